@@ -1,0 +1,93 @@
+# Every target makes the environment it needs: `make demo` is enough after a clone.
+#   PYTHON    the interpreter the environment is made from (3.11 or newer)
+#   WORKERS   processes the tests run in
+#   PIP_ARGS  further arguments for pip, say an index that has the build of torch you want
+PYTHON   ?= python3
+WORKERS  ?= 2
+PIP_ARGS ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+PY   := $(BIN)/python
+DEPS := $(PY) pyproject.toml constraints.txt
+PIP   = $(PY) -m pip install --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
+
+# One thread a process: the workers share the cores, and results do not depend on how many there are.
+TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
+
+.PHONY: help demo test test-all check format bench clean distclean
+.DEFAULT_GOAL := help
+
+help:                   ## show this list
+	@echo "cavity: multi-class Gaussian process classification by expectation propagation"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "  The first run makes $(VENV) and installs torch into it; that takes a few minutes."
+	@echo "  Variables: PYTHON=$(PYTHON) WORKERS=$(WORKERS) PIP_ARGS=$(PIP_ARGS) DATA=$(DATA)"
+
+demo: $(VENV)/.demo     ## train on digits and a toy set, print the table, draw the picture
+	@echo "==> Running the demo"
+	@$(PY) -m cavity demo
+
+test: $(VENV)/.test     ## the fast tests
+	@echo "==> Running the tests ($(WORKERS) processes; slow ones left out: make test-all)"
+	@$(TEST)
+
+test-all: $(VENV)/.test ## every test, the slow ones too
+	@echo "==> Running every test ($(WORKERS) processes)"
+	@$(TEST) -m "slow or not slow"
+
+check: $(VENV)/.dev     ## format, lint, types, import direction, tests
+	@echo "==> Format";           $(BIN)/ruff format --check .
+	@echo "==> Lint";             $(BIN)/ruff check .
+	@echo "==> Types";            $(BIN)/mypy
+	@echo "==> Import direction"; $(BIN)/lint-imports --no-logo
+	@echo "==> Tests ($(WORKERS) processes)"
+	@$(TEST)
+
+format: $(VENV)/.dev    ## rewrite the files as `check` wants them
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench: $(VENV)/.bench   ## speed against SVGP, quality against the published numbers (DATA=folder)
+	@echo "==> Time of one step"
+	@$(PY) benchmarks/step_time.py
+	@echo "==> Quality"
+	@$(PY) benchmarks/quality.py $(if $(DATA),--data "$(DATA)")
+
+clean:                  ## remove caches, build products and the demo's output (keeps .venv)
+	@rm -rf build dist demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@echo "==> Clean ($(VENV) kept: make distclean removes it)"
+
+distclean: clean        ## clean, and remove .venv
+	@rm -rf $(VENV)
+	@echo "==> Removed $(VENV)"
+
+# ---------------------------------------------------------------- the environment
+# A stamp stands for "installed as pyproject.toml and constraints.txt say"; touching either installs again.
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "cavity needs Python 3.11 or newer; $(PYTHON) is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "==> Making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(DEPS)
+	@echo "==> Installing cavity with its command line and plots (torch is large: a few minutes the first time)"
+	@$(PIP) -e '.[cli,plot]'
+	@touch $@
+
+$(VENV)/.test: $(DEPS)
+	@echo "==> Installing cavity and what the tests need (torch is large: a few minutes the first time)"
+	@$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(DEPS)
+	@echo "==> Installing cavity, the tests' needs, formatter, linter and type checker"
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(DEPS)
+	@echo "==> Installing cavity and what the benchmarks compare it with"
+	@$(PIP) -e '.[bench]'
+	@touch $@

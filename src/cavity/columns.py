@@ -1,0 +1,57 @@
+"""What the starting values need to know of the data: one pass over (weighted) rows, in the user's units."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+MEDIAN_ROWS = 1000  # rows that the median distance is taken over
+
+
+class Columns(NamedTuple):
+    """Centre and spread of each column, and the median distance between rows in units of the spread.
+
+    Every statistic scales exactly with its column (by a power of two, to the last bit), so that training
+    does not depend on the user's units.
+    """
+
+    center: Array  # [D]
+    spread: Array  # [D], positive
+    distance: float
+
+
+def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
+    """Weighted mean, standard deviation and median distance; a row of weight w counts as w rows."""
+    center = np.average(X, axis=0, weights=weight)
+    spread = _spread(X, center, weight)
+    return Columns(center, spread, median_distance((X - center) / spread, weight, rng))
+
+
+def _spread(X: Array, center: Array, weight: Array) -> Array:
+    offset = X - center
+    largest = np.abs(offset).max(axis=0)
+    # a constant column leaves rounding errors of its mean; it carries no distance, any unit will do
+    constant = largest <= 1e-12 * np.abs(center)
+    unit = np.where(constant, np.where(center == 0, 1.0, np.abs(center)), largest)
+    spread = unit * np.sqrt(np.average((offset / unit) ** 2, axis=0, weights=weight))
+    return np.where(constant, unit, spread)
+
+
+def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:
+    """Weighted median of the distances between rows of U, over a sample of rows if there are many."""
+    if len(U) > MEDIAN_ROWS:
+        chosen = rng.choice(len(U), MEDIAN_ROWS, replace=False, p=weight / weight.sum())
+        U, weight = U[chosen], np.ones(MEDIAN_ROWS)
+    square = (U**2).sum(1)
+    d2 = np.maximum(square[:, None] + square[None, :] - 2 * U @ U.T, 0.0)
+    i, j = np.triu_indices(len(U), k=1)
+    distance, pair_weight = np.sqrt(d2[i, j]), weight[i] * weight[j]
+    order = np.argsort(distance, kind="stable")
+    if not len(order):
+        return 1.0
+    cumulative = np.cumsum(pair_weight[order])
+    median = distance[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])]
+    return float(median) if median > 0 else 1.0

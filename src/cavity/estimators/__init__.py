@@ -1,0 +1,5 @@
+"""scikit-learn's view of the library."""
+
+from cavity.estimators.classifier import GPClassifier
+
+__all__ = ["GPClassifier"]

@@ -1,0 +1,177 @@
+"""From a checked table and checked options to an engine with its first state."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cavity import inducing
+from cavity.columns import Columns, summarize
+from cavity.data import Rows
+from cavity.estimators.options import Options, noise_values
+from cavity.factors import BinaryProbit, LikelihoodFactor, ProbitPairs
+from cavity.inference import Engine, HyperPrior, Own, State, Tied, empty_sites
+from cavity.kernels import RBF, Kernel
+from cavity.posterior import Sums
+from cavity.prior import Prior
+from cavity.training.optimisers import OPTIMISERS
+
+Array = NDArray[np.float64]
+
+# Standard deviations of the normal priors on the logs of kernel parameters and noise, around their starting values.
+PRIOR_SD = {"log_lengthscale": 1.0, "log_variance": 1.0, "log_noise": 1.0}
+OTHER_PRIOR_SD = 1.0
+
+
+class Table(NamedTuple):
+    """The training rows: encoded labels, positive weights."""
+
+    X: Array  # [N D]
+    y: NDArray[np.int64]  # [N], 0..C−1
+    weight: Array  # [N]
+    n_classes: int
+
+    @property
+    def n_latent(self) -> int:
+        """Latent functions: one a class, a single one for two classes."""
+        return 1 if self.n_classes == 2 else self.n_classes
+
+
+class Start(NamedTuple):
+    """Starting values that depend on the rows but not on the method."""
+
+    columns: Columns
+    pool: inducing.Candidates
+
+
+def start(table: Table, rng: np.random.Generator) -> Start:
+    """Column statistics and candidate rows; blind to the order of rows and to repeating versus weighting."""
+    distinct, place = _distinct(table)
+    weight = np.bincount(place, weights=table.weight, minlength=len(distinct))
+    columns = summarize(distinct, weight, rng)
+    pool = inducing.candidates(table.X, table.y, table.weight, table.n_classes, columns, rng)
+    return Start(columns, pool)
+
+
+def _distinct(table: Table) -> tuple[Array, NDArray[np.int64]]:
+    if len(table.X) > inducing.CANDIDATES:
+        return table.X, np.arange(len(table.X))
+    distinct, place = np.unique(table.X, axis=0, return_inverse=True)
+    return distinct, place.reshape(-1)
+
+
+def prior(estimator: Any, table: Table, begin: Start, Z: Array, options: Options) -> Prior:
+    """Kernel, inducing inputs and noise as one module; the user's kernel stays untouched."""
+    C = table.n_latent
+    kernel = RBF() if estimator.kernel is None else copy.deepcopy(estimator.kernel)
+    if isinstance(kernel, Kernel):
+        kernel.bind(1 if options.share_kernel else C, begin.columns)
+    kernel.requires_grad_("kernel" in options.learn)
+    noise = noise_values(estimator.noise, C, "noise" in options.learn)
+    leading = 1 if options.share_kernel else C
+    noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
+    if options.share_inducing:
+        Z = Z[:1]
+    module = Prior(
+        kernel,
+        torch.tensor(Z),
+        torch.tensor(np.array(noise)),
+        torch.tensor(begin.columns.center),
+        torch.tensor(begin.columns.spread),
+        C,
+        options.learn,
+    )
+    return module.to(options.device, options.dtype)
+
+
+def learnt(module: Prior) -> tuple[nn.Parameter, ...]:
+    """The parameters that move, each once."""
+    return tuple(p for p in module.parameters() if p.requires_grad)
+
+
+def hyper_prior(module: Prior, parameters: tuple[nn.Parameter, ...]) -> HyperPrior:
+    """Weak normal priors on the logs of our own kernels' parameters and of the noise; none on Z or on foreign weights."""
+    precision: dict[int, float] = {}
+    for part in module.modules():
+        if isinstance(part, Kernel | Prior):
+            for name, parameter in part.named_parameters(recurse=False):
+                if name.startswith("log_"):
+                    precision[id(parameter)] = PRIOR_SD.get(name, OTHER_PRIOR_SD) ** -2
+    if not parameters:
+        empty = torch.zeros(0, dtype=torch.float64, device=module.center.device)
+        return HyperPrior(empty, empty)
+    mean = torch.cat([p.detach().flatten() for p in parameters])
+    weights = [torch.full_like(p.detach(), precision.get(id(p), 0.0)).flatten() for p in parameters]
+    return HyperPrior(mean.clone(), torch.cat(weights))
+
+
+def likelihood(table: Table) -> LikelihoodFactor:
+    """One signed latent for two classes, pairs of classes otherwise."""
+    return BinaryProbit() if table.n_classes == 2 else ProbitPairs(table.n_classes)
+
+
+def site_rule(table: Table, options: Options) -> Own | Tied:
+    """Own or tied sites, with the weighted counts they need."""
+    total = table.weight.sum()
+    if not options.tied:
+        return Own(torch.tensor(total, device=options.device), bool((table.weight < 1).any()))
+    C = table.n_latent
+    own = np.bincount(table.y, weights=table.weight, minlength=table.n_classes)
+    counts = np.array([total]) if C == 1 else (total - own) + own * (C - 1)
+    return Tied(torch.tensor(counts, device=options.device), float(min(1.0, table.weight.max())))
+
+
+def engine(module: Prior, table: Table, options: Options) -> Engine:
+    """The maths of the run."""
+    parameters = learnt(module)
+    return Engine(
+        prior=module,
+        parameters=parameters,
+        factor=likelihood(table),
+        sites=site_rule(table, options),
+        hyper_prior=hyper_prior(module, parameters),
+        total=torch.tensor(table.weight.sum(), device=options.device),
+        chunk=options.chunk,
+        exact=options.schedule == "inner-exact",
+    )
+
+
+def rows(table: Table, options: Options) -> Rows:
+    """The table as tensors on the device."""
+    X = torch.tensor(table.X, dtype=options.dtype, device=options.device)
+    return Rows(
+        X, torch.tensor(table.y, device=options.device), torch.tensor(table.weight, device=options.device)
+    )
+
+
+def first_state(machine: Engine, data: Rows, options: Options, damping: float, seed: int) -> State:
+    """No sites yet: q is the prior."""
+    module, device = machine.prior, options.device
+    C, M = module.n_latent, module.inducing.shape[-2]
+    S = machine.factor.sites(data.y[:1]).shape[1]
+    kept = 0 if machine.sites.tied else len(data.y)
+    zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
+    theta = machine.theta()
+    optimiser = OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"])
+    return State(
+        theta=theta,
+        sites=empty_sites(kept, S, options.dtype, device),
+        sums=Sums(zeros, zeros[:, :, 0].clone()),
+        optimiser=optimiser.init(theta),
+        damping=_scalar(damping, device),
+        rate=_scalar(options.rate, device),
+        jitter=_scalar(options.jitter, device),
+        clock=_scalar(0.0, device),
+        generator=torch.Generator().manual_seed(seed).get_state(),
+        epoch=torch.zeros((), dtype=torch.int64),
+        position=torch.zeros((), dtype=torch.int64),
+    )
+
+
+def _scalar(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64, device=device)

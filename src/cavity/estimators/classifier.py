@@ -1,0 +1,244 @@
+"""GPClassifier: `__init__` stores, `fit` checks, builds and trains."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.validation import check_is_fitted
+
+from cavity import inducing as choosing
+from cavity.errors import BadInput
+from cavity.estimators import build, fitted
+from cavity.estimators.checks import check_labels, check_rows, check_weights
+from cavity.estimators.options import Options, inducing_count, read
+from cavity.kernels import Kernel
+from cavity.training.loop import Plan, Run
+from cavity.training.optimisers import OPTIMISERS
+from cavity.training.progress import reporter
+
+Array = NDArray[np.float64]
+log = logging.getLogger("cavity")
+
+
+class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Multi-class Gaussian process classification by expectation propagation.
+
+    One latent Gaussian process a class (a single one for two classes), summarised at inducing points that are learnt together
+    with the kernels; the label is the class with the largest latent value. Probabilities are those of that model, computed
+    by quadrature: nothing is fitted one-versus-rest, nothing is calibrated afterwards.
+
+    Parameters
+    ----------
+    method : {"auto", "ep", "sep"}
+        "ep" keeps a few numbers for each row, O(NC); "sep" keeps none, memory is independent of the rows. "auto" is "ep".
+    kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
+        None: RBF with a lengthscale for each column and class.
+    n_inducing : int, or a fraction of the rows
+    inducing : {"auto", "random", "kmeans", "per-class", "greedy"}, or an array (M, D) or (C, M, D)
+    share : None, "kernel", "inducing" or "both"
+        What the classes have in common; sharing the kernel shares the noise as well.
+    noise : float or (C,)
+        Variance of the noise on each latent value; with one latent function, 1 is the textbook probit model.
+    learn : subset of ("kernel", "noise", "inducing")
+        What is learnt; () keeps every value as given and only finds the posterior.
+    schedule : {"inner-approx", "inner-exact", "outer"}
+        How site sweeps and hyper-parameter steps alternate.
+    optimizer : {"auto", "adam", "sign", "lbfgs"}
+        "auto": "sign" (the papers' rule) on full batches, Adam on mini-batches.
+    learning_rate : float, default 0.01
+    damping : float in (0, 1], default 0.5 on full batches, 1 on mini-batches
+    batch_size : "auto", None (full batches) or int
+    max_epochs, tol, max_seconds
+        Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit.
+    jitter : float, relative to the kernel's variance (default 1e-6, in float32 1e-4)
+    device : "auto", "cpu", "cuda", ...
+    dtype : {"float64", "float32"}
+    random_state : int, RandomState or None
+    warm_start : bool
+        Continue from the hyper-parameters and sites of the last fit.
+    class_weight : None, "balanced" or dict
+    verbose : int
+        1 shows a progress bar.
+    """
+
+    def __init__(
+        self,
+        method: str = "auto",
+        *,
+        kernel: Any = None,
+        n_inducing: int | float = 100,
+        inducing: Any = "auto",
+        share: str | None = None,
+        noise: Any = 0.1,
+        learn: Any = ("kernel", "noise", "inducing"),
+        schedule: str = "inner-approx",
+        optimizer: str = "auto",
+        learning_rate: float | None = None,
+        damping: float | None = None,
+        batch_size: int | str | None = "auto",
+        max_epochs: int | None = None,
+        tol: float = 1e-4,
+        max_seconds: float | None = None,
+        jitter: float | None = None,
+        device: Any = "auto",
+        dtype: str = "float64",
+        random_state: Any = None,
+        warm_start: bool = False,
+        class_weight: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.share = share
+        self.noise = noise
+        self.learn = learn
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.damping = damping
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.tol = tol
+        self.max_seconds = max_seconds
+        self.jitter = jitter
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.class_weight = class_weight
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GPClassifier:
+        """Train on rows X (N, D) with labels y (N,); a row of weight w counts as w identical rows."""
+        table = self._table(X, y, sample_weight)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        begin = build.start(table, rng)
+        M = inducing_count(self.n_inducing, table.weight.sum())
+        Z = choosing.choose(self.inducing, begin.pool, M, table.n_latent, rng)
+        options = read(self, len(table.X), table.n_latent, Z.shape[1])
+        module = build.prior(self, table, begin, Z, options)
+        run = self._run(table, module, options, int(rng.integers(2**31 - 1)))
+        self._keep(run.train(), begin)
+        self._warn(run, options)
+        return self
+
+    def _table(self, X: Any, y: Any, sample_weight: Any) -> build.Table:
+        rows = check_rows(self, X, reset=True)
+        labels = check_labels(y, len(rows))
+        weight = check_weights(sample_weight, rows)
+        if self.class_weight is not None:
+            weight = weight * compute_sample_weight(self.class_weight, labels)
+        present = weight > 0
+        self.classes_, encoded = np.unique(labels[present], return_inverse=True)
+        if len(self.classes_) < 2:
+            raise BadInput(
+                f"y has a single class, {self.classes_[0]!r}: a classifier needs at least two classes."
+            )
+        return build.Table(rows[present], encoded.reshape(-1), weight[present], len(self.classes_))
+
+    def _run(self, table: build.Table, module: Any, options: Options, seed: int) -> Run:
+        machine = build.engine(module, table, options)
+        data = build.rows(table, options)
+        damping = options.damping or (0.5 if options.batch_size is None or not options.learn else 1.0)
+        state = build.first_state(machine, data, options, damping, seed)
+        if self.warm_start and hasattr(self, "_state"):
+            state = _continued(state, self._state)
+        plan = Plan(
+            learn=bool(machine.parameters),
+            schedule=options.schedule,
+            optimiser=OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"]),
+            rate=options.rate,
+            final_rate=options.final_rate,
+            damping=damping,
+            batch_size=options.batch_size,
+            max_epochs=options.max_epochs,
+            tol=self.tol,
+            max_seconds=self.max_seconds,
+            report=reporter(self.verbose, options.max_epochs, float(machine.total)),
+        )
+        return Run(machine, data, plan, state)
+
+    def _keep(self, run: Run, begin: build.Start) -> None:
+        """The fitted attributes: NumPy, in the user's units."""
+        C = run.engine.prior.n_latent
+        self.log_marginal_likelihood_ = run.evidence()
+        self._fitted = fitted.extract(run.engine, run.state)
+        prior = self._fitted.prior
+        self.kernel_ = prior.kernel
+        if isinstance(self.kernel_, Kernel):
+            self.kernel_.settle(C)
+        self.inducing_points_ = np.repeat(fitted.numpy(prior.Z), C // prior.Z.shape[0], axis=0)
+        self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
+        self.history_ = run.history
+        self.n_epochs_ = len(run.history)
+        self.feature_relevance_ = _relevance(self.kernel_, begin)
+        if self.warm_start:
+            self._state = run.state
+
+    def _warn(self, run: Run, options: Options) -> None:
+        if run.guard.repairs:
+            warnings.warn(
+                f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see history_['repairs']); the fit went on with "
+                "smaller steps. If the result is poor, raise jitter= or lower learning_rate=.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        if not run.converged and not (options.planned and options.batch_size is not None):
+            warnings.warn(
+                f"training stopped after {self.n_epochs_} epochs, before the objective settled to tol={self.tol:g}: raise max_epochs= "
+                "or max_seconds=, or accept a larger tol=.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _latent(self, X: Any) -> Any:
+        check_is_fitted(self, "_fitted")
+        rows = check_rows(self, X, reset=False)
+        return fitted.latent(self._fitted, torch.from_numpy(rows))
+
+    def predict_latent(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance of the latent values, noise included: each (n, C), or (n, 1) for two classes."""
+        f = self._latent(X)
+        return f.mean.numpy(), f.var.numpy()
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the class probabilities (n, C), accurate where the probabilities underflow."""
+        return fitted.log_probability(self._latent(X)).numpy()
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities (n, C), columns in the order of `classes_`."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        best = self.predict_log_proba(X).argmax(1)
+        return np.asarray(self.classes_[best])
+
+
+def _continued(fresh: Any, old: Any) -> Any:
+    """The new run's state with what still fits of the old one's."""
+    if old.theta.shape == fresh.theta.shape:
+        fresh = fresh._replace(theta=old.theta.to(fresh.theta))
+    if old.sums.P.shape == fresh.sums.P.shape and old.sites.tau.shape == fresh.sites.tau.shape:
+        fresh = fresh._replace(sums=old.sums, sites=old.sites, clock=old.clock)
+    return fresh
+
+
+def _relevance(kernel: Any, begin: build.Start) -> Array | None:
+    """How much each column matters: inverse lengthscales in units of the spread, averaged over classes, summing to one."""
+    weights = kernel.relevance(begin.columns) if isinstance(kernel, Kernel) else None
+    if weights is None:
+        return None
+    mean = np.asarray(weights).mean(0)
+    return np.asarray(mean / mean.sum())

@@ -1,0 +1,84 @@
+"""A trained model, ready to predict: CPU tensors of O(CM(M+D)) numbers, no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.inference import Engine, State
+from cavity.linalg import solve_lower
+from cavity.numerics import log_ndtr
+from cavity.posterior import Normal, posterior
+from cavity.prior import Prior
+from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_argmax_probability
+
+PREDICT_BYTES = 64 << 20
+
+
+class Fitted(NamedTuple):
+    """q(w) and the projection that it belongs to."""
+
+    prior: Prior
+    prior_lower: Tensor  # [C M M] or [1 M M], factor of k(Z, Z)
+    mean: Tensor  # [C M]
+    lower: Tensor  # [C M M], factor of Λ
+
+    def to(self, device: torch.device) -> Fitted:
+        """The same model elsewhere."""
+        return Fitted(self.prior.to(device), *(t.to(device) for t in self[1:]))
+
+
+def extract(engine: Engine, state: State) -> Fitted:
+    """What prediction needs of a run, on the CPU."""
+    engine.load(state.theta)
+    with torch.no_grad():
+        prior_lower, _ = engine.prior.factor(state.jitter)
+        q = posterior(state.sums)
+    for parameter in engine.prior.parameters():
+        parameter.data = parameter.data.clone()  # no longer a view of the state
+        parameter.grad = None
+    kind = prior_lower.dtype
+    model = Fitted(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind))
+    return model.to(torch.device("cpu"))
+
+
+@torch.no_grad()
+def latent(model: Fitted, X: Tensor) -> Normal:
+    """Marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
+    C, M, _ = model.lower.shape
+    size = max(1, PREDICT_BYTES // (8 * C * M))
+    parts = [_latent(model, piece) for piece in X.split(size)]
+    return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
+
+
+def _latent(model: Fitted, X: Tensor) -> Normal:
+    none_failed = torch.zeros((), dtype=torch.bool)
+    a, r, _ = model.prior.project_with(model.prior_lower, none_failed, X.to(model.mean.dtype))
+    mean = (model.mean[:, None, :] @ a)[:, 0]
+    var = r + solve_lower(model.lower, a).square().sum(-2)
+    return Normal(mean.mT.double(), var.mT.double())
+
+
+@torch.no_grad()
+def log_probability(f: Normal) -> Tensor:
+    """Logarithms of the class probabilities, normalised: [n C] → [n C], [n 1] → [n 2]."""
+    if f.mean.shape[1] == 1:
+        alpha = f.mean / f.var.sqrt()
+        return torch.cat([log_ndtr(-alpha), log_ndtr(alpha)], 1)
+    raw = torch.cat([log_argmax_probability(m, v) for m, v in _pieces(f)])
+    return raw.log_softmax(1)
+
+
+def _pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
+    C = f.mean.shape[1]
+    nodes = ORDER * min(len(SPREAD) * C, MOST_EDGES if C > MANY else len(SPREAD) * C)
+    size = max(1, PREDICT_BYTES // (8 * nodes * C))
+    yield from zip(f.mean.split(size), f.var.split(size), strict=True)
+
+
+def numpy(tensor: Tensor) -> Any:
+    """A float64 NumPy copy."""
+    return tensor.detach().double().cpu().numpy().copy()

@@ -1,0 +1,200 @@
+"""Arguments become objects here, and nowhere else; what has no meaning is refused with what has."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cavity.errors import BadOption
+from cavity.kernels.base import check_kernel
+
+METHODS = ("auto", "ep", "sep")
+SHARE = (None, "kernel", "inducing", "both")
+LEARN = ("kernel", "noise", "inducing")
+SCHEDULES = ("inner-approx", "inner-exact", "outer")
+OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+BATCH_BYTES = 128 << 20  # of one C × M × batch array
+FULL_BATCH_ROWS = 2000
+BATCH_ROWS = 1000
+PLANNED_STEPS = 3000
+BATCH_EPOCHS = 500
+SWEEPS = 2000
+
+
+class Options(NamedTuple):
+    """The estimator's arguments, checked."""
+
+    tied: bool
+    share_kernel: bool
+    share_inducing: bool
+    learn: frozenset[str]
+    schedule: str
+    optimizer: str
+    rate: float
+    final_rate: float
+    damping: float | None
+    batch_size: int | None
+    chunk: int
+    max_epochs: int
+    planned: bool  # the number of epochs is ours, not the user's
+    jitter: float
+    device: torch.device
+    dtype: torch.dtype
+
+
+def one_of(name: str, value: Any, valid: Any) -> Any:
+    """`value`, if it is valid."""
+    if not any(value is v or (isinstance(v, str) and isinstance(value, str) and value == v) for v in valid):
+        raise BadOption(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, valid))}.")
+    return value
+
+
+def number(name: str, value: Any, low: float, high: float = math.inf, strict: bool = True) -> float:
+    """A finite real number above (or at) `low`."""
+    good = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or value < low or (strict and value == low) or value > high:
+        raise BadOption(
+            f"{name}={value!r} must be a number {'above' if strict else 'of at least'} {low:g}"
+            f"{f' and at most {high:g}' if high < math.inf else ''}."
+        )
+    return float(value)
+
+
+def whole(name: str, value: Any, low: int) -> int:
+    """A whole number of at least `low`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+        raise BadOption(f"{name}={value!r} must be a whole number of at least {low}.")
+    return int(value)
+
+
+def inducing_count(value: Any, n_rows: float) -> int:
+    """`n_inducing` as a number of points: a whole number, or a fraction of the rows."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return whole("n_inducing", value, 1)
+    share = number("n_inducing", value, 0.0, 1.0)
+    return max(1, round(share * n_rows))
+
+
+def noise_values(value: Any, n_latent: int, learnt: bool) -> np.ndarray:
+    """`noise` as [1] or [C] variances."""
+    noise = np.asarray(value, dtype=np.float64).reshape(-1)
+    if noise.size not in (1, n_latent):
+        raise BadOption(
+            f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each."
+        )
+    if not np.isfinite(noise).all() or (noise < 0).any():
+        raise BadOption(f"noise={value!r} must be a variance: finite and not negative.")
+    if learnt and (noise == 0).any():
+        raise BadOption(
+            "noise=0 cannot be learnt (its logarithm is stepped): give a positive start, or leave 'noise' out of learn."
+        )
+    return noise
+
+
+def resolve_device(value: Any) -> torch.device:
+    """A torch device; "auto" is the GPU where there is one."""
+    if value == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(value)
+    except (RuntimeError, TypeError) as error:
+        raise BadOption(f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadOption(f"device={value!r}, but torch sees no GPU here; use device='cpu' or 'auto'.")
+    return device
+
+
+def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
+    """All arguments of a GPClassifier, for a table of this size."""
+    e = estimator
+    check_kernel(e.kernel) if e.kernel is not None else None
+    method = one_of("method", e.method, METHODS)
+    learn = _learn(e.learn)
+    schedule = one_of("schedule", e.schedule, SCHEDULES)
+    optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
+    dtype = DTYPES[one_of("dtype", e.dtype if isinstance(e.dtype, str) else np.dtype(e.dtype).name, DTYPES)]
+    tied = method == "sep"
+    if schedule == "inner-exact" and tied:
+        raise BadOption(
+            "schedule='inner-exact' differentiates through each row's own sites, which method='sep' does not keep: "
+            "use method='ep', or schedule='inner-approx'."
+        )
+    room = max(1, BATCH_BYTES // (n_latent * M * (8 if dtype == torch.float64 else 4)))
+    batch = _batch_size(e.batch_size, n_rows, room, schedule, optimizer)
+    optimizer = ("adam" if batch is not None else "sign") if optimizer == "auto" else optimizer
+    rate = 0.01 if e.learning_rate is None else number("learning_rate", e.learning_rate, 0.0)
+    max_epochs, planned = _epochs(e.max_epochs, bool(learn), batch, n_rows)
+    anneal = batch is not None and optimizer == "adam"
+    if e.max_seconds is not None:
+        number("max_seconds", e.max_seconds, 0.0)
+    number("tol", e.tol, 0.0, strict=False)
+    share = one_of("share", e.share, SHARE)
+    return Options(
+        tied=tied,
+        share_kernel=share in ("kernel", "both"),
+        share_inducing=share in ("inducing", "both"),
+        learn=learn,
+        schedule=schedule,
+        optimizer=optimizer,
+        rate=rate,
+        final_rate=0.1 * rate if anneal else rate,
+        damping=None if e.damping is None else number("damping", e.damping, 0.0, 1.0),
+        batch_size=batch,
+        chunk=room,
+        max_epochs=max_epochs,
+        planned=planned,
+        jitter=_jitter(e.jitter, dtype),
+        device=resolve_device(e.device),
+        dtype=dtype,
+    )
+
+
+def _learn(value: Any) -> frozenset[str]:
+    names = (value,) if isinstance(value, str) else tuple(value or ())
+    for name in names:
+        one_of("learn", name, LEARN)
+    return frozenset(names)
+
+
+def _jitter(value: Any, dtype: torch.dtype) -> float:
+    if value is None:
+        return 1e-6 if dtype == torch.float64 else 1e-4
+    return number("jitter", value, 0.0, 1.0, strict=False)
+
+
+def _batch_size(value: Any, n_rows: int, room: int, schedule: str, optimizer: str) -> int | None:
+    """None for full batches."""
+    needs_all = schedule != "inner-approx" or optimizer in ("sign", "lbfgs")
+    if isinstance(value, str):
+        one_of("batch_size", value, ("auto",))
+        if n_rows <= FULL_BATCH_ROWS or needs_all:
+            return None
+        return min(BATCH_ROWS, max(room, 1))
+    if value is None:
+        return None
+    size = whole("batch_size", value, 1)
+    if size >= n_rows:
+        return None
+    if needs_all:
+        what = f"schedule={schedule!r}" if schedule != "inner-approx" else f"optimizer={optimizer!r}"
+        raise BadOption(
+            f"{what} needs all rows at once, but batch_size={size}: use batch_size=None, or "
+            "schedule='inner-approx' with optimizer='adam'."
+        )
+    return size
+
+
+def _epochs(value: Any, learn: bool, batch: int | None, n_rows: int) -> tuple[int, bool]:
+    if value is not None:
+        return whole("max_epochs", value, 1), False
+    if not learn:
+        return SWEEPS, True
+    if batch is None:
+        return BATCH_EPOCHS, True
+    return max(3, math.ceil(PLANNED_STEPS * batch / n_rows)), True

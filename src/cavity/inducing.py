@@ -1,0 +1,153 @@
+"""Choosing the inducing inputs Z: random, k-means++, per class, greedy conditional variance, or given.
+
+Every chooser returns rows of the data, works in units of each column's spread, sees distinct rows with their summed
+weights, and therefore does not notice whether a row is repeated or weighted, nor in which order rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.columns import Columns
+from cavity.errors import BadInput, BadOption
+
+Array = NDArray[np.float64]
+Chooser = Callable[["Candidates", int, np.random.Generator], Array]
+CANDIDATES = 10_000  # rows that a chooser looks at
+
+
+class Candidates(NamedTuple):
+    """Distinct rows to choose from."""
+
+    X: Array  # [N D], the user's units
+    U: Array  # [N D], standardised
+    class_weight: Array  # [N C], weight of the row in each class
+    distance: float  # median distance between rows of U
+
+    @property
+    def weight(self) -> Array:
+        return np.asarray(self.class_weight.sum(1))
+
+
+def candidates(
+    X: Array,
+    y: NDArray[np.int64],
+    weight: Array,
+    n_classes: int,
+    columns: Columns,
+    rng: np.random.Generator,
+    limit: int = CANDIDATES,
+) -> Candidates:
+    """Distinct rows in a canonical order, each with its weight in every class; a sample if there are very many."""
+    if len(X) > limit:
+        chosen = np.sort(rng.choice(len(X), limit, replace=False, p=weight / weight.sum()))
+        X, y, weight = X[chosen], y[chosen], np.ones(limit)
+    distinct, place = np.unique(X, axis=0, return_inverse=True)
+    class_weight = np.zeros((len(distinct), n_classes))
+    np.add.at(class_weight, (place.reshape(-1), y), weight)
+    return Candidates(distinct, (distinct - columns.center) / columns.spread, class_weight, columns.distance)
+
+
+def choose(how: Any, pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+    """Inducing inputs [C M D] for C latent functions; all distinct rows where M would reach their number."""
+    if not isinstance(how, str):
+        return given(how, C, pool.X.shape[1])
+    if how not in CHOOSERS:
+        raise BadOption(
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, or an array (M, D) or (C, M, D)."
+        )
+    if len(pool.X) <= M:
+        return np.repeat(pool.X[None], C, axis=0)
+    if how == "per-class" and C > 1:
+        return per_class(pool, M, C, rng)
+    return np.repeat(pool.X[CHOOSERS[how](pool, M, rng)][None], C, axis=0)
+
+
+def given(value: Any, C: int, D: int) -> Array:
+    """Check and broadcast inducing inputs that the user supplies."""
+    Z = np.asarray(value, dtype=np.float64)
+    if Z.ndim == 2:
+        Z = np.repeat(Z[None], C, axis=0)
+    if Z.ndim != 3 or Z.shape[0] != C or Z.shape[2] != D or Z.shape[1] < 1:
+        raise BadOption(
+            f"inducing has shape {np.shape(value)}; it must be (M, {D}), or ({C}, M, {D}): one set for each of the {C} latent "
+            "functions (two classes have one)."
+        )
+    if not np.isfinite(Z).all():
+        raise BadInput("inducing contains NaN or infinite values.")
+    return Z.copy()
+
+
+def random(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
+    """Rows drawn with probability proportional to weight, without replacement."""
+    return _draw(pool.weight, M, rng)
+
+
+def kmeans(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
+    """k-means++ seeding: rows far from each other, where the data are."""
+    from sklearn.cluster import kmeans_plusplus
+
+    seed = int(rng.integers(2**31 - 1))
+    _, index = kmeans_plusplus(pool.U, M, sample_weight=pool.weight, random_state=seed)
+    return np.asarray(index)
+
+
+def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
+    """Largest conditional variance next: a pivoted Cholesky factor of an RBF kernel at the median distance."""
+    n = len(pool.X)
+    residual = np.ones(n)
+    factor = np.zeros((M, n))
+    index = np.zeros(M, dtype=np.int64)
+    index[0] = _draw(pool.weight, 1, rng)[0]
+    for m in range(M):
+        if m:
+            index[m] = np.argmax(residual)
+        pivot = index[m]
+        d2 = ((pool.U - pool.U[pivot]) ** 2).sum(1) / pool.distance**2
+        row = np.exp(-0.5 * d2) - factor[:m, pivot] @ factor[:m]
+        factor[m] = row / np.sqrt(max(residual[pivot], 1e-12))
+        residual = np.maximum(residual - factor[m] ** 2, 0.0)
+        residual[index[: m + 1]] = -1.0
+    return index
+
+
+def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+    """Half of Z_c from class c, the rest from everywhere, both by k-means++."""
+    Z = []
+    for c in range(C):
+        own = pool.class_weight[:, c] > 0
+        half = min(M // 2, int(own.sum()))
+        first = np.flatnonzero(own)[_seed(_restrict(pool, own, pool.class_weight[:, c]), half, rng)]
+        rest = np.ones(len(pool.X), dtype=bool)
+        rest[first] = False
+        second = np.flatnonzero(rest)[_seed(_restrict(pool, rest, pool.weight), M - half, rng)]
+        Z.append(pool.X[np.concatenate([first, second])])
+    return np.stack(Z)
+
+
+def _restrict(pool: Candidates, mask: NDArray[np.bool_], weight: Array) -> Candidates:
+    return Candidates(pool.X[mask], pool.U[mask], weight[mask, None], pool.distance)
+
+
+def _seed(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
+    return kmeans(pool, M, rng) if 0 < M < len(pool.X) else np.arange(M)
+
+
+def _draw(weight: Array, M: int, rng: np.random.Generator) -> Array:
+    """Weighted sampling without replacement (largest of u^(1/w), in logarithms, so that no weight underflows)."""
+    key = np.log(rng.random(len(weight))) / (weight / weight.max())
+    return np.argsort(-key, kind="stable")[:M]
+
+
+CHOOSERS: dict[str, Chooser] = {
+    "auto": kmeans,
+    "random": random,
+    "kmeans": kmeans,
+    "kmeans++": kmeans,
+    "per-class": kmeans,
+    "greedy": greedy,
+}

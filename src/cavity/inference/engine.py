@@ -1,0 +1,266 @@
+"""One engine for every method: project, hand out cavities, ask the factor, take back sites and cotangents.
+
+The methods differ in the factor, in how much of a site a cavity removes, and in how sites are kept; nothing here knows
+their names. Data flow: X → (a, r) → marginals → cavity → moments → sites, cotangents → sums, gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from cavity.data import Batch
+from cavity.distributed import Local
+from cavity.factors import Latents, LikelihoodFactor, Moments
+from cavity.inference.sites import Cavity, Fresh, Own, Share, Site, Tied, log_site_normaliser, refresh, remove
+from cavity.inference.state import Info, Sites, State
+from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
+from cavity.prior import Prior, Projection
+
+
+class Totals(NamedTuple):
+    """Sums over a batch's rows, which add over pieces and over processes."""
+
+    P: Tensor  # [C M M]
+    h: Tensor  # [C M]
+    gradient: Tensor  # [P]
+    value: Tensor  # [], Σ log s̃ (own sites) or Σ log Z (tied)
+    weight: Tensor  # []
+    counts: Tensor  # [C], weighted number of sites on each class
+    skipped: Tensor  # []
+    failed: Tensor  # []
+
+
+class HyperPrior(NamedTuple):
+    """Independent normals on the logs of kernel parameters and noise, centred where the run starts."""
+
+    mean: Tensor  # [P]
+    precision: Tensor  # [P], 0 for what has no prior
+
+    def log_density(self, theta: Tensor) -> Tensor:
+        return -0.5 * (self.precision * (theta - self.mean).square()).sum()
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        return -self.precision * (theta - self.mean)
+
+
+class Optimiser:
+    """What the engine asks of an optimiser: pure `init` and `step` (ascent)."""
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+    def step(
+        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The maths of a run, without its data and without its state."""
+
+    prior: Prior  # a workspace: each step loads its parameters from the state
+    parameters: tuple[nn.Parameter, ...]  # those that are learnt
+    factor: LikelihoodFactor
+    sites: Own | Tied
+    hyper_prior: HyperPrior
+    total: Tensor  # [], Σ weights over all rows
+    removal: float = 1.0
+    chunk: int = 1 << 62  # rows projected at a time
+    exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
+
+    def load(self, theta: Tensor) -> None:
+        """Put the state's hyper-parameters into the workspace."""
+        if len(theta):
+            vector_to_parameters(theta, self.parameters)
+
+    def theta(self) -> Tensor:
+        """The workspace's hyper-parameters as a vector."""
+        if not self.parameters:
+            return torch.zeros(0, dtype=torch.float64, device=self.total.device)
+        return parameters_to_vector(self.parameters).detach().clone()
+
+    def step(
+        self, state: State, batch: Batch, reduce: Local, optimiser: Optimiser | None, full: bool
+    ) -> tuple[State, Info]:
+        """One sweep over the batch's sites and, with an optimiser, one step of the hyper-parameters.
+
+        `full`: the batch is the whole table, so the sums are rebuilt instead of averaged.
+        """
+        self.load(state.theta)
+        q = self.sites.gaussian(state.sums)
+        fresh: list[Fresh] = []
+        totals: Totals | None = None
+        for piece in batch.split(self.chunk):
+            part, rows = self._local(state, q, piece, optimiser is not None and not self.exact, full)
+            fresh.append(rows)
+            totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
+        assert totals is not None
+        if self.exact and optimiser is not None:
+            totals = totals._replace(gradient=self.exact_gradient(state, batch))
+        return self._finish(state, q, batch, _join(fresh), reduce.sum(totals), optimiser, full)
+
+    def _local(
+        self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool
+    ) -> tuple[Totals, Fresh]:
+        """What this batch adds to the sums, the gradient and the objective."""
+        with torch.set_grad_enabled(learn):
+            projection = self.prior.project(batch.X, state.jitter)
+        with torch.no_grad():
+            a = projection.a.detach()
+            m = marginals(q, a)
+            view = self._view(state, m, projection.r.detach(), batch)
+            site = refresh(view.cavity.t, view.moments, view.share)
+            added = self.sites.added(view.held, site, view.cavity.usable, state.damping, full)
+            tau, nu = (_scatter(x, view.classes, a).to(a.dtype) for x in added)  # [C B]
+            P, h = (a * tau[:, None]) @ a.mT, (a @ nu[..., None])[..., 0]
+            gradient = self._gradient(projection, q, m, view) if learn else torch.zeros_like(state.theta)
+            weights = batch.weight[:, None].expand_as(view.classes)
+            counts = torch.zeros(len(a), dtype=weights.dtype, device=a.device)
+            counts = counts.scatter_add(0, view.classes.flatten(), weights.flatten())
+        totals = Totals(
+            P.double(),
+            h.double(),
+            gradient,
+            view.log_normaliser().sum(),
+            batch.weight.sum(),
+            counts,
+            (~view.cavity.usable).sum(),
+            projection.failed.long(),
+        )
+        return totals, Fresh(view.held, site, view.cavity.usable, added)
+
+    def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> View:
+        """The batch as its factors see it: cavities of their sites, and their moments there."""
+        classes = self.factor.sites(batch.y)
+        t = Normal(_gather(m.t.mean, classes), _gather(m.t.var, classes))
+        residual = _gather(r.double(), classes)
+        held = self.sites.held(state, batch, t.mean)
+        share = self.sites.share(batch.weight, self.removal)
+        cavity = remove(t, held, share)
+        f = Latents(cavity.t.mean, cavity.t.var + residual, residual)
+        return View(classes, t, held, share, cavity, self.factor.moments(f, batch.y, share.exponent))
+
+    def _gradient(self, projection: Projection, q: Posterior, m: Marginals, view: View) -> Tensor:
+        r"""Cotangents of (a, r) at fixed cavities in closed form; autograd carries them through the projection.  [METHOD 6]
+
+        G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ],   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
+        G_r = copies · Σ_sites ∂r
+        """
+        a, r = projection.a, projection.r
+        _, dm, dv, dr = view.moments
+        shift = view.share.p * (view.held.tau * view.t.mean - view.held.nu)
+        along_cov = (dm * shift + 2 * dv) / view.cavity.keep
+        along_mean, along_cov, G_r = (
+            _scatter(view.share.copies * x, view.classes, a) for x in (dm, along_cov, dr)
+        )
+        G_a = q.mean.to(a.dtype)[:, :, None] * along_mean[:, None].to(a.dtype)
+        G_a = G_a.addcmul(m.cov_a, along_cov[:, None].to(a.dtype))
+        grads = torch.autograd.grad([a, r], self.parameters, [G_a, G_r.to(r.dtype)], allow_unused=True)
+        return _flatten(grads, self.parameters)
+
+    def exact_gradient(self, state: State, batch: Batch) -> Tensor:
+        """Gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
+        with torch.enable_grad():
+            value = self.fixed_site_evidence(state, batch)
+        return _flatten(torch.autograd.grad(value, self.parameters, allow_unused=True), self.parameters)
+
+    def fixed_site_evidence(self, state: State, batch: Batch) -> Tensor:
+        """log Z_q with the sums rebuilt from the stored sites, as a function of the workspace's parameters."""
+        projection = self.prior.project(batch.X, state.jitter)
+        classes = self.factor.sites(batch.y)
+        a = projection.a
+        tau, nu = (_scatter(x[batch.index].double(), classes, a).to(a.dtype) for x in state.sites[:2])
+        q = self.sites.gaussian(
+            Sums(((a * tau[:, None]) @ a.mT).double(), (a @ nu[..., None])[..., 0].double())
+        )
+        m = marginals(q, a)
+        view = self._view(state, m, projection.r, batch)
+        return q.log_normaliser.sum() + view.log_normaliser().sum()
+
+    def _finish(
+        self,
+        state: State,
+        q: Posterior,
+        batch: Batch,
+        fresh: Fresh,
+        totals: Totals,
+        optimiser: Optimiser | None,
+        full: bool,
+    ) -> tuple[State, Info]:
+        """Sums, sites and hyper-parameters after the step."""
+        decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
+        clock = state.clock if full or self.sites.tied else state.clock + decay.log()
+        undo = (
+            None if full or self.sites.tied else (batch.index, Sites(*(x[batch.index] for x in state.sites)))
+        )
+        old = state.sums
+        per_class = decay.reshape(-1)
+        sums = Sums(per_class[:, None, None] * old.P + totals.P, per_class[:, None] * old.h + totals.h)
+        sites = self.sites.write(state.sites, batch, fresh, decay, clock, full)
+        scale = self.total / totals.weight
+        evidence = self.sites.evidence(old, q) + scale * totals.value
+        theta, memory = state.theta, state.optimiser
+        if optimiser is not None:
+            slope = scale * totals.gradient + self.hyper_prior.gradient(theta)
+            theta, memory = optimiser.step(memory, theta, slope, state.rate)
+        finite = (sums.P.sum() + sums.h.sum() + theta.sum() + evidence).isfinite()
+        info = Info(
+            evidence + self.hyper_prior.log_density(state.theta),
+            evidence,
+            totals.skipped,
+            q.failed | (totals.failed > 0) | ~finite,
+            undo,
+        )
+        return state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock), info
+
+
+class View(NamedTuple):
+    """A batch as its factors see it."""
+
+    classes: Tensor  # [B S]
+    t: Normal  # [B S], marginals of q
+    held: Site
+    share: Share
+    cavity: Cavity
+    moments: Moments
+
+    def log_normaliser(self) -> Tensor:
+        """log s̃ of each row, [B]."""
+        return log_site_normaliser(self.moments, self.t, self.held, self.cavity, self.share)
+
+
+def _gather(x: Tensor, classes: Tensor) -> Tensor:
+    """[C B] at the sites' classes, [B S]."""
+    return x.mT.gather(1, classes)
+
+
+def _scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
+    """Sum over the sites of each class, [B S] → [C B]."""
+    zeros = torch.zeros(len(x), len(like), dtype=x.dtype, device=x.device)
+    return zeros.scatter_add(1, classes, x).mT
+
+
+def _flatten(grads: tuple[Tensor | None, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
+    parts = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, parameters, strict=True)]
+    return torch.cat([g.flatten() for g in parts])
+
+
+def _join(parts: list[Fresh]) -> Fresh:
+    if len(parts) == 1:
+        return parts[0]
+
+    def cat(get: object) -> Tensor:
+        return torch.cat([get(p) for p in parts])  # type: ignore[operator]
+
+    return Fresh(
+        Site(cat(lambda p: p.held.tau), cat(lambda p: p.held.nu)),
+        Site(cat(lambda p: p.site.tau), cat(lambda p: p.site.nu)),
+        cat(lambda p: p.usable),
+        Site(cat(lambda p: p.added.tau), cat(lambda p: p.added.nu)),
+    )

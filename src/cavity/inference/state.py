@@ -1,0 +1,50 @@
+"""Everything a run is, as one tuple of tensors: keeping it is roll-back, resume, warm start."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.posterior import Sums
+
+
+class Sites(NamedTuple):
+    """One pair (τ, ν) a site: the factor is replaced by exp(−½ τ t² + ν t). Totals of weighted rows."""
+
+    tau: Tensor  # [N S]
+    nu: Tensor  # [N S]
+    clock: Tensor  # [N], the state's clock when the row was last visited
+
+
+class State(NamedTuple):
+    """A run. Mini-batch steps write site rows in place; everything else is replaced."""
+
+    theta: Tensor  # [P], the learnt hyper-parameters
+    sites: Sites
+    sums: Sums
+    optimiser: tuple[Tensor, ...]
+    damping: Tensor  # []
+    rate: Tensor  # [], step size of the hyper-parameters
+    jitter: Tensor  # [], relative to the amplitude
+    clock: Tensor  # [], Σ log(1 − ρ|B|/N) over the steps so far: how much of an old site the sums still hold
+    generator: Tensor  # [uint8], order of the batches
+    epoch: Tensor  # [] int64
+    position: Tensor  # [] int64, batches done in this epoch
+
+
+class Info(NamedTuple):
+    """What a step reports; the objective is that of the state it was given."""
+
+    objective: Tensor  # [], log Z_q + log prior of the hyper-parameters (estimated from the batch)
+    evidence: Tensor  # [], log Z_q alone
+    skipped: Tensor  # [], site updates left out because no cavity was left
+    failed: Tensor  # [] bool
+    undo: tuple[Tensor, Sites] | None  # rows written in place, as they were
+
+
+def empty_sites(rows: int, sites: int, dtype: torch.dtype, device: torch.device) -> Sites:
+    """No site yet: q is the prior."""
+    zeros = torch.zeros(rows, sites, dtype=dtype, device=device)
+    return Sites(zeros, zeros.clone(), torch.zeros(rows, dtype=torch.float64, device=device))

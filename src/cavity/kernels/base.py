@@ -1,0 +1,188 @@
+"""Covariance functions, batched over classes: what every kernel promises, sums and products."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cavity.columns import Columns
+from cavity.errors import BadOption
+
+CALLS = ("full", "cross", "diag")
+
+
+@runtime_checkable
+class KernelLike(Protocol):
+    """The three calls. Z is [C M D] (or [1 M D] when classes share it), X is [N D].
+
+    A leading 1 instead of C in a result means "the same for every class".
+    """
+
+    def full(self, Z: Tensor) -> Tensor: ...  # [C M M]
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor: ...  # [C M N]
+
+    def diag(self, X: Tensor) -> Tensor: ...  # [C N]
+
+
+class Kernel(nn.Module):
+    """Base of the kernels here: scikit-learn's parameters outside, torch's inside.
+
+    `__init__` stores its arguments, in the user's units, and nothing else, so that `get_params`, `clone` and
+    grid searches work. `bind` makes the torch parameters for C classes; `settle` writes the learnt values back.
+    """
+
+    def bind(self, classes: int, columns: Columns) -> None:
+        """Create the torch parameters for `classes` latent functions on data like `columns`."""
+        raise NotImplementedError
+
+    def settle(self, classes: int) -> None:
+        """Write learnt values into the constructor's attributes, as NumPy arrays in the user's units."""
+        raise NotImplementedError
+
+    def full(self, Z: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def diag(self, X: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def relevance(self, columns: Columns) -> np.ndarray | None:
+        """Weight of each column, [C D], in units of its spread; None where the kernel has no such notion."""
+        return None
+
+    def __add__(self, other: Kernel) -> Kernel:
+        return Sum(self, other)
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        return Product(self, other)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, those of inner kernels as `name__argument` (scikit-learn's convention)."""
+        params: dict[str, Any] = {}
+        for name in inspect.signature(type(self).__init__).parameters:
+            if name == "self":
+                continue
+            value = params[name] = getattr(self, name)
+            if deep and hasattr(value, "get_params") and not isinstance(value, type):
+                params.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
+        return params
+
+    def set_params(self, **params: Any) -> Kernel:
+        """Set constructor arguments, inner ones as `name__argument`."""
+        for key, value in params.items():
+            name, _, inner = key.partition("__")
+            valid = [p for p in inspect.signature(type(self).__init__).parameters if p != "self"]
+            if name not in valid:
+                raise BadOption(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(valid)}."
+                )
+            if inner:
+                getattr(self, name).set_params(**{inner: value})
+            else:
+                setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{k}={_brief(v)}" for k, v in self.get_params(deep=False).items())
+        return f"{type(self).__name__}({inside})"
+
+
+def _brief(value: Any) -> str:
+    return f"array{value.shape}" if isinstance(value, np.ndarray) and value.size > 1 else repr(value)
+
+
+class _Pair(Kernel):
+    """Two kernels combined."""
+
+    def __init__(self, k1: Kernel, k2: Kernel) -> None:
+        super().__init__()
+        self.k1 = k1
+        self.k2 = k2
+
+    def bind(self, classes: int, columns: Columns) -> None:
+        for kernel in (self.k1, self.k2):
+            if isinstance(kernel, Kernel):
+                kernel.bind(classes, columns)
+
+    def settle(self, classes: int) -> None:
+        for kernel in (self.k1, self.k2):
+            if isinstance(kernel, Kernel):
+                kernel.settle(classes)
+
+    def relevance(self, columns: Columns) -> np.ndarray | None:
+        parts = [k.relevance(columns) for k in (self.k1, self.k2) if isinstance(k, Kernel)]
+        known = [part for part in parts if part is not None]
+        return sum(known) if known else None  # type: ignore[return-value]
+
+
+class Sum(_Pair):
+    """k₁ + k₂."""
+
+    def full(self, Z: Tensor) -> Tensor:
+        return self.k1.full(Z) + self.k2.full(Z)
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        return self.k1.cross(Z, X) + self.k2.cross(Z, X)
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.k1.diag(X) + self.k2.diag(X)
+
+
+class Product(_Pair):
+    """k₁ · k₂."""
+
+    def full(self, Z: Tensor) -> Tensor:
+        return self.k1.full(Z) * self.k2.full(Z)
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        return self.k1.cross(Z, X) * self.k2.cross(Z, X)
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.k1.diag(X) * self.k2.diag(X)
+
+
+def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> nn.Parameter:
+    """log(value / unit), broadcast to `shape`: positive parameters live in logs, relative to a data unit."""
+    array = np.asarray(value, dtype=np.float64)
+    if not (np.isfinite(array).all() and (array > 0).all()):
+        raise BadOption(f"{name} must be positive and finite, got {value!r}.")
+    try:
+        log = np.broadcast_to(np.log(array / unit), shape)
+    except ValueError:
+        raise BadOption(
+            f"{name} has shape {array.shape}, which does not fit {shape} (classes, columns): "
+            "give a scalar, one value a column, or one row a class; two classes have one latent function."
+        ) from None
+    return nn.Parameter(torch.tensor(log.copy(), dtype=torch.float64))
+
+
+def per_class(value: Any, classes: int, name: str) -> np.ndarray:
+    """A scalar or one value a class, as [C] or [1]."""
+    array = np.asarray(value, dtype=np.float64).reshape(-1)
+    if array.size not in (1, classes):
+        raise BadOption(
+            f"{name} has {array.size} values for {classes} latent functions; give one, or one each."
+        )
+    return array
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """A detached copy in float64 on the CPU."""
+    return tensor.detach().double().cpu().numpy().copy()
+
+
+def check_kernel(kernel: Any) -> None:
+    """Say what is missing if `kernel` is no kernel."""
+    missing = [call for call in CALLS if not callable(getattr(kernel, call, None))]
+    if isinstance(kernel, type) or missing:
+        raise BadOption(
+            f"kernel={kernel!r} is not a kernel: it lacks {', '.join(missing) or 'an instance'}. Give one of cavity.kernels, such as "
+            "RBF(), a sum or product of them, or a torch.nn.Module with full(Z), cross(Z, X) and diag(X)."
+        )

@@ -1,0 +1,146 @@
+"""Kernels of the scaled distance: RBF, Matérn, rational quadratic. One lengthscale a column (ARD)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity.columns import Columns
+from cavity.errors import BadOption
+from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
+
+Value = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
+
+
+class Stationary(Kernel):
+    """k(x, x') = variance · shape(d²),   d² = Σ_d ((x_d − x'_d)/lengthscale_d)².
+
+    Parameters
+    ----------
+    lengthscale : None, scalar, (D,) or (C, D)
+        In the units of the columns. None: median distance between rows times the spread of each column.
+    variance : scalar or (C,)
+    """
+
+    def __init__(self, lengthscale: Value = None, variance: Value = 1.0) -> None:
+        super().__init__()
+        self.lengthscale = lengthscale
+        self.variance = variance
+
+    def bind(self, classes: int, columns: Columns) -> None:
+        unit = columns.spread
+        value = unit * columns.distance if self.lengthscale is None else self.lengthscale
+        shape = (classes, len(unit))
+        self.log_lengthscale = log_parameter(value, shape, unit, f"lengthscale of {type(self).__name__}")
+        variance = per_class(self.variance, classes, f"variance of {type(self).__name__}")
+        self.log_variance = log_parameter(variance, (classes,), 1.0, f"variance of {type(self).__name__}")
+        self.register_buffer("unit", torch.tensor(unit))
+        self.register_buffer("center", torch.tensor(columns.center))
+
+    def settle(self, classes: int) -> None:
+        lengthscale = to_numpy(self.unit * self.log_lengthscale.exp())
+        self.lengthscale = np.repeat(lengthscale, classes // len(lengthscale), axis=0)
+        variance = to_numpy(self.log_variance.exp())
+        self.variance = np.repeat(variance, classes // len(variance))
+
+    def relevance(self, columns: Columns) -> np.ndarray:
+        return np.asarray(columns.spread / self.lengthscale)
+
+    def shape(self, d2: Tensor) -> Tensor:
+        """log k / variance as a function of the squared scaled distance."""
+        raise NotImplementedError
+
+    def full(self, Z: Tensor) -> Tensor:
+        U = self._scaled(Z)
+        d2 = _square_distance(U, U)
+        # exactly zero on the diagonal, with no gradient: rounding there would be magnified by square roots
+        eye = torch.eye(d2.shape[-1], dtype=torch.bool, device=d2.device)
+        return self._value(d2.masked_fill(eye, 0.0))
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        return self._value(_square_distance(self._scaled(Z), self._scaled(X)))
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.log_variance.exp()[:, None].expand(-1, len(X))
+
+    def _value(self, d2: Tensor) -> Tensor:
+        return (self.shape(d2) + self.log_variance[:, None, None]).exp()
+
+    def _scaled(self, X: Tensor) -> Tensor:
+        if X.shape[-1] != len(self.unit):
+            raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
+        scale = self.unit * self.log_lengthscale.exp()
+        return (X - self.center) / scale[:, None, :]
+
+
+def _square_distance(U: Tensor, V: Tensor) -> Tensor:
+    """|u − v|² for every pair, [C M D], [C N D] → [C M N]; one matrix product, on centred columns."""
+    U, V = torch.broadcast_tensors(U, V) if U.shape == V.shape else _match(U, V)
+    norms = U.square().sum(-1)[:, :, None] + V.square().sum(-1)[:, None, :]
+    return torch.baddbmm(norms, U, V.mT, alpha=-2).clamp_min(0)
+
+
+def _match(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    classes = max(len(U), len(V))
+    return U.expand(classes, -1, -1), V.expand(classes, -1, -1)
+
+
+def _root(d2: Tensor) -> Tensor:
+    """√d², with gradient 0 instead of ∞ where two points coincide."""
+    return d2.clamp_min(1e-30 if d2.dtype == torch.float64 else 1e-14).sqrt()
+
+
+class RBF(Stationary):
+    """exp(−½ d²): infinitely smooth."""
+
+    def shape(self, d2: Tensor) -> Tensor:
+        return -0.5 * d2
+
+
+class Matern12(Stationary):
+    """exp(−d): continuous, nowhere smooth."""
+
+    def shape(self, d2: Tensor) -> Tensor:
+        return -_root(d2)
+
+
+class Matern32(Stationary):
+    """(1 + √3 d) exp(−√3 d): once differentiable."""
+
+    def shape(self, d2: Tensor) -> Tensor:
+        d = math.sqrt(3.0) * _root(d2)
+        return torch.log1p(d) - d
+
+
+class Matern52(Stationary):
+    """(1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable."""
+
+    def shape(self, d2: Tensor) -> Tensor:
+        d = math.sqrt(5.0) * _root(d2)
+        return torch.log1p(d + d * d / 3) - d
+
+
+class RationalQuadratic(Stationary):
+    """(1 + d²/(2α))^(−α): a scale mixture of RBF kernels; α → ∞ is the RBF."""
+
+    def __init__(self, lengthscale: Value = None, variance: Value = 1.0, alpha: Value = 1.0) -> None:
+        super().__init__(lengthscale, variance)
+        self.alpha = alpha
+
+    def bind(self, classes: int, columns: Columns) -> None:
+        super().bind(classes, columns)
+        alpha = per_class(self.alpha, classes, "alpha of RationalQuadratic")
+        self.log_alpha = log_parameter(alpha, (classes,), 1.0, "alpha of RationalQuadratic")
+
+    def settle(self, classes: int) -> None:
+        super().settle(classes)
+        alpha = to_numpy(self.log_alpha.exp())
+        self.alpha = np.repeat(alpha, classes // len(alpha))
+
+    def shape(self, d2: Tensor) -> Tensor:
+        alpha = self.log_alpha.exp()[:, None, None]
+        return -alpha * torch.log1p(d2 / (2 * alpha))

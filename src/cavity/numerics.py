@@ -1,0 +1,38 @@
+"""Gaussian tails that hold everywhere. [METHOD 10]"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+SQRT_HALF = math.sqrt(0.5)
+SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def log_ndtr(x: Tensor) -> Tensor:
+    """log Φ(x), accurate in both tails."""
+    return torch.special.log_ndtr(x)
+
+
+def log_normal_pdf(z: Tensor) -> Tensor:
+    """log φ(z) of the standard normal."""
+    return -0.5 * z * z - LOG_SQRT_2PI
+
+
+def hazard(alpha: Tensor) -> Tensor:
+    r"""β(α) = φ(α)/Φ(α) = √(2/π) / erfcx(−α/√2): no overflow, no cancellation."""
+    return SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * alpha)
+
+
+def hazard_slope(alpha: Tensor, beta: Tensor) -> Tensor:
+    r"""−β'(α) = β(β+α), which lies in [0, 1] and cancels in the far left tail.
+
+    β(β+α) ≈ 1 − α⁻² + 6α⁻⁴ − 50α⁻⁶ + 518α⁻⁸        α → −∞
+    """
+    far = -50.0 if alpha.dtype == torch.float64 else -10.0
+    i2 = alpha.clamp(max=far).square().reciprocal()
+    series = 1 - i2 * (1 - i2 * (6 - i2 * (50 - 518 * i2)))
+    return torch.where(alpha < far, series, beta * (beta + alpha)).clamp(0, 1)

@@ -1,0 +1,1 @@
+"""The loop, its schedules and its optimisers."""

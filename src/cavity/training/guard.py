@@ -1,0 +1,72 @@
+"""Steps that may fail: go back to the last good state, halve damping and rate, go on, count it. [METHOD 10]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from cavity.data import Batch
+from cavity.distributed import Local
+from cavity.errors import NotPositiveDefinite
+from cavity.inference import Engine, Info, Optimiser, Sites, State
+
+MOST_IN_A_ROW = 30
+RECOVER = 1.02  # what a good step gives back of a halved rate
+
+
+@dataclass
+class Guard:
+    """Runs steps of the engine and mends those that fail."""
+
+    engine: Engine
+    reduce: Local
+    repairs: int = 0
+    caution: float = 1.0  # factor on damping and rates
+    in_a_row: int = 0
+    good: State | None = None  # the last state from which a step succeeded
+    undo: list[tuple[Tensor, Sites]] = field(default_factory=list)  # rows written since `good`
+
+    def advance(
+        self, state: State, batch: Batch, optimiser: Optimiser | None, full: bool
+    ) -> tuple[State, Info | None]:
+        """The state after a step; or, with no info, the state to try again from."""
+        damping, rate = state.damping, state.rate
+        tried, info = self.engine.step(
+            state._replace(damping=damping * self.caution, rate=rate * self.caution),
+            batch,
+            self.reduce,
+            optimiser,
+            full,
+        )
+        if bool(info.failed):
+            return self._go_back(state, info), None
+        self.good, self.in_a_row = state, 0
+        self.undo = [info.undo] if info.undo is not None else []
+        self.caution = min(1.0, self.caution * RECOVER)
+        return tried._replace(damping=damping, rate=rate), info
+
+    def _go_back(self, state: State, info: Info) -> State:
+        self.repairs += 1
+        self.in_a_row += 1
+        self.caution *= 0.5
+        for index, rows in ([info.undo] if info.undo is not None else []) + self.undo:
+            for kept, old in zip(state.sites, rows, strict=True):
+                kept[index] = old
+        self.undo = []
+        origin = state if self.good is None else self.good
+        if self.in_a_row > MOST_IN_A_ROW:
+            raise NotPositiveDefinite(
+                f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {MOST_IN_A_ROW} repairs: "
+                "raise jitter=, use dtype='float64', or choose inducing points that do not coincide (inducing='kmeans')."
+            )
+        # a state that fails as it stands needs more than smaller steps
+        if self.good is None or self.in_a_row > 3:
+            origin = origin._replace(jitter=(origin.jitter * 10).clamp(1e-10, 1e-2))
+        return origin._replace(generator=state.generator, epoch=state.epoch, position=state.position)
+
+
+def as_scalar(value: float, like: Tensor) -> Tensor:
+    """A float64 scalar beside `like`."""
+    return torch.tensor(value, dtype=torch.float64, device=like.device)

@@ -1,0 +1,164 @@
+"""The whole training loop, in one place."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from cavity.data import Batch, Rows
+from cavity.distributed import Local
+from cavity.inference import Engine, Optimiser, State
+from cavity.training.guard import Guard, as_scalar
+
+WINDOW = 10  # epochs over which an improvement counts
+INNER_TOL = 1e-7  # per row, when sites are swept to convergence before a step
+INNER_SWEEPS = 200
+FINAL_SWEEPS = 20
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train."""
+
+    learn: bool
+    schedule: str  # inner-approx, inner-exact, outer
+    optimiser: Optimiser
+    rate: float
+    final_rate: float  # reached at max_epochs, by exponential decay
+    damping: float
+    batch_size: int | None
+    max_epochs: int
+    tol: float
+    max_seconds: float | None
+    report: Report = lambda row: None
+
+
+@dataclass
+class Run:
+    """A run under way: its state, its record and how it ended."""
+
+    engine: Engine
+    rows: Rows
+    plan: Plan
+    state: State
+    reduce: Local = field(default_factory=Local)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    converged: bool = False
+    started: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.guard = Guard(self.engine, self.reduce)
+        self.whole = self.rows.whole()
+        self.total = float(self.engine.total)
+
+    def train(self) -> Run:
+        """Epochs until the objective settles or a limit is reached, then the sites are made consistent."""
+        for epoch in range(self.plan.max_epochs):
+            self._record(epoch, *self._epoch(epoch))
+            self.converged = self._settled()
+            if self.converged or self._late():
+                break
+        if self.plan.learn:
+            self._settle_sites()
+        return self
+
+    def _epoch(self, epoch: int) -> tuple[float, int]:
+        """One pass (or one hyper-parameter step of "outer"); the objective and the skipped updates."""
+        plan = self.plan
+        if not plan.learn:
+            return self._steps([(self.whole, None, True)])
+        if plan.schedule == "outer":
+            self.sweep(INNER_TOL, INNER_SWEEPS)
+        if plan.batch_size is None:
+            self._set_rate(epoch)
+            return self._steps([(self.whole, plan.optimiser, True)])
+        return self._steps((batch, plan.optimiser, False) for batch in self._batches(epoch))
+
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        assert self.plan.batch_size is not None
+        generator = torch.Generator()
+        generator.set_state(self.state.generator)
+        batches = list(self.rows.batches(self.plan.batch_size, generator))
+        self.state = self.state._replace(generator=generator.get_state())
+        for i, batch in enumerate(batches):
+            self._set_rate(epoch + i / len(batches))
+            yield batch
+
+    def _steps(self, steps: Any) -> tuple[float, int]:
+        """Run steps, each again after a repair; the mean objective and the skipped updates."""
+        objective, skipped, count = 0.0, 0, 0
+        for batch, optimiser, full in steps:
+            info = None
+            while info is None:
+                self.state, info = self.guard.advance(self.state, batch, optimiser, full)
+            objective, skipped, count = (
+                objective + float(info.objective),
+                skipped + int(info.skipped),
+                count + 1,
+            )
+            if self._late():
+                break
+        return objective / count, skipped
+
+    def sweep(self, tol: float, most: int) -> float:
+        """Full sweeps of the sites at fixed hyper-parameters until log Z_q per row moves by less than `tol`."""
+        last = math.inf
+        for _ in range(most):
+            value, _ = self._steps([(self.whole, None, True)])
+            if abs(value - last) <= tol * self.total or self._late():
+                break
+            last = value
+        return value
+
+    def _settle_sites(self) -> None:
+        """After training: sites and sums at the final hyper-parameters, so that q is EP's and not a running average."""
+        if self.plan.batch_size is not None:
+            self.state = self.state._replace(damping=as_scalar(1.0, self.state.damping))
+            self._steps([(self.whole, None, True)])
+            self.state = self.state._replace(damping=as_scalar(self.plan.damping, self.state.damping))
+        self.sweep(0.1 * self.plan.tol, FINAL_SWEEPS)
+
+    def evidence(self) -> float:
+        """log Z_q of the state as it stands."""
+        _, info = self.engine.step(self.state, self.whole, self.reduce, None, True)
+        return float(info.evidence)
+
+    def _set_rate(self, progress: float) -> None:
+        plan = self.plan
+        share = progress / max(1, plan.max_epochs)
+        rate = plan.rate * (plan.final_rate / plan.rate) ** share
+        self.state = self.state._replace(rate=as_scalar(rate, self.state.rate))
+
+    def _settled(self) -> bool:
+        """Fixed hyper-parameters: the last sweep moved little. Learning: no progress over the last ten epochs."""
+        values = [row["objective"] for row in self.history]
+        if not self.plan.learn:
+            return len(values) > 1 and abs(values[-1] - values[-2]) < self.plan.tol * self.total
+        if len(values) <= WINDOW:
+            return False
+        return max(values[-WINDOW:]) - max(values[:-WINDOW]) < self.plan.tol * self.total
+
+    def _late(self) -> bool:
+        limit = self.plan.max_seconds
+        return limit is not None and time.perf_counter() - self.started > limit
+
+    def _record(self, epoch: int, objective: float, skipped: int) -> None:
+        row = {
+            "epoch": epoch + 1,
+            "objective": objective,
+            "seconds": time.perf_counter() - self.started,
+            "repairs": self.guard.repairs - sum(r["repairs"] for r in self.history),
+            "skipped": skipped,
+            "learning_rate": float(self.state.rate) * self.guard.caution if self.plan.learn else 0.0,
+            "damping": float(self.state.damping) * self.guard.caution,
+        }
+        self.history.append(row)
+        self.state = self.state._replace(epoch=self.state.epoch + 1)
+        self.plan.report(row)

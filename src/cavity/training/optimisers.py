@@ -1,0 +1,68 @@
+"""Ascent on a flat vector: pure `init` and `step`, no state of their own. [METHOD 7]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cavity.inference import Optimiser
+
+
+@dataclass(frozen=True)
+class Adam(Optimiser):
+    """Kingma & Ba's rule, for mini-batches."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return (
+            torch.zeros_like(theta),
+            torch.zeros_like(theta),
+            torch.zeros((), dtype=torch.float64, device=theta.device),
+        )
+
+    def step(
+        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        mean, square, count = state
+        count = count + 1
+        mean = torch.lerp(mean, gradient, 1 - self.beta1)
+        square = (self.beta2 * square).addcmul(gradient, gradient, value=1 - self.beta2)
+        correction = (1 - self.beta2**count).sqrt()
+        size = (rate * correction / (1 - self.beta1**count)).to(theta.dtype)
+        move = mean / (square.sqrt() + (self.eps * correction).to(theta.dtype))
+        return theta + size * move, (mean, square, count)
+
+
+@dataclass(frozen=True)
+class SignRule(Optimiser):
+    """The papers' rule for batch training: an own step for each parameter, ×1.02 while its gradient keeps its sign, ×½ when it flips.
+
+    The state holds steps relative to the rate, which the run may halve after a repair.
+    """
+
+    grow: float = 1.02
+    shrink: float = 0.5
+    largest: float = 10.0
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return torch.ones_like(theta), torch.zeros_like(theta)
+
+    def step(
+        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        relative, last = state
+        sign = gradient.sign()
+        turn = sign * last
+        relative = torch.where(
+            turn > 0, relative * self.grow, torch.where(turn < 0, relative * self.shrink, relative)
+        )
+        relative = relative.clamp(max=self.largest)
+        return theta + rate.to(theta.dtype) * relative * sign, (relative, sign)
+
+
+OPTIMISERS: dict[str, Optimiser] = {"adam": Adam(), "sign": SignRule()}

@@ -1,0 +1,33 @@
+"""A progress bar with objective, rate and time left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("cavity")
+
+
+def reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str, Any]], None]:
+    """What to call with each row of the history."""
+
+    def quiet(row: dict[str, Any]) -> None:
+        log.debug("epoch %d: objective %.6g", row["epoch"], row["objective"])
+
+    if not verbose:
+        return quiet
+    from tqdm.auto import tqdm
+
+    bar = tqdm(total=epochs, unit="epoch", desc="cavity", leave=verbose > 1)
+
+    def show(row: dict[str, Any]) -> None:
+        quiet(row)
+        bar.set_postfix(
+            objective=f"{row['objective'] / total:.4f}",
+            rate=f"{row['learning_rate']:.2g}",
+            repairs=row["repairs"],
+        )
+        bar.update()
+
+    return show
