@@ -7,15 +7,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cavity.linalg import cholesky, solve_lower
+from cavity.linalg import Factor, jittered_cholesky, solve_lower, whiten
 
 
 class Projection(NamedTuple):
     """f_c(x_n) | w_c ~ N(a·w_c, r),  w_c ~ N(0, I)."""
 
     a: Tensor  # [C M B]
-    r: Tensor  # [C B], noise included
+    variance: Tensor  # [C B], k(x, x) + s
     failed: Tensor  # [] bool: k(Z, Z) could not be factorised
+
+    @property
+    def r(self) -> Tensor:
+        """Residual variance [C B], noise included; rounding can leave −1e-16 where x is an inducing point."""
+        return (self.variance - self.a.square().sum(-2)).clamp_min(0)
 
 
 class Prior(nn.Module):
@@ -60,22 +65,21 @@ class Prior(nn.Module):
         """Latent noise variances, [C] or [1]."""
         return self.log_noise.exp() if self.learn_noise else self.fixed_noise
 
-    def factor(self, jitter: Tensor) -> tuple[Tensor, Tensor]:
+    def factor(self, jitter: Tensor) -> Factor:
         """L = chol(k(Z, Z) + jitter), the jitter relative to the amplitude."""
-        K = self.kernel.full(self.Z)
-        scale = jitter.to(K.dtype) * K.diagonal(dim1=-2, dim2=-1).mean(-1)
-        eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-        return cholesky(K + scale[..., None, None] * eye)
+        return jittered_cholesky(self.kernel.full(self.Z), jitter)
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
         r"""a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
-        L, failed = self.factor(jitter)
-        return self.project_with(L, failed, X)
+        Z = self.Z
+        a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)
+        return self._projection(a, X, failed)
 
-    def project_with(self, L: Tensor, failed: Tensor, X: Tensor) -> Projection:
+    def project_with(self, lower: Tensor, X: Tensor) -> Projection:
         """The projection, given the factor of k(Z, Z)."""
-        a = solve_lower(L, self.kernel.cross(self.Z, X))
-        residual = self.kernel.diag(X) - a.square().sum(-2)
-        # rounding can leave −1e-16 where x is an inducing point; a variance is not negative
-        r = residual.clamp_min(0) + self.noise[:, None]
-        return Projection(a.expand(self.n_latent, -1, -1), r.expand(self.n_latent, -1), failed)
+        a = solve_lower(lower, self.kernel.cross(self.Z, X))
+        return self._projection(a, X, torch.zeros((), dtype=torch.bool, device=X.device))
+
+    def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
+        variance = self.kernel.diag(X) + self.noise[:, None]
+        return Projection(a.expand(self.n_latent, -1, -1), variance.expand(self.n_latent, -1), failed)

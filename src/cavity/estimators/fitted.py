@@ -55,10 +55,10 @@ def latent(model: Fitted, X: Tensor) -> Normal:
 
 
 def _latent(model: Fitted, X: Tensor) -> Normal:
-    none_failed = torch.zeros((), dtype=torch.bool)
-    a, r, _ = model.prior.project_with(model.prior_lower, none_failed, X.to(model.mean.dtype))
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
+    a = projection.a
     mean = (model.mean[:, None, :] @ a)[:, 0]
-    var = r + solve_lower(model.lower, a).square().sum(-2)
+    var = projection.r + solve_lower(model.lower, a).square().sum(-2)
     return Normal(mean.mT.double(), var.mT.double())
 
 

@@ -114,10 +114,12 @@ class Engine:
         with torch.no_grad():
             a = projection.a.detach()
             m = marginals(q, a)
-            view = self._view(state, m, projection.r.detach(), batch)
+            view = self._view(
+                state, m, Projection(a, projection.variance.detach(), projection.failed).r, batch
+            )
             site = refresh(view.cavity.t, view.moments, view.share)
             added = self.sites.added(view.held, site, view.cavity.usable, state.damping, full)
-            tau, nu = (_scatter(x, view.classes, a).to(a.dtype) for x in added)  # [C B]
+            tau, nu = _scatter(torch.stack(added), view.classes, a).to(a.dtype)  # [C B]
             P, h = (a * tau[:, None]) @ a.mT, (a @ nu[..., None])[..., 0]
             gradient = self._gradient(projection, q, m, view) if learn else torch.zeros_like(state.theta)
             weights = batch.weight[:, None].expand_as(view.classes)
@@ -138,8 +140,8 @@ class Engine:
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> View:
         """The batch as its factors see it: cavities of their sites, and their moments there."""
         classes = self.factor.sites(batch.y)
-        t = Normal(_gather(m.t.mean, classes), _gather(m.t.var, classes))
-        residual = _gather(r.double(), classes)
+        mean, var, residual = _gather(torch.stack([m.t.mean, m.t.var, r.double()]), classes)
+        t = Normal(mean, var)
         held = self.sites.held(state, batch, t.mean)
         share = self.sites.share(batch.weight, self.removal)
         cavity = remove(t, held, share)
@@ -147,22 +149,24 @@ class Engine:
         return View(classes, t, held, share, cavity, self.factor.moments(f, batch.y, share.exponent))
 
     def _gradient(self, projection: Projection, q: Posterior, m: Marginals, view: View) -> Tensor:
-        r"""Cotangents of (a, r) at fixed cavities in closed form; autograd carries them through the projection.  [METHOD 6]
+        r"""Cotangents at fixed cavities in closed form; autograd carries them through the projection.        [METHOD 6]
 
-        G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ],   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
-        G_r = copies · Σ_sites ∂r
+            G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ] − 2 a G_r,   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
+            G_r = copies · Σ_sites ∂r,                            since r = k(x, x) + s − |a|²
+
+        G_a is built in place of Σa, which is not needed any more.
         """
-        a, r = projection.a, projection.r
         _, dm, dv, dr = view.moments
         shift = view.share.p * (view.held.tau * view.t.mean - view.held.nu)
-        along_cov = (dm * shift + 2 * dv) / view.cavity.keep
-        along_mean, along_cov, G_r = (
-            _scatter(view.share.copies * x, view.classes, a) for x in (dm, along_cov, dr)
+        parts = torch.stack([dm, (dm * shift + 2 * dv) / view.cavity.keep, dr]) * view.share.copies
+        a = projection.a.detach()
+        along_mean, along_cov, G_r = _scatter(parts, view.classes, a).to(a.dtype)
+        G_a = m.cov_a.mul_(along_cov[:, None]).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean[:, None])
+        G_a.addcmul_(a, G_r[:, None], value=-2.0)
+        outputs, cotangents = [projection.a, projection.variance], [G_a, G_r]
+        return _flatten(
+            torch.autograd.grad(outputs, self.parameters, cotangents, allow_unused=True), self.parameters
         )
-        G_a = q.mean.to(a.dtype)[:, :, None] * along_mean[:, None].to(a.dtype)
-        G_a = G_a.addcmul(m.cov_a, along_cov[:, None].to(a.dtype))
-        grads = torch.autograd.grad([a, r], self.parameters, [G_a, G_r.to(r.dtype)], allow_unused=True)
-        return _flatten(grads, self.parameters)
 
     def exact_gradient(self, state: State, batch: Batch) -> Tensor:
         """Gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
@@ -175,7 +179,8 @@ class Engine:
         projection = self.prior.project(batch.X, state.jitter)
         classes = self.factor.sites(batch.y)
         a = projection.a
-        tau, nu = (_scatter(x[batch.index].double(), classes, a).to(a.dtype) for x in state.sites[:2])
+        held = torch.stack([x[batch.index].double() for x in state.sites[:2]])
+        tau, nu = _scatter(held, classes, a).to(a.dtype)
         q = self.sites.gaussian(
             Sums(((a * tau[:, None]) @ a.mT).double(), (a @ nu[..., None])[..., 0].double())
         )
@@ -236,14 +241,14 @@ class View(NamedTuple):
 
 
 def _gather(x: Tensor, classes: Tensor) -> Tensor:
-    """[C B] at the sites' classes, [B S]."""
-    return x.mT.gather(1, classes)
+    """K tables [K C B] at the sites' classes, [K B S]."""
+    return x.mT.gather(2, classes.expand(len(x), -1, -1))
 
 
 def _scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
-    """Sum over the sites of each class, [B S] → [C B]."""
-    zeros = torch.zeros(len(x), len(like), dtype=x.dtype, device=x.device)
-    return zeros.scatter_add(1, classes, x).mT
+    """Sums over the sites of each class of K tables, [K B S] → [K C B]."""
+    zeros = torch.zeros(len(x), len(classes), len(like), dtype=x.dtype, device=x.device)
+    return zeros.scatter_add(2, classes.expand(len(x), -1, -1), x).mT
 
 
 def _flatten(grads: tuple[Tensor | None, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:

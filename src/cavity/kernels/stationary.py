@@ -12,6 +12,7 @@ from torch import Tensor
 from cavity.columns import Columns
 from cavity.errors import BadOption
 from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
+from cavity.kernels.distance import half_square_distance
 
 Value = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
 
@@ -55,38 +56,23 @@ class Stationary(Kernel):
         raise NotImplementedError
 
     def full(self, Z: Tensor) -> Tensor:
-        U = self._scaled(Z)
-        d2 = _square_distance(U, U)
-        # exactly zero on the diagonal, with no gradient: rounding there would be magnified by square roots
-        eye = torch.eye(d2.shape[-1], dtype=torch.bool, device=d2.device)
-        return self._value(d2.masked_fill(eye, 0.0))
+        U = self._units(Z)
+        return self._value(half_square_distance(U, U, self.log_lengthscale, zero_diagonal=True))
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self._value(_square_distance(self._scaled(Z), self._scaled(X)))
+        return self._value(half_square_distance(self._units(Z), self._units(X), self.log_lengthscale))
 
     def diag(self, X: Tensor) -> Tensor:
-        return self.log_variance.exp()[:, None].expand(-1, len(X))
+        return self.log_variance.exp()[:, None].expand(-1, X.shape[-2])
 
-    def _value(self, d2: Tensor) -> Tensor:
-        return (self.shape(d2) + self.log_variance[:, None, None]).exp()
+    def _value(self, s: Tensor) -> Tensor:
+        return self.shape(-2 * s).add_(self.log_variance[:, None, None]).exp_()
 
-    def _scaled(self, X: Tensor) -> Tensor:
+    def _units(self, X: Tensor) -> Tensor:
+        """Centred, in units of the spread: where distances are taken, free of the user's units."""
         if X.shape[-1] != len(self.unit):
             raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
-        scale = self.unit * self.log_lengthscale.exp()
-        return (X - self.center) / scale[:, None, :]
-
-
-def _square_distance(U: Tensor, V: Tensor) -> Tensor:
-    """|u − v|² for every pair, [C M D], [C N D] → [C M N]; one matrix product, on centred columns."""
-    U, V = torch.broadcast_tensors(U, V) if U.shape == V.shape else _match(U, V)
-    norms = U.square().sum(-1)[:, :, None] + V.square().sum(-1)[:, None, :]
-    return torch.baddbmm(norms, U, V.mT, alpha=-2).clamp_min(0)
-
-
-def _match(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
-    classes = max(len(U), len(V))
-    return U.expand(classes, -1, -1), V.expand(classes, -1, -1)
+        return (X - self.center) * self.unit.reciprocal()
 
 
 def _root(d2: Tensor) -> Tensor:
@@ -97,8 +83,8 @@ def _root(d2: Tensor) -> Tensor:
 class RBF(Stationary):
     """exp(−½ d²): infinitely smooth."""
 
-    def shape(self, d2: Tensor) -> Tensor:
-        return -0.5 * d2
+    def _value(self, s: Tensor) -> Tensor:
+        return s.add_(self.log_variance[:, None, None]).exp_()
 
 
 class Matern12(Stationary):
