@@ -1,9 +1,19 @@
-"""Scalable multi-class Gaussian process classification by expectation propagation."""
+"""Scalable multi-class Gaussian process classification by expectation propagation.
 
-from cavity import kernels
+torch is large: it is loaded with the first name that needs it, and the command line answers without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from cavity._version import __version__
 from cavity.errors import BadInput, BadOption, CavityError, NotPositiveDefinite
-from cavity.estimators import GPClassifier
+
+if TYPE_CHECKING:
+    from cavity import kernels
+    from cavity.estimators import GPClassifier
 
 __all__ = [
     "BadInput",
@@ -14,3 +24,18 @@ __all__ = [
     "__version__",
     "kernels",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker must not believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        """The public names that need torch, loaded when they are first asked for (PEP 562)."""
+        if name == "kernels":
+            return import_module("cavity.kernels")
+        if name == "GPClassifier":
+            return import_module("cavity.estimators").GPClassifier
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

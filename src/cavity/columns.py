@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 MEDIAN_ROWS = 1000  # rows that the median distance is taken over
+RANGE = 4.0  # a column's spread is at least its range over this
 
 
 class Columns(NamedTuple):
     """Centre and spread of each column, and the median distance between rows in units of the spread.
+
+    The spread is the standard deviation, or a quarter of the range if that is more: a column that is nearly always the same
+    (a pixel at the border) would otherwise put the few rows where it is not beyond the reach of every other row.
 
     Every statistic scales exactly with its column (by a power of two, to the last bit), so that training
     does not depend on the user's units.
@@ -37,7 +41,7 @@ def _spread(X: Array, center: Array, weight: Array) -> Array:
     constant = largest <= 1e-12 * np.abs(center)
     unit = np.where(constant, np.where(center == 0, 1.0, np.abs(center)), largest)
     spread = unit * np.sqrt(np.average((offset / unit) ** 2, axis=0, weights=weight))
-    return np.where(constant, unit, spread)
+    return np.where(constant, unit, np.maximum(spread, np.ptp(X, axis=0) / RANGE))
 
 
 def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:

@@ -62,7 +62,7 @@ def choose(how: Any, pool: Candidates, M: int, C: int, rng: np.random.Generator)
         )
     if len(pool.X) <= M:
         return np.repeat(pool.X[None], C, axis=0)
-    if how == "per-class" and C > 1:
+    if how in ("auto", "per-class") and C > 1:
         return per_class(pool, M, C, rng)
     return np.repeat(pool.X[CHOOSERS[how](pool, M, rng)][None], C, axis=0)
 
@@ -116,38 +116,30 @@ def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
 
 
 def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
-    """Half of Z_c from class c, the rest from everywhere, both by k-means++."""
+    """Half of Z_c drawn from class c, the rest from everywhere."""
     Z = []
     for c in range(C):
-        own = pool.class_weight[:, c] > 0
-        half = min(M // 2, int(own.sum()))
-        first = np.flatnonzero(own)[_seed(_restrict(pool, own, pool.class_weight[:, c]), half, rng)]
-        rest = np.ones(len(pool.X), dtype=bool)
-        rest[first] = False
-        second = np.flatnonzero(rest)[_seed(_restrict(pool, rest, pool.weight), M - half, rng)]
-        Z.append(pool.X[np.concatenate([first, second])])
+        own = pool.class_weight[:, c]
+        half = min(M // 2, int((own > 0).sum()))
+        first = _draw(own, half, rng)
+        rest = pool.weight.copy()
+        rest[first] = 0.0
+        Z.append(pool.X[np.concatenate([first, _draw(rest, M - half, rng)])])
     return np.stack(Z)
-
-
-def _restrict(pool: Candidates, mask: NDArray[np.bool_], weight: Array) -> Candidates:
-    return Candidates(pool.X[mask], pool.U[mask], weight[mask, None], pool.distance)
-
-
-def _seed(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
-    return kmeans(pool, M, rng) if 0 < M < len(pool.X) else np.arange(M)
 
 
 def _draw(weight: Array, M: int, rng: np.random.Generator) -> Array:
     """Weighted sampling without replacement (largest of u^(1/w), in logarithms, so that no weight underflows)."""
-    key = np.log(rng.random(len(weight))) / (weight / weight.max())
+    with np.errstate(divide="ignore"):
+        key = np.log(rng.random(len(weight))) / (weight / weight.max())
     return np.argsort(-key, kind="stable")[:M]
 
 
 CHOOSERS: dict[str, Chooser] = {
-    "auto": kmeans,
+    "auto": random,
     "random": random,
     "kmeans": kmeans,
     "kmeans++": kmeans,
-    "per-class": kmeans,
+    "per-class": random,
     "greedy": greedy,
 }

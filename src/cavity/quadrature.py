@@ -110,18 +110,19 @@ def probit_power(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor) 
 
     ∂/∂μ = ⟨g'⟩      ∂/∂V = ½⟨g'' + g'²⟩      ∂/∂R = ⟨∂g/∂R⟩        (⟨·⟩: under Φ^e N, normalised)
     """
-    # a degenerate width would leave no grid; 1e-10 of the other is a point mass to all digits that matter
-    var = torch.maximum(var, 1e-10 * residual)
-    residual = torch.maximum(residual, 1e-10 * var)
+    # a degenerate width would leave no grid; 1e-16 of the other is a point mass to all digits that matter
+    var = torch.maximum(var, 1e-16 * residual)
+    residual = torch.maximum(residual, 1e-16 * var)
     sd, width = var.sqrt(), residual.sqrt()
-    # where Φ^e is an exponential slope the integrand is a normal of precision 1/V + e/R around `shifted`
+    # left of 0 the integrand is a normal of precision 1/V + e/R around `shifted`; right of 0 it is a tail of
+    # N(μ, V), which falls by e in V/|μ|
     slope = exponent / residual
-    shifted = torch.where(mean < 0, mean / (1 + var * slope), mean)
+    shifted = mean.clamp(max=0) / (1 + var * slope)
     narrow = (1 / (1 / var + slope)).sqrt()
-    edges = bumps(
-        torch.stack([mean, torch.zeros_like(mean), shifted], -1), torch.stack([sd, width, narrow], -1)
-    )
-    grid = piecewise_legendre(edges)
+    tail = var / (mean * mean + var).sqrt()
+    zero = torch.zeros_like(mean)
+    edges = bumps(torch.stack([mean, zero, shifted, zero], -1), torch.stack([sd, width, narrow, tail], -1))
+    grid = piecewise_legendre(edges.detach())  # where the nodes lie has no derivative; edges may coincide
     alpha = grid.nodes / width[..., None]
     beta = hazard(alpha)
     e = exponent[..., None]

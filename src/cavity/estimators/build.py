@@ -23,9 +23,8 @@ from cavity.training.optimisers import OPTIMISERS
 
 Array = NDArray[np.float64]
 
-# Standard deviations of the normal priors on the logs of kernel parameters and noise, around their starting values.
-PRIOR_SD = {"log_lengthscale": 1.0, "log_variance": 1.0, "log_noise": 1.0}
-OTHER_PRIOR_SD = 1.0
+# Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
+PRIOR_SD = 2.0
 
 
 class Table(NamedTuple):
@@ -101,7 +100,7 @@ def hyper_prior(module: Prior, parameters: tuple[nn.Parameter, ...]) -> HyperPri
         if isinstance(part, Kernel | Prior):
             for name, parameter in part.named_parameters(recurse=False):
                 if name.startswith("log_"):
-                    precision[id(parameter)] = PRIOR_SD.get(name, OTHER_PRIOR_SD) ** -2
+                    precision[id(parameter)] = PRIOR_SD**-2
     if not parameters:
         empty = torch.zeros(0, dtype=torch.float64, device=module.center.device)
         return HyperPrior(empty, empty)
@@ -118,12 +117,14 @@ def likelihood(table: Table) -> LikelihoodFactor:
 def site_rule(table: Table, options: Options) -> Own | Tied:
     """Own or tied sites, with the weighted counts they need."""
     total = table.weight.sum()
+    weighted, fractional = bool((table.weight != 1).any()), bool((table.weight < 1).any())
     if not options.tied:
-        return Own(torch.tensor(total, device=options.device), bool((table.weight < 1).any()))
+        return Own(torch.tensor(total, device=options.device), weighted, fractional)
     C = table.n_latent
     own = np.bincount(table.y, weights=table.weight, minlength=table.n_classes)
     counts = np.array([total]) if C == 1 else (total - own) + own * (C - 1)
-    return Tied(torch.tensor(counts, device=options.device), float(min(1.0, table.weight.max())))
+    unit = float(min(1.0, table.weight.max()))
+    return Tied(torch.tensor(counts, device=options.device), weighted, unit)
 
 
 def engine(module: Prior, table: Table, options: Options) -> Engine:

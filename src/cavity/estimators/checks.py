@@ -6,22 +6,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
-from cavity.errors import BadInput
+from cavity.errors import BadInput, BadOption
 
 Array = NDArray[np.float64]
 
 
 def check_rows(estimator: Any, X: Any, reset: bool) -> Array:
     """X as a finite float64 table; at fit (`reset`) its columns are remembered, later they are compared."""
+    _refuse_nothing(X)
     _refuse_text(X)
     X = validate_data(
         estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1
     )
     _refuse_missing(X, getattr(estimator, "feature_names_in_", None))
-    return np.asarray(X)
+    return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 
 
 def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
@@ -34,15 +36,26 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label a row.")
     if y.dtype.kind == "O":
-        missing = np.array([label is None or label != label for label in y])
-        if missing.any():
-            raise BadInput(
-                f"y contains NaN or None in {int(missing.sum())} rows: drop them, or give them a class of their own."
-            )
+        _refuse_odd_labels(y)
     elif y.dtype.kind == "f" and not np.isfinite(y).all():
         raise BadInput(f"y contains NaN or infinity in {int((~np.isfinite(y)).sum())} rows: drop these rows.")
     check_classification_targets(y)
     return np.asarray(y)
+
+
+def _refuse_odd_labels(y: NDArray[Any]) -> None:
+    missing = np.array([_is_missing(label) for label in y], dtype=bool)
+    if missing.any():
+        raise BadInput(
+            f"y contains NaN or None in {int(missing.sum())} rows: drop them, or give them a class of their own."
+        )
+    try:
+        np.unique(y)
+    except TypeError:
+        kinds = ", ".join(sorted({type(label).__name__ for label in y}))
+        raise BadInput(
+            f"y mixes labels that cannot be ordered ({kinds}): give labels of one type, for example y.astype(str)."
+        ) from None
 
 
 def check_weights(sample_weight: Any, X: Array) -> Array:
@@ -57,45 +70,94 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
     return weight
 
 
+def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> Array:
+    """The factor that each row's class brings, [N]; "balanced" counts weights, not rows: n / (C n_c)."""
+    if isinstance(class_weight, dict):
+        factors = np.array(list(class_weight.values()), dtype=np.float64)
+        if not (np.isfinite(factors).all() and (factors >= 0).all()):
+            raise BadOption(f"class_weight={class_weight!r} must hold finite numbers that are not negative.")
+        return np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
+    if not isinstance(class_weight, str) or class_weight != "balanced":
+        raise BadOption(
+            f"class_weight={class_weight!r} is unknown; use None, 'balanced', or a dict from class to weight."
+        )
+    classes, place = np.unique(labels, return_inverse=True)
+    counts = np.bincount(place.reshape(-1), weights=weight, minlength=len(classes))
+    present = counts > 0
+    factor = counts.sum() / present.sum() / np.where(present, counts, np.inf)
+    return np.asarray(factor[place.reshape(-1)])
+
+
 def _names(X: Any) -> list[str] | None:
     columns = getattr(X, "columns", None)
     return None if columns is None else [str(c) for c in columns]
 
 
+def _refuse_nothing(X: Any) -> None:
+    shape = getattr(X, "shape", ())
+    if len(shape) == 2 and 0 in shape:
+        what = "sample" if shape[0] == 0 else "feature"
+        raise BadInput(
+            f"X has 0 {what}(s) (shape=({shape[0]}, {shape[1]})) while a minimum of 1 is required: "
+            "look at how rows and columns were selected."
+        )
+
+
 def _refuse_text(X: Any) -> None:
     """Columns that are not numbers, by name."""
     names = _names(X)
-    if names is not None and len(names) == len(X.columns):
-        bad = [name for name, column in zip(names, X.columns, strict=True) if _is_categorical(X[column])]
-        if bad:
-            quoted = ", ".join(map(repr, bad))
-            raise BadInput(
-                f"column {quoted} holds categories or text, not numbers: encode first, for example make_pipeline("
-                f"ColumnTransformer([('onehot', OneHotEncoder(), [{quoted}])], remainder='passthrough'), GPClassifier())."
-            )
+    if names is not None:
+        if len(set(names)) == len(names):  # otherwise scikit-learn's message is about the names
+            _refuse_columns([n for n, c in zip(names, X.columns, strict=True) if _is_categorical(X[c])])
         return
-    array = X if isinstance(X, np.ndarray) else None
-    if array is not None and array.ndim == 2 and array.dtype.kind in "OUS":
-        for j in range(array.shape[1]):
-            _refuse_text_column(array[:, j], j)
+    array = _object_array(X) if isinstance(X, list | tuple) else X
+    if isinstance(array, np.ndarray) and array.ndim == 2 and not _converts(array):
+        _refuse_columns([j for j in range(array.shape[1]) if not all(map(_is_number, array[:, j]))], array)
 
 
-def _refuse_text_column(column: NDArray[Any], j: int) -> None:
+def _refuse_columns(bad: list[Any], array: NDArray[Any] | None = None) -> None:
+    """Say which, show what is in them (could not convert ... is what scikit-learn says), and how to encode them."""
+    if not bad:
+        return
+    quoted = ", ".join(map(repr, bad))
+    example = None if array is None else next(v for v in array[:, bad[0]] if not _is_number(v))
+    why = "" if array is None else f" (could not convert string to float: {str(example)!r})"
+    raise BadInput(
+        f"column{'' if len(bad) == 1 else 's'} {quoted}: categories, dates or text, not numbers{why}; encode first, for example make_pipeline("
+        "ColumnTransformer([('onehot', OneHotEncoder(sparse_output=False, handle_unknown='ignore'), "
+        f"[{quoted}])], remainder='passthrough'), GPClassifier())."
+    )
+
+
+def _object_array(X: Any) -> NDArray[Any]:
     try:
-        column.astype(np.float64)
-    except ValueError:
-        example = next(str(v) for v in column if not _is_number(v))
-        raise BadInput(
-            f"column {j} holds text (for example {example!r}) and could not convert string to float: encode it first, for example with "
-            f"ColumnTransformer([('onehot', OneHotEncoder(), [{j}])], remainder='passthrough')."
-        ) from None
-    except TypeError:
-        return  # scikit-learn's own message is about the cell's type
+        return np.array(X, dtype=object)
+    except ValueError:  # ragged: scikit-learn's message is about that
+        return np.empty(0)
+
+
+def _converts(array: NDArray[Any]) -> bool:
+    if array.dtype.kind in "bcfiumM":
+        return array.dtype.kind not in "mM"  # complex ones are for scikit-learn to refuse
+    try:
+        array.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
 
 
 def _is_number(value: Any) -> bool:
+    """Whether a cell is a number, the text of one, or missing; dates are none."""
+    if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
+        return False
+    if _is_missing(value) or not np.isscalar(value):
+        return True  # nested cells are for scikit-learn to refuse
     try:
-        float(value)
+        float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
     return True
@@ -105,7 +167,7 @@ def _is_categorical(column: Any) -> bool:
     kind = str(getattr(column, "dtype", "")).lower()
     if any(word in kind for word in ("categor", "enum", "str", "utf8", "date", "time", "duration")):
         return True
-    return kind == "object" and not all(_is_number(v) for v in column)
+    return kind == "object" and not all(map(_is_number, column))
 
 
 def _refuse_missing(X: Array, names: Any) -> None:

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import inducing as choosing
 from cavity.errors import BadInput
 from cavity.estimators import build, fitted
-from cavity.estimators.checks import check_labels, check_rows, check_weights
+from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import Options, inducing_count, read
 from cavity.kernels import Kernel
+from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Plan, Run
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.progress import reporter
@@ -54,7 +54,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How site sweeps and hyper-parameter steps alternate.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
         "auto": "sign" (the papers' rule) on full batches, Adam on mini-batches.
-    learning_rate : float, default 0.01
+    learning_rate : float, default 0.01; with mini-batches 0.03, falling to a tenth of it
     damping : float in (0, 1], default 0.5 on full batches, 1 on mini-batches
     batch_size : "auto", None (full batches) or int
     max_epochs, tol, max_seconds
@@ -129,7 +129,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options = read(self, len(table.X), table.n_latent, Z.shape[1])
         module = build.prior(self, table, begin, Z, options)
         run = self._run(table, module, options, int(rng.integers(2**31 - 1)))
-        self._keep(run.train(), begin)
+        run = train_lbfgs(run) if options.optimizer == "lbfgs" and run.plan.learn else run.train()
+        self._keep(run, begin)
         self._warn(run, options)
         return self
 
@@ -138,12 +139,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = check_labels(y, len(rows))
         weight = check_weights(sample_weight, rows)
         if self.class_weight is not None:
-            weight = weight * compute_sample_weight(self.class_weight, labels)
+            weight = weight * weight_of_class(self.class_weight, labels, weight)
         present = weight > 0
         self.classes_, encoded = np.unique(labels[present], return_inverse=True)
         if len(self.classes_) < 2:
             raise BadInput(
-                f"y has a single class, {self.classes_[0]!r}: a classifier needs at least two classes."
+                f"y has only one class, {str(self.classes_[0])!r} (rows of weight 0 do not count): a classifier needs at least "
+                "two; look at how the rows were selected."
             )
         return build.Table(rows[present], encoded.reshape(-1), weight[present], len(self.classes_))
 
@@ -184,17 +186,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_epochs_ = len(run.history)
         self.feature_relevance_ = _relevance(self.kernel_, begin)
         if self.warm_start:
-            self._state = run.state
+            self._state = fitted.on_cpu(run.state)
 
     def _warn(self, run: Run, options: Options) -> None:
         if run.guard.repairs:
             warnings.warn(
-                f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see history_['repairs']); the fit went on with "
+                f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went on with "
                 "smaller steps. If the result is poor, raise jitter= or lower learning_rate=.",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        if not run.converged and not (options.planned and options.batch_size is not None):
+        # a plan of ours for mini-batches ends with its last epoch; any other limit is a limit
+        as_planned = (
+            options.planned and options.batch_size is not None and self.n_epochs_ == options.max_epochs
+        )
+        if not run.converged and not as_planned:
             warnings.warn(
                 f"training stopped after {self.n_epochs_} epochs, before the objective settled to tol={self.tol:g}: raise max_epochs= "
                 "or max_seconds=, or accept a larger tol=.",
@@ -205,7 +211,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _latent(self, X: Any) -> Any:
         check_is_fitted(self, "_fitted")
         rows = check_rows(self, X, reset=False)
-        return fitted.latent(self._fitted, torch.from_numpy(rows))
+        return fitted.latent(self._fitted, torch.from_numpy(rows if rows.flags.writeable else rows.copy()))
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the latent values, noise included: each (n, C), or (n, 1) for two classes."""
@@ -231,7 +237,11 @@ def _continued(fresh: Any, old: Any) -> Any:
     if old.theta.shape == fresh.theta.shape:
         fresh = fresh._replace(theta=old.theta.to(fresh.theta))
     if old.sums.P.shape == fresh.sums.P.shape and old.sites.tau.shape == fresh.sites.tau.shape:
-        fresh = fresh._replace(sums=old.sums, sites=old.sites, clock=old.clock)
+        sums, sites = (
+            type(new)(*(a.to(b, copy=True) for a, b in zip(kept, new, strict=True)))
+            for kept, new in ((old.sums, fresh.sums), (old.sites, fresh.sites))
+        )
+        fresh = fresh._replace(sums=sums, sites=sites, clock=old.clock.to(fresh.clock))
     return fresh
 
 

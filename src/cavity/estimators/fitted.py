@@ -45,6 +45,14 @@ def extract(engine: Engine, state: State) -> Fitted:
     return model.to(torch.device("cpu"))
 
 
+def on_cpu(state: Any) -> Any:
+    """The same nest of tuples with its tensors on the CPU, so that what is kept unpickles without a GPU."""
+    if isinstance(state, Tensor):
+        return state.cpu()
+    parts = [on_cpu(part) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
 @torch.no_grad()
 def latent(model: Fitted, X: Tensor) -> Normal:
     """Marginals of f at new rows, noise included: [n C].        [METHOD 8]"""

@@ -20,11 +20,11 @@ OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 BATCH_BYTES = 128 << 20  # of one C × M × batch array
-FULL_BATCH_ROWS = 2000
-BATCH_ROWS = 1000
-PLANNED_STEPS = 3000
+FULL_BATCH_ROWS = 1000
+BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
+PLANNED_STEPS = (700, 2000)  # between these, with the number of rows
 BATCH_EPOCHS = 500
-SWEEPS = 2000
+SWEEPS = 10_000
 
 
 class Options(NamedTuple):
@@ -77,13 +77,19 @@ def inducing_count(value: Any, n_rows: float) -> int:
     """`n_inducing` as a number of points: a whole number, or a fraction of the rows."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         return whole("n_inducing", value, 1)
-    share = number("n_inducing", value, 0.0, 1.0)
-    return max(1, round(share * n_rows))
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value <= 1:
+        raise BadOption(
+            f"n_inducing={value!r} must be a whole number of at least 1, or a fraction of the rows above 0 and at most 1."
+        )
+    return max(1, round(float(value) * n_rows))
 
 
 def noise_values(value: Any, n_latent: int, learnt: bool) -> np.ndarray:
     """`noise` as [1] or [C] variances."""
-    noise = np.asarray(value, dtype=np.float64).reshape(-1)
+    try:
+        noise = np.asarray(value, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise BadOption(f"noise={value!r} must be a variance: a number, or one for each class.") from None
     if noise.size not in (1, n_latent):
         raise BadOption(
             f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each."
@@ -105,8 +111,14 @@ def resolve_device(value: Any) -> torch.device:
         device = torch.device(value)
     except (RuntimeError, TypeError) as error:
         raise BadOption(f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise BadOption(f"device={value!r} is not supported; use 'auto', 'cpu', 'cuda' or 'cuda:1'.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise BadOption(f"device={value!r}, but torch sees no GPU here; use device='cpu' or 'auto'.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise BadOption(
+            f"device={value!r}, but torch sees {torch.cuda.device_count()} GPUs; they count from 0."
+        )
     return device
 
 
@@ -118,7 +130,7 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
     learn = _learn(e.learn)
     schedule = one_of("schedule", e.schedule, SCHEDULES)
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
-    dtype = DTYPES[one_of("dtype", e.dtype if isinstance(e.dtype, str) else np.dtype(e.dtype).name, DTYPES)]
+    dtype = _dtype(e.dtype)
     tied = method == "sep"
     if schedule == "inner-exact" and tied:
         raise BadOption(
@@ -128,7 +140,8 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
     room = max(1, BATCH_BYTES // (n_latent * M * (8 if dtype == torch.float64 else 4)))
     batch = _batch_size(e.batch_size, n_rows, room, schedule, optimizer)
     optimizer = ("adam" if batch is not None else "sign") if optimizer == "auto" else optimizer
-    rate = 0.01 if e.learning_rate is None else number("learning_rate", e.learning_rate, 0.0)
+    usual = 0.03 if batch is not None else 0.01
+    rate = usual if e.learning_rate is None else number("learning_rate", e.learning_rate, 0.0)
     max_epochs, planned = _epochs(e.max_epochs, bool(learn), batch, n_rows)
     anneal = batch is not None and optimizer == "adam"
     if e.max_seconds is not None:
@@ -156,10 +169,18 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
 
 
 def _learn(value: Any) -> frozenset[str]:
-    names = (value,) if isinstance(value, str) else tuple(value or ())
+    single = isinstance(value, str) or not hasattr(value, "__iter__")
+    names = () if value is None else (value,) if single else tuple(value)
     for name in names:
         one_of("learn", name, LEARN)
     return frozenset(names)
+
+
+def _dtype(value: Any) -> torch.dtype:
+    """By name, or as torch or NumPy have it."""
+    known = {name: (kind, np.dtype(name), np.dtype(name).type) for name, kind in DTYPES.items()}
+    name = next((n for n, kinds in known.items() if any(value is k for k in kinds)), value)
+    return DTYPES[one_of("dtype", name, DTYPES)]
 
 
 def _jitter(value: Any, dtype: torch.dtype) -> float:
@@ -172,10 +193,14 @@ def _batch_size(value: Any, n_rows: int, room: int, schedule: str, optimizer: st
     """None for full batches."""
     needs_all = schedule != "inner-approx" or optimizer in ("sign", "lbfgs")
     if isinstance(value, str):
-        one_of("batch_size", value, ("auto",))
+        if value != "auto":
+            raise BadOption(
+                f"batch_size={value!r} is unknown; use 'auto', None for full batches, or a whole number."
+            )
         if n_rows <= FULL_BATCH_ROWS or needs_all:
             return None
-        return min(BATCH_ROWS, max(room, 1))
+        low, high = BATCH_ROWS
+        return min(max(low, n_rows // 6), high, room)
     if value is None:
         return None
     size = whole("batch_size", value, 1)
@@ -197,4 +222,5 @@ def _epochs(value: Any, learn: bool, batch: int | None, n_rows: int) -> tuple[in
         return SWEEPS, True
     if batch is None:
         return BATCH_EPOCHS, True
-    return max(3, math.ceil(PLANNED_STEPS * batch / n_rows)), True
+    low, high = PLANNED_STEPS
+    return max(3, math.ceil(min(high, low + n_rows // 50) * batch / n_rows)), True

@@ -16,8 +16,20 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from cavity.data import Batch
 from cavity.distributed import Local
 from cavity.factors import Latents, LikelihoodFactor, Moments
-from cavity.inference.sites import Cavity, Fresh, Own, Share, Site, Tied, log_site_normaliser, refresh, remove
-from cavity.inference.state import Info, Sites, State
+from cavity.inference.sites import (
+    Cavity,
+    Fresh,
+    Held,
+    Own,
+    Share,
+    Site,
+    Tied,
+    log_site_normaliser,
+    refresh,
+    remove,
+    times,
+)
+from cavity.inference.state import Info, State
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
 
@@ -118,24 +130,31 @@ class Engine:
                 state, m, Projection(a, projection.variance.detach(), projection.failed).r, batch
             )
             site = refresh(view.cavity.t, view.moments, view.share)
-            added = self.sites.added(view.held, site, view.cavity.usable, state.damping, full)
+            added = self.sites.added(view.held.site, site, view.cavity.usable, state.damping, full)
             tau, nu = _scatter(torch.stack(added), view.classes, a).to(a.dtype)  # [C B]
             P, h = (a * tau[:, None]) @ a.mT, (a @ nu[..., None])[..., 0]
             gradient = self._gradient(projection, q, m, view) if learn else torch.zeros_like(state.theta)
-            weights = batch.weight[:, None].expand_as(view.classes)
-            counts = torch.zeros(len(a), dtype=weights.dtype, device=a.device)
-            counts = counts.scatter_add(0, view.classes.flatten(), weights.flatten())
+            # a running average holds only a share of a row's sites: its objective is that of the sites just found
+            judged = view.held.site if full or self.sites.tied else site
+            counts = self._counts(view.classes, batch.weight, len(a))
         totals = Totals(
             P.double(),
             h.double(),
             gradient,
-            view.log_normaliser().sum(),
+            view.log_normaliser(judged).sum(),
             batch.weight.sum(),
             counts,
             (~view.cavity.usable).sum(),
             projection.failed.long(),
         )
         return totals, Fresh(view.held, site, view.cavity.usable, added)
+
+    def _counts(self, classes: Tensor, weight: Tensor, C: int) -> Tensor:
+        """Weighted number of sites on each class [C]; only tied sites ask for it."""
+        counts = torch.zeros(C, dtype=weight.dtype, device=weight.device)
+        if not self.sites.tied:
+            return counts
+        return counts.scatter_add(0, classes.flatten(), weight[:, None].expand_as(classes).flatten())
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> View:
         """The batch as its factors see it: cavities of their sites, and their moments there."""
@@ -144,7 +163,7 @@ class Engine:
         t = Normal(mean, var)
         held = self.sites.held(state, batch, t.mean)
         share = self.sites.share(batch.weight, self.removal)
-        cavity = remove(t, held, share)
+        cavity = remove(t, held.site, share)
         f = Latents(cavity.t.mean, cavity.t.var + residual, residual)
         return View(classes, t, held, share, cavity, self.factor.moments(f, batch.y, share.exponent))
 
@@ -157,8 +176,8 @@ class Engine:
         G_a is built in place of Σa, which is not needed any more.
         """
         _, dm, dv, dr = view.moments
-        shift = view.share.p * (view.held.tau * view.t.mean - view.held.nu)
-        parts = torch.stack([dm, (dm * shift + 2 * dv) / view.cavity.keep, dr]) * view.share.copies
+        shift = times(view.share.p, view.held.site.tau * view.t.mean - view.held.site.nu)
+        parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / view.cavity.keep, dr]))
         a = projection.a.detach()
         along_mean, along_cov, G_r = _scatter(parts, view.classes, a).to(a.dtype)
         G_a = m.cov_a.mul_(along_cov[:, None]).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean[:, None])
@@ -186,7 +205,7 @@ class Engine:
         )
         m = marginals(q, a)
         view = self._view(state, m, projection.r, batch)
-        return q.log_normaliser.sum() + view.log_normaliser().sum()
+        return q.log_normaliser.sum() + view.log_normaliser(view.held.site).sum()
 
     def _finish(
         self,
@@ -201,9 +220,7 @@ class Engine:
         """Sums, sites and hyper-parameters after the step."""
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         clock = state.clock if full or self.sites.tied else state.clock + decay.log()
-        undo = (
-            None if full or self.sites.tied else (batch.index, Sites(*(x[batch.index] for x in state.sites)))
-        )
+        undo = None if full or fresh.held.rows is None else (batch.index, fresh.held.rows)
         old = state.sums
         per_class = decay.reshape(-1)
         sums = Sums(per_class[:, None, None] * old.P + totals.P, per_class[:, None] * old.h + totals.h)
@@ -214,7 +231,7 @@ class Engine:
         if optimiser is not None:
             slope = scale * totals.gradient + self.hyper_prior.gradient(theta)
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
-        finite = (sums.P.sum() + sums.h.sum() + theta.sum() + evidence).isfinite()
+        finite = (sums.h.sum() + theta.sum() + evidence).isfinite()
         info = Info(
             evidence + self.hyper_prior.log_density(state.theta),
             evidence,
@@ -230,14 +247,14 @@ class View(NamedTuple):
 
     classes: Tensor  # [B S]
     t: Normal  # [B S], marginals of q
-    held: Site
+    held: Held
     share: Share
     cavity: Cavity
     moments: Moments
 
-    def log_normaliser(self) -> Tensor:
+    def log_normaliser(self, site: Site) -> Tensor:
         """log s̃ of each row, [B]."""
-        return log_site_normaliser(self.moments, self.t, self.held, self.cavity, self.share)
+        return log_site_normaliser(self.moments, self.cavity.t, site, self.share)
 
 
 def _gather(x: Tensor, classes: Tensor) -> Tensor:
@@ -257,15 +274,13 @@ def _flatten(grads: tuple[Tensor | None, ...], parameters: tuple[nn.Parameter, .
 
 
 def _join(parts: list[Fresh]) -> Fresh:
+    """The pieces of a batch in one."""
     if len(parts) == 1:
         return parts[0]
+    held = Held(_cat([p.held.site for p in parts]), None)
+    usable = torch.cat([p.usable for p in parts])
+    return Fresh(held, _cat([p.site for p in parts]), usable, _cat([p.added for p in parts]))
 
-    def cat(get: object) -> Tensor:
-        return torch.cat([get(p) for p in parts])  # type: ignore[operator]
 
-    return Fresh(
-        Site(cat(lambda p: p.held.tau), cat(lambda p: p.held.nu)),
-        Site(cat(lambda p: p.site.tau), cat(lambda p: p.site.nu)),
-        cat(lambda p: p.usable),
-        Site(cat(lambda p: p.added.tau), cat(lambda p: p.added.nu)),
-    )
+def _cat(sites: list[Site]) -> Site:
+    return Site(torch.cat([s.tau for s in sites]), torch.cat([s.nu for s in sites]))

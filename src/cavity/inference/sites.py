@@ -37,17 +37,23 @@ class Cavity(NamedTuple):
 class Share(NamedTuple):
     """How a weighted row enters: p of its sites' total is removed, φ^e is matched, the result counts `copies` times."""
 
-    p: Tensor  # [B 1]
+    p: Tensor | float  # [B 1]; a plain number where no row has a weight
     exponent: Tensor | None  # [B], None for 1
-    copies: Tensor  # [B 1]
+    copies: Tensor | float  # [B 1]
+
+
+def times(scale: Tensor | float, x: Tensor) -> Tensor:
+    """scale · x, without an operation where the scale is the number one."""
+    return x if isinstance(scale, float) and scale == 1.0 else scale * x
 
 
 def remove(t: Normal, site: Site, share: Share) -> Cavity:
     r"""v\ = v / (1 − p τ v)      m\ = (m − p ν v) / (1 − p τ v)        [METHOD 4]"""
-    keep = 1 - share.p * site.tau * t.var
+    tau, nu = times(share.p, site.tau), times(share.p, site.nu)
+    keep = 1 - tau * t.var
     usable = keep > LEAST_KEEP
     keep = keep.clamp_min(LEAST_KEEP)
-    return Cavity(Normal((t.mean - share.p * site.nu * t.var) / keep, t.var / keep), keep, usable)
+    return Cavity(Normal((t.mean - nu * t.var) / keep, t.var / keep), keep, usable)
 
 
 def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
@@ -57,27 +63,36 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
     """
     d1 = moments.dm
     d2 = 2 * moments.dv - d1 * d1
-    scale = share.copies / (1 + cavity.var * d2)
+    scale = times(share.copies, (1 + cavity.var * d2).reciprocal())
     return Site(-d2 * scale, (d1 - cavity.mean * d2) * scale)
 
 
-def log_site_normaliser(moments: Moments, t: Normal, site: Site, cavity: Cavity, share: Share) -> Tensor:
-    r"""log s̃ of each row, [B].        [METHOD 5]
+def log_site_normaliser(moments: Moments, cavity: Normal, site: Site, share: Share) -> Tensor:
+    r"""log s̃ of each row, [B]: what the factor integrates to, less what its sites do.        [METHOD 5]
 
-        copies · ( log Z + ½ Σ_sites [ log(v\/v) + m\²/v\ − m²/v ] )
+        copies · ( log Z − Σ_sites log ∫ exp(−½ pτ t² + pν t) N(t; m\, v\) dt )
+        log ∫ = −½ log(1 + pτ v\) + ½ (p²ν² v\ + 2 pν m\ − pτ m\²) / (1 + pτ v\)
 
-    written without a division by v, which is 0 far from all inducing points:
-    v\/v = 1/keep,   m\²/v\ − m²/v = p (τ m² − 2 m ν + p ν² v)/keep.
+    Equal to the form with ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but free of the division by v, which is 0 far from all inducing points.
     """
-    square = site.tau * t.mean.square() - 2 * t.mean * site.nu + share.p * site.nu.square() * t.var
-    terms = 0.5 * share.p * square / cavity.keep - 0.5 * cavity.keep.log()
-    return share.copies[:, 0] * (moments.value + terms.sum(1))
+    tau, nu = times(share.p, site.tau), times(share.p, site.nu)
+    grown = 1 + tau * cavity.var
+    square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * cavity.mean.square()
+    rows = moments.value + 0.5 * (grown.log() - square / grown).sum(1)
+    return times(share.copies, rows[:, None])[:, 0]
+
+
+class Held(NamedTuple):
+    """What the sums hold of a batch's sites, and the stored rows as they were."""
+
+    site: Site
+    rows: Sites | None  # None for tied sites
 
 
 class Fresh(NamedTuple):
     """What a batch brings back: its old sites, its new ones, and what it adds to the sums."""
 
-    held: Site
+    held: Held
     site: Site
     usable: Tensor  # [B S] bool
     added: Site  # [B S]
@@ -92,7 +107,7 @@ class SiteRule(Protocol):
         """The Gaussian that a batch sees before its own sites are removed."""
         ...
 
-    def held(self, state: State, batch: Batch, like: Tensor) -> Site:
+    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
         """What the sums hold of the batch's sites, [B S] as `like`."""
         ...
 
@@ -118,20 +133,23 @@ class Own:
 
     tied = False
 
-    def __init__(self, total: Tensor, fractional: bool) -> None:
+    def __init__(self, total: Tensor, weighted: bool, fractional: bool) -> None:
         self.total = total  # Σ weights
-        self.fractional = fractional
+        self.weighted = weighted  # some weight is not 1
+        self.fractional = fractional  # some weight is below 1
 
     def gaussian(self, sums: Sums) -> Posterior:
         return posterior(sums)
 
-    def held(self, state: State, batch: Batch, like: Tensor) -> Site:
-        sites = state.sites
-        decay = (state.clock - sites.clock[batch.index]).exp()[:, None]
-        return Site(sites.tau[batch.index] * decay, sites.nu[batch.index] * decay)
+    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
+        rows = Sites(*(x[batch.index] for x in state.sites))
+        decay = (state.clock - rows.clock).exp()[:, None]
+        return Held(Site(rows.tau * decay, rows.nu * decay), rows)
 
     def share(self, weight: Tensor, removal: float) -> Share:
         """A row of weight ω is ω rows: one of them is taken out, or the whole of it where ω < 1.  [METHOD 4, Weights]"""
+        if not self.weighted and removal == 1.0:
+            return Share(1.0, None, 1.0)
         p = removal * weight.reciprocal().clamp(max=1.0)
         exponent = weight.clamp(max=1.0) * removal if self.fractional or removal != 1.0 else None
         return Share(p[:, None], exponent, p.reciprocal()[:, None])
@@ -155,8 +173,8 @@ class Own:
         kind = sites.tau.dtype
         if full:
             return Sites(fresh.added.tau.to(kind), fresh.added.nu.to(kind), clock.expand_as(sites.clock))
-        sites.tau[batch.index] = (decay * fresh.held.tau + fresh.added.tau).to(kind)
-        sites.nu[batch.index] = (decay * fresh.held.nu + fresh.added.nu).to(kind)
+        sites.tau[batch.index] = (decay * fresh.held.site.tau + fresh.added.tau).to(kind)
+        sites.nu[batch.index] = (decay * fresh.held.site.nu + fresh.added.nu).to(kind)
         sites.clock[batch.index] = clock
         return sites
 
@@ -170,8 +188,9 @@ class Tied:
 
     tied = True
 
-    def __init__(self, counts: Tensor, unit: float) -> None:
+    def __init__(self, counts: Tensor, weighted: bool, unit: float) -> None:
         self.counts = counts  # [C], weighted number of factors that touch each class
+        self.weighted = weighted  # some weight is not 1
         self.unit = unit
 
     def _cavity_sums(self, sums: Sums) -> Sums:
@@ -181,9 +200,9 @@ class Tied:
     def gaussian(self, sums: Sums) -> Posterior:
         return posterior(self._cavity_sums(sums))
 
-    def held(self, state: State, batch: Batch, like: Tensor) -> Site:
+    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
         zero = torch.zeros_like(like)
-        return Site(zero, zero)
+        return Held(Site(zero, zero), None)
 
     def share(self, weight: Tensor, removal: float) -> Share:
         one = torch.ones_like(weight)

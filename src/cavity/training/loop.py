@@ -18,7 +18,8 @@ from cavity.training.guard import Guard, as_scalar
 WINDOW = 10  # epochs over which an improvement counts
 INNER_TOL = 1e-7  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
-FINAL_SWEEPS = 20
+FINAL_SWEEPS = 5
+STILL = 0.01  # relative move of h in a sweep, in units of √tol
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -57,13 +58,12 @@ class Run:
         self.guard = Guard(self.engine, self.reduce)
         self.whole = self.rows.whole()
         self.total = float(self.engine.total)
+        self.moved = math.inf
 
     def train(self) -> Run:
         """Epochs until the objective settles or a limit is reached, then the sites are made consistent."""
         for epoch in range(self.plan.max_epochs):
-            self._record(epoch, *self._epoch(epoch))
-            self.converged = self._settled()
-            if self.converged or self._late():
+            if self.record(*self._epoch(epoch)):
                 break
         if self.plan.learn:
             self._settle_sites()
@@ -73,7 +73,12 @@ class Run:
         """One pass (or one hyper-parameter step of "outer"); the objective and the skipped updates."""
         plan = self.plan
         if not plan.learn:
-            return self._steps([(self.whole, None, True)])
+            before = self.state.sums.h
+            outcome = self._steps([(self.whole, None, True)])
+            self.moved = float(
+                (self.state.sums.h - before).norm() / self.state.sums.h.norm().clamp_min(1e-300)
+            )
+            return outcome
         if plan.schedule == "outer":
             self.sweep(INNER_TOL, INNER_SWEEPS)
         if plan.batch_size is None:
@@ -123,7 +128,7 @@ class Run:
             self.state = self.state._replace(damping=as_scalar(1.0, self.state.damping))
             self._steps([(self.whole, None, True)])
             self.state = self.state._replace(damping=as_scalar(self.plan.damping, self.state.damping))
-        self.sweep(0.1 * self.plan.tol, FINAL_SWEEPS)
+        self.sweep(self.plan.tol, FINAL_SWEEPS)
 
     def evidence(self) -> float:
         """log Z_q of the state as it stands."""
@@ -137,21 +142,30 @@ class Run:
         self.state = self.state._replace(rate=as_scalar(rate, self.state.rate))
 
     def _settled(self) -> bool:
-        """Fixed hyper-parameters: the last sweep moved little. Learning: no progress over the last ten epochs."""
+        """Fixed hyper-parameters: the last sweep moved little. Learning: the best of ten epochs is hardly better
+        than the best of the ten before.
+
+        log Z_q is stationary in the sites, so it settles long before q does: q's own move is asked for its square root.
+        """
         values = [row["objective"] for row in self.history]
         if not self.plan.learn:
-            return len(values) > 1 and abs(values[-1] - values[-2]) < self.plan.tol * self.total
-        if len(values) <= WINDOW:
+            still = len(values) > 1 and abs(values[-1] - values[-2]) < self.plan.tol * self.total
+            return still and self.moved < STILL * math.sqrt(self.plan.tol)
+        # while a running average fills up, the objective of its first passes means little
+        least = WINDOW + 1 if self.plan.batch_size is None else 3 * WINDOW
+        if len(values) < least or self.plan.tol == 0:
             return False
-        return max(values[-WINDOW:]) - max(values[:-WINDOW]) < self.plan.tol * self.total
+        before = values[-2 * WINDOW : -WINDOW]
+        return max(values[-WINDOW:]) - max(before) < self.plan.tol * self.total
 
     def _late(self) -> bool:
         limit = self.plan.max_seconds
         return limit is not None and time.perf_counter() - self.started > limit
 
-    def _record(self, epoch: int, objective: float, skipped: int) -> None:
+    def record(self, objective: float, skipped: int) -> bool:
+        """Add an epoch to the history; whether to stop."""
         row = {
-            "epoch": epoch + 1,
+            "epoch": len(self.history) + 1,
             "objective": objective,
             "seconds": time.perf_counter() - self.started,
             "repairs": self.guard.repairs - sum(r["repairs"] for r in self.history),
@@ -162,3 +176,5 @@ class Run:
         self.history.append(row)
         self.state = self.state._replace(epoch=self.state.epoch + 1)
         self.plan.report(row)
+        self.converged = self._settled()
+        return self.converged or self._late()

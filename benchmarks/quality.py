@@ -1,0 +1,163 @@
+"""Test NLL and error on the papers' tables, beside the published numbers.
+
+Splits as in section 4.1 of the ICML paper: 90 % of the rows for training (satellite 20 %; waveform 1000 rows, 30 %), M a share of the
+training rows, 250 iterations on full batches, 20 splits (satellite 5). Tables come from --data, $CAVITY_DATA or OpenML.
+
+    python benchmarks/quality.py [--data FOLDER] [--methods ep sep] [--sets wine ...] [--splits 20] [--jobs 2] [--csv FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+import sys
+import time
+import warnings
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread a worker: the jobs share the cores
+
+import numpy as np
+
+SETS = ["wine", "new_thyroid", "svmguide2", "glass", "waveform", "vowel6", "vehicle", "satellite"]
+PUBLISHED = Path(__file__).with_name("published.csv")
+
+
+class Split(NamedTuple):
+    """Rows to train on and rows to judge by."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+
+
+def split(name: str, seed: int, data_home: str | None) -> Split:
+    """One random split, as in the paper."""
+    from cavity.data.tables import load
+
+    table = load(name, data_home)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(table.y))[: 1000 if name == "waveform" else None]
+    share = {"satellite": 0.2, "waveform": 0.3}.get(name, 0.9)
+    cut = round(share * len(order))
+    train, test = order[:cut], order[cut:]
+    return Split(table.X[train], table.y[train], table.X[test], table.y[test])
+
+
+def evaluate(name: str, seed: int, method: str, m: float, data_home: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Train on one split and judge."""
+    import torch
+
+    from cavity import GPClassifier
+
+    torch.set_num_threads(1)
+    data = split(name, seed, data_home)
+    settings = {"n_inducing": m, "batch_size": None, "max_epochs": 250, "tol": 0.0, "random_state": seed, **options}
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = GPClassifier(method, **settings).fit(data.X, data.y)
+    seconds = time.perf_counter() - begin
+    column = {label: i for i, label in enumerate(clf.classes_)}
+    known = np.array([label in column for label in data.y_test])
+    log_p = clf.predict_log_proba(data.X_test)
+    true = np.array([log_p[i, column[label]] if label in column else -np.inf for i, label in enumerate(data.y_test)])
+    return {
+        "dataset": name,
+        "split": seed,
+        "method": method,
+        "m_percent": round(100 * m),
+        "nll": float(-true[known].mean()),
+        "error": float((clf.classes_[log_p.argmax(1)] != data.y_test).mean()),
+        "seconds": seconds,
+        "epochs": clf.n_epochs_,
+        "repairs": sum(row["repairs"] for row in clf.history_),
+        "unseen": int((~known).sum()),
+    }
+
+
+def published(m_percent: int) -> dict[tuple[str, str], tuple[float, float, float]]:
+    """(data set, method) → NLL, its standard error, error rate, from the ICML paper."""
+    with PUBLISHED.open() as file:
+        rows = [r for r in csv.DictReader(file) if r["source"] == "icml2017" and r["m_percent"] == str(m_percent)]
+    return {(r["dataset"], r["method"]): (float(r["nll"]), float(r["nll_spread"]), float(r["error"])) for r in rows}
+
+
+def summary(rows: list[dict[str, Any]], m_percent: int) -> None:
+    """Ours beside the published numbers; `ok` where mean ≤ published + √(se² + se²) + 0.005."""
+    theirs = published(m_percent)
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[row["dataset"], row["method"]].append(row)
+    print(f"\n{'data set':12} {'method':6} {'splits':>6} {'NLL':>7} {'se':>6} {'published':>9} {'se':>5} {'':>4} {'error':>6} {'publ.':>6} {'seconds':>8} {'repairs':>7}")
+    for (name, method), group in sorted(groups.items(), key=lambda item: (SETS.index(item[0][0]), item[0][1])):
+        nll = np.array([row["nll"] for row in group])
+        se = nll.std(ddof=1) / math.sqrt(len(nll)) if len(nll) > 1 else math.nan
+        mean = {key: float(np.mean([row[key] for row in group])) for key in ("error", "seconds", "repairs")}
+        value, spread, error = theirs.get((name, method), (math.nan,) * 3)
+        verdict = "ok" if nll.mean() <= value + math.hypot(0 if math.isnan(se) else se, spread) + 0.005 else "over"
+        print(f"{name:12} {method:6} {len(nll):6d} {nll.mean():7.4f} {se:6.4f} {value:9.2f} {spread:5.2f} {verdict:>4} "
+              f"{mean['error']:6.3f} {error:6.2f} {mean['seconds']:8.2f} {mean['repairs']:7.1f}")
+
+
+def paired(rows: list[dict[str, Any]]) -> None:
+    """EP minus SEP on the same splits, with the standard error of the paired difference."""
+    nll = {(row["dataset"], row["split"], row["method"]): row["nll"] for row in rows}
+    print(f"\n{'data set':12} {'EP - SEP':>9} {'se':>7}")
+    for name in SETS:
+        seeds = [s for (d, s, m) in nll if d == name and m == "ep" and (d, s, "sep") in nll]
+        if len(seeds) > 1:
+            gap = np.array([nll[name, s, "ep"] - nll[name, s, "sep"] for s in seeds])
+            print(f"{name:12} {gap.mean():9.4f} {gap.std(ddof=1) / math.sqrt(len(gap)):7.4f}")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="folder with the tables (default: $CAVITY_DATA)")
+    parser.add_argument("--methods", nargs="+", default=["ep", "sep"])
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--m", type=float, default=0.1, help="inducing points, as a share of the training rows")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--csv", help="write a row a fit")
+    parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a GPClassifier argument")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse()
+    options = {name: _literal(value) for name, value in args.option}
+    jobs = [(n, s, m) for n in args.sets for s in range(min(args.splits, 5) if n == "satellite" else args.splits) for m in args.methods]
+    jobs.sort(key=lambda job: -SETS.index(job[0]))  # the long ones first
+    rows = []
+    with ProcessPoolExecutor(args.jobs) as pool:
+        waiting = [pool.submit(evaluate, n, s, m, args.m, args.data, options) for n, s, m in jobs]
+        for done, future in enumerate(as_completed(waiting), 1):
+            rows.append(future.result())
+            print(f"\r{done}/{len(jobs)} fits", end="", file=sys.stderr, flush=True)
+    summary(rows, round(100 * args.m))
+    paired(rows)
+    if args.csv:
+        with open(args.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(sorted(rows, key=lambda r: (r["dataset"], r["method"], r["split"])))
+
+
+def _literal(value: str) -> Any:
+    import ast
+
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+
+
+if __name__ == "__main__":
+    main()

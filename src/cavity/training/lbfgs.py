@@ -1,0 +1,79 @@
+"""L-BFGS on log Z_q: sites are swept to convergence at every point that the line search tries. [METHOD 7]"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity.inference import Optimiser, State
+from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Run
+
+
+class Probe(Optimiser):
+    """Moves nothing and remembers the gradient."""
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return (torch.zeros_like(theta),)
+
+    def step(
+        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return theta, (gradient,)
+
+
+class _Settled(Exception):
+    """Raised out of SciPy's loop when the run's own rules say stop."""
+
+
+def train_lbfgs(run: Run) -> Run:
+    """Maximise the objective with SciPy's L-BFGS-B; an epoch is one of its iterations."""
+    from scipy.optimize import minimize
+
+    worst = -math.inf
+    best: list[tuple[float, State]] = []
+
+    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal worst
+        state, value = settle(run, torch.from_numpy(x).to(run.state.theta))
+        if state is None:  # no factor here: a wall for the line search
+            run.guard.repairs += 1
+            return abs(worst) * 2 + 1e6, np.zeros_like(x)
+        worst = value if worst == -math.inf else min(worst, value)
+        if not best or value > best[0][0]:
+            best[:] = [(value, state)]
+        return -value, -state.optimiser[0].double().cpu().numpy()
+
+    def callback(x: np.ndarray) -> None:
+        value, run.state = best[0]
+        if run.record(value, 0):
+            raise _Settled
+
+    start = run.state.theta.double().cpu().numpy()
+    limits: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
+    try:
+        result = minimize(negative, start, jac=True, method="L-BFGS-B", callback=callback, options=limits)
+        run.converged = run.converged or bool(result.status == 0)
+    except _Settled:
+        pass
+    if best:
+        run.state = best[0][1]
+    return run
+
+
+def settle(run: Run, theta: Tensor) -> tuple[State | None, float]:
+    """Sites at convergence for these hyper-parameters, with the gradient in `optimiser`; None where a step fails."""
+    state = run.state._replace(theta=theta)
+    last = math.inf
+    for _ in range(INNER_SWEEPS):
+        state, info = run.engine.step(state, run.whole, run.reduce, None, True)
+        if bool(info.failed):
+            return None, math.nan
+        if abs(float(info.objective) - last) <= INNER_TOL * run.total:
+            break
+        last = float(info.objective)
+    state, info = run.engine.step(state, run.whole, run.reduce, Probe(), True)
+    return (None if bool(info.failed) else state), float(info.objective)

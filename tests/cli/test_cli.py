@@ -1,0 +1,78 @@
+"""The command line answers without torch, says what is missing, and runs the demo."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import cavity
+from cavity.cli import main
+from cavity.cli.app import app
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "120"}
+    )
+
+
+def test_version_prints_the_version() -> None:
+    result = CliRunner().invoke(app, ["version"])
+    assert (result.exit_code, result.output.strip()) == (0, cavity.__version__)
+
+
+def test_help_lists_the_commands() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "demo" in result.output and "version" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["version"]])
+def test_what_needs_no_torch_does_not_import_it(arguments: list[str]) -> None:
+    code = """
+import runpy, sys
+try:
+    runpy.run_module("cavity", run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    print("code", end.code)
+print("heavy", [name for name in ("torch", "sklearn", "matplotlib") if name in sys.modules])
+"""
+    result = python(code, *arguments)
+    assert "code 0" in result.stdout, result.stderr
+    assert "heavy []" in result.stdout
+
+
+def test_without_typer_it_says_what_to_install() -> None:
+    result = python("import sys; sys.modules['typer'] = None; from cavity.cli import main; main()")
+    assert result.returncode == 1
+    assert "pip install cavity[cli]" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_without_matplotlib_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(app, ["demo"])
+    assert result.exit_code == 1
+    assert "pip install cavity[plot]" in result.output
+
+
+def test_an_error_within_is_not_mistaken_for_a_missing_typer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cavity.cli.app", None)
+    with pytest.raises(ModuleNotFoundError):
+        main()
+
+
+def test_a_quick_demo_writes_its_folder(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path / "out"), "--seed", "1"])
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"demo.png", "demo.csv"}
+    assert "logistic regression" in result.output
+    assert "Warning" not in result.output
+
+
+def test_an_unknown_command_fails() -> None:
+    assert CliRunner().invoke(app, ["nonsense"]).exit_code == 2

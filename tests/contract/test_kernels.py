@@ -1,0 +1,297 @@
+"""What every kernel promises, asked of all of them: also sums, products, shared and deep ones."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cavity.columns import Columns
+from cavity.errors import BadOption
+from cavity.kernels import (
+    RBF,
+    Constant,
+    Deep,
+    Kernel,
+    KernelLike,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+)
+from reference import kernels as written_out
+
+C, M, N, D = 2, 4, 5, 3
+COLUMNS = Columns(np.array([0.4, -2.0, 1.0]), np.array([1.5, 0.2, 4.0]), 1.7)
+LENGTHSCALE = COLUMNS.spread * np.array([[0.9, 1.4, 2.0], [1.1, 0.8, 0.6]])
+VARIANCE = np.array([1.3, 0.4])
+ALPHA = np.array([0.7, 2.5])
+
+
+def net():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(D, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+
+
+def deep():
+    return Deep(net(), RBF(variance=VARIANCE))
+
+
+KERNELS = {
+    "rbf": lambda: RBF(LENGTHSCALE, VARIANCE),
+    "matern12": lambda: Matern12(LENGTHSCALE, VARIANCE),
+    "matern32": lambda: Matern32(LENGTHSCALE, VARIANCE),
+    "matern52": lambda: Matern52(LENGTHSCALE, VARIANCE),
+    "rational quadratic": lambda: RationalQuadratic(LENGTHSCALE, VARIANCE, ALPHA),
+    "linear": lambda: Linear(LENGTHSCALE, VARIANCE),
+    "constant": lambda: Constant(VARIANCE),
+    "sum": lambda: RBF(LENGTHSCALE, VARIANCE) + Constant(0.3) + Linear(LENGTHSCALE),
+    "product": lambda: Matern32(LENGTHSCALE, VARIANCE) * (Linear(LENGTHSCALE) + Constant(0.5)),
+    "deep": deep,
+}
+ROUGH = {"matern12", "matern32", "product"}  # a square root of rounding errors where points coincide
+
+
+def bound(name: str, classes: int = C) -> Kernel:
+    kernel = KERNELS[name]()
+    if classes == 1:
+        kernel = first_class(kernel)
+    kernel.bind(classes, COLUMNS)
+    return kernel
+
+
+def first_class(kernel: Kernel) -> Kernel:
+    """The kernel with the first class's values alone."""
+    for part in kernel.modules():
+        for name in ("lengthscale", "variance", "alpha"):
+            value = getattr(part, name, None)
+            if isinstance(value, np.ndarray):
+                setattr(part, name, value[:1])
+    return kernel
+
+
+def points(classes: int = C, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Z [C M D] and X [N D] in the columns' units."""
+    rng = np.random.default_rng(seed)
+    Z, X = rng.normal(size=(classes, M, D)), rng.normal(size=(N, D))
+    return (torch.tensor(COLUMNS.center + COLUMNS.spread * A) for A in (Z, X))
+
+
+@pytest.fixture(params=KERNELS)
+def name(request):
+    return request.param
+
+
+def test_is_a_kernel(name):
+    assert isinstance(bound(name), KernelLike)
+
+
+def test_full_is_symmetric_and_positive_semidefinite(name):
+    Z, _ = points()
+    K = bound(name).full(Z).detach()
+    assert K.shape == (C, M, M)
+    torch.testing.assert_close(K, K.mT, rtol=0, atol=1e-14)
+    assert torch.linalg.eigvalsh(K).min() > -1e-12
+
+
+def test_cross_at_the_same_points_is_full(name):
+    Z, _ = points()
+    kernel = bound(name)
+    for c in range(C):
+        K, B = kernel.full(Z)[c], kernel.cross(Z, Z[c])[c]
+        torch.testing.assert_close(B, K, rtol=0, atol=1e-7 if name in ROUGH else 1e-13)
+
+
+def test_diag_is_the_diagonal(name):
+    Z, X = points()
+    kernel = bound(name)
+    same = X.expand(C, -1, -1)
+    torch.testing.assert_close(kernel.diag(X), kernel.full(same).diagonal(dim1=-2, dim2=-1).clone())
+    assert kernel.diag(X).shape == (C, N)
+
+
+def test_shared_parameters_are_the_first_class_s(name):
+    """Bound for one class, the leading axis is 1 or broadcasts to Z's; values are those of class 0."""
+    Z, X = points()
+    one, each = bound(name, 1), bound(name)
+    torch.testing.assert_close(one.full(Z[:1]), each.full(Z)[:1])
+    torch.testing.assert_close(one.cross(Z[:1], X), each.cross(Z, X)[:1])
+    torch.testing.assert_close(one.diag(X), each.diag(X)[:1])
+    shared = one.cross(Z, X)
+    assert shared.shape in {(C, M, N), (1, M, N)}  # 1: no class differs from another
+    torch.testing.assert_close(shared[:1], each.cross(Z, X)[:1])
+
+
+def test_shared_inducing_points_are_equal_ones(name):
+    Z, X = points()
+    kernel = bound(name)
+    copies = Z[:1].expand(C, -1, -1).clone()
+    torch.testing.assert_close(kernel.full(Z[:1]), kernel.full(copies))
+    torch.testing.assert_close(kernel.cross(Z[:1], X), kernel.cross(copies, X))
+
+
+@pytest.mark.parametrize("classes", [1, C])
+@pytest.mark.parametrize("sets", [1, C])
+def test_gradients_of_full_cross_and_diag(name, classes, sets):
+    """In every parameter, in Z and (cross, diag) in X: central differences of each entry."""
+    kernel = bound(name, classes)
+    Z, X = points(sets)
+    parameters = tuple(kernel.parameters())
+
+    def values(Z, X, *_):
+        return kernel.full(Z), kernel.cross(Z, X), kernel.diag(X)
+
+    inputs = (Z.requires_grad_(), X.requires_grad_(), *parameters)
+    assert torch.autograd.gradcheck(values, inputs, eps=1e-6, atol=1e-6, rtol=1e-5, fast_mode=name == "deep")
+
+
+def test_gradients_are_finite_where_points_coincide(name):
+    Z, X = points()
+    X = torch.cat([X, Z[0, :2]])
+    Z = Z.clone()
+    Z[:, 1] = Z[:, 0]
+    Z.requires_grad_()
+    kernel = bound(name)
+    total = kernel.full(Z).sum() + kernel.cross(Z, X).sum() + kernel.diag(X).sum()
+    for gradient in torch.autograd.grad(total, (Z, *kernel.parameters()), allow_unused=True):
+        assert gradient is None or gradient.isfinite().all()
+
+
+def test_settle_writes_back_what_was_given(name):
+    kernel = bound(name)
+    before = {k: v for k, v in kernel.get_params().items() if isinstance(v, np.ndarray)}
+    Z, X = points()
+    K = kernel.cross(Z, X).detach()
+    kernel.settle(C)
+    after = kernel.get_params()
+    for key, value in before.items():
+        np.testing.assert_allclose(after[key], value, rtol=1e-14)
+    kernel.bind(C, COLUMNS)
+    torch.testing.assert_close(kernel.cross(Z, X).detach(), K)
+
+
+def test_parameters_in_and_out_by_name(name):
+    kernel = KERNELS[name]()
+    params = kernel.get_params()
+    keys = [key for key in params if key.rsplit("__")[-1] == "variance"]
+    assert keys
+    for key in keys:
+        kernel.set_params(**{key: 9.0})
+    assert all(kernel.get_params()[key] == 9.0 for key in keys)
+    with pytest.raises(BadOption, match="no parameter 'wrong'"):
+        kernel.set_params(wrong=1)
+
+
+def test_a_copy_does_not_share_parameters(name):
+    kernel = bound(name)
+    other = copy.deepcopy(kernel)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(1.0)
+    assert all(not torch.equal(p, q) for p, q in zip(kernel.parameters(), other.parameters(), strict=True))
+
+
+# --- values ----------------------------------------------------------------------------------------------
+
+
+STATIONARY = {
+    "rbf": written_out.rbf,
+    "matern12": written_out.matern12,
+    "matern32": written_out.matern32,
+    "matern52": written_out.matern52,
+}
+
+
+@pytest.mark.parametrize("kind", STATIONARY)
+def test_values_against_the_formulas(kind):
+    Z, X = points()
+    kernel = bound(kind)
+    for c in range(C):
+        k = lambda A, B, c=c: STATIONARY[kind](A, B, LENGTHSCALE[c], VARIANCE[c])
+        np.testing.assert_allclose(kernel.full(Z)[c].detach(), k(Z[c].numpy(), Z[c].numpy()), atol=1e-13)
+        np.testing.assert_allclose(kernel.cross(Z, X)[c].detach(), k(Z[c].numpy(), X.numpy()), atol=1e-13)
+        np.testing.assert_allclose(kernel.diag(X)[c].detach(), VARIANCE[c])
+
+
+def test_rational_quadratic_against_the_formula():
+    Z, X = (A.numpy() for A in points())
+    got = bound("rational quadratic").cross(torch.tensor(Z), torch.tensor(X)).detach().numpy()
+    for c in range(C):
+        k = written_out.rational_quadratic(Z[c], X, LENGTHSCALE[c], VARIANCE[c], ALPHA[c])
+        np.testing.assert_allclose(got[c], k, atol=1e-13)
+
+
+def test_linear_is_linear_around_the_centre():
+    Z, X = (A.numpy() - COLUMNS.center for A in points())
+    kernel = bound("linear")
+    got = kernel.cross(*points()).detach().numpy()
+    for c in range(C):
+        scale = VARIANCE[c] / LENGTHSCALE[c] ** 2
+        np.testing.assert_allclose(got[c], written_out.linear(Z[c], X, scale), atol=1e-13)
+
+
+def test_sums_and_products_are_sums_and_products():
+    Z, X = points()
+    a, b = bound("rbf"), bound("linear")
+    for call in (lambda k: k.full(Z), lambda k: k.cross(Z, X), lambda k: k.diag(X)):
+        torch.testing.assert_close(call(a + b), call(a) + call(b))
+        torch.testing.assert_close(call(a * b), call(a) * call(b))
+
+
+def test_deep_is_its_base_on_features():
+    Z, X = points()
+    kernel = bound("deep")
+    features = lambda A: kernel.net((A - torch.tensor(COLUMNS.center)) / torch.tensor(COLUMNS.spread))
+    torch.testing.assert_close(kernel.cross(Z, X), kernel.base.cross(features(Z), features(X)))
+    torch.testing.assert_close(kernel.full(Z), kernel.base.full(features(Z)))
+
+
+def test_rational_quadratic_tends_to_rbf():
+    Z, X = points()
+    smooth = RationalQuadratic(LENGTHSCALE, VARIANCE, 1e8)
+    smooth.bind(C, COLUMNS)
+    torch.testing.assert_close(smooth.cross(Z, X), bound("rbf").cross(Z, X), rtol=1e-6, atol=1e-8)
+
+
+def test_the_unset_lengthscale_is_the_median_distance_in_each_column_s_spread():
+    kernel = RBF()
+    kernel.bind(C, COLUMNS)
+    kernel.settle(C)
+    np.testing.assert_allclose(kernel.lengthscale, np.tile(COLUMNS.spread * COLUMNS.distance, (C, 1)))
+
+
+def test_units_do_not_matter_to_the_last_bit():
+    """A column times 1024, its statistics with it: not one bit of the kernel changes."""
+    Z, X = points()
+    scale = np.array([1024.0, 1.0, 2.0**-30])
+    other = RBF(LENGTHSCALE * scale, VARIANCE)
+    other.bind(C, Columns(COLUMNS.center * scale, COLUMNS.spread * scale, COLUMNS.distance))
+    stretched = other.cross(Z * torch.tensor(scale), X * torch.tensor(scale))
+    assert torch.equal(stretched, bound("rbf").cross(Z, X))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
+def test_parameters_must_be_positive(value):
+    with pytest.raises(BadOption, match="lengthscale of RBF must be positive"):
+        RBF(value).bind(C, COLUMNS)
+
+
+def test_parameters_must_fit_classes_and_columns():
+    with pytest.raises(BadOption, match="lengthscale of RBF has shape"):
+        RBF(np.ones((5, D))).bind(C, COLUMNS)
+    with pytest.raises(BadOption, match="variance of RBF has 3 values for 2"):
+        RBF(1.0, np.ones(3)).bind(C, COLUMNS)
+    with pytest.raises(BadOption, match="made for 3 columns and was given 2"):
+        bound("rbf").cross(torch.zeros(C, M, 2), torch.zeros(4, 2))
+
+
+def test_single_precision_is_close(name):
+    Z, X = points()
+    kernel = bound(name)
+    exact = kernel.cross(Z, X).detach()
+    rounded = kernel.float().cross(Z.float(), X.float()).detach()
+    assert rounded.dtype == torch.float32
+    torch.testing.assert_close(rounded.double(), exact, rtol=2e-5, atol=1e-5)

@@ -1,0 +1,342 @@
+"""The seam: another likelihood through the unedited engine, and what a step promises whoever runs it."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+from cavity.distributed import Local
+from cavity.factors import Latents, LikelihoodFactor, Moments
+from cavity.inference import Optimiser, State
+from cavity.kernels import RBF, Matern32
+from cavity.training.optimisers import OPTIMISERS
+from reference import kernels as written_out
+from reference.brute_ep import gp_regression
+from support import Machine, latents, machine, toy
+
+# --- a Gaussian likelihood ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """y = f + N(0, s²): one latent, one site a row. Everything a likelihood has to say."""
+
+    noise: float
+
+    def sites(self, y):
+        return torch.zeros(len(y), 1, dtype=torch.long)
+
+    def moments(self, f: Latents, y, exponent):
+        """N(y; f, s²)^e = c N(y; f, s²/e)."""
+        e = torch.ones(len(y), dtype=y.dtype) if exponent is None else exponent
+        total, off = f.var + (self.noise / e)[:, None], y[:, None] - f.mean
+        log_c = 0.5 * (1 - e) * math.log(2 * math.pi * self.noise) - 0.5 * e.log()
+        value = log_c - 0.5 * (off[:, 0] ** 2 / total[:, 0] + (2 * math.pi * total[:, 0]).log())
+        dv = 0.5 * (off**2 / total - 1) / total
+        return Moments(value, off / total, dv, dv)
+
+
+NOISE = 0.3
+LENGTHSCALE, VARIANCE = np.array([0.9, 1.4]), 1.7
+NEW = np.random.default_rng(9).normal(size=(7, 2))
+
+
+def data(N=25):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 2))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=N)
+
+
+def k(A, B):
+    return written_out.matern32(A, B, LENGTHSCALE, VARIANCE)
+
+
+def regression(X, y, weight=None, method="ep", learn=()) -> Machine:
+    """Z = X, no latent noise, no jitter: the projection is the GP itself."""
+    kernel = Matern32(LENGTHSCALE, VARIANCE)
+    options = dict(kernel=kernel, noise=0.0, jitter=0.0, learn=learn, method=method, weight=weight)
+    return machine(X, y, X, factor=Gaussian(NOISE), **options)
+
+
+def swept(run: Machine) -> State:
+    """Gaussian sites do not depend on the cavity: one sweep is the fixed point."""
+    state, info = run.step(run.state)
+    assert not info.failed
+    return state
+
+
+def assert_regression(run, exact, mean_only=False):
+    state = swept(run)
+    f = latents(run, state, NEW)
+    np.testing.assert_allclose(f.mean[0], exact.mean, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(f.var[0], exact.var, rtol=0, atol=1e-8)
+    if not mean_only:
+        assert run.evidence(state) == pytest.approx(exact.log_evidence, abs=1e-8)
+
+
+def test_the_factor_is_one():
+    factor: LikelihoodFactor = Gaussian(NOISE)
+    f = Latents(*(torch.full((2, 1), v).double() for v in (0.3, 0.8, 0.1)))
+    y = torch.tensor([1.0, -2.0]).double()
+    e, h = torch.tensor([1.0, 0.4]).double(), 1e-6
+    got = factor.moments(f, y, e)
+    for name, slope in (("mean", got.dm), ("var", got.dv)):
+        value = lambda s, name=name: factor.moments(f._replace(**{name: getattr(f, name) + s * h}), y, e).value
+        np.testing.assert_allclose(slope[:, 0], (value(1) - value(-1)) / (2 * h), rtol=1e-7)
+
+
+def test_gaussian_likelihood_gives_exact_regression():
+    X, y = data()
+    exact = gp_regression(k(X, X), y, NOISE, k(NEW, X), np.diag(k(NEW, NEW)))
+    assert_regression(regression(X, y), exact)
+
+
+def test_gaussian_likelihood_agrees_with_scikit_learn():
+    X, y = data()
+    covariance = ConstantKernel(VARIANCE) * Matern(LENGTHSCALE, nu=1.5)
+    theirs = GaussianProcessRegressor(covariance, alpha=NOISE, optimizer=None).fit(X, y)
+    mean, sd = theirs.predict(NEW, return_std=True)
+    run = regression(X, y)
+    state = swept(run)
+    f = latents(run, state, NEW)
+    np.testing.assert_allclose(f.mean[0], mean, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(f.var[0], sd**2, rtol=0, atol=1e-8)
+    assert run.evidence(state) == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-8)
+
+
+def test_more_sweeps_change_nothing():
+    X, y = data()
+    run = regression(X, y)
+    once = swept(run)
+    twice, _ = run.step(once)
+    torch.testing.assert_close(tuple(once.sums), tuple(twice.sums), rtol=1e-9, atol=1e-9)
+
+
+def test_tied_sites_give_the_same_posterior():
+    """Sites that do not depend on their cavity lose nothing by being tied."""
+    X, y = data()
+    exact = gp_regression(k(X, X), y, NOISE, k(NEW, X), np.diag(k(NEW, NEW)))
+    assert_regression(regression(X, y, method="sep"), exact, mean_only=True)
+
+
+def test_whole_weights_are_repeated_rows():
+    X, y = data(12)
+    times = np.random.default_rng(1).integers(1, 4, 12)
+    XX, yy = np.repeat(X, times, axis=0), np.repeat(y, times)
+    exact = gp_regression(k(XX, XX), yy, NOISE, k(NEW, XX), np.diag(k(NEW, NEW)))
+    assert_regression(regression(X, y, times.astype(float)), exact)
+
+
+def test_any_weight_divides_the_noise():
+    """N(y; f, s²)^ω = c N(y; f, s²/ω), fractions included."""
+    X, y = data(12)
+    weight = np.random.default_rng(1).uniform(0.05, 3, 12)
+    each = NOISE / weight
+    # gp_regression takes one noise: the rest goes into K's diagonal
+    K = k(X, X) + np.diag(each - each.min())
+    exact = gp_regression(K, y, each.min(), k(NEW, X), np.diag(k(NEW, NEW)))
+    log_c = np.sum(0.5 * (1 - weight) * np.log(2 * np.pi * NOISE) - 0.5 * np.log(weight))
+    assert_regression(regression(X, y, weight), exact._replace(log_evidence=exact.log_evidence + log_c))
+
+
+def test_the_gradient_is_that_of_exact_regression():
+    X, y = data()
+    run = regression(X, y, learn=("kernel",))
+    recorder = Recorder()
+    run.step(swept(run), optimiser=recorder)
+    covariance = ConstantKernel(VARIANCE) * Matern(LENGTHSCALE, nu=1.5)
+    theirs = GaussianProcessRegressor(covariance, alpha=NOISE, optimizer=None).fit(X, y)
+    _, slope = theirs.log_marginal_likelihood(covariance.theta, eval_gradient=True)
+    names = [name for name, _ in run.engine.prior.named_parameters()]
+    assert names == ["kernel.log_lengthscale", "kernel.log_variance"]
+    np.testing.assert_allclose(recorder.gradient, [slope[1], slope[2], slope[0]], rtol=1e-7)
+
+
+# --- a step ------------------------------------------------------------------------------------------------
+
+
+class Recorder(Optimiser):
+    def init(self, theta):
+        return ()
+
+    def step(self, state, theta, gradient, rate):
+        self.gradient = gradient.numpy()
+        return theta, state
+
+
+RUNS = [(C, method, weighted) for C in (2, 3) for method in ("ep", "sep") for weighted in (False, True)]
+SIGN, ADAM = OPTIMISERS["sign"], OPTIMISERS["adam"]
+
+
+def build_run(C, method, weighted, repeat=1, **options) -> Machine:
+    X, y = toy(20, C)
+    Z = np.random.default_rng(1).normal(size=(1 if C == 2 else C, 4, 2))
+    weight = np.random.default_rng(2).uniform(0.2, 2, 20) if weighted else np.ones(20)
+    table = np.tile(X, (repeat, 1)), np.tile(y, repeat)
+    options = dict(kernel=RBF(1.0), method=method, weight=np.tile(weight, repeat), damping=0.5, **options)
+    return machine(*table, Z, **options)
+
+
+@pytest.fixture(params=RUNS, ids=lambda r: f"{r[0]} classes, {r[1]}{', weighted' if r[2] else ''}")
+def case(request):
+    return request.param
+
+
+@pytest.fixture
+def run(case) -> Machine:
+    return build_run(*case)
+
+
+def a_batch(run: Machine):
+    return next(iter(run.rows.batches(7, torch.Generator().manual_seed(0))))
+
+
+def tensors(value):
+    """All tensors of nested tuples; anything else is an error."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    assert isinstance(value, tuple), f"{type(value)} is neither a tensor nor a tuple"
+    return [t for part in value for t in tensors(part)]
+
+
+@pytest.fixture
+def no_values(monkeypatch):
+    """A tensor's value must not reach Python: no item, no truth, no number."""
+
+    def refuse(*_, **__):
+        raise AssertionError("a step looked at a value")
+
+    for name in ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+
+
+@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_step_looks_at_no_value(run, full, learn, no_values):
+    optimiser = (SIGN if full else ADAM) if learn else None
+    state = run.state._replace(optimiser=optimiser.init(run.state.theta) if learn else ())
+    batch = run.rows.whole() if full else a_batch_unseen(run)
+    for _ in range(2):
+        state, info = run.engine.step(state, batch, Local(), optimiser, full)
+    assert info.failed.dtype == torch.bool and info.failed.shape == ()
+
+
+def a_batch_unseen(run: Machine):
+    """The first rows as a batch, made without looking at them."""
+    return next(iter(run.rows.whole().split(7)))
+
+
+def test_the_guard_of_this_file_guards(no_values):
+    with pytest.raises(AssertionError, match="looked at a value"):
+        bool(torch.ones(()) > 0)
+
+
+def hollow(run: Machine, mode: FakeTensorMode) -> Machine:
+    """The same engine with hyper-parameters that have a shape and no values."""
+    for module in run.engine.prior.modules():
+        for name, p in module.named_parameters(recurse=False):
+            module._parameters[name] = nn.Parameter(mode.from_tensor(p.detach()), requires_grad=p.requires_grad)
+    learnt = tuple(p for p in run.engine.prior.parameters() if p.requires_grad)
+    return run._replace(engine=replace(run.engine, parameters=learnt))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_step_runs_on_tensors_without_values(run, full):
+    """Fake tensors know shapes only: whatever depended on data would raise, inside torch too."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        run = hollow(run, mode)
+        batch = run.rows.whole() if full else a_batch_unseen(run)
+        state, info = run.engine.step(run.state, batch, Local(), SIGN, full)
+        assert state.sums.P.shape == run.state.sums.P.shape
+        with pytest.raises(DataDependentOutputException):
+            bool(info.failed)
+
+
+def test_a_state_is_a_tuple_of_tensors(run):
+    state, info = run.step(run.state, optimiser=SIGN)
+    before, after = tensors(run.state), tensors(state)
+    assert [t.shape for t in before] == [t.shape for t in after]
+    assert [t.dtype for t in before] == [t.dtype for t in after]
+    assert len(tensors(tuple(x for x in info if x is not None))) >= 4
+
+
+def test_a_full_step_leaves_the_state_it_was_given(run):
+    state, _ = run.step(run.state, optimiser=SIGN)
+    kept = [t.clone() for t in tensors(state)]
+    run.step(state, optimiser=SIGN)
+    assert all(torch.equal(a, b) for a, b in zip(kept, tensors(state), strict=True))
+
+
+def test_a_step_is_a_function_of_its_state(run):
+    """Whatever ran in between, the same state gives the same bits."""
+    first, info = run.step(run.state, optimiser=SIGN)
+    run.step(first, optimiser=SIGN)
+    again, info_again = run.step(run.state, optimiser=SIGN)
+    assert all(torch.equal(a, b) for a, b in zip(tensors(first), tensors(again), strict=True))
+    assert torch.equal(info.objective, info_again.objective)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_a_batch_writes_its_own_rows_and_can_be_undone(case, chunk):
+    run = build_run(*case, chunk=chunk)
+    state, _ = run.step(run.state)
+    kept, kept_clock = [t.clone() for t in tensors(state)], state.sites.clock.clone()
+    batch = a_batch(run)
+    after, info = run.step(state, batch, SIGN)
+    if not run.engine.sites.tied:
+        others = torch.ones(20, dtype=torch.bool)
+        others[batch.index] = False
+        moved = (after.sites.tau != kept[1]).any(1)
+        assert moved[batch.index].all() and not moved[others].any()
+        assert torch.equal(after.sites.clock[others], kept_clock[others]), "rows that were not visited"
+        assert info.undo is not None, "rows were written, and there is no way back"
+        index, rows = info.undo
+        for table, old in zip(state.sites, rows, strict=True):
+            table[index] = old
+    assert all(torch.equal(a, b) for a, b in zip(kept, tensors(state), strict=True))
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("spoil", ["theta", "sums", "rows"])
+def test_failure_is_a_flag(run, spoil, full):
+    state, info = run.step(run.state)
+    assert not info.failed
+    nan = torch.tensor(torch.nan, dtype=torch.float64)
+    if spoil == "theta":
+        state = state._replace(theta=state.theta * nan)
+    elif spoil == "sums":
+        state = state._replace(sums=state.sums._replace(P=state.sums.P - 100 * torch.eye(4).double()))
+    else:
+        run = run._replace(rows=run.rows._replace(X=run.rows.X * nan))
+    _, info = run.step(state, None if full else a_batch(run), SIGN)
+    assert info.failed.item() is True
+
+
+def test_coinciding_inducing_points_without_jitter_are_a_flag():
+    X, y = toy(20, 3)
+    run = machine(X, y, np.repeat(X[:2], 2, axis=0), kernel=RBF(1.0), jitter=0.0)
+    _, info = run.step(run.state)
+    assert info.failed.item() is True
+
+
+def test_reduce_is_called_once_with_everything_to_sum(case):
+    """What a step adds up over processes is one tuple; doubling it is a table twice as long."""
+    seen = []
+
+    class Twice(Local):
+        def sum(self, totals):
+            seen.append(totals)
+            return type(totals)(*(2 * t for t in totals))
+
+    double, single = build_run(*case, repeat=2, chunk=9), build_run(*case)
+    one, info = double.engine.step(single.state, single.rows.whole(), Twice(), None, True)
+    two, both = double.step(double.state)
+    assert len(seen) == 1 and len(tensors(seen[0])) == len(seen[0])
+    torch.testing.assert_close(tuple(one.sums), tuple(two.sums), rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(info.evidence, both.evidence, rtol=1e-12, atol=1e-12)

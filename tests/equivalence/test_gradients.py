@@ -1,0 +1,175 @@
+"""The gradient of log Z_q against central differences, in every hyper-parameter."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavity.inference import Optimiser
+from cavity.kernels import RBF, Linear, Matern32, RationalQuadratic
+from support import Machine, assert_gradient, central_differences, converge, machine, toy
+
+KERNELS = {
+    "rbf": lambda l, v: RBF(l, v),
+    "matern32": lambda l, v: Matern32(l, v),
+    "rational quadratic": lambda l, v: RationalQuadratic(l, v, 0.8),
+    "sum": lambda l, v: RBF(l, v) + Linear(2.0, 0.3),
+}
+
+
+class Recorder(Optimiser):
+    """Takes no step and keeps the gradient that it was offered."""
+
+    def init(self, theta):
+        return ()
+
+    def step(self, state, theta, gradient, rate):
+        self.gradient = gradient.numpy()
+        return theta, state
+
+
+def setting(C, kernel, weighted=False, **options) -> Machine:
+    """Every hyper-parameter learnt, each class with its own, and none at the centre of its prior."""
+    X, y = toy(12, C)
+    latents = 1 if C == 2 else C
+    rng = np.random.default_rng(5)
+    Z = rng.normal(size=(latents, 3, 2))
+    weight = rng.uniform(0.2, 3, 12) if weighted else None
+    kernel = KERNELS[kernel](rng.uniform(0.7, 1.6, (latents, 2)), rng.uniform(0.8, 2, latents))
+    noise = rng.uniform(0.1, 0.4, latents)
+    run = machine(X, y, Z, kernel=kernel, noise=noise, weight=weight, damping=0.8, **options)
+    names = {name.split(".")[-1] for name, _ in run.engine.prior.named_parameters()}
+    assert {"log_lengthscale", "log_variance", "log_noise", "inducing"} <= names
+    theta = run.state.theta + 0.1 * torch.tensor(rng.normal(size=len(run.state.theta)))
+    return run._replace(state=run.state._replace(theta=theta))
+
+
+def offered(run, state, batch=None):
+    """The gradient of the objective, as the engine hands it to an optimiser."""
+    recorder = Recorder()
+    run.step(state, batch, recorder)
+    return recorder.gradient
+
+
+def arbitrary(state, seed=0):
+    """The state with sites, or sums, that are no fixed point of anything."""
+    rng = np.random.default_rng(seed)
+    if len(state.sites.tau):
+        tau = torch.tensor(rng.uniform(0.05, 0.5, state.sites.tau.shape))
+        nu = torch.tensor(rng.normal(size=state.sites.nu.shape))
+        return state._replace(sites=state.sites._replace(tau=tau, nu=nu))
+    A = torch.tensor(rng.normal(size=state.sums.P.shape))
+    return state._replace(sums=state.sums._replace(P=A @ A.mT, h=torch.tensor(rng.normal(size=state.sums.h.shape))))
+
+
+EP_CASES = [
+    (2, "rbf", False),
+    (2, "rbf", True),
+    (2, "matern32", False),
+    (2, "rational quadratic", False),
+    (3, "rbf", False),
+    (3, "rbf", True),
+    (3, "matern32", False),
+    (3, "rational quadratic", False),
+]
+
+
+@pytest.mark.parametrize(("C", "kernel", "weighted"), EP_CASES)
+def test_ep_at_the_fixed_point_with_ep_converged_again(C, kernel, weighted):
+    """The sites follow the hyper-parameters; only the factors' own derivative counts."""
+    run = setting(C, kernel, weighted)
+    rest = converge(run, tol=1e-11)
+
+    def objective(theta):
+        # log Z_q is stationary in the sites: at 1e-8 of rest it is right to 1e-15
+        moved = converge(run, rest._replace(theta=torch.tensor(theta)), tol=1e-8)
+        return float(run.step(moved)[1].objective)
+
+    expected = central_differences(objective, rest.theta.numpy(), 2e-4, extrapolate=False)
+    assert_gradient(offered(run, rest), expected)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("C", [2, 3])
+def test_sep_with_its_sums_held_fixed(C, kernel, weighted):
+    run = setting(C, kernel, weighted, method="sep")
+    state = arbitrary(run.state)
+    objective = lambda theta: float(run.step(state._replace(theta=torch.tensor(theta)))[1].objective)
+    assert_gradient(offered(run, state), central_differences(objective, state.theta.numpy(), 1e-3))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("C", [2, 3])
+def test_inner_exact_at_any_sites(C, kernel, weighted):
+    """(τ, ν) fixed; a, r, P, h and the cavities follow the hyper-parameters."""
+    run = setting(C, kernel, weighted, schedule="inner-exact")
+    state = arbitrary(run.state)
+    if weighted:  # totals of a row grow with its weight
+        grown = run.rows.weight[:, None]
+        state = state._replace(sites=state.sites._replace(tau=grown * state.sites.tau, nu=grown * state.sites.nu))
+    whole = run.rows.whole()
+
+    def evidence(theta):
+        run.engine.load(torch.tensor(theta))
+        with torch.no_grad():
+            return float(run.engine.fixed_site_evidence(state, whole))
+
+    expected = central_differences(evidence, state.theta.numpy(), 1e-3)
+    run.engine.load(state.theta)
+    assert_gradient(run.engine.exact_gradient(state, whole).numpy(), expected)
+    prior_slope = run.engine.hyper_prior.gradient(state.theta).numpy()
+    assert_gradient(offered(run, state), expected + prior_slope)
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_inner_exact_is_inner_approx_at_the_fixed_point(C):
+    """log Z_q is stationary in the sites there, so it does not matter what is held fixed."""
+    approx, exact = setting(C, "rbf"), setting(C, "rbf", schedule="inner-exact")
+    rest = converge(approx, tol=1e-12)
+    np.testing.assert_allclose(offered(exact, rest), offered(approx, rest), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_evidence_is_stationary_in_the_sites_at_the_fixed_point(C):
+    run = setting(C, "rbf")
+    rest = converge(run, tol=1e-12)
+    run.engine.load(rest.theta)
+    rng, whole = np.random.default_rng(0), run.rows.whole()
+
+    def along(h, by):
+        sites = rest.sites._replace(tau=rest.sites.tau + h * by[0], nu=rest.sites.nu + h * by[1])
+        with torch.no_grad():
+            return float(run.engine.fixed_site_evidence(rest._replace(sites=sites), whole))
+
+    for _ in range(5):
+        by = [torch.tensor(rng.normal(size=rest.sites.tau.shape)) for _ in range(2)]
+        assert (along(1e-4, by) - along(-1e-4, by)) / 2e-4 == pytest.approx(0, abs=1e-6)
+        assert abs(along(0.1, by) - along(0, by)) > 1e-5
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_a_batch_s_gradient_is_its_share(C):
+    """Mini-batches of one pass, scaled up: their mean is the gradient of the whole."""
+    run = setting(C, "rbf", method="sep")
+    state = arbitrary(run.state)
+    whole = offered(run, state)
+    batches = run.rows.batches(3, torch.Generator().manual_seed(0))
+    parts = [offered(run, state, batch) for batch in batches]
+    assert len(parts) == 4
+    np.testing.assert_allclose(np.mean(parts, axis=0), whole, rtol=1e-9, atol=1e-11)
+
+
+def test_sep_s_gradient_is_near_that_of_its_converged_evidence():
+    """An approximation there (METHOD 6): the right direction, and the right size to 25 %."""
+    run = setting(3, "rbf", method="sep")
+    rest = converge(run, tol=1e-11)
+
+    def objective(theta):
+        moved = converge(run, rest._replace(theta=torch.tensor(theta)), tol=1e-10)
+        return float(run.step(moved)[1].objective)
+
+    expected = central_differences(objective, rest.theta.numpy(), 1e-3, extrapolate=False)
+    got = offered(run, rest)
+    assert got @ expected > 0.95 * np.linalg.norm(got) * np.linalg.norm(expected)
+    assert 0.75 < np.linalg.norm(got) / np.linalg.norm(expected) < 1.25

@@ -1,0 +1,383 @@
+"""Bad input gives an error that names what, where and what to try, or a correct result."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+import torch
+from sklearn.exceptions import NotFittedError
+
+from cavity import BadInput, BadOption, CavityError, GPClassifier, kernels
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def model(method="ep", **options):
+    return GPClassifier(method, **{"n_inducing": 8, "max_epochs": 3, "random_state": 0} | options)
+
+
+@pytest.fixture
+def three(make_table):
+    return make_table(3)
+
+
+def says(error, *words):
+    for word in words:
+        assert word in str(error.value), f"{word!r} is not in {error.value}"
+
+
+def sane(fitted, X):
+    p = fitted.predict_proba(X)
+    np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-12)
+    assert np.isfinite(np.stack(fitted.predict_latent(X))).all()
+    assert np.isfinite(fitted.log_marginal_likelihood_)
+    return p
+
+
+def test_our_errors_are_value_errors():
+    for kind in (BadInput, BadOption):
+        assert issubclass(kind, CavityError) and issubclass(kind, ValueError)
+
+
+# ---------------------------------------------------------------- cells
+
+
+def spoil(X):
+    X = X.copy()
+    X[[1, 5], 0] = np.nan
+    X[2, 2], X[3, 2] = np.inf, np.nan
+    return X
+
+
+def test_missing_cells_are_counted_by_column(three):
+    X, y, _ = three
+    with pytest.raises(BadInput) as error:
+        model().fit(spoil(X), y)
+    says(error, "column 0: 2 NaN", "column 2: 1 NaN and 1 infinite", "SimpleImputer")
+    assert "column 1" not in str(error.value)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_missing_cells_of_a_frame_have_names_at_fit_and_at_predict(three, frame):
+    X, y, _ = three
+    names = ["height", "weight", "age"]
+    good, bad = (frame(dict(zip(names, part.T, strict=True))) for part in (X, spoil(X)))
+    for call in (lambda: model().fit(bad, y), lambda: model().fit(good, y).predict(bad)):
+        with pytest.raises(BadInput) as error:
+            call()
+        says(error, "column 'height': 2 NaN", "column 'age': 1 NaN and 1 infinite")
+
+
+@pytest.mark.parametrize("cells", [[1.0, None], pd.array([1, None], dtype="Int64")], ids=["None", "Int64"])
+def test_none_and_nullable_integers_are_missing_cells(three, cells):
+    X, y, _ = three
+    column = pd.concat([pd.Series(cells, dtype=getattr(cells, "dtype", object))] * 30, ignore_index=True)
+    with pytest.raises(BadInput, match="column 'b': 30 NaN"):
+        model().fit(pd.DataFrame({"a": X[:, 0], "b": column}), y)
+
+
+def test_a_wide_table_of_missing_cells_is_summed_up(three):
+    _, y, _ = three
+    with pytest.raises(BadInput, match="and 15 more columns"):
+        model().fit(np.full((len(y), 20), np.nan), y)
+
+
+def test_text_in_a_numeric_column_is_named(three):
+    X, y, _ = three
+    table = X.astype(object)
+    table[7, 1] = "about 3"
+    for rows in (table, table.tolist()):
+        with pytest.raises(BadInput) as error:
+            model().fit(rows, y)
+        says(error, "column 1:", "'about 3'", "ColumnTransformer")
+    frame = pd.DataFrame(table, columns=["a", "b", "c"])
+    with pytest.raises(BadInput, match="column 'b': categories, dates or text"):
+        model().fit(frame, y)
+
+
+def test_dates_are_no_numbers(three):
+    X, y, _ = three
+    days = pd.date_range("2020-01-01", periods=len(y))
+    with pytest.raises(BadInput, match="column 'day'"):
+        model().fit(pd.DataFrame({"x": X[:, 0], "day": days}), y)
+    with pytest.raises(BadInput, match="column 0"):
+        model().fit(days.to_numpy()[:, None], y)
+
+
+def test_numbers_written_as_text_are_numbers(three):
+    X, y, new = three
+    fitted = model().fit(X.astype(str), y)
+    np.testing.assert_array_equal(fitted.predict_proba(new), model().fit(X, y).predict_proba(new))
+
+
+# ---------------------------------------------------------------- shapes
+
+
+@pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, pl.DataFrame])
+def test_empty_input_says_what_is_empty(make):
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        model().fit(make(np.zeros((0, 3))), np.zeros(0))
+    with pytest.raises(ValueError, match=r"0 (feature|sample)\(s\)"):
+        model().fit(make(np.zeros((5, 0))), np.zeros(5))
+
+
+def test_an_array_of_the_wrong_dimension_is_refused(three):
+    X, y, _ = three
+    for wrong in (X[:, 0], X[None]):
+        with pytest.raises(ValueError, match=r"2D array|dim <= 2"):
+            model().fit(wrong, y)
+
+
+def test_sparse_and_complex_tables_are_refused(three):
+    X, y, _ = three
+    with pytest.raises(TypeError, match="toarray"):
+        model().fit(scipy.sparse.csr_matrix(X), y)
+    with pytest.raises(ValueError, match="Complex"):
+        model().fit(X + 1j, y)
+
+
+def test_predict_wants_the_columns_of_fit(three):
+    X, y, new = three
+    fitted = model().fit(X, y)
+    with pytest.raises(ValueError, match="2 features, but GPClassifier is expecting 3"):
+        fitted.predict(new[:, :2])
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    named = model().fit(frame, y)
+    with pytest.raises(ValueError, match=r"unseen at fit time:\n- z"):
+        named.predict(frame.rename(columns={"b": "z"}))
+    with pytest.raises(ValueError, match="same order"):
+        named.predict(frame[["c", "b", "a"]])
+
+
+@pytest.mark.parametrize("call", ["predict", "predict_proba", "predict_log_proba", "predict_latent", "score"])
+def test_prediction_before_fit(three, call):
+    X, y, _ = three
+    arguments = (X, y) if call == "score" else (X,)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(GPClassifier(), call)(*arguments)
+
+
+# ---------------------------------------------------------------- labels and weights
+
+
+def test_one_class_only(three):
+    X, y, _ = three
+    with pytest.raises(BadInput, match=r"only one class, 'cat'.*at least two"):
+        model().fit(X, np.full(len(y), "cat"))
+    with pytest.raises(BadInput, match=r"only one class, '2'.*weight 0"):
+        model().fit(X, y, sample_weight=(y == 2).astype(float))
+
+
+def test_labels_that_are_none(three):
+    X, y, _ = three
+    with pytest.raises(ValueError, match="y to be passed"):
+        model().fit(X, None)
+    with pytest.raises(BadInput, match="X has 60 rows and y has 59"):
+        model().fit(X, y[:-1])
+    with pytest.raises(BadInput, match="NaN or infinity in 20 rows"):
+        model().fit(X, np.where(y == 0, np.nan, y))
+    for missing in (None, np.nan, pd.NA):
+        labels = np.array(["a", "b", "c"], dtype=object)[y]
+        labels[:4] = missing
+        with pytest.raises(BadInput, match="NaN or None in 4 rows"):
+            model().fit(X, labels)
+
+
+def test_labels_that_are_no_classes(three):
+    X, y, _ = three
+    with pytest.raises(ValueError, match="continuous"):
+        model().fit(X, X[:, 0])
+    with pytest.raises(ValueError, match=r"1d array.*\(60, 2\)"):
+        model().fit(X, np.c_[y, y])
+    with pytest.raises(BadInput, match=r"cannot be ordered \(int, str\).*astype"):
+        model().fit(X, np.array(["a", 1, "b"], dtype=object)[y])
+
+
+def test_a_class_with_one_row(three, method):
+    X, y, new = three
+    rows, labels = np.r_[X, [[40.0, 200.0, 12.0]]], np.r_[y, 7]
+    fitted = model(method, max_epochs=40).fit(rows, labels)
+    assert sane(fitted, new).shape == (len(new), 4)
+    p = fitted.predict_proba(rows)[:, 3]
+    assert p[-1] > 0.5 > p[:-1].max()  # it stands apart, and is found there
+
+
+def test_weights_that_are_none(three):
+    X, y, _ = three
+    with pytest.raises(BadInput, match="20 negative"):
+        model().fit(X, y, sample_weight=np.where(y == 0, -1.0, 1.0))
+    with pytest.raises(ValueError, match="non-zero|zero"):
+        model().fit(X, y, sample_weight=np.zeros(len(y)))
+    with pytest.raises(ValueError, match="sample_weight contains NaN"):
+        model().fit(X, y, sample_weight=np.where(y == 0, np.nan, 1.0))
+    with pytest.raises(ValueError, match=r"\(5,\), expected \(60,\)"):
+        model().fit(X, y, sample_weight=np.ones(5))
+
+
+# ---------------------------------------------------------------- tables that are odd, not wrong
+
+
+def test_fewer_rows_than_inducing_points(make_table, method):
+    X, y, new = make_table(3, rows=9)
+    fitted = model(method, n_inducing=100, learn=()).fit(X, y)
+    assert fitted.inducing_points_.shape == (3, 9, 3)
+    for Z in fitted.inducing_points_:
+        np.testing.assert_array_equal(Z[np.lexsort(Z.T)], X[np.lexsort(X.T)])
+    sane(fitted, new)
+
+
+def test_inducing_points_are_the_distinct_rows_where_they_are_few(three, method):
+    X, y, new = three
+    fitted = model(method, n_inducing=30).fit(X[np.arange(60) % 12], y)
+    assert fitted.inducing_points_.shape[1] == 12
+    sane(fitted, new)
+
+
+@pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
+def test_duplicate_rows(three, method, inducing):
+    X, y, new = three
+    rows = np.repeat(X[:6], 10, axis=0)  # each with contradicting labels
+    fitted = model(method, n_inducing=5, inducing=inducing).fit(rows, y)
+    p = sane(fitted, rows)
+    for block in p.reshape(6, 10, 3):
+        np.testing.assert_array_equal(block, block[:1].repeat(10, axis=0))
+    sane(fitted, new)
+
+
+def test_all_rows_alike_gives_the_frequencies(method):
+    X = np.ones((60, 2))
+    y = np.repeat([0, 1, 2], [30, 20, 10])
+    p = sane(model(method, max_epochs=60).fit(X, y), X[:1])[0]
+    assert p[0] > p[1] > p[2]
+    np.testing.assert_allclose(p, [1 / 2, 1 / 3, 1 / 6], atol=0.1)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -1e12, 1e-12])
+def test_a_constant_column_is_no_column(three, method, value):
+    X, y, new = three
+    with_it, without = (
+        model(method, max_epochs=20).fit(rows, y) for rows in (np.c_[X, np.full(len(X), value)], X)
+    )
+    p = with_it.predict_proba(np.c_[new, np.full(len(new), value)])
+    np.testing.assert_allclose(p, without.predict_proba(new), atol=1e-8, rtol=0)
+    np.testing.assert_allclose(with_it.inducing_points_[..., 3], value, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [[1e12, 1.0, 1e-12], [1e-12, 1e-12, 1e-12], [1e12, 1e12, 1e12]], ids=str)
+def test_columns_of_any_size_are_one_to_us(three, method, unit):
+    X, y, new = three
+    here, there = (model(method, max_epochs=20).fit(X * u, y) for u in (1.0, np.array(unit)))
+    np.testing.assert_allclose(
+        there.predict_proba(new * unit), here.predict_proba(new), atol=1e-9, rtol=0
+    )
+
+
+def test_a_row_beyond_all_others_at_predict(three):
+    X, y, _ = three
+    p = sane(model().fit(X, y), np.array([[1e12, -1e12, 1e12], [1e150, 0.0, 0.0]]))
+    np.testing.assert_allclose(p, 1 / 3, atol=0.2)
+
+
+def test_as_many_classes_as_rows(make_table, method):
+    X, y, _ = make_table(30, rows=30)
+    fitted = model(method).fit(X, y)
+    assert sane(fitted, X).shape == (30, 30)
+
+
+def test_two_rows(method):
+    fitted = model(method).fit([[0.0], [1.0]], ["no", "yes"])
+    assert sane(fitted, [[0.0], [1.0]]).argmax(1).tolist() == [0, 1]
+
+
+# ---------------------------------------------------------------- options
+
+UNKNOWN = [
+    ("method", "vi", "'auto', 'ep', 'sep'"),
+    ("inducing", "grid", "'random', 'kmeans', 'kmeans++', 'per-class', 'greedy'"),
+    ("share", "all", "None, 'kernel', 'inducing', 'both'"),
+    ("learn", ("kernel", "lengthscale"), "'kernel', 'noise', 'inducing'"),
+    ("learn", 5, "'kernel', 'noise', 'inducing'"),
+    ("schedule", "inner", "'inner-approx', 'inner-exact', 'outer'"),
+    ("optimizer", "sgd", "'auto', 'adam', 'sign', 'lbfgs'"),
+    ("batch_size", "big", "'auto', None"),
+    ("device", "gpu", "'auto', 'cpu', 'cuda'"),
+    ("device", "meta", "'auto', 'cpu', 'cuda'"),
+    ("dtype", "float16", "'float32', 'float64'"),
+    ("dtype", torch.float16, "'float32', 'float64'"),
+    ("dtype", None, "'float32', 'float64'"),
+    ("class_weight", "even", "None, 'balanced', or a dict"),
+    ("kernel", "rbf", "cavity.kernels"),
+    ("kernel", kernels.RBF, "RBF()"),
+    ("kernel", torch.nn.Linear(3, 2), "full, cross, diag"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "valid"), UNKNOWN, ids=lambda v: str(v)[:20])
+def test_an_unknown_option_is_answered_with_the_valid_ones(three, name, value, valid):
+    X, y, _ = three
+    with pytest.raises(BadOption) as error:
+        model(**{name: value}).fit(X, y)
+    says(error, name, valid)
+
+
+OUT_OF_RANGE = [
+    *[("n_inducing", v, "at least 1") for v in (0, -1, 1.5, 0.0, "10", None, True, float("nan"))],
+    *[("noise", v, "variance") for v in (-0.1, np.nan, np.inf, [0.1, -0.1, 0.1], "much", None)],
+    ("noise", [0.1, 0.2], "2 values for 3 latent functions"),
+    ("noise", 0, "leave 'noise' out of learn"),
+    *[("learning_rate", v, "above 0") for v in (0, -1, "fast")],
+    *[("damping", v, "above 0 and at most 1") for v in (0, 1.5, True)],
+    *[("batch_size", v, "at least 1") for v in (0, 2.5)],
+    *[("max_epochs", v, "at least 1") for v in (0, 1.5, "many")],
+    *[("tol", v, "at least 0") for v in (-1, None, float("nan"))],
+    *[("max_seconds", v, "above 0") for v in (0, -1)],
+    *[("jitter", v, "at least 0") for v in (-1e-6, "none")],
+    ("class_weight", {0: -1.0}, "not negative"),
+    ("inducing", np.ones((4, 5)), "(M, 3), or (3, M, 3)"),
+    ("inducing", np.ones((2, 4, 3)), "(M, 3), or (3, M, 3)"),
+    ("inducing", np.ones((0, 3)), "(M, 3), or (3, M, 3)"),
+    ("inducing", np.full((4, 3), np.nan), "NaN"),
+    ("kernel", kernels.RBF(lengthscale=-1.0), "positive"),
+    ("kernel", kernels.RBF(lengthscale=[1.0, 2.0]), "one value a column"),
+    ("kernel", kernels.RBF(variance=[1.0, 2.0]), "2 values for 3 latent functions"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "hint"), OUT_OF_RANGE, ids=lambda v: str(v)[:20])
+def test_a_value_out_of_range_is_answered_with_the_range(three, name, value, hint):
+    X, y, _ = three
+    with pytest.raises(CavityError) as error:
+        model(**{name: value}).fit(X, y)
+    says(error, name if name != "kernel" else "of RBF", hint)
+
+
+CONFLICTS = [
+    ({"method": "sep", "schedule": "inner-exact"}, "use method='ep'"),
+    ({"batch_size": 10, "schedule": "outer"}, "use batch_size=None"),
+    ({"batch_size": 10, "optimizer": "sign"}, "optimizer='adam'"),
+    ({"batch_size": 10, "optimizer": "lbfgs"}, "optimizer='adam'"),
+]
+
+
+@pytest.mark.parametrize(("options", "hint"), CONFLICTS, ids=str)
+def test_options_that_exclude_each_other_say_what_to_change(three, options, hint):
+    X, y, _ = three
+    with pytest.raises(BadOption) as error:
+        model(**options).fit(X, y)
+    says(error, hint)
+
+
+def test_an_absent_gpu(three):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    X, y, _ = three
+    with pytest.raises(BadOption, match="no GPU here; use device='cpu'"):
+        model(device="cuda").fit(X, y)
+
+
+def test_no_noise_is_allowed_where_it_is_not_learnt(three, method):
+    X, y, new = three
+    fitted = model(method, noise=0, learn=("kernel", "inducing")).fit(X, y)
+    np.testing.assert_array_equal(fitted.noise_, np.zeros(3))
+    sane(fitted, new)

@@ -1,0 +1,226 @@
+"""A citizen of scikit-learn: pipelines, searches, routing, frames, labels of any kind."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_validate
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from cavity import BadInput, GPClassifier
+from cavity.kernels import RBF, Linear, Matern52
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+NAMES = ["height", "weight", "age"]
+
+
+def model(method="ep", **options):
+    return GPClassifier(method, **{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options)
+
+
+@pytest.fixture
+def three(make_table):
+    return make_table(3)
+
+
+# ---------------------------------------------------------------- machinery
+
+
+def test_a_pipeline_is_its_steps(three):
+    X, y, new = three
+    pipe = Pipeline([("scale", StandardScaler()), ("gp", model())]).fit(X, y)
+    scale = StandardScaler().fit(X)
+    alone = model().fit(scale.transform(X), y)
+    np.testing.assert_array_equal(pipe.predict_proba(new), alone.predict_proba(scale.transform(new)))
+    assert pipe.score(X, y) == alone.score(scale.transform(X), y)
+
+
+def test_a_grid_search_in_two_processes(three):
+    X, y, new = three
+    grid = {"n_inducing": [4, 0.2], "kernel__lengthscale": [0.01, None]}
+    search = GridSearchCV(model(kernel=RBF()), grid, n_jobs=2, cv=3, scoring="neg_log_loss").fit(X, y)
+    assert len(search.cv_results_["params"]) == 4 and np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_params_["kernel__lengthscale"] is None  # 0.01 sees no neighbours
+    best = model(kernel=RBF(), n_inducing=search.best_params_["n_inducing"]).fit(X, y)
+    np.testing.assert_array_equal(search.predict_proba(new), best.predict_proba(new))
+
+
+def test_cross_val_predict_is_fits_on_the_folds(three):
+    X, y, _ = three
+    cv = StratifiedKFold(3)
+    p = cross_val_predict(model(), X, y, cv=cv, method="predict_proba")
+    for train, test in cv.split(X, y):
+        np.testing.assert_array_equal(p[test], model().fit(X[train], y[train]).predict_proba(X[test]))
+
+
+def test_sample_weight_is_routed_through_a_pipeline(three):
+    X, y, _ = three
+    w = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    cv = StratifiedKFold(3)
+    with sklearn.config_context(enable_metadata_routing=True):
+        gp = model().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        pipe = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), gp)
+        scores = cross_validate(pipe, X, y, cv=cv, params={"sample_weight": w})["test_score"]
+    for score, (train, test) in zip(scores, cv.split(X, y), strict=True):
+        alone = make_pipeline(StandardScaler(), model())
+        alone.fit(X[train], y[train], gpclassifier__sample_weight=w[train])
+        assert score == alone.score(X[test], y[test], sample_weight=w[test])
+    plain = cross_validate(make_pipeline(StandardScaler(), model()), X, y, cv=cv)["test_score"]
+    assert (plain != scores).any()
+
+
+def test_set_output_hands_frames_to_the_classifier(three):
+    X, y, new = three
+    frame = pd.DataFrame(X, columns=NAMES)
+    pipe = make_pipeline(StandardScaler(), model()).set_output(transform="pandas").fit(frame, y)
+    assert pipe[-1].feature_names_in_.tolist() == NAMES
+    plain = make_pipeline(StandardScaler(), model()).fit(X, y)
+    p = pipe.predict_proba(pd.DataFrame(new, columns=NAMES))
+    np.testing.assert_allclose(p, plain.predict_proba(new), atol=1e-10)  # the scaler sums frames in another order
+
+
+def test_clone_has_the_parameters_and_not_the_fit(three):
+    X, y, _ = three
+    kernel = RBF(lengthscale=[1.0, 2.0, 3.0]) + Linear() * Matern52(variance=2.0)
+    fitted = model("sep", kernel=kernel, share="both").fit(X, y)
+    copy = clone(fitted)
+    assert not hasattr(copy, "classes_") and not hasattr(copy, "_fitted")
+    assert copy.kernel is not kernel and repr(copy) == repr(fitted)
+    np.testing.assert_array_equal(copy.fit(X, y).predict_proba(X), fitted.predict_proba(X))
+
+
+def test_parameters_are_got_and_set_down_to_the_kernel():
+    gp = GPClassifier(kernel=RBF() + Linear())
+    assert gp.get_params()["kernel__k1__lengthscale"] is None
+    gp.set_params(kernel__k1__lengthscale=2.0, kernel__k2__variance=3.0, n_inducing=7)
+    assert (gp.kernel.k1.lengthscale, gp.kernel.k2.variance, gp.n_inducing) == (2.0, 3.0, 7)
+    with pytest.raises(ValueError, match=r"no parameter 'length'.*lengthscale"):
+        gp.set_params(kernel__k1__length=1.0)
+    with pytest.raises(ValueError, match="Invalid parameter 'n_induced'"):
+        gp.set_params(n_induced=3)
+
+
+def test_fit_leaves_its_arguments_alone(three):
+    X, y, _ = three
+    kernel, Z, w = RBF(), X[:5].copy(), np.ones(len(y))
+    before = X.copy(), y.copy(), Z.copy(), w.copy()
+    gp = model(kernel=kernel, inducing=Z).fit(X, y, sample_weight=w)
+    for a, b in zip(before, (X, y, Z, w), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert gp.kernel is kernel and kernel.lengthscale is None and not list(kernel.parameters())
+    assert gp.kernel_ is not kernel and gp.kernel_.lengthscale.shape == (3, 3)
+
+
+def test_a_learnt_kernel_starts_another_model(three):
+    """`kernel_` is a kernel like any other: its attributes, in the user's units, say all."""
+    X, y, new = three
+    first = model(max_epochs=20).fit(X, y)
+    options = {"learn": (), "noise": first.noise_, "inducing": first.inducing_points_, "max_epochs": 50}
+    again = model(kernel=first.kernel_, **options).fit(X, y)
+    np.testing.assert_allclose(again.kernel_.lengthscale, first.kernel_.lengthscale, rtol=1e-12)
+    np.testing.assert_array_equal(again.noise_, first.noise_)
+    np.testing.assert_array_equal(again.inducing_points_, first.inducing_points_)
+    written = RBF(first.kernel_.lengthscale, first.kernel_.variance)
+    np.testing.assert_array_equal(
+        model(kernel=written, **options).fit(X, y).predict_proba(new), again.predict_proba(new)
+    )
+    assert again.log_marginal_likelihood_ == pytest.approx(first.log_marginal_likelihood_, abs=0.2)
+
+
+# ---------------------------------------------------------------- frames
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+def test_frames_are_arrays_with_names(three, frame):
+    X, y, new = three
+    make = lambda rows: frame(dict(zip(NAMES, rows.T, strict=True)))
+    fitted, plain = model().fit(make(X), y), model().fit(X, y)
+    assert fitted.feature_names_in_.tolist() == NAMES and not hasattr(plain, "feature_names_in_")
+    np.testing.assert_array_equal(fitted.predict_proba(make(new)), plain.predict_proba(new))
+    assert fitted.score(make(X), pd.Series(y)) == plain.score(X, y)
+
+
+def test_kinds_of_numbers_and_layouts_are_one(three):
+    X, y, new = three
+    X, new = X.round(0), new.round(0)  # exact in every kind
+    expected = model().fit(X, y).predict_proba(new)
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    for rows in (np.asfortranarray(X), X.astype(np.float32), X.astype(np.int64), X.tolist(), frozen):
+        np.testing.assert_array_equal(model().fit(rows, y).predict_proba(new), expected)
+    frame = pd.DataFrame(X, columns=NAMES).astype({"age": "Int64", "height": "float32"})
+    fitted = model().fit(frame, y)
+    np.testing.assert_array_equal(fitted.predict_proba(pd.DataFrame(new, columns=NAMES)), expected)
+
+
+# ---------------------------------------------------------------- labels
+
+WORDS = np.array(["maple", "ash", "oak"])
+LABELS = {
+    "strings": WORDS.__getitem__,
+    "objects": WORDS.astype(object).__getitem__,
+    "list": lambda y: WORDS[y].tolist(),
+    "pandas": lambda y: pd.Series(WORDS[y], index=range(5, 65)),
+    "categorical": lambda y: pd.Series(pd.Categorical(WORDS[y], categories=["oak", "elm", "ash", "maple"])),
+    "polars": lambda y: pl.Series(WORDS[y].tolist()),
+    "polars enum": lambda y: pl.Series(WORDS[y].tolist(), dtype=pl.Enum(["oak", "elm", "ash", "maple"])),
+    "frame": lambda y: pd.DataFrame({"tree": WORDS[y]}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector y")
+@pytest.mark.parametrize("kind", LABELS)
+def test_names_of_classes_come_in_every_kind(three, kind):
+    """Sorted, without categories that no row has, and predicted as they came."""
+    X, y, new = three
+    fitted = model().fit(X, LABELS[kind](y))
+    assert fitted.classes_.tolist() == ["ash", "maple", "oak"]
+    plain = model().fit(X, np.array([1, 0, 2])[y])
+    np.testing.assert_array_equal(fitted.predict_proba(new), plain.predict_proba(new))
+    assert fitted.predict(new).tolist() == fitted.classes_[plain.predict(new)].tolist()
+
+
+@pytest.mark.parametrize("labels", [[False, True], [-1, 1], [0.0, 1.0], ["no", "yes"], [10**12, 10**12 + 1]])
+def test_two_classes_of_any_kind(make_table, labels):
+    X, y, new = make_table(2)
+    y = np.array(labels)[y]
+    fitted = model().fit(X, y)
+    assert fitted.classes_.tolist() == labels and fitted.classes_.dtype == y.dtype
+    predicted = fitted.predict(new)
+    assert predicted.dtype == y.dtype
+    second = predicted == labels[1]
+    assert 0 < second.sum() < len(new)
+    np.testing.assert_array_equal(second, fitted.predict_proba(new)[:, 1] > 0.5)
+    np.testing.assert_array_equal(second, fitted.predict_latent(new)[0][:, 0] > 0)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+def test_a_categorical_column_is_refused_and_the_advice_works(three, frame):
+    X, y, _ = three
+    colour = np.array(["red", "green", "blue", "grey", "white", "black"])[np.arange(len(y)) % 6]
+    columns = {"size": X[:, 0], "colour": colour}
+    table = frame(columns)
+    if frame is pd.DataFrame:
+        table["colour"] = table["colour"].astype("category")
+    with pytest.raises(BadInput, match="column 'colour'") as error:
+        model().fit(table, y)
+    advice = str(error.value).split("for example ")[1].rstrip(".")
+    known = dict(make_pipeline=make_pipeline, ColumnTransformer=ColumnTransformer, OneHotEncoder=OneHotEncoder)
+    pipe = eval(advice, known | {"GPClassifier": model})
+    by_hand = np.c_[(colour[:, None] == np.unique(colour)).astype(float), X[:, 0]]
+    expected = model().fit(by_hand, y).predict_proba(by_hand)
+    np.testing.assert_array_equal(pipe.fit(table, y).predict_proba(table), expected)
+
+
+def test_a_class_of_one_percent_is_found_and_not_overstated(method):
+    rng = np.random.default_rng(0)
+    y = (np.arange(1000) % 100 == 0).astype(int)
+    X = rng.normal(size=(1000, 2)) + 4.0 * y[:, None]
+    fitted = model(method, n_inducing=20, max_epochs=50).fit(X, y)
+    p = fitted.predict_proba(X)[:, 1]
+    assert (fitted.predict(X)[y == 1] == 1).mean() >= 0.8
+    assert p.mean() == pytest.approx(0.01, abs=0.004)

@@ -1,0 +1,50 @@
+"""Five hundred classes: correct, and within memory."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cavity import GPClassifier
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def test_five_hundred_classes(method):
+    """Each with two rows, apart from all others: the rows know their class best, and their neighbours next."""
+    rng = np.random.default_rng(0)
+    y = np.arange(1000) % 500
+    X = 10.0 * rng.normal(size=(500, 6))[y] + 0.1 * rng.normal(size=(1000, 6))
+    fitted = GPClassifier(method, n_inducing=10, max_epochs=1, random_state=0).fit(X, y)
+    assert fitted.inducing_points_.shape == (500, 10, 6)
+    p = fitted.predict_proba(X[:20])
+    np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-12)
+    chance = 1 / 500
+    assert (p[np.arange(20), y[:20]] > chance).mean() > 0.8
+
+
+PEAK = """
+import resource
+import sys
+import warnings
+import numpy as np
+from cavity import GPClassifier
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+y = np.arange(1500) % 500
+X = 3.0 * rng.normal(size=(500, 10))[y] + rng.normal(size=(1500, 10))
+fitted = GPClassifier(sys.argv[1], max_epochs=3, random_state=0).fit(X, y)
+p = fitted.predict_proba(X)
+assert p.shape == (1500, 500) and np.allclose(p.sum(1), 1.0)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+@pytest.mark.slow
+def test_five_hundred_classes_stay_below_four_gigabytes(method):
+    """1,500 rows, 10 columns, 100 inducing points a class: fit and predict."""
+    done = subprocess.run([sys.executable, "-c", PEAK, method], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 4.0

@@ -1,0 +1,179 @@
+"""What must not matter: units, offsets, names of classes, order of rows, how rows are batched."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavity import GPClassifier
+from cavity.estimators.fitted import log_probability
+from cavity.kernels import RBF, Linear, Matern12, Matern32, Matern52, RationalQuadratic
+from cavity.posterior import Normal
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+KERNELS = {
+    "rbf": RBF(),
+    "matern12": Matern12(),
+    "matern32": Matern32(),
+    "matern52": Matern52(),
+    "rational": RationalQuadratic(),
+    "linear": Linear() + RBF(),
+}
+
+
+def model(method="ep", **options):
+    return GPClassifier(method, **{"n_inducing": 10, "max_epochs": 40, "random_state": 0} | options)
+
+
+def latent(fitted, X):
+    return np.stack(fitted.predict_latent(X))
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 16, "max_epochs": 6}], ids=["full", "mini-batches"])
+def test_a_column_times_a_power_of_two_changes_no_bit(table, method, options):
+    X, y, new = table
+    unit = np.array([1024.0, 1.0, 2.0**-20])
+    here = model(method, **options).fit(X, y)
+    there = model(method, **options).fit(X * unit, y)
+    np.testing.assert_array_equal(latent(there, new * unit), latent(here, new))
+    np.testing.assert_array_equal(there.predict_log_proba(new * unit), here.predict_log_proba(new))
+    np.testing.assert_array_equal(there.inducing_points_, here.inducing_points_ * unit)
+    np.testing.assert_array_equal(there.kernel_.lengthscale, here.kernel_.lengthscale * unit)
+    np.testing.assert_array_equal(there.feature_relevance_, here.feature_relevance_)
+    assert there.log_marginal_likelihood_ == here.log_marginal_likelihood_
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_kernel_sees_a_power_of_two(make_table, kernel):
+    X, y, new = make_table(3)
+    unit = np.array([2.0**-7, 1024.0, 1.0])
+    here, there = (model(kernel=KERNELS[kernel], max_epochs=10).fit(X * u, y) for u in (1.0, unit))
+    np.testing.assert_array_equal(there.predict_proba(new * unit), here.predict_proba(new))
+
+
+@pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
+def test_no_choice_of_inducing_points_sees_a_power_of_two(make_table, inducing):
+    X, y, new = make_table(3)
+    unit = np.array([2.0**-7, 1024.0, 1.0])
+    here, there = (model(inducing=inducing, max_epochs=3).fit(X * u, y) for u in (1.0, unit))
+    np.testing.assert_array_equal(there.predict_proba(new * unit), here.predict_proba(new))
+
+
+@pytest.mark.parametrize("unit", [1000.0, np.array([1000.0, 1.0, 1e-3]), 1e12, 1e-12, 3.7])
+def test_any_other_unit_changes_nothing_but_rounding(table, method, unit):
+    X, y, new = table
+    here = model(method).fit(X, y)
+    there = model(method).fit(X * unit, y)
+    np.testing.assert_allclose(there.predict_proba(new * unit), here.predict_proba(new), atol=1e-9, rtol=0)
+
+
+def test_an_offset_changes_little(table, method):
+    """Distances are taken on centred columns: an offset of 10⁶ costs six digits of sixteen, not the fit."""
+    X, y, new = table
+    offset = np.array([1e6, -3e5, 0.0])
+    here = model(method).fit(X, y)
+    there = model(method).fit(X + offset, y)
+    np.testing.assert_allclose(there.predict_proba(new + offset), here.predict_proba(new), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")], ids=["fixed", "learning"])
+def test_relabelling_classes_permutes_probabilities(make_table, method, learn):
+    X, y, new = make_table(4)
+    order = np.array([2, 0, 3, 1])  # class c is called order[c]
+    options = {"inducing": X[:12], "learn": learn, "max_epochs": 30}
+    here = model(method, **options).fit(X, y)
+    there = model(method, **options).fit(X, order[y])
+    np.testing.assert_allclose(
+        there.predict_proba(new)[:, order], here.predict_proba(new), atol=1e-10, rtol=0
+    )
+    np.testing.assert_allclose(there.noise_[order], here.noise_, rtol=1e-9)
+
+
+def test_swapping_two_classes_swaps_their_columns(make_table, method):
+    X, y, new = make_table(2)
+    here = model(method, inducing=X[:12]).fit(X, y)
+    there = model(method, inducing=X[:12]).fit(X, 1 - y)
+    np.testing.assert_allclose(there.predict_proba(new)[:, ::-1], here.predict_proba(new), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
+def test_the_order_of_rows_does_not_matter(make_table, method, inducing):
+    X, y, new = make_table(3)
+    order = np.random.default_rng(1).permutation(len(X))
+    here = model(method, inducing=inducing).fit(X, y)
+    there = model(method, inducing=inducing).fit(X[order], y[order])
+    np.testing.assert_allclose(there.predict_proba(new), here.predict_proba(new), atol=1e-9, rtol=0)
+
+
+def in_pieces(call, rows, size):
+    return np.concatenate([call(rows[i : i + size]) for i in range(0, len(rows), size)], axis=-2)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7, 20])
+def test_batching_rows_at_predict_changes_nothing(make_table, classes):
+    """Also when the rows of a batch are as many as the classes."""
+    X, y, new = make_table(classes, rows=2 * classes + 30, new=3)
+    rows = np.concatenate([X[:classes], new, 100 * new])  # near, far, and very far
+    fitted = model(max_epochs=5).fit(X, y)
+    for call in (fitted.predict_proba, fitted.predict_log_proba, lambda x: latent(fitted, x)):
+        whole = call(rows)
+        for size in (1, classes):
+            np.testing.assert_allclose(in_pieces(call, rows, size), whole, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("classes", [5, 16, 17, 40])
+def test_rows_with_few_rivals_do_not_notice_rows_with_many(classes):
+    """Beyond 16 classes only those that can win are integrated: which ones must be each row's own affair."""
+    rng = np.random.default_rng(0)
+    size = np.repeat([0.01, 1.0, 30.0, 1.0, 300.0], 3)[:, None]  # of the means, in standard deviations
+    unequal = np.repeat([0.0, 0.0, 0.0, 2.0, 3.0], 3)[:, None]  # of the variances, in logarithms
+    f = Normal(
+        torch.tensor(size * rng.normal(size=(15, classes))),
+        torch.tensor(np.exp(unequal * rng.normal(size=(15, classes)))),
+    )
+    whole = log_probability(f)
+    each = torch.cat([log_probability(Normal(m[None], v[None])) for m, v in zip(*f, strict=True)])
+    torch.testing.assert_close(each.exp(), whole.exp(), rtol=0, atol=1e-10)
+    torch.testing.assert_close(each, whole, rtol=1e-10, atol=1e-10)
+
+
+def test_a_row_predicts_the_same_among_any_others(make_table):
+    X, y, new = make_table(5)
+    fitted = model().fit(X, y)
+    order = np.random.default_rng(2).permutation(len(new))
+    np.testing.assert_allclose(
+        fitted.predict_proba(new[order]), fitted.predict_proba(new)[order], atol=1e-12, rtol=0
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6, 20])
+def test_probabilities_are_probabilities(make_table, classes):
+    X, y, new = make_table(classes, rows=80)
+    fitted = model(max_epochs=15).fit(X, y)
+    p, log_p = fitted.predict_proba(new), fitted.predict_log_proba(new)
+    assert p.shape == log_p.shape == (len(new), classes)
+    assert (p >= 0).all() and np.isfinite(log_p).all()
+    np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(np.exp(log_p), p, rtol=1e-12, atol=0)
+    np.testing.assert_array_equal(fitted.predict(new), fitted.classes_[p.argmax(1)])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logarithms_stay_finite_where_probabilities_underflow(make_table, classes):
+    """Heavy rows pin a linear function down, so that far away a class is e⁻⁷⁴⁵ times less likely."""
+    X, y, _ = make_table(classes, rows=90)
+    options = {"learn": (), "noise": 1.0, "kernel": Linear(), "tol": 1e-6, "max_epochs": 500}
+    fitted = model(**options).fit(X, y, sample_weight=np.full(len(y), 1e3))
+    far = 1e3 * X
+    log_p = fitted.predict_log_proba(far)
+    assert np.isfinite(log_p).all()
+    assert log_p.min() < -745 and fitted.predict_proba(far).min() == 0.0
+
+
+def test_score_is_the_accuracy_and_takes_weights(make_table):
+    X, y, _ = make_table(3)
+    fitted = model().fit(X, y)
+    right = fitted.predict(X) == y
+    assert 0.4 < right.mean() < 1 and fitted.score(X, y) == right.mean()
+    weight = np.random.default_rng(3).random(len(y))
+    assert fitted.score(X, y, sample_weight=weight) == pytest.approx(np.average(right, weights=weight))

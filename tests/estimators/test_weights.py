@@ -1,0 +1,167 @@
+"""A row of weight w is w identical rows; weight 0 is absence."""
+
+import numpy as np
+import pytest
+
+from cavity import GPClassifier
+from cavity.kernels import RBF, Matern52
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+LEARN = {"fixed": (), "learning": ("kernel", "noise", "inducing")}
+
+
+def model(method="ep", **options):
+    return GPClassifier(method, **{"n_inducing": 10, "max_epochs": 30, "random_state": 0} | options)
+
+
+def counts(rows, seed=1):
+    return np.random.default_rng(seed).integers(0, 4, size=rows)
+
+
+def same(one, other, new, tol):
+    """The two models are one: latent values, evidence, hyper-parameters."""
+    for a, b in zip(one.predict_latent(new), other.predict_latent(new), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
+    np.testing.assert_allclose(one.predict_proba(new), other.predict_proba(new), rtol=0, atol=tol)
+    assert one.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, rel=tol)
+    np.testing.assert_allclose(one.inducing_points_, other.inducing_points_, rtol=tol, atol=tol)
+    np.testing.assert_allclose(one.noise_, other.noise_, rtol=tol)
+
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_whole_weights_are_repetitions(table, method, learn):
+    X, y, new = table
+    w = counts(len(y))
+    weighted = model(method, learn=LEARN[learn]).fit(X, y, sample_weight=w)
+    repeated = model(method, learn=LEARN[learn]).fit(X.repeat(w, axis=0), y.repeat(w))
+    same(weighted, repeated, new, 1e-10)
+
+
+@pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
+@pytest.mark.parametrize("n_inducing", [7, 0.2])
+def test_weights_are_repetitions_for_every_choice_of_inducing_points(make_table, inducing, n_inducing):
+    X, y, new = make_table(3)
+    w = counts(len(y))
+    options = {"inducing": inducing, "n_inducing": n_inducing, "max_epochs": 5}
+    weighted = model(**options).fit(X, y, sample_weight=w)
+    repeated = model(**options).fit(X.repeat(w, axis=0), y.repeat(w))
+    same(weighted, repeated, new, 1e-10)
+
+
+@pytest.mark.parametrize("schedule", ["inner-exact", "outer"])
+def test_weights_are_repetitions_on_every_schedule(make_table, schedule):
+    X, y, new = make_table(3)
+    w = counts(len(y))
+    options = {"schedule": schedule, "max_epochs": 4, "kernel": Matern52()}
+    weighted = model(**options).fit(X, y, sample_weight=w)
+    repeated = model(**options).fit(X.repeat(w, axis=0), y.repeat(w))
+    same(weighted, repeated, new, 1e-9)
+
+
+def test_fractions_of_a_row_add_up(table, method):
+    """Repeating rows of fractional weight is adding their weights, where both stand for at least one row."""
+    X, y, new = table
+    w = np.random.default_rng(2).uniform(1.0, 3.0, size=len(y))
+    weighted = model(method).fit(X, y, sample_weight=2 * w)
+    repeated = model(method).fit(np.tile(X, (2, 1)), np.tile(y, 2), sample_weight=np.tile(w, 2))
+    same(weighted, repeated, new, 1e-10)
+
+
+@pytest.mark.parametrize("learn", LEARN)
+def test_weight_zero_is_absence(table, method, learn):
+    """Also when the absent rows are wild, and the only ones of their class."""
+    X, y, new = table
+    wild = np.concatenate([X, 1e3 * X[:5], X[:2]])
+    labels = np.concatenate([y, y[:5], [9, 9]])
+    w = np.concatenate([np.ones(len(y)), np.zeros(7)])
+    with_them = model(method, learn=LEARN[learn]).fit(wild, labels, sample_weight=w)
+    without = model(method, learn=LEARN[learn]).fit(X, y)
+    np.testing.assert_array_equal(with_them.classes_, without.classes_)
+    np.testing.assert_array_equal(with_them.predict_proba(new), without.predict_proba(new))
+
+
+def test_ones_and_none_are_the_same_bits(table, method):
+    X, y, new = table
+    none, ones = (model(method).fit(X, y, sample_weight=w) for w in (None, np.ones(len(y))))
+    np.testing.assert_array_equal(none.predict_proba(new), ones.predict_proba(new))
+    a, b = (model(method).fit(X, y, sample_weight=w) for w in (2, np.full(len(y), 2.0)))
+    np.testing.assert_array_equal(a.predict_proba(new), b.predict_proba(new))
+    assert not np.allclose(a.predict_proba(new), none.predict_proba(new))
+
+
+@pytest.mark.parametrize("batch_size", [None, 16], ids=["full", "mini-batches"])
+@pytest.mark.parametrize("span", [(1e-4, 1e-4), (1e3, 1e3), (1e-4, 1e3), (0.5, 0.5)], ids=str)
+def test_weights_from_tiny_to_huge_fit(table, method, span, batch_size):
+    X, y, new = table
+    w = np.geomspace(*span, len(y))
+    np.random.default_rng(0).shuffle(w)
+    fitted = model(method, batch_size=batch_size, max_epochs=20).fit(X, y, sample_weight=w)
+    p = fitted.predict_proba(new)
+    mean, var = fitted.predict_latent(new)
+    assert np.isfinite(mean).all() and (var > 0).all()
+    np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-12)
+    assert np.isfinite(fitted.log_marginal_likelihood_) and fitted.log_marginal_likelihood_ < 0
+    heaviest = w >= np.quantile(w, 0.5)
+    if span[1] >= 1:
+        assert np.average(fitted.predict(X) == y, weights=w) > 0.5
+        assert np.mean(fitted.predict(X[heaviest]) == y[heaviest]) > 0.4
+
+
+def test_a_feather_of_a_row_hardly_matters_and_a_heavy_one_rules(table, method):
+    X, y, new = table
+    options = {"learn": (), "inducing": X[:20], "tol": 1e-6, "max_epochs": 500}
+    classes = len(np.unique(y))
+    base = model(method, **options).fit(X, y)
+    other = np.r_[X, X[:1]], np.r_[y, (y[0] + 1) % classes]
+    light = model(method, **options).fit(*other, sample_weight=np.r_[np.ones(len(y)), 1e-4])
+    heavy = model(method, **options).fit(*other, sample_weight=np.r_[np.ones(len(y)), 1e3])
+    np.testing.assert_allclose(light.predict_proba(new), base.predict_proba(new), atol=1e-3)
+    assert heavy.predict_proba(X[:1])[0, (y[0] + 1) % classes] > 0.9
+
+
+def test_all_weights_tiny_is_hardly_any_evidence(table, method):
+    """The posterior is nearly the prior, probabilities nearly uniform, and log evidence is proportional to the weight."""
+    X, y, new = table
+    one, two = (model(method, learn=()).fit(X, y, sample_weight=np.full(len(y), w)) for w in (1e-4, 2e-4))
+    np.testing.assert_allclose(one.predict_proba(new), 1 / len(one.classes_), atol=0.01)
+    assert one.log_marginal_likelihood_ < 0
+    assert two.log_marginal_likelihood_ == pytest.approx(2 * one.log_marginal_likelihood_, rel=0.02)
+
+
+@pytest.mark.parametrize("how", ["balanced", {0: 2.0, 1: 0.5}, {0: 3}], ids=str)
+def test_class_weight_is_a_weight_of_rows(make_table, method, how):
+    X, y, new = make_table(2)
+    X, y = X[15:], np.where(np.arange(45) < 9, 0, 1)
+    by_class = {"balanced": {0: 45 / 18, 1: 45 / 72}}.get(how) if isinstance(how, str) else how
+    w = np.array([by_class.get(label, 1.0) for label in y])
+    here = model(method, class_weight=how).fit(X, y)
+    there = model(method).fit(X, y, sample_weight=w)
+    np.testing.assert_allclose(here.predict_proba(new), there.predict_proba(new), atol=1e-10, rtol=0)
+
+
+def test_balanced_counts_weights_not_rows(make_table, method):
+    X, y, new = make_table(3)
+    w = counts(len(y))
+    by_class = w.sum() / (3 * np.bincount(y, weights=w))
+    here = model(method, class_weight="balanced").fit(X, y, sample_weight=w)
+    there = model(method).fit(X, y, sample_weight=w * by_class[y])
+    np.testing.assert_allclose(here.predict_proba(new), there.predict_proba(new), atol=1e-10, rtol=0)
+
+
+def test_class_weight_multiplies_sample_weight_and_keeps_names(make_table):
+    X, y, new = make_table(3)
+    names = np.array(["a", "b", "c"])[y]
+    w = np.random.default_rng(5).uniform(0.5, 2.0, len(y))
+    here = model(class_weight={"a": 2.0}).fit(X, names, sample_weight=w)
+    there = model().fit(X, names, sample_weight=w * np.where(names == "a", 2.0, 1.0))
+    np.testing.assert_array_equal(here.predict_proba(new), there.predict_proba(new))
+
+
+def test_balancing_helps_a_rare_class(make_table):
+    rng = np.random.default_rng(0)
+    X = np.r_[rng.normal(size=(190, 2)), rng.normal(loc=1.5, size=(10, 2))]
+    y = np.r_[np.zeros(190), np.ones(10)]
+    plain, balanced = (model(class_weight=how, kernel=RBF()).fit(X, y) for how in (None, "balanced"))
+    rare = y == 1
+    assert balanced.score(X[rare], y[rare]) > 0.7 > plain.score(X[rare], y[rare])

@@ -1,0 +1,62 @@
+"""Scores of class probabilities against values worked out by hand."""
+
+import numpy as np
+import pytest
+
+from cavity import BadInput
+from cavity.report import error, expected_calibration_error, nll, reliability
+
+P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.25, 0.25], [0.15, 0.1, 0.75]])
+Y = np.array([0, 1, 2, 0])  # right, right, wrong, wrong
+
+
+def test_nll_is_the_mean_of_minus_log_p_of_the_true_class() -> None:
+    assert nll(P, Y) == pytest.approx(-np.log(0.7 * 0.8 * 0.25 * 0.15) / 4)
+
+
+def test_a_probability_that_underflowed_gives_a_finite_nll() -> None:
+    assert 700 < nll([[1.0, 0.0]], [1]) < np.inf
+
+
+def test_error_counts_rows_whose_largest_probability_is_elsewhere() -> None:
+    assert error(P, Y) == 0.5
+
+
+def test_reliability_by_hand() -> None:
+    table = reliability(P, Y, bins=5)  # (0.4, 0.6]: 0.5;  (0.6, 0.8]: 0.7, 0.8, 0.75
+    assert table.edges == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert table.rows.tolist() == [0, 0, 1, 3, 0]
+    assert table.confidence[2:4] == pytest.approx([0.5, 0.75])
+    assert table.accuracy[2:4] == pytest.approx([0, 2 / 3])
+    assert np.isnan(table.confidence[[0, 1, 4]]).all() and np.isnan(table.accuracy[[0, 1, 4]]).all()
+
+
+def test_ece_by_hand() -> None:
+    assert expected_calibration_error(P, Y, bins=5) == pytest.approx((0.5 + 3 * (0.75 - 2 / 3)) / 4)
+
+
+def test_one_bin_compares_mean_confidence_with_accuracy() -> None:
+    assert expected_calibration_error(P, Y, bins=1) == pytest.approx(abs(P.max(1).mean() - 0.5))
+
+
+def test_certain_and_right_is_perfect() -> None:
+    certain = np.eye(3)[Y]
+    assert nll(certain, Y) == error(certain, Y) == expected_calibration_error(certain, Y) == 0
+
+
+def test_every_row_is_in_one_bin() -> None:
+    rng = np.random.default_rng(0)
+    many = rng.dirichlet([0.3, 0.3, 0.3], 500)
+    table = reliability(many, rng.integers(0, 3, 500))
+    assert table.rows.sum() == 500
+    held = table.rows > 0
+    assert (table.confidence[held] > table.edges[:-1][held]).all()
+    assert (table.confidence[held] <= table.edges[1:][held]).all()
+
+
+@pytest.mark.parametrize(
+    "bad_p, bad_y", [(P[0], Y), (P, Y[:2]), (P, Y + 1), (P, Y.astype(float)), (P[:0], Y[:0]), (P, ["a"] * 4)]
+)
+def test_labels_and_shapes_that_do_not_fit_are_refused(bad_p: object, bad_y: object) -> None:
+    with pytest.raises(BadInput):
+        nll(bad_p, bad_y)

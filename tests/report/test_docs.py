@@ -1,0 +1,83 @@
+"""The documents tell the truth: their code runs, their names exist, their links lead somewhere."""
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+
+
+def code(page: Path) -> str:
+    """Every Python block of a page, on the lines where it stands."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        body = block.group(1).splitlines()
+        lines[first : first + len(body)] = body
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if BLOCK.search(p.read_text(encoding="utf-8"))], ids=lambda p: p.name
+)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        exec(compile(code(page), str(page), "exec"), {"__name__": page.stem})
+
+
+def test_the_example_of_the_readme_is_ten_lines_or_fewer() -> None:
+    (block,) = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+
+
+def notation() -> list[tuple[str, str]]:
+    """(name, file) of every row of NOTATION.md that has a file."""
+    rows = []
+    for line in (ROOT / "NOTATION.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if line.startswith("|") and cells[-1].endswith(".py"):
+            rows += [(name, cells[-1]) for name in NAMED.findall(cells[-3])]
+    return rows
+
+
+def test_the_notation_has_rows() -> None:
+    assert len(notation()) > 40
+
+
+@pytest.mark.parametrize("name, file", notation())
+def test_a_name_of_the_notation_is_in_its_file(name: str, file: str) -> None:
+    source = (ROOT / "src" / "cavity" / file).read_text(encoding="utf-8")
+    *owner, last = name.split(".")
+    if owner:
+        found = re.search(rf"^class {owner[0]}\b.*?(?=^class |\Z)", source, re.MULTILINE | re.DOTALL)
+        assert found, f"{file} has no class {owner[0]}"
+        source = found.group()
+    assert re.search(rf"\b{last}\b", source), f"{file} has no {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_the_picture_of_the_readme_is_small() -> None:
+    assert (ROOT / "docs" / "demo.png").stat().st_size < 300_000
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_paths_in_the_text_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for path in set(re.findall(r"`((?:src|tests)/[\w/.]+|[a-z]+/[a-z_]+\.py)`", text)):
+        below = ROOT if path.startswith(("src", "tests")) else ROOT / "src" / "cavity"
+        assert (below / path).exists(), path

@@ -1,0 +1,171 @@
+"""What several tests need: an engine built by hand, its fixed points, and differences of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity import GPClassifier
+from cavity.data import Rows
+from cavity.distributed import Local
+from cavity.estimators import build
+from cavity.estimators.options import read
+from cavity.inference import Engine, State
+from cavity.posterior import Normal, marginals, posterior
+
+
+class Machine(NamedTuple):
+    """An engine, its rows and the state it starts from."""
+
+    engine: Engine
+    rows: Rows
+    state: State
+
+    def step(self, state: State, batch: Any = None, optimiser: Any = None) -> tuple[State, Any]:
+        """One step: on the whole table, or on a mini-batch."""
+        whole = batch is None
+        return self.engine.step(state, self.rows.whole() if whole else batch, Local(), optimiser, whole)
+
+    def evidence(self, state: State) -> float:
+        """log Z_q of a state."""
+        return float(self.step(state)[1].evidence)
+
+
+def toy(N: int, C: int, D: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows X (N, D) and overlapping labels y (N,), every class present."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, D))
+    y = (X @ rng.normal(size=(D, C)) + 0.7 * rng.normal(size=(N, C))).argmax(1)
+    y[:C] = np.arange(C)
+    return X, y
+
+
+class OneEach(build.Table):
+    """A table whose classes have a latent function each, also where there are only two."""
+
+    n_latent = property(lambda self: self.n_classes)
+
+
+def machine(
+    X: np.ndarray,
+    y: np.ndarray,
+    Z: np.ndarray,
+    *,
+    weight: np.ndarray | None = None,
+    method: str = "ep",
+    damping: float = 1.0,
+    chunk: int | None = None,
+    optimizer: str = "sign",
+    factor: Any = None,
+    one_each: bool = False,
+    n_classes: int | None = None,
+    **options: Any,
+) -> Machine:
+    """The engine that GPClassifier would run on these rows, without a fit; or the same with another factor.
+
+    With a factor of its own y may be anything that the factor understands, for a single latent function or, with
+    `one_each`, for one a class.
+    """
+    weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=float)
+    kind = OneEach if one_each else build.Table
+    labels = np.arange(len(y)) % 2 if y.dtype.kind == "f" else y
+    table = kind(X, labels, weight, n_classes or int(labels.max()) + 1)
+    estimator = GPClassifier(method, inducing=Z, optimizer=optimizer, batch_size=None, device="cpu", **options)
+    begin = build.start(table, np.random.default_rng(0))
+    Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
+    chosen = read(estimator, len(X), table.n_latent, Z.shape[1])
+    engine = build.engine(build.prior(estimator, table, begin, Z, chosen), table, chosen)
+    engine = replace(engine, chunk=chunk or engine.chunk, factor=factor or engine.factor)
+    rows = build.rows(table, chosen)._replace(y=torch.tensor(y))
+    return Machine(engine, rows, build.first_state(engine, rows, chosen, damping, 0))
+
+
+def move(old: State, new: State) -> float:
+    """How far a step moved the natural parameters of q, relative to their size."""
+    moves = [(a - b).abs().max() / (1 + b.abs().max()) for a, b in zip(old.sums, new.sums, strict=True)]
+    return float(max(moves))
+
+
+def converge(run: Machine, state: State | None = None, tol: float = 1e-12, most: int = 20_000) -> State:
+    """Full sweeps at fixed hyper-parameters until q rests; Anderson's extrapolation, plain sweeps as a fallback.
+
+    Sites (own) or sums (tied) are the unknowns x of x = g(x). The result is a state whose next sweep moves
+    nothing by more than `tol`.
+    """
+    state = run.state if state is None else state
+    state, _ = run.step(state)
+    best, best_state, xs, fs, wait = np.inf, state, [], [], 10
+    for _ in range(most):
+        new, info = run.step(state)
+        residual = np.inf if bool(info.failed) else move(state, new)
+        if residual < best:
+            best, best_state = residual, new
+        if best < tol:
+            return best_state
+        if not residual < 10 * best:
+            state, xs, fs, wait = best_state, [], [], 10
+            continue
+        xs, fs, wait = [*xs[-8:], _pack(state)], [*fs[-8:], _pack(new) - _pack(state)], wait - 1
+        state = _unpack(run, new, _extrapolate(xs, fs)) if wait <= 0 and len(xs) > 1 else new
+    raise AssertionError(f"no fixed point: the last sweeps still moved q by {best:.1e}")
+
+
+def _unknowns(state: State) -> tuple[Tensor, Tensor]:
+    return (state.sites.tau, state.sites.nu) if len(state.sites.tau) else tuple(state.sums)
+
+
+def _pack(state: State) -> np.ndarray:
+    return torch.cat([t.flatten() for t in _unknowns(state)]).double().numpy()
+
+
+def _extrapolate(xs: list[np.ndarray], fs: list[np.ndarray]) -> np.ndarray:
+    dX, dF = np.diff(np.array(xs), axis=0).T, np.diff(np.array(fs), axis=0).T
+    gamma = np.linalg.lstsq(dF, fs[-1], rcond=1e-12)[0]
+    return xs[-1] + fs[-1] - (dX + dF) @ gamma
+
+
+def _unpack(run: Machine, like: State, x: np.ndarray) -> State:
+    """The state with these sites, and the sums that belong to them."""
+    first, second = _unknowns(like)
+    parts = torch.tensor(x).split([first.numel(), second.numel()])
+    values = [p.view_as(t).to(t.dtype) for p, t in zip(parts, (first, second), strict=True)]
+    if not len(like.sites.tau):
+        return like._replace(sums=type(like.sums)(*values))
+    sites = like.sites._replace(tau=values[0], nu=values[1])
+    # a full step without damping of the sites only rebuilds the sums from them
+    still = like._replace(sites=sites, damping=torch.zeros_like(like.damping))
+    rebuilt, _ = run.step(still)
+    return like._replace(sites=sites, sums=rebuilt.sums)
+
+
+def latents(run: Machine, state: State, X: np.ndarray) -> Normal:
+    """Mean and variance of f at rows X under the state's q, noise included: [C n]."""
+    run.engine.load(state.theta)
+    with torch.no_grad():
+        projection = run.engine.prior.project(torch.tensor(X), state.jitter)
+        t = marginals(posterior(state.sums), projection.a).t
+    return Normal(t.mean, t.var + projection.r)
+
+
+def central_differences(
+    f: Callable[[np.ndarray], float], x: np.ndarray, step: float, extrapolate: bool = True
+) -> np.ndarray:
+    """Gradient of f by central differences of step h, error O(h²); extrapolated from h and h/2, O(h⁴)."""
+    gradient = np.empty(len(x))
+    for i, e in enumerate(np.eye(len(x))):
+        slope = lambda h, e=e: (f(x + h * e) - f(x - h * e)) / (2 * h)
+        gradient[i] = (4 * slope(step / 2) - slope(step)) / 3 if extrapolate else slope(step)
+    return gradient
+
+
+def assert_gradient(got: np.ndarray, expected: np.ndarray, rel: float = 1e-6) -> None:
+    """Equal to `rel` of the gradient's length as a whole, and in every component on that scale."""
+    size = np.linalg.norm(expected)
+    assert size > 1e-3, "a flat objective tells nothing"
+    np.testing.assert_allclose(got, expected, rtol=rel, atol=rel * np.abs(expected).max())
+    assert np.linalg.norm(got - expected) <= rel * size

@@ -1,0 +1,107 @@
+"""Column statistics: weights are repetitions, units do not matter, constant columns do no harm."""
+
+import numpy as np
+import pytest
+
+from cavity.columns import MEDIAN_ROWS, median_distance, summarize
+
+
+def table(N=30, D=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(N, D)) * [1.0, 20.0, 0.03] + [0.0, 5.0, -7.0]
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_plain_statistics():
+    X = table()
+    columns = summarize(X, np.ones(30), rng())
+    np.testing.assert_allclose(columns.center, X.mean(0))
+    np.testing.assert_allclose(columns.spread, X.std(0))
+    U = (X - X.mean(0)) / X.std(0)
+    pairs = np.linalg.norm(U[:, None] - U[None], axis=-1)[np.triu_indices(30, 1)]
+    assert np.quantile(pairs, 0.49) < columns.distance < np.quantile(pairs, 0.51)
+
+
+def test_a_weight_is_a_repetition():
+    """Up to pairs of a row with itself, which have no distance and do not count."""
+    X, times = table(), np.random.default_rng(1).integers(1, 5, 30)
+    weighted = summarize(X, times.astype(float), rng())
+    repeated = np.repeat(X, times, axis=0)
+    np.testing.assert_allclose(weighted.center, repeated.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(weighted.spread, repeated.std(0), rtol=1e-12)
+    U = (repeated - repeated.mean(0)) / repeated.std(0)
+    pairs = np.linalg.norm(U[:, None] - U[None], axis=-1)[np.triu_indices(len(U), 1)]
+    apart = np.sort(pairs[pairs > 1e-9])
+    middle = len(apart) / 2
+    assert apart[int(middle) - 2] - 1e-9 <= weighted.distance <= apart[int(middle) + 2] + 1e-9
+
+
+def test_one_constant_on_all_weights_changes_nothing():
+    X, weight = table(), np.random.default_rng(1).uniform(0.1, 3, 30)
+    one, two = summarize(X, weight, rng()), summarize(X, 1e-3 * weight, rng())
+    np.testing.assert_allclose(one.center, two.center, rtol=1e-12)
+    np.testing.assert_allclose(one.spread, two.spread, rtol=1e-12)
+    assert one.distance == pytest.approx(two.distance, rel=1e-12)
+
+
+@pytest.mark.parametrize("power", [-40, -10, 10, 40])
+def test_a_power_of_two_scales_to_the_last_bit(power):
+    X, weight = table(), np.random.default_rng(1).uniform(0.1, 3, 30)
+    scale = np.array([2.0**power, 1.0, 2.0**-power])
+    one, two = summarize(X, weight, rng()), summarize(X * scale, weight, rng())
+    assert (two.center == one.center * scale).all()
+    assert (two.spread == one.spread * scale).all()
+    assert two.distance == one.distance
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -3.7, 1e12, 1e-12])
+def test_a_constant_column_has_a_positive_spread_and_no_distance(value):
+    X = table(D=3)
+    columns = summarize(np.column_stack([X, np.full(30, value)]), np.ones(30), rng())
+    without = summarize(X, np.ones(30), rng())
+    assert np.isfinite(columns.spread).all() and (columns.spread > 0).all()
+    assert columns.distance == pytest.approx(without.distance, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-12, 1e12, 1e150])
+def test_extreme_units(scale):
+    columns = summarize(table() * scale, np.ones(30), rng())
+    plain = summarize(table(), np.ones(30), rng())
+    np.testing.assert_allclose(columns.spread, plain.spread * scale, rtol=1e-12)
+    assert columns.distance == pytest.approx(plain.distance, rel=1e-9)
+
+
+def test_a_small_spread_far_from_zero_is_not_constant():
+    X = 1e6 + 1e-2 * table(D=3)[:, :1]
+    columns = summarize(X, np.ones(30), rng())
+    assert columns.spread[0] == pytest.approx(1e-2 * table()[:, 0].std(), rel=1e-6)
+
+
+def test_rows_in_any_order():
+    X, weight = table(), np.random.default_rng(1).uniform(0.1, 3, 30)
+    order = np.random.default_rng(2).permutation(30)
+    one, two = summarize(X, weight, rng()), summarize(X[order], weight[order], rng())
+    np.testing.assert_allclose(one.spread, two.spread, rtol=1e-12)
+    assert one.distance == pytest.approx(two.distance, rel=1e-9)
+
+
+def test_median_distance_of_many_rows_is_that_of_a_sample():
+    U = np.random.default_rng(3).normal(size=(4 * MEDIAN_ROWS, 2))
+    whole = np.linalg.norm(U[:1500, None] - U[None, :1500], axis=-1)[np.triu_indices(1500, 1)]
+    assert median_distance(U, np.ones(len(U)), rng()) == pytest.approx(np.median(whole), rel=0.05)
+
+
+def test_median_distance_without_pairs_or_without_distance_is_one():
+    assert median_distance(np.zeros((1, 2)), np.ones(1), rng()) == 1.0
+    assert median_distance(np.zeros((5, 2)), np.ones(5), rng()) == 1.0
+
+
+def test_median_distance_by_hand():
+    """Points 0, 1, 3 on a line: distances 1, 2, 3; a heavy third row moves the median."""
+    U = np.array([[0.0], [1.0], [3.0]])
+    assert median_distance(U, np.ones(3), rng()) == 2.0
+    assert median_distance(U, np.array([1.0, 10.0, 1.0]), rng()) in (1.0, 2.0)
+    assert median_distance(U, np.array([10.0, 1.0, 10.0]), rng()) == 3.0

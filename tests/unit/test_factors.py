@@ -1,0 +1,89 @@
+"""Factors: where their sites sit, and derivatives that are those of their value."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavity.factors import BinaryProbit, Latents, ProbitPairs
+
+FACTORS = {2: BinaryProbit(), 3: ProbitPairs(3), 5: ProbitPairs(5)}
+
+
+def marginals(C, B=6, seed=0):
+    """Latents at the sites of B rows, labels included; sites of one class share nothing."""
+    rng = np.random.default_rng(seed)
+    y = torch.tensor(np.arange(B) % C)
+    S = FACTORS[C].sites(y).shape[1]
+    mean, var, residual = rng.normal(size=(B, S)), rng.uniform(0.1, 3, (B, S)), rng.uniform(0.01, 1, (B, S))
+    return Latents(torch.tensor(mean), torch.tensor(var + residual), torch.tensor(residual)), y
+
+
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_sites(C):
+    y = torch.arange(C)
+    sites = FACTORS[C].sites(y)
+    if C == 2:
+        assert sites.tolist() == [[0], [0]]
+        return
+    assert sites.shape == (C, 2 * (C - 1))
+    for label, row in enumerate(sites.tolist()):
+        assert row[: C - 1] == [label] * (C - 1)
+        assert row[C - 1 :] == [c for c in range(C) if c != label]
+
+
+@pytest.mark.parametrize("exponent", [None, 0.999, 0.5, 0.01])
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_derivatives_are_those_of_the_value(C, exponent):
+    """In each site's mean, in its variance from w, and in its residual variance."""
+    f, y = marginals(C)
+    e = None if exponent is None else torch.full((len(y),), exponent, dtype=torch.float64)
+    got = FACTORS[C].moments(f, y, e)
+    h = 1e-5
+    for s in range(f.mean.shape[1]):
+        bump = torch.zeros_like(f.mean)
+        bump[:, s] = h
+        changes = {
+            "dm": lambda x, b=bump: x._replace(mean=x.mean + b),
+            "dv": lambda x, b=bump: x._replace(var=x.var + b),
+            "dr": lambda x, b=bump: x._replace(var=x.var + b, residual=x.residual + b),
+        }
+        for name, up in changes.items():
+            down = lambda x, up=up: Latents(*(2 * a - b for a, b in zip(x, up(x), strict=True)))
+            difference = (FACTORS[C].moments(up(f), y, e).value - FACTORS[C].moments(down(f), y, e).value) / (2 * h)
+            np.testing.assert_allclose(getattr(got, name)[:, s], difference, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_the_value_is_a_probability(C):
+    """log of the product over rivals; two classes add up to one."""
+    f, y = marginals(C)
+    assert (FACTORS[C].moments(f, y, None).value < 0).all()
+    if C == 2:
+        other = FACTORS[C].moments(f, 1 - y, None).value
+        torch.testing.assert_close((FACTORS[C].moments(f, y, None).value.exp() + other.exp()), torch.ones(6).double())
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_a_mixture_of_weights_takes_each_row_s_own(C):
+    """Rows of weight one are closed-form among light ones; nothing leaks between rows."""
+    f, y = marginals(C)
+    e = torch.tensor([1.0, 0.5, 1.0, 0.1, 1.0, 0.9]).double()
+    mixed, plain = FACTORS[C].moments(f, y, e), FACTORS[C].moments(f, y, None)
+    for a, b in zip(mixed, plain, strict=True):
+        assert torch.equal(a[::2], b[::2])
+    for i in (1, 3, 5):
+        row = Latents(*(t[i : i + 1] for t in f))
+        alone = FACTORS[C].moments(row, y[i : i + 1], e[i : i + 1])
+        for a, b in zip(mixed, alone, strict=True):
+            torch.testing.assert_close(a[i : i + 1], b, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("mean", [-1e6, -1e3, -40.0, 40.0, 1e6])
+@pytest.mark.parametrize("C", [2, 3])
+def test_extreme_marginals_stay_finite(C, mean):
+    f, y = marginals(C)
+    f = f._replace(mean=f.mean * 0 + mean * torch.arange(1, f.mean.shape[1] + 1))
+    got = FACTORS[C].moments(f, y, None)
+    assert all(t.isfinite().all() for t in got)
+    d2 = 2 * got.dv - got.dm**2
+    assert ((1 + f.var * d2) > -1e-9).all(), "the tilted variance is not negative"

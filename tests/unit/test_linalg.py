@@ -1,0 +1,110 @@
+"""Whitening: values, the derivative written out, failure as a value."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavity.linalg import cholesky, jittered_cholesky, log_det, solve_lower, solve_lower_t, whiten
+from cavity.posterior import Sums, marginals, posterior
+
+JITTER = torch.tensor(1e-3, dtype=torch.float64)
+
+
+def spd(C=2, M=4, seed=0):
+    A = torch.tensor(np.random.default_rng(seed).normal(size=(C, M, M + 2)))
+    return A @ A.mT / M + 0.1 * torch.eye(M, dtype=torch.float64)
+
+
+def rows(C=2, M=4, N=5, seed=1):
+    return torch.tensor(np.random.default_rng(seed).normal(size=(C, M, N)))
+
+
+def plain(K, B):
+    """The same by torch's own derivative of the Cholesky factor and of the solve."""
+    diagonal = K.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+    lower = torch.linalg.cholesky(K + JITTER * diagonal * torch.eye(K.shape[-1], dtype=K.dtype))
+    return torch.linalg.solve_triangular(lower, B, upper=False)
+
+
+def symmetric(A):
+    return 0.5 * (A + A.mT)
+
+
+@pytest.mark.parametrize(("left", "right"), [(2, 2), (1, 2), (2, 1), (1, 1)])
+def test_whiten_is_the_triangular_solve(left, right):
+    a, failed = whiten(spd(left), rows(right), JITTER)
+    torch.testing.assert_close(a, plain(spd(left), rows(right)), rtol=1e-12, atol=1e-13)
+    assert a.shape[0] == max(left, right) and not failed
+
+
+@pytest.mark.parametrize(("left", "right"), [(2, 2), (1, 2), (2, 1)])
+def test_whiten_gradcheck(left, right):
+    A, B = spd(left).requires_grad_(), rows(right).requires_grad_()
+    assert torch.autograd.gradcheck(lambda A, B: whiten(symmetric(A), B, JITTER)[0], (A, B))
+
+
+@pytest.mark.parametrize(("left", "right"), [(2, 2), (1, 2), (2, 1)])
+def test_whiten_has_the_gradient_of_plain_autograd(left, right):
+    weights = rows(2, seed=7)
+    gradients = []
+    for solve in (lambda K, B: whiten(K, B, JITTER)[0], plain):
+        A, B = spd(left).requires_grad_(), rows(right).requires_grad_()
+        gradients.append(torch.autograd.grad((weights * solve(symmetric(A), B)).sum(), (A, B)))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_the_jitter_moves_with_the_amplitude():
+    """K → 4K halves L⁻¹ B exactly: the jitter is relative."""
+    a, _ = whiten(spd(), rows(), JITTER)
+    b, _ = whiten(4 * spd(), rows(), JITTER)
+    torch.testing.assert_close(b, 0.5 * a, rtol=0, atol=0)
+
+
+def test_failure_is_a_flag_and_not_an_exception():
+    bad = spd()
+    bad[1, 0, 0] = -1.0
+    assert jittered_cholesky(bad, JITTER).failed and cholesky(bad).failed
+    assert whiten(bad, rows(), JITTER)[1]
+    assert not jittered_cholesky(spd(), JITTER).failed and not cholesky(spd()).failed
+
+
+def test_factors_are_computed_in_float64():
+    """The Hilbert matrix of order 8 has condition 1.5e10: in float32 alone it has no Cholesky factor."""
+    i = torch.arange(8)
+    hilbert = 1.0 / (i[:, None] + i[None] + 1).double()
+    rounded = hilbert.float() + 1e-7 * torch.eye(8)
+    assert torch.linalg.cholesky_ex(rounded.double())[1] == 0
+    factor = cholesky(rounded[None])
+    assert not factor.failed and factor.lower.dtype == torch.float32
+
+
+def test_solves_and_log_determinant():
+    K, B = spd(), rows()
+    lower = torch.linalg.cholesky(K)
+    torch.testing.assert_close(lower @ solve_lower(lower, B), B)
+    torch.testing.assert_close(lower.mT @ solve_lower_t(lower, B), B)
+    torch.testing.assert_close(log_det(lower), torch.logdet(K))
+
+
+def test_posterior_by_explicit_inverses():
+    P, h, a = spd(seed=3), rows(N=1, seed=4)[..., 0], rows(seed=5)
+    q = posterior(Sums(P, h))
+    precision = P + torch.eye(4, dtype=torch.float64)
+    covariance = torch.linalg.inv(precision)
+    mean = (covariance @ h[..., None])[..., 0]
+    torch.testing.assert_close(q.mean, mean)
+    torch.testing.assert_close(q.log_normaliser, -0.5 * torch.logdet(precision) + 0.5 * (h * mean).sum(-1))
+    m = marginals(q, a)
+    torch.testing.assert_close(m.t.mean, torch.einsum("cm,cmn->cn", mean, a))
+    torch.testing.assert_close(m.t.var, torch.einsum("cmn,cmk,ckn->cn", a, covariance, a))
+    torch.testing.assert_close(m.cov_a, covariance @ a)
+
+
+def test_a_posterior_without_sites_is_the_prior():
+    q = posterior(Sums(torch.zeros(2, 3, 3).double(), torch.zeros(2, 3).double()))
+    assert (q.mean == 0).all() and (q.log_normaliser == 0).all() and not q.failed
+
+
+def test_an_improper_posterior_is_flagged():
+    assert posterior(Sums(-2 * torch.eye(3, dtype=torch.float64)[None], torch.zeros(1, 3).double())).failed

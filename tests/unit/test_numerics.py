@@ -1,0 +1,90 @@
+"""Gaussian tails against SciPy and a continued fraction, from −10⁶ to 40 in both precisions."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import erfcx, ndtr
+from scipy.special import log_ndtr as scipy_log_ndtr
+
+from cavity.numerics import hazard, hazard_slope, log_ndtr, log_normal_pdf
+
+POINTS = np.concatenate([-np.logspace(6, -3, 500), [0.0], np.logspace(-3, np.log10(40), 200)])
+PRECISIONS = [torch.float64, torch.float32]
+
+
+def points(dtype):
+    """The points as the tensor holds them, and that tensor."""
+    x = torch.tensor(POINTS, dtype=dtype)
+    return x.double().numpy(), x
+
+
+def mills_slope(x):
+    """β(β+α) at α = −x: 1/Mills ratio = x + 1/(x + 2/(x + 3/…)), so β + α needs no subtraction."""
+    tail = np.zeros_like(x)
+    for k in range(400, 1, -1):
+        tail = k / (x + tail)
+    gap = 1 / (x + tail)
+    return (x + gap) * gap
+
+
+def test_the_continued_fraction_of_this_file():
+    """β(β+α) at α = −2, from Φ and φ themselves."""
+    beta = np.exp(-2.0) / np.sqrt(2 * np.pi) / ndtr(-2.0)
+    assert mills_slope(np.array(2.0)) == pytest.approx(beta * (beta - 2), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_log_ndtr(dtype):
+    x, t = points(dtype)
+    exact = scipy_log_ndtr(x)
+    got = log_ndtr(t).double().numpy()
+    near = x < (30 if dtype == torch.float64 else 4)  # beyond, log Φ is the probability of the other tail
+    np.testing.assert_allclose(got[near], exact[near], rtol=1e-13 if dtype == torch.float64 else 3e-6)
+    np.testing.assert_allclose(got, exact, rtol=1e-10 if dtype == torch.float64 else 1e-4, atol=1e-38)
+    assert np.isfinite(got).all()
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_hazard(dtype):
+    x, t = points(dtype)
+    exact = np.sqrt(2 / np.pi) / erfcx(-x / np.sqrt(2))
+    got = hazard(t).double().numpy()
+    left = x < 5
+    np.testing.assert_allclose(got[left], exact[left], rtol=1e-14 if dtype == torch.float64 else 5e-6)
+    # to the right it is φ itself: its relative error is that of the exponent
+    np.testing.assert_allclose(got, exact, rtol=1e-12 if dtype == torch.float64 else 2e-5, atol=1e-37)
+    assert np.isfinite(got).all() and (got >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_hazard_slope(dtype):
+    x, t = points(dtype)
+    beta = np.sqrt(2 / np.pi) / erfcx(-x / np.sqrt(2))
+    exact = np.where(x < -1, mills_slope(np.maximum(-x, 1.0)), beta * (beta + x))
+    got = hazard_slope(t, hazard(t)).double().numpy()
+    np.testing.assert_allclose(got, exact, rtol=0, atol=2e-12 if dtype == torch.float64 else 3e-5)
+    far = x < -50
+    np.testing.assert_allclose(got[far], exact[far], rtol=0, atol=1e-13 if dtype == torch.float64 else 6e-8)
+    assert (got >= 0).all() and (got <= 1).all()
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_hazard_slope_has_no_jump_where_the_series_takes_over(dtype):
+    seam = torch.tensor(-50.0 if dtype == torch.float64 else -10.0, dtype=dtype)
+    sides = torch.stack([torch.nextafter(seam, -torch.ones_like(seam) * 1e3), seam])
+    left, right = hazard_slope(sides, hazard(sides)).double()
+    assert abs(left - right) < (2e-12 if dtype == torch.float64 else 3e-5)
+
+
+def test_hazard_is_the_slope_of_log_ndtr_and_its_slope_that_of_hazard():
+    x = torch.linspace(-30, 8, 77, dtype=torch.float64)
+    h = 1e-5
+    np.testing.assert_allclose(hazard(x), (log_ndtr(x + h) - log_ndtr(x - h)) / (2 * h), rtol=1e-6, atol=1e-9)
+    slope = (hazard(x + h) - hazard(x - h)) / (2 * h)
+    np.testing.assert_allclose(-hazard_slope(x, hazard(x)), slope, rtol=1e-6, atol=1e-9)
+
+
+def test_log_normal_pdf():
+    z = torch.tensor([0.0, 1.5, -40.0], dtype=torch.float64)
+    expected = [-0.9189385332046727, -2.0439385332046727, -800.9189385332046]
+    np.testing.assert_allclose(log_normal_pdf(z), expected, rtol=1e-15)

@@ -1,0 +1,80 @@
+"""The whitened projection against explicit inverses."""
+
+import numpy as np
+import pytest
+import torch
+
+from reference import kernels as written_out
+from support import machine, toy
+from cavity.kernels import RBF
+
+JITTER = 1e-6
+
+
+def setting(C=3, learn=("kernel", "noise", "inducing"), **options):
+    X, y = toy(12, C)
+    X = X * [1.0, 50.0] + [3.0, -200.0]
+    rng = np.random.default_rng(1)
+    Z = X[rng.choice(12, (C, 4))] + 0.1 * rng.normal(size=(C, 4, 2))
+    lengthscale, variance = rng.uniform(1, 2, (C, 2)) * [1, 50], rng.uniform(0.5, 2, C)
+    noise = rng.uniform(0.1, 0.5, C)
+    run = machine(X, y, Z, kernel=RBF(lengthscale, variance), noise=noise, learn=learn, jitter=JITTER, **options)
+    return run.engine.prior, X, Z, lengthscale, variance, noise
+
+
+@pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")])
+def test_projection_by_explicit_inverses(learn):
+    """aᵀa = k K⁻¹ k,  r = k(x, x) + s − aᵀa, in the user's units."""
+    prior, X, Z, lengthscale, variance, noise = setting(learn=learn)
+    p = prior.project(torch.tensor(X), torch.tensor(JITTER))
+    assert not p.failed
+    for c in range(3):
+        k = lambda A, B, c=c: written_out.rbf(A, B, lengthscale[c], variance[c])
+        K = k(Z[c], Z[c]) + JITTER * variance[c] * np.eye(4)
+        cross = k(Z[c], X)
+        gram = cross.T @ np.linalg.solve(K, cross)
+        np.testing.assert_allclose((p.a[c].mT @ p.a[c]).detach(), gram, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(p.r[c].detach(), variance[c] + noise[c] - np.diag(gram), rtol=1e-8)
+
+
+@pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")])
+def test_a_given_factor_gives_the_same_projection(learn):
+    prior, X, *_ = setting(learn=learn)
+    jitter = torch.tensor(JITTER)
+    with torch.no_grad():
+        whole = prior.project(torch.tensor(X), jitter)
+        given = prior.project_with(prior.factor(jitter).lower, torch.tensor(X))
+    torch.testing.assert_close(whole.a, given.a, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(whole.r, given.r, rtol=1e-12, atol=1e-13)
+
+
+def test_inducing_points_are_the_user_s():
+    prior, _, Z, *_ = setting(learn=())
+    assert np.array_equal(prior.Z, Z), "to the last bit where they are not learnt"
+    prior, _, Z, *_ = setting()
+    np.testing.assert_allclose(prior.Z.detach(), Z, rtol=1e-13)
+
+
+def test_inducing_points_are_stepped_in_units_of_the_spread():
+    prior, X, Z, *_ = setting()
+    with torch.no_grad():
+        prior.inducing += 1.0
+    np.testing.assert_allclose(prior.Z.detach() - Z, np.broadcast_to(X.std(0), Z.shape), rtol=1e-9)
+
+
+def test_the_residual_is_not_negative_where_a_row_is_an_inducing_point():
+    X, y = toy(12, 3)
+    run = machine(X, y, X, kernel=RBF(1.0), noise=0.0, learn=(), jitter=1e-12)
+    r = run.engine.prior.project(torch.tensor(X), torch.tensor(1e-12)).r
+    assert (r >= 0).all() and (r < 1e-9).all()
+
+
+def test_what_is_not_learnt_has_no_parameter():
+    for learn, names in (
+        ((), set()),
+        (("noise",), {"log_noise"}),
+        (("inducing",), {"inducing"}),
+        (("kernel",), {"kernel.log_lengthscale", "kernel.log_variance"}),
+    ):
+        prior, *_ = setting(learn=learn)
+        assert {n for n, p in prior.named_parameters() if p.requires_grad} == names

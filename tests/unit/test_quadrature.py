@@ -1,0 +1,279 @@
+"""One-dimensional integrals against adaptive quadrature around the integrand's mode."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import erfcx, log_ndtr
+
+from cavity.quadrature import MANY, log_argmax_probability, probit_power
+
+EVERY = np.array([-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16.0])
+INWARD = np.array([0.02, 0.05, 0.1, 0.25, 0.5])
+
+
+def hazard(x):
+    return math.sqrt(2 / math.pi) / erfcx(-x / math.sqrt(2))
+
+
+def hazard_slope(x):
+    beta = hazard(x)
+    return beta * (beta + x) if x > -100 else 1 - x**-2 + 6 * x**-4
+
+
+class LogConcave:
+    """∫ g exp(L) for a log-concave exp(L), in logarithms; `marks` are where L changes its scale."""
+
+    def __init__(self, L, slope, low, high, unit, marks):
+        mode = brentq(slope, low, high, xtol=1e-300, rtol=1e-15, maxiter=1000) if slope(low) > 0 else low
+        self.L, self.mode, self.peak = L, mode, L(mode)
+        a, b = self._edge(-1, unit), self._edge(1, unit)
+        marks = np.concatenate([marks, [mode], mode + (b - mode) * INWARD, mode + (a - mode) * INWARD])
+        self.edges = np.unique(np.concatenate([[a, b], marks[(marks > a) & (marks < b)]]))
+
+    def _edge(self, sign, unit):
+        step = 1e-12 * unit
+        while self.L(self.mode + sign * step) > self.peak - 50:
+            step *= 2
+        return self.mode + sign * step
+
+    def integral(self, g=lambda x: 1.0):
+        """∫ g exp(L − L(mode))."""
+        total = 0.0
+        for a, b in zip(self.edges[:-1], self.edges[1:], strict=True):
+            if max(self.L(a), self.L(b), self.L(0.5 * (a + b))) > self.peak - 45:
+                f = lambda x: g(x) * math.exp(self.L(x) - self.peak)
+                total += quad(f, a, b, epsabs=0, epsrel=1e-10)[0]
+        return total
+
+    def log(self):
+        return self.peak + math.log(self.integral())
+
+    def average(self, g):
+        return self.integral(g) / self.integral()
+
+
+@pytest.fixture(autouse=True)
+def quiet_quad():
+    """quad warns where it meets rounding; what it returns there is good to what the tests ask for."""
+    import warnings
+
+    from scipy.integrate import IntegrationWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IntegrationWarning)
+        yield
+
+
+# --- the largest of C normals --------------------------------------------------------------------------
+
+
+def log_probability(k, mean, var):
+    """log ∫ N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c) df."""
+    sd = np.sqrt(var)
+    rest = np.arange(len(mean)) != k
+    m, s = mean[rest], sd[rest]
+    constant = math.log(sd[k] * math.sqrt(2 * math.pi))
+    L = lambda f: -0.5 * ((f - mean[k]) / sd[k]) ** 2 - constant + log_ndtr((f - m) / s).sum()
+    slope = lambda f: -(f - mean[k]) / var[k] + (hazard_of((f - m) / s) / s).sum()
+    marks = (mean[:, None] + sd[:, None] * EVERY).ravel()
+    return LogConcave(L, slope, mean[k], (mean + 40 * sd).max(), sd[k], marks).log()
+
+
+def hazard_of(z):
+    return math.sqrt(2 / math.pi) / erfcx(-z / math.sqrt(2))
+
+
+def ours(mean, var):
+    return log_argmax_probability(torch.tensor(mean)[None], torch.tensor(var)[None])[0].numpy()
+
+
+def problems(C, kind, number):
+    """Means and variances that are hard in one way each."""
+    rng = np.random.default_rng([C, number])
+    mean, var = rng.normal(size=C), np.ones(C)
+    if kind == "alike":
+        mean, var = 3 * mean, 10 ** rng.uniform(-1, 1, C)
+    elif kind == "ratio 1e8":
+        mean, var = 3 * mean, 10 ** rng.uniform(-8, 0, C)
+    elif kind == "ratio 1e8, close":
+        mean, var = 1e-3 * mean, 10 ** rng.uniform(-8, 0, C)
+    elif kind == "few narrow":
+        mean[:3], var[:3] = mean[:3] + 2, 1e-8
+    elif kind == "few broad":
+        var[3:] = 1e-6
+    elif kind == "half and half":
+        var[::2] = 1e-6
+    elif kind == "narrow crowd below":  # most breakpoints lie where nothing happens
+        mean[C // 4 :], var[C // 4 :] = 0.5, 1e-10
+    return mean, var
+
+
+KINDS = [
+    "alike",
+    "ratio 1e8",
+    "ratio 1e8, close",
+    "few narrow",
+    "few broad",
+    "half and half",
+    "narrow crowd below",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("C", [2, 3, 6, MANY, MANY + 1, 30, 50])
+def test_probability_of_being_the_largest(C, kind):
+    for number in range(2):
+        mean, var = problems(C, kind, number)
+        got = ours(mean, var)
+        assert np.exp(got).sum() == pytest.approx(1, abs=C * (1e-8 if C > MANY else 1e-10))
+        classes = np.unique(np.concatenate([got.argsort()[-3:], [got.argmin()]]))
+        exact = np.array([log_probability(k, mean, var) for k in classes])
+        np.testing.assert_allclose(np.exp(got[classes]), np.exp(exact), rtol=0, atol=1e-8 if C > MANY else 1e-10)
+        seen = exact > -20
+        np.testing.assert_allclose(got[classes][seen], exact[seen], rtol=1e-6, atol=1e-8 if C > MANY else 1e-10)
+
+
+@pytest.mark.parametrize("C", [2, 3, 16, 17, 50])
+def test_equal_classes_share_equally(C):
+    got = ours(np.full(C, 0.3), np.full(C, 2.0))
+    np.testing.assert_allclose(np.exp(got), 1 / C, rtol=1e-7)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1e-2, 1e-4, 1e-8])
+@pytest.mark.parametrize("distance", [0.0, 1.0, 3.0, 5.0])
+def test_two_classes_have_a_closed_form(distance, ratio):
+    """P(f₁ > f₀) = Φ((m₁ − m₀)/√(v₀ + v₁)), whichever of the two is the narrow one."""
+    z = distance / math.sqrt(1 + ratio)
+    for var in ([1.0, ratio], [ratio, 1.0]):
+        got = ours(np.array([0.0, distance]), np.array(var))
+        np.testing.assert_allclose(got, [log_ndtr(-z), log_ndtr(z)], rtol=2e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("distance", [10.0, 20.0, 30.0, 36.0])
+@pytest.mark.parametrize("ratio", [1.0, 1e-1, 1e-2])
+def test_far_tails_of_two_classes_keep_their_logarithm(distance, ratio):
+    """Down to log p = −650, where probabilities have nearly underflowed: p itself is right to 0.1 %."""
+    z = distance / math.sqrt(1 + ratio)
+    for var in ([1.0, ratio], [ratio, 1.0]):
+        got = ours(np.array([0.0, distance]), np.array(var))
+        np.testing.assert_allclose(got, [log_ndtr(-z), log_ndtr(z)], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("C", [3, 8, 16])
+def test_far_tails_keep_their_logarithm(C):
+    rng = np.random.default_rng(C)
+    mean, var = np.linspace(-30, 0, C), rng.uniform(0.5, 1.5, C)
+    exact = np.array([log_probability(k, mean, var) for k in range(C)])
+    assert exact.min() < -200
+    np.testing.assert_allclose(ours(mean, var), exact, rtol=2e-7, atol=1e-10)
+
+
+def test_classes_that_cannot_win_get_a_bound_when_there_are_many():
+    """More than MANY classes: what lies below the mass of the largest is bounded from above, below e⁻³⁶."""
+    rng = np.random.default_rng(0)
+    mean, var = 15 * rng.normal(size=40), 10 ** rng.uniform(-1, 1, 40)
+    got = ours(mean, var)
+    exact = np.array([log_probability(k, mean, var) for k in range(40)])
+    hopeless = mean + 8.5 * np.sqrt(var) < (mean - 8.5 * np.sqrt(var)).max()
+    assert 5 < hopeless.sum() < 40
+    assert (got[hopeless] >= exact[hopeless] - 1e-9).all() and (got[hopeless] < -36).all()
+    np.testing.assert_allclose(got[~hopeless], exact[~hopeless], rtol=1e-6, atol=1e-10)
+
+
+def test_rows_do_not_see_each_other():
+    """A row alone and among others with more contenders: the same to 1e-10."""
+    rng = np.random.default_rng(1)
+    mean, var = torch.tensor(rng.normal(size=(20, 30))), torch.tensor(10 ** rng.uniform(-3, 1, (20, 30)))
+    together = log_argmax_probability(mean, var).exp()
+    alone = torch.cat([log_argmax_probability(m[None], v[None]) for m, v in zip(mean, var, strict=True)]).exp()
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-10)
+
+
+# --- a power of the probit -----------------------------------------------------------------------------
+
+
+def power_by_quad(mean, var, residual, e):
+    """log ∫ Φ(d/√R)^e N(d; μ, V) dd and its derivatives in μ, V, R."""
+    sd, w = math.sqrt(var), math.sqrt(residual)
+    constant = math.log(sd * math.sqrt(2 * math.pi))
+    L = lambda d: e * log_ndtr(d / w) - 0.5 * ((d - mean) / sd) ** 2 - constant
+    slope = lambda d: e * hazard(d / w) / w - (d - mean) / var
+    marks = np.concatenate([mean + sd * EVERY, w * EVERY])
+    tilted = LogConcave(L, slope, mean, max(mean, 0) + 40 * sd + 40 * w, sd, marks)
+    g1 = lambda d: e * hazard(d / w) / w
+    g2 = lambda d: -e * hazard_slope(d / w) / residual
+    gr = lambda d: -0.5 * e * hazard(d / w) * (d / w) / residual
+    both = lambda d: g2(d) + g1(d) ** 2
+    return tilted.log(), tilted.average(g1), 0.5 * tilted.average(both), tilted.average(gr)
+
+
+def power(*values):
+    return [float(x) for x in probit_power(*(torch.tensor([v], dtype=torch.float64) for v in values))]
+
+
+CASES = [
+    (0.3, 1.2, 0.5, 0.7),
+    (-4.0, 0.7, 0.2, 0.3),
+    (6.0, 2.0, 0.1, 0.5),
+    (-1.0, 1e-3, 2.0, 0.9),
+    (-9.0, 1.0, 1e-3, 0.05),
+    (0.5, 3.0, 1e-5, 1e-4),
+    (3.3, 438.0, 2e-6, 3.4e-4),  # broad, with a shoulder √(R/e) wide at 0
+    (-13.7, 0.6, 3e-9, 0.5),  # a narrow peak at the edge of a tail
+    (-0.01, 6e3, 1e-8, 3e-3),
+    (2.0, 1e-12, 1.0, 0.4),  # nearly a point mass
+    (-30.0, 1.0, 1e4, 0.2),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_probit_power(case):
+    mean, var, residual, e = case
+    got, exact = power(*case), power_by_quad(*case)
+    assert got[0] == pytest.approx(exact[0], rel=1e-9, abs=1e-9)
+    assert got[1] == pytest.approx(exact[1], rel=1e-7, abs=1e-10 / math.sqrt(var))
+    # ⟨g'' + g'²⟩ is a difference: what it is made of sets the scale
+    assert got[2] == pytest.approx(exact[2], rel=1e-6, abs=1e-9 * e / residual + 1e-6 * exact[1] ** 2)
+    assert got[3] == pytest.approx(exact[3], rel=1e-6, abs=1e-10 * e / residual)
+
+
+def test_probit_power_at_random():
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        var, e = 10 ** rng.uniform(-3, 3), 10 ** rng.uniform(-4, 0)
+        residual = var * 10 ** rng.uniform(-9, 9)
+        mean = rng.uniform(-40, 40) * rng.uniform() * math.sqrt(var + residual)
+        got, exact = power(mean, var, residual, e), power_by_quad(mean, var, residual, e)
+        assert got[0] == pytest.approx(exact[0], rel=1e-9, abs=1e-9)
+        assert got[1] == pytest.approx(exact[1], rel=1e-6, abs=1e-10 / math.sqrt(var))
+        assert got[3] == pytest.approx(exact[3], rel=1e-6, abs=1e-10 * e / residual)
+
+
+@pytest.mark.parametrize("case", CASES[:5])
+def test_probit_power_derivatives_are_those_of_its_value(case):
+    got = power(*case)
+    for place, slope in enumerate(got[1:]):
+        h = 1e-4 * (1.0 if place == 0 else case[place])
+        up, down = [list(case), list(case)]
+        up[place], down[place] = case[place] + h, case[place] - h
+        difference = (power(*up)[0] - power(*down)[0]) / (2 * h)
+        assert slope == pytest.approx(difference, rel=2e-6, abs=1e-8)
+
+
+def test_probit_power_one_is_the_closed_form():
+    mean, var, residual = 0.4, 1.3, 0.2
+    alpha = mean / math.sqrt(var + residual)
+    got = power(mean, var, residual, 1.0)
+    assert got[0] == pytest.approx(log_ndtr(alpha), rel=1e-10)
+    assert got[1] == pytest.approx(hazard(alpha) / math.sqrt(var + residual), rel=1e-9)
+    dv = -0.5 * hazard(alpha) * alpha / (var + residual)
+    assert got[2] == pytest.approx(dv, rel=1e-8) and got[3] == pytest.approx(dv, rel=1e-8)
+
+
+def test_a_weightless_factor_says_nothing():
+    value, dm, dv, dr = power(-2.0, 1.0, 0.5, 1e-12)
+    assert abs(value) < 1e-10 and abs(dm) < 1e-10 and abs(dv) < 1e-10 and abs(dr) < 1e-10
