@@ -1,7 +1,7 @@
 """Test NLL and error on the papers' tables, beside the published numbers.
 
-Splits as in section 4.1 of the ICML paper: 90 % of the rows for training (satellite 20 %; waveform 1000 rows, 30 %), M a share of the
-training rows, 250 iterations on full batches, 20 splits (satellite 5). Tables come from --data, $CAVITY_DATA or OpenML.
+Splits as in section 4.1 of the ICML paper: 90 % of the rows for training (satellite 20 %; waveform 1000 rows, 30 %), M a share
+of the training rows, 250 iterations on full batches, 20 splits (satellite 5). Tables come from --data, $CAVITY_DATA or OpenML.
 
     python benchmarks/quality.py [--data FOLDER] [--methods ep sep] [--sets wine ...] [--splits 20] [--jobs 2] [--csv FILE]
 """
@@ -50,7 +50,9 @@ def split(name: str, seed: int, data_home: str | None) -> Split:
     return Split(table.X[train], table.y[train], table.X[test], table.y[test])
 
 
-def evaluate(name: str, seed: int, method: str, m: float, data_home: str | None, options: dict[str, Any]) -> dict[str, Any]:
+def evaluate(
+    name: str, seed: int, method: str, m: float, data_home: str | None, options: dict[str, Any]
+) -> dict[str, Any]:
     """Train on one split and judge."""
     import torch
 
@@ -58,7 +60,14 @@ def evaluate(name: str, seed: int, method: str, m: float, data_home: str | None,
 
     torch.set_num_threads(1)
     data = split(name, seed, data_home)
-    settings = {"n_inducing": m, "batch_size": None, "max_epochs": 250, "tol": 0.0, "random_state": seed, **options}
+    settings = {
+        "n_inducing": m,
+        "batch_size": None,
+        "max_epochs": 250,
+        "tol": 0.0,
+        "random_state": seed,
+        **options,
+    }
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -67,7 +76,9 @@ def evaluate(name: str, seed: int, method: str, m: float, data_home: str | None,
     column = {label: i for i, label in enumerate(clf.classes_)}
     known = np.array([label in column for label in data.y_test])
     log_p = clf.predict_log_proba(data.X_test)
-    true = np.array([log_p[i, column[label]] if label in column else -np.inf for i, label in enumerate(data.y_test)])
+    true = np.array(
+        [log_p[i, column[label]] if label in column else -np.inf for i, label in enumerate(data.y_test)]
+    )
     return {
         "dataset": name,
         "split": seed,
@@ -85,8 +96,13 @@ def evaluate(name: str, seed: int, method: str, m: float, data_home: str | None,
 def published(m_percent: int) -> dict[tuple[str, str], tuple[float, float, float]]:
     """(data set, method) → NLL, its standard error, error rate, from the ICML paper."""
     with PUBLISHED.open() as file:
-        rows = [r for r in csv.DictReader(file) if r["source"] == "icml2017" and r["m_percent"] == str(m_percent)]
-    return {(r["dataset"], r["method"]): (float(r["nll"]), float(r["nll_spread"]), float(r["error"])) for r in rows}
+        rows = [
+            r for r in csv.DictReader(file) if r["source"] == "icml2017" and r["m_percent"] == str(m_percent)
+        ]
+    return {
+        (r["dataset"], r["method"]): (float(r["nll"]), float(r["nll_spread"]), float(r["error"]))
+        for r in rows
+    }
 
 
 def summary(rows: list[dict[str, Any]], m_percent: int) -> None:
@@ -95,15 +111,22 @@ def summary(rows: list[dict[str, Any]], m_percent: int) -> None:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[row["dataset"], row["method"]].append(row)
-    print(f"\n{'data set':12} {'method':6} {'splits':>6} {'NLL':>7} {'se':>6} {'published':>9} {'se':>5} {'':>4} {'error':>6} {'publ.':>6} {'seconds':>8} {'repairs':>7}")
-    for (name, method), group in sorted(groups.items(), key=lambda item: (SETS.index(item[0][0]), item[0][1])):
+    head = f"\n{'data set':12} {'method':6} {'splits':>6} {'NLL':>7} {'se':>6} {'published':>9} {'se':>5} {'':>4} "
+    print(head + f"{'error':>6} {'publ.':>6} {'seconds':>8} {'repairs':>7}")
+    for (name, method), group in sorted(
+        groups.items(), key=lambda item: (SETS.index(item[0][0]), item[0][1])
+    ):
         nll = np.array([row["nll"] for row in group])
         se = nll.std(ddof=1) / math.sqrt(len(nll)) if len(nll) > 1 else math.nan
         mean = {key: float(np.mean([row[key] for row in group])) for key in ("error", "seconds", "repairs")}
         value, spread, error = theirs.get((name, method), (math.nan,) * 3)
-        verdict = "ok" if nll.mean() <= value + math.hypot(0 if math.isnan(se) else se, spread) + 0.005 else "over"
-        print(f"{name:12} {method:6} {len(nll):6d} {nll.mean():7.4f} {se:6.4f} {value:9.2f} {spread:5.2f} {verdict:>4} "
-              f"{mean['error']:6.3f} {error:6.2f} {mean['seconds']:8.2f} {mean['repairs']:7.1f}")
+        verdict = (
+            "ok" if nll.mean() <= value + math.hypot(0 if math.isnan(se) else se, spread) + 0.005 else "over"
+        )
+        print(
+            f"{name:12} {method:6} {len(nll):6d} {nll.mean():7.4f} {se:6.4f} {value:9.2f} {spread:5.2f} {verdict:>4} "
+            f"{mean['error']:6.3f} {error:6.2f} {mean['seconds']:8.2f} {mean['repairs']:7.1f}"
+        )
 
 
 def paired(rows: list[dict[str, Any]]) -> None:
@@ -118,22 +141,38 @@ def paired(rows: list[dict[str, Any]]) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", help="folder with the tables (default: $CAVITY_DATA)")
     parser.add_argument("--methods", nargs="+", default=["ep", "sep"])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--splits", type=int, default=20)
-    parser.add_argument("--m", type=float, default=0.1, help="inducing points, as a share of the training rows")
+    parser.add_argument(
+        "--m", type=float, default=0.1, help="inducing points, as a share of the training rows"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--csv", help="write a row a fit")
-    parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a GPClassifier argument")
+    parser.add_argument(
+        "--option",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="a GPClassifier argument",
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse()
     options = {name: _literal(value) for name, value in args.option}
-    jobs = [(n, s, m) for n in args.sets for s in range(min(args.splits, 5) if n == "satellite" else args.splits) for m in args.methods]
+    jobs = [
+        (n, s, m)
+        for n in args.sets
+        for s in range(min(args.splits, 5) if n == "satellite" else args.splits)
+        for m in args.methods
+    ]
     jobs.sort(key=lambda job: -SETS.index(job[0]))  # the long ones first
     rows = []
     with ProcessPoolExecutor(args.jobs) as pool:

@@ -140,7 +140,7 @@ def main() -> None:
                 "gpytorch": gpytorch_step(*size),
             }
             times: dict[str, list[float]] = {name: [] for name in steps}
-            for name, step in steps.items():
+            for step in steps.values():
                 milliseconds(step, 3, args.device)  # warm up
             for _ in range(args.rounds):
                 for name, step in steps.items():

@@ -16,7 +16,8 @@ from cavity.columns import Columns
 from cavity.errors import BadInput, BadOption
 
 Array = NDArray[np.float64]
-Chooser = Callable[["Candidates", int, np.random.Generator], Array]
+Rows = NDArray[np.int64]
+Chooser = Callable[["Candidates", int, np.random.Generator], Rows]
 CANDIDATES = 10_000  # rows that a chooser looks at
 
 
@@ -82,21 +83,21 @@ def given(value: Any, C: int, D: int) -> Array:
     return Z.copy()
 
 
-def random(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
+def random(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
     """Rows drawn with probability proportional to weight, without replacement."""
     return _draw(pool.weight, M, rng)
 
 
-def kmeans(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
+def kmeans(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
     """k-means++ seeding: rows far from each other, where the data are."""
     from sklearn.cluster import kmeans_plusplus
 
     seed = int(rng.integers(2**31 - 1))
     _, index = kmeans_plusplus(pool.U, M, sample_weight=pool.weight, random_state=seed)
-    return np.asarray(index)
+    return np.asarray(index, dtype=np.int64)
 
 
-def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Array:
+def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
     """Largest conditional variance next: a pivoted Cholesky factor of an RBF kernel at the median distance."""
     n = len(pool.X)
     residual = np.ones(n)
@@ -128,11 +129,11 @@ def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Arr
     return np.stack(Z)
 
 
-def _draw(weight: Array, M: int, rng: np.random.Generator) -> Array:
+def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
     """Weighted sampling without replacement (largest of u^(1/w), in logarithms, so that no weight underflows)."""
     with np.errstate(divide="ignore"):
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
-    return np.argsort(-key, kind="stable")[:M]
+    return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
 
 
 CHOOSERS: dict[str, Chooser] = {

@@ -35,7 +35,7 @@ def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
     if len(K) != len(B):
         classes = max(len(K), len(B))
         K, B = K.expand(classes, -1, -1), B.expand(classes, -1, -1)
-    a, failed = _Whiten.apply(K, B, jitter)
+    a, failed = _Whiten.apply(K, B, jitter)  # type: ignore[no-untyped-call]
     return a, failed
 
 
@@ -59,7 +59,7 @@ class _Whiten(torch.autograd.Function):
         return a, failed
 
     @staticmethod
-    def backward(ctx: Any, G: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, G: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
         lower, a, jitter = ctx.saved_tensors
         phi = (G @ a.mT).tril_()
         phi.diagonal(dim1=-2, dim2=-1).mul_(0.5)
@@ -72,12 +72,14 @@ class _Whiten(torch.autograd.Function):
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
     """L⁻¹ B."""
-    return torch.linalg.solve_triangular(lower, right, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
+    return solved
 
 
 def solve_lower_t(lower: Tensor, right: Tensor) -> Tensor:
     """L⁻ᵀ B."""
-    return torch.linalg.solve_triangular(lower.mT, right, upper=True)
+    solved: Tensor = torch.linalg.solve_triangular(lower.mT, right, upper=True)
+    return solved
 
 
 def log_det(lower: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 def log_ndtr(x: Tensor) -> Tensor:
     """log Φ(x), accurate in both tails."""
-    return torch.special.log_ndtr(x)
+    value: Tensor = torch.special.log_ndtr(x)
+    return value
 
 
 def log_normal_pdf(z: Tensor) -> Tensor:
@@ -24,7 +25,8 @@ def log_normal_pdf(z: Tensor) -> Tensor:
 
 def hazard(alpha: Tensor) -> Tensor:
     r"""β(α) = φ(α)/Φ(α) = √(2/π) / erfcx(−α/√2): no overflow, no cancellation."""
-    return SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * alpha)
+    value: Tensor = SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * alpha)
+    return value
 
 
 def hazard_slope(alpha: Tensor, beta: Tensor) -> Tensor:

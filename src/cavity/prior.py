@@ -30,6 +30,11 @@ class Prior(nn.Module):
     its leading axis is 1 instead of C.
     """
 
+    center: Tensor
+    spread: Tensor
+    inducing: Tensor
+    fixed_noise: Tensor
+
     def __init__(
         self,
         kernel: Any,

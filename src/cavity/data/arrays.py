@@ -12,7 +12,7 @@ from torch import Tensor
 class Batch(NamedTuple):
     """Rows that travel with their numbers, which address the site store."""
 
-    index: Tensor  # [B]
+    index: Tensor  # type: ignore[assignment]  # [B]; a row number, not tuple.index
     X: Tensor  # [B D]
     y: Tensor  # [B]
     weight: Tensor  # [B]
@@ -22,7 +22,7 @@ class Batch(NamedTuple):
         if len(self.index) <= size:
             yield self
             return
-        yield from (Batch(*parts) for parts in zip(*(t.split(size) for t in self), strict=True))
+        yield from (Batch(*parts) for parts in zip(*(torch.split(t, size) for t in self), strict=True))
 
 
 class Rows(NamedTuple):

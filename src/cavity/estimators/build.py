@@ -51,7 +51,7 @@ class Start(NamedTuple):
 def start(table: Table, rng: np.random.Generator) -> Start:
     """Column statistics and candidate rows; blind to the order of rows and to repeating versus weighting."""
     distinct, place = _distinct(table)
-    weight = np.bincount(place, weights=table.weight, minlength=len(distinct))
+    weight = np.asarray(np.bincount(place, weights=table.weight, minlength=len(distinct)), dtype=np.float64)
     columns = summarize(distinct, weight, rng)
     pool = inducing.candidates(table.X, table.y, table.weight, table.n_classes, columns, rng)
     return Start(columns, pool)

@@ -94,7 +94,7 @@ def _names(X: Any) -> list[str] | None:
 
 
 def _refuse_nothing(X: Any) -> None:
-    shape = getattr(X, "shape", ())
+    shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 2 and 0 in shape:
         what = "sample" if shape[0] == 0 else "feature"
         raise BadInput(
@@ -123,8 +123,8 @@ def _refuse_columns(bad: list[Any], array: NDArray[Any] | None = None) -> None:
     example = None if array is None else next(v for v in array[:, bad[0]] if not _is_number(v))
     why = "" if array is None else f" (could not convert string to float: {str(example)!r})"
     raise BadInput(
-        f"column{'' if len(bad) == 1 else 's'} {quoted}: categories, dates or text, not numbers{why}; encode first, for example make_pipeline("
-        "ColumnTransformer([('onehot', OneHotEncoder(sparse_output=False, handle_unknown='ignore'), "
+        f"column{'' if len(bad) == 1 else 's'} {quoted}: categories, dates or text, not numbers{why}; encode first, "
+        "for example make_pipeline(ColumnTransformer([('onehot', OneHotEncoder(sparse_output=False, handle_unknown='ignore'), "
         f"[{quoted}])], remainder='passthrough'), GPClassifier())."
     )
 

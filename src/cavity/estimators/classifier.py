@@ -28,6 +28,8 @@ from cavity.training.progress import reporter
 Array = NDArray[np.float64]
 log = logging.getLogger("cavity")
 
+FULL_DAMPING = 0.5  # parallel updates of all sites at once can diverge undamped
+
 
 class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Multi-class Gaussian process classification by expectation propagation.
@@ -124,6 +126,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         table = self._table(X, y, sample_weight)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         begin = build.start(table, rng)
+        if self.warm_start and hasattr(self, "_state") and len(self._columns.center) == table.X.shape[1]:
+            begin = begin._replace(columns=self._columns)  # the old parameters are in the old units
         M = inducing_count(self.n_inducing, table.weight.sum())
         Z = choosing.choose(self.inducing, begin.pool, M, table.n_latent, rng)
         options = read(self, len(table.X), table.n_latent, Z.shape[1])
@@ -152,7 +156,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _run(self, table: build.Table, module: Any, options: Options, seed: int) -> Run:
         machine = build.engine(module, table, options)
         data = build.rows(table, options)
-        damping = options.damping or (0.5 if options.batch_size is None or not options.learn else 1.0)
+        full = options.batch_size is None or not options.learn
+        damping = options.damping or (FULL_DAMPING if full else 1.0)
         state = build.first_state(machine, data, options, damping, seed)
         if self.warm_start and hasattr(self, "_state"):
             state = _continued(state, self._state)
@@ -163,6 +168,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rate=options.rate,
             final_rate=options.final_rate,
             damping=damping,
+            sweep_damping=options.damping or FULL_DAMPING,
             batch_size=options.batch_size,
             max_epochs=options.max_epochs,
             tol=self.tol,
@@ -186,13 +192,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_epochs_ = len(run.history)
         self.feature_relevance_ = _relevance(self.kernel_, begin)
         if self.warm_start:
-            self._state = fitted.on_cpu(run.state)
+            self._state, self._columns = fitted.on_cpu(run.state), begin.columns
 
     def _warn(self, run: Run, options: Options) -> None:
         if run.guard.repairs:
             warnings.warn(
-                f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went on with "
-                "smaller steps. If the result is poor, raise jitter= or lower learning_rate=.",
+                f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit "
+                "went on with smaller steps. If the result is poor, raise jitter= or lower learning_rate=.",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -202,8 +208,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if not run.converged and not as_planned:
             warnings.warn(
-                f"training stopped after {self.n_epochs_} epochs, before the objective settled to tol={self.tol:g}: raise max_epochs= "
-                "or max_seconds=, or accept a larger tol=.",
+                f"training stopped after {self.n_epochs_} epochs, before the objective settled to tol={self.tol:g}: raise "
+                "max_epochs= or max_seconds=, or accept a larger tol=.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

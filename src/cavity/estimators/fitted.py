@@ -58,7 +58,7 @@ def latent(model: Fitted, X: Tensor) -> Normal:
     """Marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
     C, M, _ = model.lower.shape
     size = max(1, PREDICT_BYTES // (8 * C * M))
-    parts = [_latent(model, piece) for piece in X.split(size)]
+    parts = [_latent(model, piece) for piece in torch.split(X, size)]
     return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
 
 
@@ -84,7 +84,7 @@ def _pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
     C = f.mean.shape[1]
     nodes = ORDER * min(len(SPREAD) * C, MOST_EDGES if C > MANY else len(SPREAD) * C)
     size = max(1, PREDICT_BYTES // (8 * nodes * C))
-    yield from zip(f.mean.split(size), f.var.split(size), strict=True)
+    yield from zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
 
 
 def numpy(tensor: Tensor) -> Any:

@@ -57,7 +57,7 @@ def one_of(name: str, value: Any, valid: Any) -> Any:
 
 def number(name: str, value: Any, low: float, high: float = math.inf, strict: bool = True) -> float:
     """A finite real number above (or at) `low`."""
-    good = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if not good or value < low or (strict and value == low) or value > high:
         raise BadOption(
             f"{name}={value!r} must be a number {'above' if strict else 'of at least'} {low:g}"
@@ -66,18 +66,23 @@ def number(name: str, value: Any, low: float, high: float = math.inf, strict: bo
     return float(value)
 
 
+def is_whole(value: Any) -> bool:
+    """A whole number, of Python's or NumPy's; True and False are none."""
+    return not isinstance(value, bool) and isinstance(value, Integral)
+
+
 def whole(name: str, value: Any, low: int) -> int:
     """A whole number of at least `low`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+    if not is_whole(value) or int(value) < low:
         raise BadOption(f"{name}={value!r} must be a whole number of at least {low}.")
     return int(value)
 
 
 def inducing_count(value: Any, n_rows: float) -> int:
     """`n_inducing` as a number of points: a whole number, or a fraction of the rows."""
-    if isinstance(value, Integral) and not isinstance(value, bool):
+    if is_whole(value):
         return whole("n_inducing", value, 1)
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value <= 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
         raise BadOption(
             f"n_inducing={value!r} must be a whole number of at least 1, or a fraction of the rows above 0 and at most 1."
         )

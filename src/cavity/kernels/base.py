@@ -183,6 +183,6 @@ def check_kernel(kernel: Any) -> None:
     missing = [call for call in CALLS if not callable(getattr(kernel, call, None))]
     if isinstance(kernel, type) or missing:
         raise BadOption(
-            f"kernel={kernel!r} is not a kernel: it lacks {', '.join(missing) or 'an instance'}. Give one of cavity.kernels, such as "
-            "RBF(), a sum or product of them, or a torch.nn.Module with full(Z), cross(Z, X) and diag(X)."
+            f"kernel={kernel!r} is not a kernel: it lacks {', '.join(missing) or 'an instance'}. Give one of cavity.kernels, "
+            "such as RBF(), a sum or product of them, or a torch.nn.Module with full(Z), cross(Z, X) and diag(X)."
         )

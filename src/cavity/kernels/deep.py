@@ -19,6 +19,9 @@ class Deep(Kernel):
     It is given the columns centred and in units of their spread. `fit` works on a copy: `kernel_` is that copy.
     """
 
+    unit: Tensor
+    center: Tensor
+
     def __init__(self, net: nn.Module, base: Kernel) -> None:
         super().__init__()
         self.net = net

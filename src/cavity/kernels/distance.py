@@ -14,7 +14,7 @@ def half_square_distance(U: Tensor, V: Tensor, log_scale: Tensor, zero_diagonal:
     U is [C M D] or [1 M D]; V is [N D], or U itself; log ℓ is [C D] or [1 D]. A leading 1 is shared by all classes.
     `zero_diagonal`: exactly zero there, without a gradient, which square roots would magnify.
     """
-    return _HalfSquareDistance.apply(U, V, log_scale, zero_diagonal)  # type: ignore[no-any-return]
+    return _HalfSquareDistance.apply(U, V, log_scale, zero_diagonal)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _HalfSquareDistance(torch.autograd.Function):
@@ -47,7 +47,7 @@ class _HalfSquareDistance(torch.autograd.Function):
         return S
 
     @staticmethod
-    def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:  # type: ignore[override]
+    def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         U, V, inverse = ctx.saved_tensors
         need_u, need_v, need_scale, _ = ctx.needs_input_grad
         if ctx.zero_diagonal:

@@ -17,6 +17,9 @@ class Linear(Kernel):
     Add `Constant()` for a free intercept. `lengthscale` None: √D times the spread of each column.
     """
 
+    unit: Tensor
+    center: Tensor
+
     def __init__(self, lengthscale: Value = None, variance: Value = 1.0) -> None:
         super().__init__()
         self.lengthscale = lengthscale

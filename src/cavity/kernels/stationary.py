@@ -27,6 +27,9 @@ class Stationary(Kernel):
     variance : scalar or (C,)
     """
 
+    unit: Tensor
+    center: Tensor
+
     def __init__(self, lengthscale: Value = None, variance: Value = 1.0) -> None:
         super().__init__()
         self.lengthscale = lengthscale

@@ -34,6 +34,7 @@ class Plan:
     rate: float
     final_rate: float  # reached at max_epochs, by exponential decay
     damping: float
+    sweep_damping: float  # of full sweeps after mini-batches
     batch_size: int | None
     max_epochs: int
     tol: float
@@ -127,7 +128,7 @@ class Run:
         if self.plan.batch_size is not None:
             self.state = self.state._replace(damping=as_scalar(1.0, self.state.damping))
             self._steps([(self.whole, None, True)])
-            self.state = self.state._replace(damping=as_scalar(self.plan.damping, self.state.damping))
+            self.state = self.state._replace(damping=as_scalar(self.plan.sweep_damping, self.state.damping))
         self.sweep(self.plan.tol, FINAL_SWEEPS)
 
     def evidence(self) -> float:
@@ -150,13 +151,13 @@ class Run:
         values = [row["objective"] for row in self.history]
         if not self.plan.learn:
             still = len(values) > 1 and abs(values[-1] - values[-2]) < self.plan.tol * self.total
-            return still and self.moved < STILL * math.sqrt(self.plan.tol)
+            return bool(still and self.moved < STILL * math.sqrt(self.plan.tol))
         # while a running average fills up, the objective of its first passes means little
         least = WINDOW + 1 if self.plan.batch_size is None else 3 * WINDOW
         if len(values) < least or self.plan.tol == 0:
             return False
         before = values[-2 * WINDOW : -WINDOW]
-        return max(values[-WINDOW:]) - max(before) < self.plan.tol * self.total
+        return bool(max(values[-WINDOW:]) - max(before) < self.plan.tol * self.total)
 
     def _late(self) -> bool:
         limit = self.plan.max_seconds

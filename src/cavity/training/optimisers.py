@@ -40,7 +40,7 @@ class Adam(Optimiser):
 
 @dataclass(frozen=True)
 class SignRule(Optimiser):
-    """The papers' rule for batch training: an own step for each parameter, ×1.02 while its gradient keeps its sign, ×½ when it flips.
+    """The papers' rule for batch training: each parameter has its own step, ×1.02 while its gradient keeps its sign, else ×½.
 
     The state holds steps relative to the rate, which the run may halve after a repair.
     """
