@@ -137,11 +137,7 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
     dtype = _dtype(e.dtype)
     tied = method == "sep"
-    if schedule == "inner-exact" and tied:
-        raise BadOption(
-            "schedule='inner-exact' differentiates through each row's own sites, which method='sep' does not keep: "
-            "use method='ep', or schedule='inner-approx'."
-        )
+    _refuse_exact_without_sites(schedule, tied)
     room = max(1, BATCH_BYTES // (n_latent * M * (8 if dtype == torch.float64 else 4)))
     batch = _batch_size(e.batch_size, n_rows, room, schedule, optimizer)
     optimizer = ("adam" if batch is not None else "sign") if optimizer == "auto" else optimizer
@@ -171,6 +167,14 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
         device=resolve_device(e.device),
         dtype=dtype,
     )
+
+
+def _refuse_exact_without_sites(schedule: str, tied: bool) -> None:
+    if schedule == "inner-exact" and tied:
+        raise BadOption(
+            "schedule='inner-exact' differentiates through each row's own sites, which method='sep' does not keep: "
+            "use method='ep', or schedule='inner-approx'."
+        )
 
 
 def _learn(value: Any) -> frozenset[str]:

@@ -29,7 +29,7 @@ from cavity.inference.sites import (
     remove,
     times,
 )
-from cavity.inference.state import Info, State
+from cavity.inference.state import Info, Sites, State
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
 
@@ -277,7 +277,9 @@ def _join(parts: list[Fresh]) -> Fresh:
     """The pieces of a batch in one."""
     if len(parts) == 1:
         return parts[0]
-    held = Held(_cat([p.held.site for p in parts]), None)
+    stored = [p.held.rows for p in parts if p.held.rows is not None]
+    rows = Sites(*(torch.cat(column) for column in zip(*stored, strict=True))) if stored else None
+    held = Held(_cat([p.held.site for p in parts]), rows)
     usable = torch.cat([p.usable for p in parts])
     return Fresh(held, _cat([p.site for p in parts]), usable, _cat([p.added for p in parts]))
 

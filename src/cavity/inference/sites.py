@@ -172,7 +172,9 @@ class Own:
         """Store what the sums now hold of the batch's sites."""
         kind = sites.tau.dtype
         if full:
-            return Sites(fresh.added.tau.to(kind), fresh.added.nu.to(kind), clock.expand_as(sites.clock))
+            return Sites(
+                fresh.added.tau.to(kind), fresh.added.nu.to(kind), clock.expand_as(sites.clock).clone()
+            )
         sites.tau[batch.index] = (decay * fresh.held.site.tau + fresh.added.tau).to(kind)
         sites.nu[batch.index] = (decay * fresh.held.site.nu + fresh.added.nu).to(kind)
         sites.clock[batch.index] = clock
