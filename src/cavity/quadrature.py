@@ -78,7 +78,9 @@ def _integrate_contenders(mean: Tensor, sd: Tensor) -> Tensor:
     # the contenders with the highest reach come first; ties beyond `count` add only classes without mass
     chosen = (mean + REACH * sd).topk(count, dim=-1).indices
     m, s = mean.gather(-1, chosen), sd.gather(-1, chosen)
-    edges = bumps(m, s)
+    # a row's breakpoints are its own contenders' only, whatever the other rows of the batch need
+    real = contends.gather(-1, chosen)
+    edges = bumps(torch.where(real, m, floor), s * real)
     if count > MANY:
         edges = _thin(edges, floor, ceiling)
     duel = log_ndtr((mean - mean.gather(-1, leader)) / (sd.square() + sd.gather(-1, leader).square()).sqrt())

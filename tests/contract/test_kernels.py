@@ -106,7 +106,7 @@ def test_cross_at_the_same_points_is_full(name):
 
 
 def test_diag_is_the_diagonal(name):
-    Z, X = points()
+    _, X = points()
     kernel = bound(name)
     same = X.expand(C, -1, -1)
     torch.testing.assert_close(kernel.diag(X), kernel.full(same).diagonal(dim1=-2, dim2=-1).clone())

@@ -87,7 +87,9 @@ def test_the_factor_is_one():
     e, h = torch.tensor([1.0, 0.4]).double(), 1e-6
     got = factor.moments(f, y, e)
     for name, slope in (("mean", got.dm), ("var", got.dv)):
-        value = lambda s, name=name: factor.moments(f._replace(**{name: getattr(f, name) + s * h}), y, e).value
+        value = lambda s, name=name: (
+            factor.moments(f._replace(**{name: getattr(f, name) + s * h}), y, e).value
+        )
         np.testing.assert_allclose(slope[:, 0], (value(1) - value(-1)) / (2 * h), rtol=1e-7)
 
 
@@ -241,7 +243,9 @@ def hollow(run: Machine, mode: FakeTensorMode) -> Machine:
     """The same engine with hyper-parameters that have a shape and no values."""
     for module in run.engine.prior.modules():
         for name, p in module.named_parameters(recurse=False):
-            module._parameters[name] = nn.Parameter(mode.from_tensor(p.detach()), requires_grad=p.requires_grad)
+            module._parameters[name] = nn.Parameter(
+                mode.from_tensor(p.detach()), requires_grad=p.requires_grad
+            )
     learnt = tuple(p for p in run.engine.prior.parameters() if p.requires_grad)
     return run._replace(engine=replace(run.engine, parameters=learnt))
 

@@ -33,7 +33,7 @@ def setting(C, kernel, weighted=False, **options) -> Machine:
     latents = 1 if C == 2 else C
     rng = np.random.default_rng(5)
     Z = rng.normal(size=(latents, 3, 2))
-    weight = rng.uniform(0.2, 3, 12) if weighted else None
+    weight = {False: None, True: rng.uniform(0.2, 3, 12), "lightly": rng.uniform(0.1, 0.8, 12)}[weighted]
     kernel = KERNELS[kernel](rng.uniform(0.7, 1.6, (latents, 2)), rng.uniform(0.8, 2, latents))
     noise = rng.uniform(0.1, 0.4, latents)
     run = machine(X, y, Z, kernel=kernel, noise=noise, weight=weight, damping=0.8, **options)
@@ -58,7 +58,9 @@ def arbitrary(state, seed=0):
         nu = torch.tensor(rng.normal(size=state.sites.nu.shape))
         return state._replace(sites=state.sites._replace(tau=tau, nu=nu))
     A = torch.tensor(rng.normal(size=state.sums.P.shape))
-    return state._replace(sums=state.sums._replace(P=A @ A.mT, h=torch.tensor(rng.normal(size=state.sums.h.shape))))
+    return state._replace(
+        sums=state.sums._replace(P=A @ A.mT, h=torch.tensor(rng.normal(size=state.sums.h.shape)))
+    )
 
 
 EP_CASES = [
@@ -84,18 +86,18 @@ def test_ep_at_the_fixed_point_with_ep_converged_again(C, kernel, weighted):
         moved = converge(run, rest._replace(theta=torch.tensor(theta)), tol=1e-8)
         return float(run.step(moved)[1].objective)
 
-    expected = central_differences(objective, rest.theta.numpy(), 2e-4, extrapolate=False)
+    expected = central_differences(objective, rest.theta.numpy(), 1e-4)
     assert_gradient(offered(run, rest), expected)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [False, True, "lightly"])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("C", [2, 3])
 def test_sep_with_its_sums_held_fixed(C, kernel, weighted):
     run = setting(C, kernel, weighted, method="sep")
     state = arbitrary(run.state)
     objective = lambda theta: float(run.step(state._replace(theta=torch.tensor(theta)))[1].objective)
-    assert_gradient(offered(run, state), central_differences(objective, state.theta.numpy(), 1e-3))
+    assert_gradient(offered(run, state), central_differences(objective, state.theta.numpy(), 1e-4))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -107,7 +109,9 @@ def test_inner_exact_at_any_sites(C, kernel, weighted):
     state = arbitrary(run.state)
     if weighted:  # totals of a row grow with its weight
         grown = run.rows.weight[:, None]
-        state = state._replace(sites=state.sites._replace(tau=grown * state.sites.tau, nu=grown * state.sites.nu))
+        state = state._replace(
+            sites=state.sites._replace(tau=grown * state.sites.tau, nu=grown * state.sites.nu)
+        )
     whole = run.rows.whole()
 
     def evidence(theta):
@@ -115,7 +119,7 @@ def test_inner_exact_at_any_sites(C, kernel, weighted):
         with torch.no_grad():
             return float(run.engine.fixed_site_evidence(state, whole))
 
-    expected = central_differences(evidence, state.theta.numpy(), 1e-3)
+    expected = central_differences(evidence, state.theta.numpy(), 1e-4)
     run.engine.load(state.theta)
     assert_gradient(run.engine.exact_gradient(state, whole).numpy(), expected)
     prior_slope = run.engine.hyper_prior.gradient(state.theta).numpy()
@@ -169,7 +173,7 @@ def test_sep_s_gradient_is_near_that_of_its_converged_evidence():
         moved = converge(run, rest._replace(theta=torch.tensor(theta)), tol=1e-10)
         return float(run.step(moved)[1].objective)
 
-    expected = central_differences(objective, rest.theta.numpy(), 1e-3, extrapolate=False)
+    expected = central_differences(objective, rest.theta.numpy(), 1e-3)
     got = offered(run, rest)
     assert got @ expected > 0.95 * np.linalg.norm(got) * np.linalg.norm(expected)
     assert 0.75 < np.linalg.norm(got) / np.linalg.norm(expected) < 1.25

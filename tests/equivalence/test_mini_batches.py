@@ -127,5 +127,7 @@ def test_a_fit_in_batches_ends_at_the_evidence_of_its_hyper_parameters(C, method
     given = dict(kernel=learnt.kernel_, inducing=learnt.inducing_points_, noise=learnt.noise_)
     settled = GPClassifier(method, **given, learn=(), damping=0.9, tol=1e-7, device="cpu").fit(X, y)
     # training settles its sites to `tol` in a limited number of sweeps; a batch's own estimate is off by several units
-    assert learnt.log_marginal_likelihood_ == pytest.approx(settled.log_marginal_likelihood_, abs=5e-3 * len(X))
+    assert learnt.log_marginal_likelihood_ == pytest.approx(
+        settled.log_marginal_likelihood_, abs=5e-3 * len(X)
+    )
     np.testing.assert_allclose(learnt.predict_proba(X), settled.predict_proba(X), atol=0.06)

@@ -47,9 +47,26 @@ def test_a_batch_in_pieces_is_the_batch(C, method, chunk):
     options = dict(method=method, weight=weight, damping=0.5)
     whole, info = steps(machine(X, y, Z, **options), Climb())
     pieces, info_pieces = steps(machine(X, y, Z, chunk=chunk, **options), Climb())
-    for a, b in zip((*whole.sums, *whole.sites, whole.theta), (*pieces.sums, *pieces.sites, pieces.theta), strict=True):
+    for a, b in zip(
+        (*whole.sums, *whole.sites, whole.theta), (*pieces.sums, *pieces.sites, pieces.theta), strict=True
+    ):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(info.objective, info_pieces.objective, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["ep", "sep"])
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_a_mini_batch_in_pieces_is_the_mini_batch(method, chunk):
+    X, y, Z = problem()
+    after = []
+    for size in (None, chunk):
+        run = machine(X, y, Z, method=method, chunk=size, damping=0.5)
+        state = run.state
+        for batch in run.rows.batches(9, torch.Generator().manual_seed(0)):
+            state, _ = run.step(state, batch, Climb())
+        after.append((*state.sums, *state.sites, state.theta, state.clock))
+    for a, b in zip(*after, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["ep", "sep"])
@@ -88,8 +105,10 @@ def test_shared_means_fewer_parameters(share):
 @pytest.mark.parametrize("C", [2, 3, 5])
 def test_single_precision_is_close_to_double(C, method):
     X, y, Z = problem(C)
-    run = {t: machine(X, y, Z, method=method, jitter=1e-4, damping=0.5, dtype=t) for t in ("float32", "float64")}
-    (low, info32), (high, info64) = (steps(run[t], count=200) for t in ("float32", "float64"))
+    run = {
+        t: machine(X, y, Z, method=method, jitter=1e-4, damping=0.5, dtype=t) for t in ("float32", "float64")
+    }
+    (low, info32), (high, info64) = (steps(run[t], count=40) for t in ("float32", "float64"))
     assert low.sites.tau.dtype == torch.float32 and low.sums.P.dtype == torch.float64
     assert float(info32.evidence) == pytest.approx(float(info64.evidence), rel=1e-4)
     f32 = latents(run["float32"], low, NEW.astype(np.float32))

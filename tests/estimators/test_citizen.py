@@ -80,7 +80,9 @@ def test_set_output_hands_frames_to_the_classifier(three):
     assert pipe[-1].feature_names_in_.tolist() == NAMES
     plain = make_pipeline(StandardScaler(), model()).fit(X, y)
     p = pipe.predict_proba(pd.DataFrame(new, columns=NAMES))
-    np.testing.assert_allclose(p, plain.predict_proba(new), atol=1e-10)  # the scaler sums frames in another order
+    np.testing.assert_allclose(
+        p, plain.predict_proba(new), atol=1e-10
+    )  # the scaler sums frames in another order
 
 
 def test_clone_has_the_parameters_and_not_the_fit(three):
@@ -209,7 +211,9 @@ def test_a_categorical_column_is_refused_and_the_advice_works(three, frame):
     with pytest.raises(BadInput, match="column 'colour'") as error:
         model().fit(table, y)
     advice = str(error.value).split("for example ")[1].rstrip(".")
-    known = dict(make_pipeline=make_pipeline, ColumnTransformer=ColumnTransformer, OneHotEncoder=OneHotEncoder)
+    known = dict(
+        make_pipeline=make_pipeline, ColumnTransformer=ColumnTransformer, OneHotEncoder=OneHotEncoder
+    )
     pipe = eval(advice, known | {"GPClassifier": model})
     by_hand = np.c_[(colour[:, None] == np.unique(colour)).astype(float), X[:, 0]]
     expected = model().fit(by_hand, y).predict_proba(by_hand)

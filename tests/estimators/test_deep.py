@@ -67,7 +67,9 @@ def model(kernel, **options):
 
 
 def weights(module):
-    return {name: (p.dtype, p.requires_grad, p.grad, p.detach().clone()) for name, p in module.named_parameters()}
+    return {
+        name: (p.dtype, p.requires_grad, p.grad, p.detach().clone()) for name, p in module.named_parameters()
+    }
 
 
 def test_weights_learn_in_a_copy(kernel, spirals):
@@ -95,7 +97,9 @@ def test_learning_the_weights_raises_the_evidence(kernel, spirals):
         torch.testing.assert_close(a.detach(), b.detach().double(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("options", [{"method": "sep"}, {"batch_size": 30}, {"dtype": "float32"}, {"share": "both"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"method": "sep"}, {"batch_size": 30}, {"dtype": "float32"}, {"share": "both"}], ids=str
+)
 def test_a_deep_kernel_on_every_road(kernel, spirals, options):
     X, y = spirals
     fitted = model(kernel, **options | {"max_epochs": 15}).fit(X, y)
@@ -117,3 +121,11 @@ def test_a_module_of_the_users_has_no_relevance(spirals):
     X, y = spirals
     fitted = model(OwnDeep(), max_epochs=3).fit(X, y)
     assert fitted.feature_relevance_ is None
+
+
+def test_fits_do_not_share_their_copies(spirals):
+    X, y = spirals
+    kernel = Deep(network(), RBF())
+    a, b = (model(kernel, max_epochs=2).fit(X, y) for _ in range(2))
+    assert len({id(k) for k in (a.kernel_, b.kernel_, kernel)}) == 3
+    assert len({p.data_ptr() for k in (a.kernel_, b.kernel_, kernel) for p in k.net.parameters()}) == 12

@@ -11,6 +11,7 @@ from cavity import GPClassifier
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
+@pytest.mark.parametrize("method", ["ep", pytest.param("sep", marks=pytest.mark.slow)])
 def test_five_hundred_classes(method):
     """Each with two rows, apart from all others: the rows know their class best, and their neighbours next."""
     rng = np.random.default_rng(0)
@@ -35,9 +36,9 @@ warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
 y = np.arange(1500) % 500
 X = 3.0 * rng.normal(size=(500, 10))[y] + rng.normal(size=(1500, 10))
-fitted = GPClassifier(sys.argv[1], max_epochs=3, random_state=0).fit(X, y)
-p = fitted.predict_proba(X)
-assert p.shape == (1500, 500) and np.allclose(p.sum(1), 1.0)
+fitted = GPClassifier(sys.argv[1], max_epochs=2, random_state=0).fit(X, y)
+p = fitted.predict_proba(X[:300])
+assert p.shape == (300, 500) and np.allclose(p.sum(1), 1.0)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 """
 

@@ -1,11 +1,36 @@
-"""scikit-learn's own checks of an estimator, whole: no expected failures."""
+"""scikit-learn's own checks of an estimator, whole, weights included: no expected failures."""
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cavity import GPClassifier
+from cavity.kernels import Linear, Matern52
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+SHORT = {"n_inducing": 10, "max_epochs": 5}
 
 
-@parametrize_with_checks([GPClassifier(), GPClassifier("sep")])
-def test_defaults(estimator, check):
+@parametrize_with_checks(
+    [
+        GPClassifier(),
+        GPClassifier("sep", **SHORT),
+    ]
+)
+def test_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        GPClassifier("sep"),
+        GPClassifier(learn=(), noise=0.5, n_inducing=0.2, inducing="greedy", max_epochs=30),
+        GPClassifier(share="both", inducing="random", **SHORT),
+        GPClassifier(schedule="inner-exact", kernel=Matern52() + Linear(), **SHORT),
+        GPClassifier(schedule="outer", inducing="per-class", **SHORT),
+        GPClassifier(optimizer="lbfgs", **SHORT),
+        GPClassifier(optimizer="adam", **SHORT),
+    ]
+)
+def test_more_checks(estimator, check):
     check(estimator)

@@ -22,7 +22,7 @@ KERNELS = {
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 10, "max_epochs": 40, "random_state": 0} | options)
+    return GPClassifier(method, **{"n_inducing": 10, "max_epochs": 20, "random_state": 0} | options)
 
 
 def latent(fitted, X):
@@ -59,7 +59,7 @@ def test_no_choice_of_inducing_points_sees_a_power_of_two(make_table, inducing):
     np.testing.assert_array_equal(there.predict_proba(new * unit), here.predict_proba(new))
 
 
-@pytest.mark.parametrize("unit", [1000.0, np.array([1000.0, 1.0, 1e-3]), 1e12, 1e-12, 3.7])
+@pytest.mark.parametrize("unit", [1000.0, np.array([1000.0, 1.0, 1e-3]), 3.7])
 def test_any_other_unit_changes_nothing_but_rounding(table, method, unit):
     X, y, new = table
     here = model(method).fit(X, y)

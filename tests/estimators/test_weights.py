@@ -12,7 +12,7 @@ LEARN = {"fixed": (), "learning": ("kernel", "noise", "inducing")}
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 10, "max_epochs": 30, "random_state": 0} | options)
+    return GPClassifier(method, **{"n_inducing": 10, "max_epochs": 15, "random_state": 0} | options)
 
 
 def counts(rows, seed=1):
@@ -53,7 +53,7 @@ def test_weights_are_repetitions_for_every_choice_of_inducing_points(make_table,
 def test_weights_are_repetitions_on_every_schedule(make_table, schedule):
     X, y, new = make_table(3)
     w = counts(len(y))
-    options = {"schedule": schedule, "max_epochs": 4, "kernel": Matern52()}
+    options = {"schedule": schedule, "max_epochs": 2, "kernel": Matern52()}
     weighted = model(**options).fit(X, y, sample_weight=w)
     repeated = model(**options).fit(X.repeat(w, axis=0), y.repeat(w))
     same(weighted, repeated, new, 1e-9)
@@ -90,13 +90,13 @@ def test_ones_and_none_are_the_same_bits(table, method):
     assert not np.allclose(a.predict_proba(new), none.predict_proba(new))
 
 
-@pytest.mark.parametrize("batch_size", [None, 16], ids=["full", "mini-batches"])
-@pytest.mark.parametrize("span", [(1e-4, 1e-4), (1e3, 1e3), (1e-4, 1e3), (0.5, 0.5)], ids=str)
+@pytest.mark.parametrize("batch_size", [None, 20], ids=["full", "mini-batches"])
+@pytest.mark.parametrize("span", [(1e-4, 1e-4), (1e3, 1e3), (1e-4, 1e3)], ids=str)
 def test_weights_from_tiny_to_huge_fit(table, method, span, batch_size):
     X, y, new = table
     w = np.geomspace(*span, len(y))
     np.random.default_rng(0).shuffle(w)
-    fitted = model(method, batch_size=batch_size, max_epochs=20).fit(X, y, sample_weight=w)
+    fitted = model(method, batch_size=batch_size, max_epochs=10).fit(X, y, sample_weight=w)
     p = fitted.predict_proba(new)
     mean, var = fitted.predict_latent(new)
     assert np.isfinite(mean).all() and (var > 0).all()
@@ -110,7 +110,7 @@ def test_weights_from_tiny_to_huge_fit(table, method, span, batch_size):
 
 def test_a_feather_of_a_row_hardly_matters_and_a_heavy_one_rules(table, method):
     X, y, new = table
-    options = {"learn": (), "inducing": X[:20], "tol": 1e-6, "max_epochs": 500}
+    options = {"learn": (), "inducing": X[:20], "max_epochs": 40}
     classes = len(np.unique(y))
     base = model(method, **options).fit(X, y)
     other = np.r_[X, X[:1]], np.r_[y, (y[0] + 1) % classes]

@@ -15,12 +15,17 @@ def rng():
     return np.random.default_rng(0)
 
 
+def spread_of(X):
+    """The standard deviation, or a quarter of the range if that is more."""
+    return np.maximum(X.std(0), np.ptp(X, axis=0) / 4)
+
+
 def test_plain_statistics():
     X = table()
     columns = summarize(X, np.ones(30), rng())
     np.testing.assert_allclose(columns.center, X.mean(0))
-    np.testing.assert_allclose(columns.spread, X.std(0))
-    U = (X - X.mean(0)) / X.std(0)
+    np.testing.assert_allclose(columns.spread, spread_of(X))
+    U = (X - X.mean(0)) / spread_of(X)
     pairs = np.linalg.norm(U[:, None] - U[None], axis=-1)[np.triu_indices(30, 1)]
     assert np.quantile(pairs, 0.49) < columns.distance < np.quantile(pairs, 0.51)
 
@@ -31,8 +36,8 @@ def test_a_weight_is_a_repetition():
     weighted = summarize(X, times.astype(float), rng())
     repeated = np.repeat(X, times, axis=0)
     np.testing.assert_allclose(weighted.center, repeated.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(weighted.spread, repeated.std(0), rtol=1e-12)
-    U = (repeated - repeated.mean(0)) / repeated.std(0)
+    np.testing.assert_allclose(weighted.spread, spread_of(repeated), rtol=1e-12)
+    U = (repeated - repeated.mean(0)) / spread_of(repeated)
     pairs = np.linalg.norm(U[:, None] - U[None], axis=-1)[np.triu_indices(len(U), 1)]
     apart = np.sort(pairs[pairs > 1e-9])
     middle = len(apart) / 2
@@ -77,7 +82,14 @@ def test_extreme_units(scale):
 def test_a_small_spread_far_from_zero_is_not_constant():
     X = 1e6 + 1e-2 * table(D=3)[:, :1]
     columns = summarize(X, np.ones(30), rng())
-    assert columns.spread[0] == pytest.approx(1e-2 * table()[:, 0].std(), rel=1e-6)
+    assert columns.spread[0] == pytest.approx(1e-2 * spread_of(table())[0], rel=1e-6)
+
+
+def test_a_column_that_is_nearly_always_the_same_keeps_its_exceptions_in_reach():
+    X = np.zeros((1000, 1))
+    X[3] = 8.0
+    assert summarize(X, np.ones(1000), rng()).spread[0] == pytest.approx(2.0)
+    assert X.std() < 0.3
 
 
 def test_rows_in_any_order():

@@ -132,9 +132,13 @@ def test_probability_of_being_the_largest(C, kind):
         assert np.exp(got).sum() == pytest.approx(1, abs=C * (1e-8 if C > MANY else 1e-10))
         classes = np.unique(np.concatenate([got.argsort()[-3:], [got.argmin()]]))
         exact = np.array([log_probability(k, mean, var) for k in classes])
-        np.testing.assert_allclose(np.exp(got[classes]), np.exp(exact), rtol=0, atol=1e-8 if C > MANY else 1e-10)
+        np.testing.assert_allclose(
+            np.exp(got[classes]), np.exp(exact), rtol=0, atol=1e-8 if C > MANY else 1e-10
+        )
         seen = exact > -20
-        np.testing.assert_allclose(got[classes][seen], exact[seen], rtol=1e-6, atol=1e-8 if C > MANY else 1e-10)
+        np.testing.assert_allclose(
+            got[classes][seen], exact[seen], rtol=1e-6, atol=1e-8 if C > MANY else 1e-10
+        )
 
 
 @pytest.mark.parametrize("C", [2, 3, 16, 17, 50])
@@ -184,12 +188,26 @@ def test_classes_that_cannot_win_get_a_bound_when_there_are_many():
     np.testing.assert_allclose(got[~hopeless], exact[~hopeless], rtol=1e-6, atol=1e-10)
 
 
+@pytest.mark.parametrize(("C", "error"), [(50, 1e-7), (100, 1e-6), (300, 1e-4)])
+def test_a_crowd_of_narrow_classes_does_not_hide_the_broad_ones(C, error):
+    """Two broad classes and C − 2 narrow ones in one place, which has nearly all of the breakpoints."""
+    mean, var = np.full(C, 0.5), np.full(C, 1e-8)
+    mean[:2], var[:2] = 0.0, 1.0
+    mean[2:] += 1e-4 * np.random.default_rng(0).normal(size=C - 2)
+    got = ours(mean, var)
+    classes = [0, 2, int(mean.argmax())]
+    exact = [log_probability(k, mean, var) for k in classes]
+    np.testing.assert_allclose(np.exp(got[classes]), np.exp(exact), rtol=0, atol=error)
+
+
 def test_rows_do_not_see_each_other():
     """A row alone and among others with more contenders: the same to 1e-10."""
     rng = np.random.default_rng(1)
     mean, var = torch.tensor(rng.normal(size=(20, 30))), torch.tensor(10 ** rng.uniform(-3, 1, (20, 30)))
     together = log_argmax_probability(mean, var).exp()
-    alone = torch.cat([log_argmax_probability(m[None], v[None]) for m, v in zip(mean, var, strict=True)]).exp()
+    alone = torch.cat(
+        [log_argmax_probability(m[None], v[None]) for m, v in zip(mean, var, strict=True)]
+    ).exp()
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-10)
 
 
@@ -232,7 +250,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_probit_power(case):
-    mean, var, residual, e = case
+    _, var, residual, e = case
     got, exact = power(*case), power_by_quad(*case)
     assert got[0] == pytest.approx(exact[0], rel=1e-9, abs=1e-9)
     assert got[1] == pytest.approx(exact[1], rel=1e-7, abs=1e-10 / math.sqrt(var))
@@ -262,6 +280,16 @@ def test_probit_power_derivatives_are_those_of_its_value(case):
         up[place], down[place] = case[place] + h, case[place] - h
         difference = (power(*up)[0] - power(*down)[0]) / (2 * h)
         assert slope == pytest.approx(difference, rel=2e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("case", CASES[:5])
+def test_probit_power_can_be_differentiated(case):
+    """Through its value, by autograd: the same derivatives."""
+    inputs = [torch.tensor([v], dtype=torch.float64, requires_grad=True) for v in case[:3]]
+    got = probit_power(*inputs, torch.tensor([case[3]], dtype=torch.float64))
+    slopes = torch.autograd.grad(got.value.sum(), inputs)
+    for slope, expected in zip(slopes, got[1:], strict=True):
+        torch.testing.assert_close(slope, expected.detach(), rtol=1e-5, atol=1e-8)
 
 
 def test_probit_power_one_is_the_closed_form():

@@ -225,7 +225,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return f.mean.numpy(), f.var.numpy()
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the class probabilities (n, C), accurate where the probabilities underflow."""
+        """Logarithms of the class probabilities (n, C), also where the probabilities underflow.
+
+        With more than 16 classes, one that cannot win a row gets an upper bound: its duel with the row's leader.
+        """
         return fitted.log_probability(self._latent(X)).numpy()
 
     def predict_proba(self, X: Any) -> Array:

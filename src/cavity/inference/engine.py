@@ -219,7 +219,7 @@ class Engine:
     ) -> tuple[State, Info]:
         """Sums, sites and hyper-parameters after the step."""
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
-        clock = state.clock if full or self.sites.tied else state.clock + decay.log()
+        clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
         undo = None if full or fresh.held.rows is None else (batch.index, fresh.held.rows)
         old = state.sums
         per_class = decay.reshape(-1)

@@ -18,7 +18,7 @@ from cavity.training.guard import Guard, as_scalar
 WINDOW = 10  # epochs over which an improvement counts
 INNER_TOL = 1e-7  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
-FINAL_SWEEPS = 5
+FINAL_SWEEPS = 5  # after mini-batches, whose sweeps are long; on full batches ten times as many
 STILL = 0.01  # relative move of h in a sweep, in units of √tol
 
 Report = Callable[[dict[str, Any]], None]
@@ -129,7 +129,8 @@ class Run:
             self.state = self.state._replace(damping=as_scalar(1.0, self.state.damping))
             self._steps([(self.whole, None, True)])
             self.state = self.state._replace(damping=as_scalar(self.plan.sweep_damping, self.state.damping))
-        self.sweep(self.plan.tol, FINAL_SWEEPS)
+        most = FINAL_SWEEPS if self.plan.batch_size is not None else 10 * FINAL_SWEEPS
+        self.sweep(0.1 * self.plan.tol, most)
 
     def evidence(self) -> float:
         """log Z_q of the state as it stands."""
