@@ -73,13 +73,14 @@ def test_history_has_a_row_an_epoch(table, method):
 
 
 @few
-@pytest.mark.parametrize("classes", [2, 3])
-def test_training_does_not_stop_while_the_objective_climbs(make_table, method, classes):
-    X, y, _ = make_table(classes)
-    fitted = model(method, max_epochs=80).fit(X, y)
+@pytest.mark.parametrize("weight", [1.0, 1e3])
+@pytest.mark.parametrize("n_inducing", [8, 60])
+def test_training_does_not_stop_while_the_objective_climbs(make_table, method, weight, n_inducing):
+    """log Z_q of sites under way can overshoot in the first epochs: that is no level to be measured against."""
+    X, y, _ = make_table(3)
+    fitted = model(method, n_inducing=n_inducing, max_epochs=60).fit(X, y, sample_weight=np.full(60, weight))
     history = [row["objective"] for row in fitted.history_]
-    assert fitted.n_epochs_ == 80 or history[-1] - history[-2] < 1e-4 * len(y)
-    assert history[-1] > history[10]
+    assert fitted.n_epochs_ == 60 or history[-1] - history[-2] < 1e-4 * weight * len(y)
 
 
 @pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_seconds": 1e-3, "max_epochs": None}], ids=str)
