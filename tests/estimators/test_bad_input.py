@@ -13,7 +13,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 8, "max_epochs": 3, "random_state": 0} | options)
+    return GPClassifier(
+        method, **{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0} | options
+    )
 
 
 @pytest.fixture

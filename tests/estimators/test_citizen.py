@@ -19,7 +19,9 @@ NAMES = ["height", "weight", "age"]
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options)
+    return GPClassifier(
+        method, **{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0} | options
+    )
 
 
 @pytest.fixture

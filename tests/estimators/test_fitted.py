@@ -16,7 +16,9 @@ few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options)
+    return GPClassifier(
+        method, **{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0} | options
+    )
 
 
 def numbers(value, seen=None):

@@ -7,7 +7,7 @@ from cavity import GPClassifier
 from cavity.kernels import Linear, Matern52
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-SHORT = {"n_inducing": 10, "max_epochs": 5}
+SHORT = {"n_inducing": 10, "max_epochs": 5, "tol": 0.01}
 
 
 @parametrize_with_checks(

@@ -22,7 +22,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 BATCH_BYTES = 128 << 20  # of one C × M × batch array
 FULL_BATCH_ROWS = 1000
 BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
-PLANNED_STEPS = (700, 2000)  # between these, with the number of rows
+PLANNED_STEPS = (600, 2000)  # between these, with the number of rows
 BATCH_EPOCHS = 500
 SWEEPS = 10_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -144,21 +145,22 @@ class Run:
         self.state = self.state._replace(rate=as_scalar(rate, self.state.rate))
 
     def _settled(self) -> bool:
-        """Fixed hyper-parameters: the last sweep moved little. Learning: the best of ten epochs is hardly better
-        than the best of the ten before.
+        """Fixed hyper-parameters: the last sweep moved little. Learning: ten epochs are hardly better than the ten before.
 
         log Z_q is stationary in the sites, so it settles long before q does: q's own move is asked for its square root.
         """
-        values = [row["objective"] for row in self.history]
-        if not self.plan.learn:
-            still = len(values) > 1 and abs(values[-1] - values[-2]) < self.plan.tol * self.total
-            return bool(still and self.moved < STILL * math.sqrt(self.plan.tol))
+        plan, values = self.plan, [row["objective"] for row in self.history]
+        if not plan.learn:
+            still = len(values) > 1 and abs(values[-1] - values[-2]) < plan.tol * self.total
+            return bool(still and self.moved < STILL * math.sqrt(plan.tol))
         # while a running average fills up, the objective of its first passes means little
-        least = WINDOW + 1 if self.plan.batch_size is None else 3 * WINDOW
-        if len(values) < least or self.plan.tol == 0:
+        least = WINDOW + 1 if plan.batch_size is None else 3 * WINDOW
+        if len(values) < least or plan.tol == 0:
             return False
-        before = values[-2 * WINDOW : -WINDOW]
-        return bool(max(values[-WINDOW:]) - max(before) < self.plan.tol * self.total)
+        before, now = values[-2 * WINDOW : -WINDOW], values[-WINDOW:]
+        if plan.batch_size is None:
+            return bool(max(now) - max(before) < plan.tol * self.total)
+        return mean_gain(before, now) < plan.tol * self.total
 
     def _late(self) -> bool:
         limit = self.plan.max_seconds
@@ -180,3 +182,9 @@ class Run:
         self.plan.report(row)
         self.converged = self._settled()
         return self.converged or self._late()
+
+
+def mean_gain(before: list[float], now: list[float]) -> float:
+    """How much better the mean of noisy epochs may be: the difference plus two standard errors."""
+    error = math.sqrt(statistics.variance(before) / len(before) + statistics.variance(now) / len(now))
+    return statistics.fmean(now) - statistics.fmean(before) + 2 * error
