@@ -30,6 +30,8 @@ class Columns(NamedTuple):
 def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
     """Weighted mean, standard deviation and median distance; a row of weight w counts as w rows."""
     center = np.average(X, axis=0, weights=weight)
+    # exactly, so that a constant column has no distance and no gradient at all
+    center = np.where(np.ptp(X, axis=0) == 0, X[0], center)
     spread = _spread(X, center, weight)
     return Columns(center, spread, median_distance((X - center) / spread, weight, rng))
 

@@ -78,13 +78,20 @@ def _integrate_contenders(mean: Tensor, sd: Tensor) -> Tensor:
     # the contenders with the highest reach come first; ties beyond `count` add only classes without mass
     chosen = (mean + REACH * sd).topk(count, dim=-1).indices
     m, s = mean.gather(-1, chosen), sd.gather(-1, chosen)
-    # a row's breakpoints are its own contenders' only, whatever the other rows of the batch need
     real = contends.gather(-1, chosen)
-    edges = bumps(torch.where(real, m, floor), s * real)
-    if count > MANY:
-        edges = _thin(edges, floor, ceiling)
+    edges = _own_edges(m, s, real, floor, ceiling)
     duel = log_ndtr((mean - mean.gather(-1, leader)) / (sd.square() + sd.gather(-1, leader).square()).sqrt())
-    return duel.scatter(-1, chosen, _integrate(m, s, edges))
+    return duel.scatter(-1, chosen, torch.where(real, _integrate(m, s, edges), duel.gather(-1, chosen)))
+
+
+def _own_edges(m: Tensor, s: Tensor, real: Tensor, floor: Tensor, ceiling: Tensor) -> Tensor:
+    """Breakpoints of a row's own contenders, whatever the other rows of the batch need; crowds are thinned."""
+    edges = bumps(m.masked_fill(~real, torch.inf), s * real)  # those of no contender come last
+    last = edges.masked_fill(edges.isinf(), -torch.inf).amax(-1, keepdim=True)
+    few = torch.minimum(edges[..., :MOST_EDGES], last)
+    if m.shape[-1] <= MANY:
+        return few
+    return torch.where(real.sum(-1, keepdim=True) > MANY, _thin(edges, floor, ceiling), few)
 
 
 def _thin(edges: Tensor, floor: Tensor, ceiling: Tensor) -> Tensor:

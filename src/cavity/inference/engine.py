@@ -182,7 +182,8 @@ class Engine:
         along_mean, along_cov, G_r = _scatter(parts, view.classes, a).to(a.dtype)
         G_a = m.cov_a.mul_(along_cov[:, None]).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean[:, None])
         G_a.addcmul_(a, G_r[:, None], value=-2.0)
-        outputs, cotangents = [projection.a, projection.variance], [G_a, G_r]
+        pairs = [(projection.a, G_a), (projection.variance, G_r)]
+        outputs, cotangents = zip(*(pair for pair in pairs if pair[0].requires_grad), strict=True)
         return _flatten(
             torch.autograd.grad(outputs, self.parameters, cotangents, allow_unused=True), self.parameters
         )

@@ -64,6 +64,9 @@ class Run:
 
     def train(self) -> Run:
         """Epochs until the objective settles or a limit is reached, then the sites are made consistent."""
+        if self.plan.learn and self.plan.batch_size is None:
+            # at q = prior the gradient is zero, and a rule that reads only signs would follow rounding errors
+            self._steps([(self.whole, None, True)])
         for epoch in range(self.plan.max_epochs):
             if self.record(*self._epoch(epoch)):
                 break
@@ -159,7 +162,9 @@ class Run:
             return False
         before, now = values[-2 * WINDOW : -WINDOW], values[-WINDOW:]
         if plan.batch_size is None:
-            return bool(max(now) - max(before) < plan.tol * self.total)
+            # the first sweeps can overshoot: no better than before, and not climbing now either
+            gain = max(max(now) - max(before), now[-1] - min(now))
+            return bool(gain < plan.tol * self.total)
         return mean_gain(before, now) < plan.tol * self.total
 
     def _late(self) -> bool:
