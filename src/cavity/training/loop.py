@@ -163,7 +163,7 @@ class Run:
         before, now = values[-2 * WINDOW : -WINDOW], values[-WINDOW:]
         if plan.batch_size is None:
             # the first sweeps can overshoot: no better than before, and not climbing now either
-            gain = max(max(now) - max(before), now[-1] - min(now))
+            gain = max(max(now) - max(before), now[-1] - now[-1 - WINDOW // 2])
             return bool(gain < plan.tol * self.total)
         return mean_gain(before, now) < plan.tol * self.total
 
