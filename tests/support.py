@@ -81,8 +81,8 @@ def machine(
     begin = build.start(table, np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
     chosen = read(estimator, len(X), table.n_latent, Z.shape[1])
-    engine = build.engine(build.prior(estimator, table, begin, Z, chosen), table, chosen)
-    engine = replace(engine, chunk=chunk or engine.chunk, factor=factor or engine.factor)
+    engine = build.engine(build.prior(estimator, table, begin, Z, chosen), table, chosen, factor)
+    engine = replace(engine, chunk=chunk or engine.chunk)
     rows = build.rows(table, chosen)._replace(y=torch.tensor(y))
     return Machine(engine, rows, build.first_state(engine, rows, chosen, damping, 0))
 

@@ -26,7 +26,7 @@ def says(error, *words):
 
 
 UNKNOWN = [
-    ("method", "vi", "'auto', 'ep', 'sep'"),
+    ("method", "svgp", "'auto', 'ep', 'sep', 'rep', 'pep', 'gfitc', 'vi'"),
     ("inducing", "grid", "'random', 'kmeans', 'kmeans++', 'per-class', 'greedy'"),
     ("share", "all", "None, 'kernel', 'inducing', 'both'"),
     ("learn", ("kernel", "lengthscale"), "'kernel', 'noise', 'inducing'"),

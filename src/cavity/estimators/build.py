@@ -14,8 +14,27 @@ from cavity import inducing
 from cavity.columns import Columns, summarize
 from cavity.data import Rows
 from cavity.estimators.options import Options, noise_values
-from cavity.factors import BinaryProbit, LikelihoodFactor, ProbitPairs
-from cavity.inference import Engine, HyperPrior, Own, State, Tied, empty_sites
+from cavity.factors import (
+    BinaryProbit,
+    LikelihoodFactor,
+    Logistic,
+    ProbitPairs,
+    RobustBinary,
+    RobustMax,
+    Softmax,
+)
+from cavity.inference import (
+    Averaged,
+    Engine,
+    Free,
+    HyperPrior,
+    OnF,
+    OnT,
+    Own,
+    State,
+    Tied,
+    empty_sites,
+)
 from cavity.kernels import RBF, Kernel
 from cavity.posterior import Sums
 from cavity.prior import Prior
@@ -93,50 +112,80 @@ def learnt(module: Prior) -> tuple[nn.Parameter, ...]:
     return tuple(p for p in module.parameters() if p.requires_grad)
 
 
-def hyper_prior(module: Prior, parameters: tuple[nn.Parameter, ...]) -> HyperPrior:
-    """Weak normal priors on the logs of our own kernels' parameters and of the noise; none on Z or on foreign weights."""
+def hyper_prior(module: Prior, parameters: tuple[nn.Parameter, ...], free: int) -> HyperPrior:
+    """Weak normal priors on the logs of our own kernels' parameters and of the noise; none on the rest.
+
+    The rest: Z, foreign weights, ε, and the `free` parameters of q at the end.
+    """
     precision: dict[int, float] = {}
     for part in module.modules():
         if isinstance(part, Kernel | Prior):
             for name, parameter in part.named_parameters(recurse=False):
                 if name.startswith("log_"):
                     precision[id(parameter)] = PRIOR_SD**-2
+    rest = torch.zeros(free, dtype=module.center.dtype, device=module.center.device)
     if not parameters:
-        empty = torch.zeros(0, dtype=torch.float64, device=module.center.device)
-        return HyperPrior(empty, empty)
-    mean = torch.cat([p.detach().flatten() for p in parameters])
+        return HyperPrior(rest, rest)
+    mean = torch.cat([*(p.detach().flatten() for p in parameters), rest])
     weights = [torch.full_like(p.detach(), precision.get(id(p), 0.0)).flatten() for p in parameters]
-    return HyperPrior(mean.clone(), torch.cat(weights))
+    return HyperPrior(mean.clone(), torch.cat([*weights, rest]))
 
 
-def likelihood(table: Table) -> LikelihoodFactor:
-    """One signed latent for two classes, pairs of classes otherwise."""
-    return BinaryProbit() if table.n_classes == 2 else ProbitPairs(table.n_classes)
+def likelihood(table: Table, options: Options) -> LikelihoodFactor:
+    """One signed latent for two classes, one a class otherwise."""
+    kind, C = options.method.likelihood, table.n_classes
+    if kind == "pairs":
+        return BinaryProbit() if C == 2 else ProbitPairs(C)
+    if kind == "softmax":
+        return Logistic() if C == 2 else Softmax(C)
+    learn = "epsilon" in options.learn
+    factor = RobustBinary(options.epsilon, learn) if C == 2 else RobustMax(C, options.epsilon, learn)
+    for parameter in factor.parameters:
+        parameter.data = parameter.data.to(options.device, options.dtype)
+    return factor
 
 
-def site_rule(table: Table, options: Options) -> Own | Tied:
-    """Own or tied sites, with the weighted counts they need."""
-    total = table.weight.sum()
+def site_rule(
+    table: Table, factor: LikelihoodFactor, n_inducing: int, options: Options
+) -> Own | Tied | Averaged:
+    """How sites are kept, with the weighted counts that this needs."""
+    total = torch.tensor(table.weight.sum(), device=options.device)
+    kind, tempers = options.method.sites, getattr(factor, "tempers", True)
     weighted, fractional = bool((table.weight != 1).any()), bool((table.weight < 1).any())
-    if not options.tied:
-        return Own(torch.tensor(total, device=options.device), weighted, fractional)
-    C = table.n_latent
-    own = np.bincount(table.y, weights=table.weight, minlength=table.n_classes)
-    counts = np.array([total]) if C == 1 else (total - own) + own * (C - 1)
+    if kind == "own":
+        return Own(total, weighted, fractional, tempers)
+    if kind == "averaged":
+        return Averaged(total)
+    if kind == "free":
+        return Free(total, table.n_latent, n_inducing)
     unit = float(min(1.0, table.weight.max()))
-    return Tied(torch.tensor(counts, device=options.device), weighted, unit)
+    return Tied(torch.tensor(_counts(table, factor), device=options.device), weighted, unit, tempers)
 
 
-def engine(module: Prior, table: Table, options: Options) -> Engine:
-    """The maths of the run."""
-    parameters = learnt(module)
+def _counts(table: Table, factor: LikelihoodFactor) -> Array:
+    """Weighted number of sites on each latent function."""
+    each = factor.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
+    own = np.bincount(table.y, weights=table.weight, minlength=table.n_classes)
+    weight = np.repeat(own, each.shape[1])
+    return np.asarray(
+        np.bincount(each.flatten().numpy(), weights=weight, minlength=table.n_latent), dtype=np.float64
+    )
+
+
+def engine(module: Prior, table: Table, options: Options, factor: LikelihoodFactor | None = None) -> Engine:
+    """The maths of the run, with the method's own likelihood or another one."""
+    factor = factor or likelihood(table, options)
+    sites = site_rule(table, factor, module.inducing.shape[-2], options)
+    parameters = (*learnt(module), *getattr(factor, "parameters", ()))
     return Engine(
         prior=module,
         parameters=parameters,
-        factor=likelihood(table),
-        sites=site_rule(table, options),
-        hyper_prior=hyper_prior(module, parameters),
+        factor=factor,
+        sites=sites,
+        hyper_prior=hyper_prior(module, parameters, sites.size),
         total=torch.tensor(table.weight.sum(), device=options.device),
+        removal=options.method.removal,
+        placement=OnF() if options.method.on_f else OnT(),
         chunk=options.chunk,
         exact=options.schedule == "inner-exact",
     )

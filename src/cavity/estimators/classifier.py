@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 log = logging.getLogger("cavity")
 
 FULL_DAMPING = 0.5  # parallel updates of all sites at once can diverge undamped
+VARIATIONAL_DAMPING = 0.2  # natural-gradient steps: 0.5 needs repairs, 1 does not converge
 
 
 class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -40,8 +41,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    method : {"auto", "ep", "sep"}
+    method : {"auto", "ep", "sep", "rep", "pep", "gfitc", "vi"}
         "ep" keeps a few numbers for each row, O(NC); "sep" keeps none, memory is independent of the rows. "auto" is "ep".
+        "rep" is EP with wrong labels in the model; "pep" power EP; "gfitc" marginalises the inducing values (full batches
+        only); "vi" maximises a variational bound.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with a lengthscale for each column and class.
     n_inducing : int, or a fraction of the rows
@@ -50,14 +53,25 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What the classes have in common; sharing the kernel shares the noise as well.
     noise : float or (C,)
         Variance of the noise on each latent value; with one latent function, 1 is the textbook probit model.
-    learn : subset of ("kernel", "noise", "inducing")
+    learn : subset of ("kernel", "noise", "inducing", "epsilon")
         What is learnt; () keeps every value as given and only finds the posterior.
+    epsilon : float in [0, 1), for "rep" and "vi"
+        Share of the labels that are drawn at random; with "epsilon" in `learn`, where it starts. 0: y is the largest, exactly.
+    sites : {"own", "tied"}, for "rep"
+        "tied" is robust SEP.
+    power : float in (0, 1], for "pep"
+        1 is EP, towards 0 it approaches variational inference with the same factors.
+    q_update : {"natural", "gradient"}, for "vi"
+        Natural-gradient steps of the sites, or joint gradient steps on q's mean and Cholesky factor and the hyper-parameters.
+    likelihood : {"auto", "robust-max", "softmax"}, for "vi"
+        "auto" is "robust-max".
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
-        "auto": "sign" (the papers' rule) on full batches, Adam on mini-batches.
+        "auto": "sign" (the papers' rule) on full batches, Adam on mini-batches; L-BFGS for "gfitc" and for "vi" with
+        q_update="gradient" on full batches.
     learning_rate : float, default 0.01; with mini-batches 0.03, falling to a tenth of it
-    damping : float in (0, 1], default 0.5 on full batches, 1 on mini-batches
+    damping : float in (0, 1], default 0.5 on full batches ("vi" 0.2), 1 on mini-batches
     batch_size : "auto", None (full batches) or int
     max_epochs, tol, max_seconds
         Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit.
@@ -82,6 +96,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         share: str | None = None,
         noise: Any = 0.1,
         learn: Any = ("kernel", "noise", "inducing"),
+        epsilon: float = 1e-3,
+        sites: str = "own",
+        power: float = 0.5,
+        q_update: str = "natural",
+        likelihood: str = "auto",
         schedule: str = "inner-approx",
         optimizer: str = "auto",
         learning_rate: float | None = None,
@@ -105,6 +124,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.share = share
         self.noise = noise
         self.learn = learn
+        self.epsilon = epsilon
+        self.sites = sites
+        self.power = power
+        self.q_update = q_update
+        self.likelihood = likelihood
         self.schedule = schedule
         self.optimizer = optimizer
         self.learning_rate = learning_rate
@@ -156,19 +180,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _run(self, table: build.Table, module: Any, options: Options, seed: int) -> Run:
         machine = build.engine(module, table, options)
         data = build.rows(table, options)
-        full = options.batch_size is None or not options.learn
-        damping = options.damping or (FULL_DAMPING if full else 1.0)
+        full = options.batch_size is None or not len(machine.hyper_prior.mean)
+        usual = VARIATIONAL_DAMPING if options.method.variational else FULL_DAMPING
+        damping = options.damping or (usual if full else 1.0)
         state = build.first_state(machine, data, options, damping, seed)
         if self.warm_start and hasattr(self, "_state"):
             state = _continued(state, self._state)
         plan = Plan(
-            learn=bool(machine.parameters),
+            learn=bool(len(state.theta)),
             schedule=options.schedule,
             optimiser=OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"]),
             rate=options.rate,
             final_rate=options.final_rate,
             damping=damping,
-            sweep_damping=options.damping or FULL_DAMPING,
+            sweep_damping=options.damping or usual,
+            leap=not options.method.variational,
             batch_size=options.batch_size,
             max_epochs=options.max_epochs,
             tol=self.tol,
@@ -182,6 +208,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         C = run.engine.prior.n_latent
         self.log_marginal_likelihood_ = run.evidence()
         self._fitted = fitted.extract(run.engine, run.state)
+        self._set("elbo_", self.log_marginal_likelihood_ if run.engine.removal == 0 else None)
+        self._set("epsilon_", getattr(self._fitted.factor, "epsilon", None))
         prior = self._fitted.prior
         self.kernel_ = prior.kernel
         if isinstance(self.kernel_, Kernel):
@@ -193,6 +221,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.feature_relevance_ = _relevance(self.kernel_, begin)
         if self.warm_start:
             self._state, self._columns = fitted.on_cpu(run.state), begin.columns
+
+    def _set(self, name: str, value: float | None) -> None:
+        """An attribute that only some methods have."""
+        if value is not None:
+            setattr(self, name, value)
+        elif hasattr(self, name):
+            delattr(self, name)
 
     def _warn(self, run: Run, options: Options) -> None:
         if run.guard.repairs:
@@ -229,7 +264,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         With more than 16 classes, one that cannot win a row gets an upper bound: its duel with the row's leader.
         """
-        return fitted.log_probability(self._latent(X)).numpy()
+        return fitted.log_probability(self._fitted, self._latent(X)).numpy()
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities (n, C), columns in the order of `classes_`."""

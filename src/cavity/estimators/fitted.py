@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.factors import BinaryProbit, Likelihood, ProbitPairs
 from cavity.inference import Engine, State
 from cavity.linalg import solve_lower
-from cavity.numerics import log_ndtr
 from cavity.posterior import Normal, posterior
 from cavity.prior import Prior
-from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_argmax_probability
+from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD
 
 PREDICT_BYTES = 64 << 20
 
@@ -25,10 +25,14 @@ class Fitted(NamedTuple):
     prior_lower: Tensor  # [C M M] or [1 M M], factor of k(Z, Z)
     mean: Tensor  # [C M]
     lower: Tensor  # [C M M], factor of Λ
+    factor: Likelihood
 
     def to(self, device: torch.device) -> Fitted:
         """The same model elsewhere."""
-        return Fitted(self.prior.to(device), *(t.to(device) for t in self[1:]))
+        for parameter in self.factor.parameters:
+            parameter.data = parameter.data.to(device)
+        prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
+        return Fitted(self.prior.to(device), prior_lower, mean, lower, self.factor)
 
 
 def extract(engine: Engine, state: State) -> Fitted:
@@ -37,11 +41,13 @@ def extract(engine: Engine, state: State) -> Fitted:
     with torch.no_grad():
         prior_lower, _ = engine.prior.factor(state.jitter)
         q = posterior(state.sums)
-    for parameter in engine.prior.parameters():
+    for parameter in (*engine.prior.parameters(), *engine.parameters):
         parameter.data = parameter.data.clone()  # no longer a view of the state
         parameter.grad = None
     kind = prior_lower.dtype
-    model = Fitted(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind))
+    usual = BinaryProbit() if engine.prior.n_latent == 1 else ProbitPairs(engine.prior.n_latent)
+    factor = engine.factor if isinstance(engine.factor, Likelihood) else usual
+    model = Fitted(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), factor)
     return model.to(torch.device("cpu"))
 
 
@@ -71,13 +77,9 @@ def _latent(model: Fitted, X: Tensor) -> Normal:
 
 
 @torch.no_grad()
-def log_probability(f: Normal) -> Tensor:
+def log_probability(model: Fitted, f: Normal) -> Tensor:
     """Logarithms of the class probabilities, normalised: [n C] → [n C], [n 1] → [n 2]."""
-    if f.mean.shape[1] == 1:
-        alpha = f.mean / f.var.sqrt()
-        return torch.cat([log_ndtr(-alpha), log_ndtr(alpha)], 1)
-    raw = torch.cat([log_argmax_probability(m, v) for m, v in _pieces(f)])
-    return raw.log_softmax(1)
+    return torch.cat([model.factor.log_probability(mean, var) for mean, var in _pieces(f)])
 
 
 def _pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:

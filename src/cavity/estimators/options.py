@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from cavity.errors import BadOption
+from cavity.estimators import methods
+from cavity.estimators.methods import Method
 from cavity.kernels.base import check_kernel
 
-METHODS = ("auto", "ep", "sep")
 SHARE = (None, "kernel", "inducing", "both")
-LEARN = ("kernel", "noise", "inducing")
+LEARN = ("kernel", "noise", "inducing", "epsilon")
 SCHEDULES = ("inner-approx", "inner-exact", "outer")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -30,7 +31,8 @@ SWEEPS = 10_000
 class Options(NamedTuple):
     """The estimator's arguments, checked."""
 
-    tied: bool
+    method: Method
+    epsilon: float
     share_kernel: bool
     share_inducing: bool
     learn: frozenset[str]
@@ -131,26 +133,29 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
     """All arguments of a GPClassifier, for a table of this size."""
     e = estimator
     check_kernel(e.kernel) if e.kernel is not None else None
-    method = one_of("method", e.method, METHODS)
+    method = _method(e)
     learn = _learn(e.learn)
     schedule = one_of("schedule", e.schedule, SCHEDULES)
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
     dtype = _dtype(e.dtype)
-    tied = method == "sep"
-    _refuse_exact_without_sites(schedule, tied)
+    _refuse_exact_without_sites(e.method, method, schedule)
+    schedule = "outer" if method.sweeps_first else schedule
     room = max(1, BATCH_BYTES // (n_latent * M * (8 if dtype == torch.float64 else 4)))
-    batch = _batch_size(e.batch_size, n_rows, room, schedule, optimizer)
-    optimizer = ("adam" if batch is not None else "sign") if optimizer == "auto" else optimizer
+    batch = _batch_size(e.batch_size, n_rows, room, schedule, optimizer, e.method)
+    on_all = "lbfgs" if method.sweeps_first or method.sites == "free" else "sign"
+    optimizer = ("adam" if batch is not None else on_all) if optimizer == "auto" else optimizer
     usual = 0.03 if batch is not None else 0.01
     rate = usual if e.learning_rate is None else number("learning_rate", e.learning_rate, 0.0)
-    max_epochs, planned = _epochs(e.max_epochs, bool(learn), batch, n_rows)
+    moves = bool(learn) or method.sites == "free"
+    max_epochs, planned = _epochs(e.max_epochs, moves, batch, n_rows)
     anneal = batch is not None and optimizer == "adam"
     if e.max_seconds is not None:
         number("max_seconds", e.max_seconds, 0.0)
     number("tol", e.tol, 0.0, strict=False)
     share = one_of("share", e.share, SHARE)
     return Options(
-        tied=tied,
+        method=method,
+        epsilon=_epsilon(e.epsilon, method, learn),
         share_kernel=share in ("kernel", "both"),
         share_inducing=share in ("inducing", "both"),
         learn=learn,
@@ -169,11 +174,39 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
     )
 
 
-def _refuse_exact_without_sites(schedule: str, tied: bool) -> None:
-    if schedule == "inner-exact" and tied:
+def _method(e: Any) -> Method:
+    """The arguments that together say which method."""
+    one_of("method", e.method, methods.NAMES)
+    one_of("sites", e.sites, methods.SITES)
+    one_of("q_update", e.q_update, methods.Q_UPDATES)
+    one_of("likelihood", e.likelihood, methods.LIKELIHOODS)
+    number("power", e.power, 0.0, 1.0)
+    number("epsilon", e.epsilon, 0.0, 1.0, strict=False)
+    return methods.resolve(e)
+
+
+def _epsilon(value: float, method: Method, learn: frozenset[str]) -> float:
+    if value == 1:
         raise BadOption(
-            "schedule='inner-exact' differentiates through each row's own sites, which method='sep' does not keep: "
-            "use method='ep', or schedule='inner-approx'."
+            "epsilon=1 says that every label is random: nothing can be learnt; use a share below 1."
+        )
+    if value == 0 and "epsilon" in learn:
+        raise BadOption(
+            "epsilon=0 cannot be learnt (its log-odds are stepped): give a positive start, or leave 'epsilon' out of learn."
+        )
+    if value == 0 and method.variational and method.likelihood == "robust-max":
+        raise BadOption(
+            "epsilon=0 makes the variational bound −∞ (one label that q does not explain for sure is enough): use a positive "
+            "epsilon=, method='rep', or likelihood='softmax'."
+        )
+    return float(value)
+
+
+def _refuse_exact_without_sites(name: str, method: Method, schedule: str) -> None:
+    if schedule == "inner-exact" and (method.sites != "own" or method.on_f):
+        raise BadOption(
+            f"schedule='inner-exact' differentiates through each row's own sites on t, which method={name!r} does not keep: "
+            "use method='ep', 'rep' or 'pep', or schedule='inner-approx'."
         )
 
 
@@ -198,7 +231,7 @@ def _jitter(value: Any, dtype: torch.dtype) -> float:
     return number("jitter", value, 0.0, 1.0, strict=False)
 
 
-def _batch_size(value: Any, n_rows: int, room: int, schedule: str, optimizer: str) -> int | None:
+def _batch_size(value: Any, n_rows: int, room: int, schedule: str, optimizer: str, method: str) -> int | None:
     """None for full batches."""
     needs_all = schedule != "inner-approx" or optimizer in ("sign", "lbfgs")
     if isinstance(value, str):
@@ -215,6 +248,11 @@ def _batch_size(value: Any, n_rows: int, room: int, schedule: str, optimizer: st
     size = whole("batch_size", value, 1)
     if size >= n_rows:
         return None
+    if needs_all and method == "gfitc":
+        raise BadOption(
+            f"method='gfitc' needs all rows at once, but batch_size={size}: use batch_size=None, or a method that takes "
+            "mini-batches: 'ep', 'sep', 'rep', 'pep' or 'vi'."
+        )
     if needs_all:
         what = f"schedule={schedule!r}" if schedule != "inner-approx" else f"optimizer={optimizer!r}"
         raise BadOption(

@@ -1,6 +1,19 @@
 """Likelihoods as the engine sees them: moments, and where the sites sit."""
 
-from cavity.factors.base import Latents, LikelihoodFactor, Moments
+from cavity.factors.base import Latents, Likelihood, LikelihoodFactor, Moments
 from cavity.factors.probit import BinaryProbit, ProbitPairs
+from cavity.factors.robust import RobustBinary, RobustMax
+from cavity.factors.softmax import Logistic, Softmax
 
-__all__ = ["BinaryProbit", "Latents", "LikelihoodFactor", "Moments", "ProbitPairs"]
+__all__ = [
+    "BinaryProbit",
+    "Latents",
+    "Likelihood",
+    "LikelihoodFactor",
+    "Logistic",
+    "Moments",
+    "ProbitPairs",
+    "RobustBinary",
+    "RobustMax",
+    "Softmax",
+]

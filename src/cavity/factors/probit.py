@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.factors.base import Latents, Moments
+from cavity.factors.base import Latents, Likelihood, Moments
 from cavity.numerics import hazard, hazard_slope, log_ndtr
-from cavity.quadrature import probit_power
+from cavity.quadrature import log_argmax_probability, probit_average, probit_power
 
 
 class _Step(NamedTuple):
@@ -39,34 +39,71 @@ def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None
     return _Step(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
 
 
-class ProbitPairs:
+def _average(mean: Tensor, var: Tensor, residual: Tensor) -> _Step:
+    return _Step(*probit_average(mean, var - residual, residual))
+
+
+def rivals(n_classes: int) -> Tensor:
+    """The other classes of each class, [C C−1]."""
+    return torch.tensor([[k for k in range(n_classes) if k != c] for c in range(n_classes)])
+
+
+class ProbitPairs(Likelihood):
     """y beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)). Two sites a rival: C−1 on the own class, then the rivals'."""
 
     def __init__(self, n_classes: int) -> None:
         self.n_classes = n_classes
-        self._rivals = torch.tensor([[k for k in range(n_classes) if k != c] for c in range(n_classes)])
+        self._rivals = rivals(n_classes)
 
     def sites(self, y: Tensor) -> Tensor:
         own = y[:, None].expand(-1, self.n_classes - 1)
         return torch.cat([own, self._rivals.to(y.device)[y]], 1)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        mean, var, residual = self._gaps(f)
+        power = None if exponent is None else exponent[:, None].expand_as(mean)
+        return self._both(_probit(mean, var, residual, power))
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        return self._both(_average(*self._gaps(f)))
+
+    def _gaps(self, f: Latents) -> tuple[Tensor, Tensor, Tensor]:
+        """Moments of f_y − f_k, each [B C−1]."""
         pairs = self.n_classes - 1
         mean = f.mean[:, :pairs] - f.mean[:, pairs:]
-        var = f.var[:, :pairs] + f.var[:, pairs:]
-        residual = f.residual[:, :pairs] + f.residual[:, pairs:]
-        step = _probit(mean, var, residual, None if exponent is None else exponent[:, None].expand_as(mean))
-        both = (torch.cat([d, d], 1) for d in (step.dv, step.dr))
-        return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), *both)
+        return mean, f.var[:, :pairs] + f.var[:, pairs:], f.residual[:, :pairs] + f.residual[:, pairs:]
+
+    def _both(self, step: _Step) -> Moments:
+        dv, dr = (torch.cat([d, d], 1) for d in (step.dv, step.dr))
+        return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        return log_argmax_probability(mean, var).log_softmax(1)
 
 
-class BinaryProbit:
+class BinaryProbit(Likelihood):
     """One latent function, y ∈ {0, 1}: Φ(±t/√r). One site a row."""
 
     def sites(self, y: Tensor) -> Tensor:
         return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        sign = (2 * y - 1)[:, None].to(f.mean.dtype)
-        step = _probit(sign * f.mean, f.var, f.residual, None if exponent is None else exponent[:, None])
+        sign = signs(y, f.mean)
+        power = None if exponent is None else exponent[:, None]
+        return self._signed(_probit(sign * f.mean, f.var, f.residual, power), sign)
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        sign = signs(y, f.mean)
+        return self._signed(_average(sign * f.mean, f.var, f.residual), sign)
+
+    def _signed(self, step: _Step, sign: Tensor) -> Moments:
         return Moments(step.value[:, 0], sign * step.dm, step.dv, step.dr)
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        alpha = mean / var.sqrt()
+        return torch.cat([log_ndtr(-alpha), log_ndtr(alpha)], 1)
+
+
+def signs(y: Tensor, like: Tensor) -> Tensor:
+    """−1 or +1 for the labels 0 and 1, [B 1]."""
+    return (2 * y - 1)[:, None].to(like.dtype)

@@ -1,13 +1,18 @@
 """From marginals to sites and back: one engine for every method."""
 
 from cavity.inference.engine import Engine, HyperPrior, Optimiser, Totals
-from cavity.inference.sites import Own, Tied
+from cavity.inference.placement import OnF, OnT
+from cavity.inference.sites import Averaged, Free, Own, Tied
 from cavity.inference.state import Info, Sites, State, empty_sites
 
 __all__ = [
+    "Averaged",
     "Engine",
+    "Free",
     "HyperPrior",
     "Info",
+    "OnF",
+    "OnT",
     "Optimiser",
     "Own",
     "Sites",

@@ -1,12 +1,12 @@
 """One engine for every method: project, hand out cavities, ask the factor, take back sites and cotangents.
 
-The methods differ in the factor, in how much of a site a cavity removes, and in how sites are kept; nothing here knows
-their names. Data flow: X → (a, r) → marginals → cavity → moments → sites, cotangents → sums, gradient.
+The methods differ in the factor, in how much of a site a cavity removes, in how sites are kept and where they sit; nothing here
+knows their names. Data flow: X → (a, r) → marginals → cavity → moments → sites, cotangents → sums, gradient.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -16,7 +16,9 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from cavity.data import Batch
 from cavity.distributed import Local
 from cavity.factors import Latents, LikelihoodFactor, Moments
+from cavity.inference.placement import Cotangents, OnF, OnT, SiteTotals
 from cavity.inference.sites import (
+    Averaged,
     Cavity,
     Fresh,
     Held,
@@ -26,6 +28,7 @@ from cavity.inference.sites import (
     Tied,
     log_site_normaliser,
     refresh,
+    refresh_average,
     remove,
     times,
 )
@@ -40,7 +43,7 @@ class Totals(NamedTuple):
     P: Tensor  # [C M M]
     h: Tensor  # [C M]
     gradient: Tensor  # [P]
-    value: Tensor  # [], Σ log s̃ (own sites) or Σ log Z (tied)
+    value: Tensor  # [], Σ log s̃ (own sites), Σ log Z (tied) or Σ E log φ (variational)
     weight: Tensor  # []
     counts: Tensor  # [C], weighted number of sites on each class
     skipped: Tensor  # []
@@ -79,23 +82,30 @@ class Engine:
     prior: Prior  # a workspace: each step loads its parameters from the state
     parameters: tuple[nn.Parameter, ...]  # those that are learnt
     factor: LikelihoodFactor
-    sites: Own | Tied
+    sites: Own | Tied | Averaged
     hyper_prior: HyperPrior
     total: Tensor  # [], Σ weights over all rows
-    removal: float = 1.0
+    removal: float = 1.0  # of a copy's site: 1 EP, p power EP, 0 variational
+    placement: OnT | OnF = field(default_factory=OnT)
     chunk: int = 1 << 62  # rows projected at a time
     exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
 
     def load(self, theta: Tensor) -> None:
         """Put the state's hyper-parameters into the workspace."""
-        if len(theta):
+        if self.parameters:
             vector_to_parameters(theta, self.parameters)
+
+    def at(self, state: State, theta: Tensor) -> State:
+        """The state moved to other parameters."""
+        return state._replace(theta=theta, sums=self.sites.place(theta, state.sums))
 
     def theta(self) -> Tensor:
         """The workspace's hyper-parameters as a vector."""
+        free = torch.zeros(self.sites.size, dtype=torch.float64, device=self.total.device)
         if not self.parameters:
-            return torch.zeros(0, dtype=torch.float64, device=self.total.device)
-        return parameters_to_vector(self.parameters).detach().clone()
+            return free
+        vector = parameters_to_vector(self.parameters).detach().clone()
+        return torch.cat([vector, free.to(vector.dtype)]) if len(free) else vector
 
     def step(
         self, state: State, batch: Batch, reduce: Local, optimiser: Optimiser | None, full: bool
@@ -126,14 +136,19 @@ class Engine:
         with torch.no_grad():
             a = projection.a.detach()
             m = marginals(q, a)
-            view = self._view(
-                state, m, Projection(a, projection.variance.detach(), projection.failed).r, batch
-            )
-            site = refresh(view.cavity.t, view.moments, view.share)
+            r = Projection(a, projection.variance.detach(), projection.failed).r.double()
+            view = self._view(state, m, r, batch)
+            update = refresh_average if self.removal == 0 else refresh
+            site = update(view.cavity.t, view.moments, view.share)
             added = self.sites.added(view.held.site, site, view.cavity.usable, state.damping, full)
-            tau, nu = _scatter(torch.stack(added), view.classes, a).to(a.dtype)  # [C B]
+            fed = self.placement.feed(SiteTotals(*_scatter(torch.stack(added), view.classes, a)), r)
+            tau, nu = fed.tau.to(a.dtype), fed.nu.to(a.dtype)  # [C B]
             P, h = (a * tau[:, None]) @ a.mT, (a @ nu[..., None])[..., 0]
-            gradient = self._gradient(projection, q, m, view) if learn else torch.zeros_like(state.theta)
+            gradient = (
+                self._gradient(projection, q, m, r, view)
+                if learn
+                else torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
+            )
             # a running average holds only a share of a row's sites: its objective is that of the sites just found
             judged = view.held.site if full or self.sites.tied else site
             counts = self._counts(view.classes, batch.weight, len(a))
@@ -141,7 +156,7 @@ class Engine:
             P.double(),
             h.double(),
             gradient,
-            view.log_normaliser(judged).sum(),
+            view.log_normaliser(judged).sum() + self.placement.evidence(view.totals, r),
             batch.weight.sum(),
             counts,
             (~view.cavity.usable).sum(),
@@ -159,15 +174,36 @@ class Engine:
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> View:
         """The batch as its factors see it: cavities of their sites, and their moments there."""
         classes = self.factor.sites(batch.y)
-        mean, var, residual = _gather(torch.stack([m.t.mean, m.t.var, r.double()]), classes)
+        held = self.sites.held(state, batch, classes)
+        totals = None
+        if self.placement.eliminates:
+            totals = SiteTotals(*_scatter(torch.stack(held.site), classes, m.t.mean))
+        seat = self.placement.seat(m.t, r, totals)
+        mean, var, residual = _gather(torch.stack([seat.t.mean, seat.t.var, seat.residual]), classes)
         t = Normal(mean, var)
-        held = self.sites.held(state, batch, t.mean)
         share = self.sites.share(batch.weight, self.removal)
         cavity = remove(t, held.site, share)
         f = Latents(cavity.t.mean, cavity.t.var + residual, residual)
-        return View(classes, t, held, share, cavity, self.factor.moments(f, batch.y, share.exponent))
+        return View(classes, t, held, totals, share, cavity, self._moments(f, batch.y, share))
 
-    def _gradient(self, projection: Projection, q: Posterior, m: Marginals, view: View) -> Tensor:
+    def _moments(self, f: Latents, y: Tensor, share: Share) -> Moments:
+        """The factor's answer; where autograd looks on, its value is linear in what it was asked."""
+        with torch.no_grad():
+            fixed = Latents(*(x.detach() for x in f))
+            moments = (
+                self.factor.average(fixed, y)  # type: ignore[attr-defined]
+                if self.removal == 0
+                else self.factor.moments(fixed, y, share.exponent)
+            )
+        if not torch.is_grad_enabled():
+            return moments
+        dm, dv, dr = moments.dm, moments.dv, moments.dr
+        moved = (
+            dm * (f.mean - fixed.mean) + dv * (f.var - fixed.var) + (dr - dv) * (f.residual - fixed.residual)
+        )
+        return moments._replace(value=moments.value + moved.sum(1))
+
+    def _gradient(self, projection: Projection, q: Posterior, m: Marginals, r: Tensor, view: View) -> Tensor:
         r"""Cotangents at fixed cavities in closed form; autograd carries them through the projection.        [METHOD 6]
 
             G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ] − 2 a G_r,   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
@@ -175,27 +211,46 @@ class Engine:
 
         G_a is built in place of Σa, which is not needed any more.
         """
-        _, dm, dv, dr = view.moments
+        _, dm, dv, dr, own = view.moments
+        a = projection.a.detach()
         shift = times(view.share.p, view.held.site.tau * view.t.mean - view.held.site.nu)
         parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / view.cavity.keep, dr]))
-        a = projection.a.detach()
-        along_mean, along_cov, G_r = _scatter(parts, view.classes, a).to(a.dtype)
-        G_a = m.cov_a.mul_(along_cov[:, None]).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean[:, None])
-        G_a.addcmul_(a, G_r[:, None], value=-2.0)
-        pairs = [(projection.a, G_a), (projection.variance, G_r)]
-        outputs, cotangents = zip(*(pair for pair in pairs if pair[0].requires_grad), strict=True)
-        return _flatten(
-            torch.autograd.grad(outputs, self.parameters, cotangents, allow_unused=True), self.parameters
-        )
+        moved = Cotangents(*_scatter(parts, view.classes, a))
+        moved = self.placement.cotangents(moved, m.t, r, view.totals)
+        along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
+        G_a = m.cov_a.mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
+        G_a.addcmul_(a, G_r, value=-2.0)
+        pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
+        return self._pull_back(pairs, own, view.share)
+
+    def _pull_back(self, pairs: list[tuple[Tensor, Tensor]], own: Tensor | None, share: Share) -> Tensor:
+        """From cotangents to the learnt parameters; the factor's own come last and bring their derivatives along."""
+        grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
+        pairs = [pair for pair in pairs if pair[0].requires_grad]
+        if pairs:
+            outputs, cotangents = zip(*pairs, strict=True)
+            grads = torch.autograd.grad(outputs, self.parameters, cotangents, allow_unused=True)
+        return self._with_own(_flatten(grads, self.parameters), own, share)
+
+    def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
+        if own is not None:
+            gradient[-own.shape[1] :] += times(share.copies, own).sum(0)
+        return gradient
 
     def exact_gradient(self, state: State, batch: Batch) -> Tensor:
         """Gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
         with torch.enable_grad():
-            value = self.fixed_site_evidence(state, batch)
-        return _flatten(torch.autograd.grad(value, self.parameters, allow_unused=True), self.parameters)
+            value, view = self._fixed_sites(state, batch)
+        grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
+        if value.requires_grad:
+            grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
+        return self._with_own(_flatten(grads, self.parameters), view.moments.own, view.share)
 
     def fixed_site_evidence(self, state: State, batch: Batch) -> Tensor:
         """log Z_q with the sums rebuilt from the stored sites, as a function of the workspace's parameters."""
+        return self._fixed_sites(state, batch)[0]
+
+    def _fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, View]:
         projection = self.prior.project(batch.X, state.jitter)
         classes = self.factor.sites(batch.y)
         a = projection.a
@@ -205,8 +260,8 @@ class Engine:
             Sums(((a * tau[:, None]) @ a.mT).double(), (a @ nu[..., None])[..., 0].double())
         )
         m = marginals(q, a)
-        view = self._view(state, m, projection.r, batch)
-        return q.log_normaliser.sum() + view.log_normaliser(view.held.site).sum()
+        view = self._view(state, m, projection.r.double(), batch)
+        return q.log_normaliser.sum() + view.log_normaliser(view.held.site).sum(), view
 
     def _finish(
         self,
@@ -223,15 +278,19 @@ class Engine:
         clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
         undo = None if full or fresh.held.rows is None else (batch.index, fresh.held.rows)
         old = state.sums
-        per_class = decay.reshape(-1)
-        sums = Sums(per_class[:, None, None] * old.P + totals.P, per_class[:, None] * old.h + totals.h)
+        sums = self.sites.collect(old, Sums(totals.P, totals.h), decay)
         sites = self.sites.write(state.sites, batch, fresh, decay, clock, full)
         scale = self.total / totals.weight
         evidence = self.sites.evidence(old, q) + scale * totals.value
         theta, memory = state.theta, state.optimiser
         if optimiser is not None:
-            slope = scale * totals.gradient + self.hyper_prior.gradient(theta)
-            theta, memory = optimiser.step(memory, theta, slope, state.rate)
+            slope = scale * totals.gradient
+            of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
+            slope = slope if of_q is None else torch.cat([slope, of_q])
+            theta, memory = optimiser.step(
+                memory, theta, slope + self.hyper_prior.gradient(theta), state.rate
+            )
+            sums = self.sites.place(theta, sums)
         finite = (sums.h.sum() + theta.sum() + evidence).isfinite()
         info = Info(
             evidence + self.hyper_prior.log_density(state.theta),
@@ -249,6 +308,7 @@ class View(NamedTuple):
     classes: Tensor  # [B S]
     t: Normal  # [B S], marginals of q
     held: Held
+    totals: SiteTotals | None  # of the held sites, where the placement asks for them
     share: Share
     cavity: Cavity
     moments: Moments

@@ -1,7 +1,8 @@
-"""The site update that all methods share, and the two ways of keeping sites: own and tied. [METHOD 4]
+"""The site update that all methods share, and the ways of keeping sites: own, tied, averaged, free. [METHOD 4]
 
 Own sites keep (τ, ν) of every row, O(NC); a row's cavity takes out what the sums hold of it. Tied sites (SEP) keep only the
-sums, O(CM²); every row sees the same cavity. Both hand out a Gaussian and take back new sites.
+sums, O(CM²); every row sees the same cavity. Variational sites are tied ones of which nothing is removed: averaged in the sums
+(natural gradient), or turned into the gradient of a free mean and Cholesky factor. All hand out a Gaussian and take back sites.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 from cavity.data import Batch
 from cavity.factors import Moments
 from cavity.inference.state import Sites, State
+from cavity.linalg import log_det, solve_lower
 from cavity.posterior import Normal, Posterior, Sums, posterior
 
 LEAST_KEEP = 1e-3  # of a marginal's precision must remain in the cavity, or the update is skipped
@@ -47,6 +49,11 @@ def times(scale: Tensor | float, x: Tensor) -> Tensor:
     return x if isinstance(scale, float) and scale == 1.0 else scale * x
 
 
+def one_copy(share: Share, x: Tensor) -> Tensor:
+    """What one copy holds of a row's total."""
+    return x if isinstance(share.copies, float) else x / share.copies
+
+
 def remove(t: Normal, site: Site, share: Share) -> Cavity:
     r"""v\ = v / (1 − p τ v)      m\ = (m − p ν v) / (1 − p τ v)        [METHOD 4]"""
     tau, nu = times(share.p, site.tau), times(share.p, site.nu)
@@ -67,15 +74,24 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
     return Site(-d2 * scale, (d1 - cavity.mean * d2) * scale)
 
 
+def refresh_average(t: Normal, moments: Moments, share: Share) -> Site:
+    r"""The site of a natural-gradient step on E_q log φ, nothing removed.        [METHOD 4, VI]
+
+    τ = −2 ∂E/∂v      ν = ∂E/∂m + τ m
+    """
+    tau = times(share.copies, -2 * moments.dv)
+    return Site(tau, times(share.copies, moments.dm) + tau * t.mean)
+
+
 def log_site_normaliser(moments: Moments, cavity: Normal, site: Site, share: Share) -> Tensor:
     r"""log s̃ of each row, [B]: what the factor integrates to, less what its sites do.        [METHOD 5]
 
-        copies · ( log Z − Σ_sites log ∫ exp(−½ pτ t² + pν t) N(t; m\, v\) dt )
-        log ∫ = −½ log(1 + pτ v\) + ½ (p²ν² v\ + 2 pν m\ − pτ m\²) / (1 + pτ v\)
+        copies · ( log Z − Σ_sites log ∫ exp(−½ τ₁ t² + ν₁ t) N(t; m\, v\) dt )        τ₁, ν₁: the site of one copy
+        log ∫ = −½ log(1 + τ₁ v\) + ½ (ν₁² v\ + 2 ν₁ m\ − τ₁ m\²) / (1 + τ₁ v\)
 
     Equal to the form with ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but free of the division by v, which is 0 far from all inducing points.
     """
-    tau, nu = times(share.p, site.tau), times(share.p, site.nu)
+    tau, nu = one_copy(share, site.tau), one_copy(share, site.nu)
     grown = 1 + tau * cavity.var
     square = nu * (nu * cavity.var + 2 * cavity.mean) - tau * cavity.mean.square()
     rows = moments.value + 0.5 * (grown.log() - square / grown).sum(1)
@@ -108,7 +124,7 @@ class SiteRule(Protocol):
         ...
 
     def held(self, state: State, batch: Batch, like: Tensor) -> Held:
-        """What the sums hold of the batch's sites, [B S] as `like`."""
+        """What the sums hold of the batch's sites, [B S] in the shape of `like`."""
         ...
 
     def share(self, weight: Tensor, removal: float) -> Share:
@@ -123,20 +139,50 @@ class SiteRule(Protocol):
         """What is kept of the old sums, [C] or []: `weight` and `counts` [C] are the batch's."""
         ...
 
+    def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
+        """The sums after a batch added its sites."""
+        ...
+
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         """The part of log Z_q that comes from the sums."""
         ...
 
+    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
+        """The gradient of q's own parameters, where it has some: `sums` are those of all rows' new sites."""
+        ...
 
-class Own:
+    def place(self, theta: Tensor, sums: Sums) -> Sums:
+        """The sums that belong to these parameters."""
+        ...
+
+
+class _Kept:
+    """What most rules have in common: q is in the sums, and has no parameters of its own."""
+
+    size = 0  # number of q's own parameters
+    sweeps = True  # sweeping the sites at fixed parameters moves q
+
+    def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
+        keep = decay.reshape(-1)
+        return Sums(keep[:, None, None] * sums.P + added.P, keep[:, None] * sums.h + added.h)
+
+    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
+        return None
+
+    def place(self, theta: Tensor, sums: Sums) -> Sums:
+        return sums
+
+
+class Own(_Kept):
     """A pair (τ, ν) for every site of every row: EP proper."""
 
     tied = False
 
-    def __init__(self, total: Tensor, weighted: bool, fractional: bool) -> None:
+    def __init__(self, total: Tensor, weighted: bool, fractional: bool, tempers: bool = True) -> None:
         self.total = total  # Σ weights
         self.weighted = weighted  # some weight is not 1
         self.fractional = fractional  # some weight is below 1
+        self.tempers = tempers  # the factor takes exponents
 
     def gaussian(self, sums: Sums) -> Posterior:
         return posterior(sums)
@@ -147,9 +193,14 @@ class Own:
         return Held(Site(rows.tau * decay, rows.nu * decay), rows)
 
     def share(self, weight: Tensor, removal: float) -> Share:
-        """A row of weight ω is ω rows: one of them is taken out, or the whole of it where ω < 1.  [METHOD 4, Weights]"""
+        """A row of weight ω is ω rows: one of them is taken out, or the whole of it where ω < 1.  [METHOD 4, Weights]
+
+        ω < 1 matches φ^ω; a factor that has no powers is matched whole, and its site counts ω times.
+        """
         if not self.weighted and removal == 1.0:
             return Share(1.0, None, 1.0)
+        if not self.tempers:
+            return Share(weight.reciprocal().clamp(max=1.0)[:, None], None, weight[:, None])
         p = removal * weight.reciprocal().clamp(max=1.0)
         exponent = weight.clamp(max=1.0) * removal if self.fractional or removal != 1.0 else None
         return Share(p[:, None], exponent, p.reciprocal()[:, None])
@@ -181,7 +232,7 @@ class Own:
         return sites
 
 
-class Tied:
+class Tied(_Kept):
     """Only the sums: every factor of class c holds the share 1/n_c of them (SEP).
 
     Weights add: a row of weight ω contributes ω times. The unit that a cavity leaves out is one row, or the heaviest
@@ -190,10 +241,11 @@ class Tied:
 
     tied = True
 
-    def __init__(self, counts: Tensor, weighted: bool, unit: float) -> None:
+    def __init__(self, counts: Tensor, weighted: bool, unit: float, tempers: bool = True) -> None:
         self.counts = counts  # [C], weighted number of factors that touch each class
         self.weighted = weighted  # some weight is not 1
         self.unit = unit
+        self.tempers = tempers  # the factor takes exponents
 
     def _cavity_sums(self, sums: Sums) -> Sums:
         left = 1 - self.unit / self.counts
@@ -203,14 +255,14 @@ class Tied:
         return posterior(self._cavity_sums(sums))
 
     def held(self, state: State, batch: Batch, like: Tensor) -> Held:
-        zero = torch.zeros_like(like)
+        zero = torch.zeros_like(like, dtype=torch.float64)
         return Held(Site(zero, zero), None)
 
     def share(self, weight: Tensor, removal: float) -> Share:
         one = torch.ones_like(weight)
-        return Share(
-            one[:, None], None if self.unit == 1.0 else one * self.unit, (weight / self.unit)[:, None]
-        )
+        if self.unit == 1.0 or not self.tempers:
+            return Share(one[:, None], None, weight[:, None])
+        return Share(one[:, None], one * self.unit, (weight / self.unit)[:, None])
 
     def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
         return Site(damping * site.tau, damping * site.nu)
@@ -227,3 +279,96 @@ class Tied:
         self, sites: Sites, batch: Batch, fresh: Fresh, decay: Tensor, clock: Tensor, full: bool
     ) -> Sites:
         return sites
+
+
+class Averaged(_Kept):
+    r"""Variational sites: q ∝ N(0, I) exp(Σ sites) moves by natural-gradient steps, and no cavity removes anything. [METHOD 9]
+
+    P ← (1 − ρ|B|/N) P + ρ Σ_B τ a aᵀ, the same for h; the evidence is −KL(q‖p).
+    """
+
+    tied = True
+
+    def __init__(self, total: Tensor) -> None:
+        self.total = total  # Σ weights
+
+    def gaussian(self, sums: Sums) -> Posterior:
+        return posterior(sums)
+
+    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
+        zero = torch.zeros_like(like, dtype=torch.float64)
+        return Held(Site(zero, zero), None)
+
+    def share(self, weight: Tensor, removal: float) -> Share:
+        return Share(1.0, None, weight[:, None])
+
+    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+        return Site(damping * site.tau, damping * site.nu)
+
+    def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
+        return 1 - damping * weight / self.total
+
+    def evidence(self, sums: Sums, q: Posterior) -> Tensor:
+        r"""−KL(q‖N(0, I)) = Σ_c ½ (M − tr Σ − |μ|² − log|Λ|)."""
+        M = sums.h.shape[-1]
+        eye = torch.eye(M, dtype=q.lower.dtype, device=q.lower.device)
+        trace = solve_lower(q.lower, eye.expand_as(q.lower)).square().sum((-2, -1))
+        return 0.5 * (M - trace - q.mean.square().sum(-1) - log_det(q.lower)).sum()
+
+    def write(
+        self, sites: Sites, batch: Batch, fresh: Fresh, decay: Tensor, clock: Tensor, full: bool
+    ) -> Sites:
+        return sites
+
+
+class Free(Averaged):
+    r"""q's mean μ and Cholesky factor L (Σ = LLᵀ) are parameters, stepped together with the hyper-parameters. [METHOD 9]
+
+    Sites are not kept but turned into the bound's gradient; with P̂, ĥ those of all rows,
+
+        ∂/∂μ = ĥ − (I + P̂) μ        ∂/∂L = tril(L⁻ᵀ − (I + P̂) L)
+
+    They stand at the end of θ: μ [C M], then the lower triangles of L with the logarithm of its diagonal. At zero q is the prior.
+    """
+
+    sweeps = False
+
+    def __init__(self, total: Tensor, n_latent: int, n_inducing: int) -> None:
+        super().__init__(total)
+        self.shape = n_latent, n_inducing
+        self.rows, self.columns = torch.tril_indices(n_inducing, n_inducing).to(total.device)
+        self.size = n_latent * (n_inducing + len(self.rows))
+
+    def unpack(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """μ [C M] and L [C M M] in float64."""
+        C, M = self.shape
+        mean, packed = torch.split(theta[-self.size :].double(), [C * M, C * len(self.rows)])
+        lower = torch.zeros(C, M, M, dtype=torch.float64, device=theta.device)
+        lower[:, self.rows, self.columns] = packed.reshape(C, -1)
+        diagonal = lower.diagonal(dim1=-2, dim2=-1)
+        diagonal.copy_(diagonal.exp())
+        return mean.reshape(C, M), lower
+
+    def place(self, theta: Tensor, sums: Sums) -> Sums:
+        mean, lower = self.unpack(theta)
+        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+        inverse = solve_lower(lower, eye.expand_as(lower))
+        precision = inverse.mT @ inverse
+        return Sums(precision - eye, (precision @ mean[..., None])[..., 0])
+
+    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+        return site
+
+    def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
+        return sums
+
+    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
+        mean, lower = self.unpack(state.theta)
+        d_mean = sums.h - mean - (sums.P @ mean[..., None])[..., 0]
+        d_lower = -(lower + sums.P @ lower)
+        diagonal = lower.diagonal(dim1=-2, dim2=-1)
+        d_diagonal = d_lower.diagonal(dim1=-2, dim2=-1)
+        d_diagonal.mul_(diagonal).add_(1)  # in log L_ii, and the diagonal of L⁻ᵀ is 1/L_ii
+        return torch.cat([d_mean.flatten(), d_lower[:, self.rows, self.columns].flatten()]).to(
+            state.theta.dtype
+        )

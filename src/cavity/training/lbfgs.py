@@ -66,9 +66,9 @@ def train_lbfgs(run: Run) -> Run:
 
 def settle(run: Run, theta: Tensor) -> tuple[State | None, float]:
     """Sites at convergence for these hyper-parameters, with the gradient in `optimiser`; None where a step fails."""
-    state = run.state._replace(theta=theta)
+    state = run.engine.at(run.state, theta)
     last = math.inf
-    for _ in range(INNER_SWEEPS):
+    for _ in range(INNER_SWEEPS if run.engine.sites.sweeps else 0):
         state, info = run.engine.step(state, run.whole, run.reduce, None, True)
         if bool(info.failed):
             return None, math.nan

@@ -40,6 +40,7 @@ class Plan:
     max_epochs: int
     tol: float
     max_seconds: float | None
+    leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     report: Report = lambda row: None
 
 
@@ -129,8 +130,12 @@ class Run:
 
     def _settle_sites(self) -> None:
         """After training: sites and sums at the final hyper-parameters, so that q is EP's and not a running average."""
+        if not self.engine.sites.sweeps:
+            return
         if self.plan.batch_size is not None:
-            self.state = self.state._replace(damping=as_scalar(1.0, self.state.damping))
+            self.state = self.state._replace(
+                damping=as_scalar(1.0 if self.plan.leap else self.plan.sweep_damping, self.state.damping)
+            )
             self._steps([(self.whole, None, True)])
             self.state = self.state._replace(damping=as_scalar(self.plan.sweep_damping, self.state.damping))
         most = FINAL_SWEEPS if self.plan.batch_size is not None else 10 * FINAL_SWEEPS

@@ -1,0 +1,103 @@
+"""What distinguishes the methods: a likelihood, a way of keeping sites, how much a cavity removes, where sites sit."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+from cavity.errors import BadOption
+
+
+class Method(NamedTuple):
+    """A method, as a point in the space that one engine spans."""
+
+    likelihood: str  # pairs (closed form), robust-max, softmax
+    sites: str  # own, tied, averaged (natural gradient), free (a mean and a Cholesky factor)
+    removal: float  # 1 EP, p power EP, 0 variational
+    on_f: bool = False  # sites on f, inducing values marginalised
+
+    @property
+    def variational(self) -> bool:
+        return self.removal == 0
+
+    @property
+    def sweeps_first(self) -> bool:
+        """Sites converge before every step of the hyper-parameters."""
+        return self.on_f
+
+
+METHODS = {
+    "ep": Method("pairs", "own", 1.0),
+    "sep": Method("pairs", "tied", 1.0),
+    "rep": Method("robust-max", "own", 1.0),
+    "pep": Method("pairs", "own", 0.5),
+    "gfitc": Method("pairs", "own", 1.0, on_f=True),
+    "vi": Method("robust-max", "averaged", 0.0),
+}
+NAMES = ("auto", *METHODS)
+
+SITES = ("own", "tied")
+Q_UPDATES = ("natural", "gradient")
+LIKELIHOODS = ("auto", "robust-max", "softmax")
+
+USED_BY = {
+    "epsilon": ("rep", "vi"),
+    "sites": ("rep",),
+    "power": ("pep",),
+    "q_update": ("vi",),
+    "likelihood": ("vi",),
+}
+
+
+def resolve(estimator: Any) -> Method:
+    """The method that an estimator's arguments, already checked one by one, name together."""
+    name = "ep" if estimator.method == "auto" else estimator.method
+    _refuse_unused(estimator, name)
+    method = METHODS[name]
+    if name == "rep":
+        return method._replace(sites=estimator.sites)
+    if name == "pep":
+        return method._replace(removal=float(estimator.power))
+    if name == "vi":
+        free = estimator.q_update == "gradient"
+        softmax = estimator.likelihood == "softmax"
+        return method._replace(
+            sites="free" if free else "averaged", likelihood="softmax" if softmax else method.likelihood
+        )
+    return method
+
+
+def _refuse_unused(estimator: Any, name: str) -> None:
+    """An option that the method does not use must stand at its default."""
+    usual = inspect.signature(type(estimator).__init__).parameters
+    for option, users in USED_BY.items():
+        if name not in users and getattr(estimator, option) != usual[option].default:
+            _unused(f"{option}={getattr(estimator, option)!r}", f"method={name!r}", users)
+    if "epsilon" in _names(estimator.learn) and name not in USED_BY["epsilon"]:
+        _unused("learn with 'epsilon'", f"method={name!r}", USED_BY["epsilon"])
+    if name != "vi":
+        return
+    if estimator.likelihood == "softmax" and (
+        "epsilon" in _names(estimator.learn) or estimator.epsilon != usual["epsilon"].default
+    ):
+        raise BadOption(
+            "likelihood='softmax' has no epsilon: leave epsilon out, or use likelihood='robust-max'."
+        )
+    if estimator.q_update == "gradient":
+        for option in ("damping", "schedule"):
+            if getattr(estimator, option) != usual[option].default:
+                raise BadOption(
+                    f"{option}={getattr(estimator, option)!r} is not used by q_update='gradient', which steps q and the "
+                    "hyper-parameters together; it is used by q_update='natural'."
+                )
+
+
+def _unused(what: str, where: str, users: tuple[str, ...]) -> None:
+    names = " and ".join(f"method={user!r}" for user in users)
+    raise BadOption(f"{what} is not used by {where}; it is used by {names}.")
+
+
+def _names(learn: Any) -> tuple[Any, ...]:
+    if learn is None:
+        return ()
+    return (learn,) if isinstance(learn, str) or not hasattr(learn, "__iter__") else tuple(learn)

@@ -1,0 +1,45 @@
+"""The softmax likelihood, for variational inference. [docs/decisions/0007]"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cavity.factors.base import Latents, Likelihood, Moments
+from cavity.factors.probit import BinaryProbit, signs
+from cavity.quadrature import log_sigmoid_probability, sigmoid_average, softmax_average
+
+
+class Softmax(Likelihood):
+    """exp f_y / Σ_c exp f_c. One site a class."""
+
+    def __init__(self, n_classes: int) -> None:
+        self.n_classes = n_classes
+
+    def sites(self, y: Tensor) -> Tensor:
+        return torch.arange(self.n_classes, device=y.device).expand(len(y), -1)
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        r"""E log p = m_y − E log Σ_c exp f_c."""
+        average = softmax_average(f.mean, f.var)
+        own = torch.zeros_like(f.mean).scatter(1, y[:, None], 1.0)
+        value = f.mean.gather(1, y[:, None])[:, 0] - average.value
+        return Moments(value, own - average.dm, -average.dv, -average.dv)
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        return softmax_average(mean, var).dm.clamp_min(1e-300).log().log_softmax(1)
+
+
+class Logistic(Likelihood):
+    """σ(±f), one latent function for two classes. One site a row."""
+
+    def sites(self, y: Tensor) -> Tensor:
+        return BinaryProbit().sites(y)
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        sign = signs(y, f.mean)
+        value, dm, dv = sigmoid_average(sign * f.mean, f.var)
+        return Moments(value[:, 0], sign * dm, dv, dv)
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        return torch.cat([log_sigmoid_probability(sign * mean, var) for sign in (-1, 1)], 1).log_softmax(1)

@@ -1,0 +1,22 @@
+"""Integrals over one latent value, to near machine precision whatever the scales."""
+
+from cavity.quadrature.argmax import MANY, MOST_EDGES, log_argmax_probability
+from cavity.quadrature.grid import ORDER, SPREAD
+from cavity.quadrature.largest import Win, win
+from cavity.quadrature.probit import probit_average, probit_power
+from cavity.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
+
+__all__ = [
+    "MANY",
+    "MOST_EDGES",
+    "ORDER",
+    "SPREAD",
+    "Win",
+    "log_argmax_probability",
+    "log_sigmoid_probability",
+    "probit_average",
+    "probit_power",
+    "sigmoid_average",
+    "softmax_average",
+    "win",
+]

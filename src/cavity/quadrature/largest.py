@@ -1,0 +1,132 @@
+"""How likely one normal is the largest of many, with its derivatives: robust EP's integral. [METHOD 4, REP]"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.numerics import LOG_SQRT_2PI, hazard, hazard_slope, log_ndtr
+from cavity.quadrature.argmax import MANY
+from cavity.quadrature.grid import ORDER, piecewise_legendre, thin
+
+STEPS = (
+    -8.0,
+    -4.0,
+    -2.0,
+    -1.0,
+    0.0,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+)  # breakpoints around a rival's step, in its standard deviations
+INWARD = (1.0, 0.5, 0.25, 0.125, 0.0625)  # breakpoints between the mode and where the integrand ends
+DROP = 40.0  # the integrand ends where its logarithm has fallen by this much
+NEWTON = 20  # steps to the mode and to each end; all converge from one side
+BYTES = 32 << 20  # of one array over a piece's nodes
+
+
+class Win(NamedTuple):
+    """S = P(own > every rival): log S and the ratios S'/S, S''/S in each mean."""
+
+    log_value: Tensor  # [B]
+    first: Tensor  # [B 1+R], own first
+    second: Tensor  # [B 1+R]
+
+
+class _Standard(NamedTuple):
+    """g(x) = log φ(x) + Σ_c log Φ((x − μ_c)/s_c), x in the own normal's units: log-concave, with −g'' ≥ 1."""
+
+    mean: Tensor  # [B R]
+    sd: Tensor  # [B R]
+
+    def z(self, x: Tensor) -> Tensor:
+        return (x[..., None] - self.mean) / self.sd
+
+    def value(self, x: Tensor) -> Tensor:
+        return log_ndtr(self.z(x)).sum(-1) - 0.5 * x * x
+
+    def slope(self, x: Tensor) -> Tensor:
+        return (hazard(self.z(x)) / self.sd).sum(-1) - x
+
+
+def win(mean: Tensor, var: Tensor) -> Win:
+    r"""S = ∫ N(f; m₀, V₀) Π_c Φ((f − m_c)/√V_c) df for the first column of [B 1+R], ⟨·⟩ under its integrand, normalised:
+
+    rival:  S'/S = −⟨β(z)⟩/√V_c        S''/S = −⟨z β(z)⟩/V_c        z = (f − m_c)/√V_c,  β = φ/Φ
+    own:    S'/S = ⟨ρ⟩                 S''/S = ⟨(f − m₀) ρ⟩/V₀      ρ = Σ_c β(z)/√V_c
+
+    The own ones are ⟨f − m₀⟩/V₀ and ⟨(f − m₀)²⟩/V₀² − 1/V₀ after integration by parts, which cancel where S is near 1.
+    """
+    rivals = mean.shape[1] - 1
+    size = max(1, BYTES // (8 * rivals * ORDER * (_edges(rivals) - 1)))
+    parts = [_win(m, v) for m, v in zip(torch.split(mean, size), torch.split(var, size), strict=True)]
+    return parts[0] if len(parts) == 1 else Win(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _win(mean: Tensor, var: Tensor) -> Win:
+    sd = var.sqrt()
+    unit = sd[:, :1]
+    g = _Standard((mean[:, 1:] - mean[:, :1]) / unit, sd[:, 1:] / unit)
+    mode = _mode(g)
+    grid = piecewise_legendre(_breakpoints(g, mode))
+    x = grid.nodes  # [B Q]
+    z = (x[..., None] - g.mean[:, None]) / g.sd[:, None]  # [B Q R]
+    log_g = log_ndtr(z).sum(-1) - 0.5 * x * x + grid.log_weights
+    value = log_g.logsumexp(-1)
+    p = (log_g - value[:, None]).exp()
+    h = hazard(z)
+    rate = (p[:, None] @ h)[:, 0]
+    pull = (p[:, None] @ (z * h))[:, 0]
+    rho = (h @ g.sd.reciprocal()[..., None])[..., 0]  # [B Q]
+    own = (p * rho).sum(-1, keepdim=True)
+    turn = (p * x * rho).sum(-1, keepdim=True)
+    first = torch.cat([own, -rate], 1) / sd
+    second = torch.cat([turn, -pull], 1) / var
+    return Win(value - LOG_SQRT_2PI, first, second)
+
+
+def _mode(g: _Standard) -> Tensor:
+    """Where g' = 0. g' is convex and falls, so Newton's steps from its left never pass it.
+
+    A start to the left: a rival's pull φ/Φ(z) exceeds −z, so the mode lies beyond the balance of the own pull with each.
+    """
+    x = (g.mean / (1 + g.sd.square())).amax(-1).clamp_min(0)
+    for _ in range(NEWTON):
+        z = g.z(x)
+        h = hazard(z)
+        slope = (h / g.sd).sum(-1) - x
+        curve = (hazard_slope(z, h) / g.sd.square()).sum(-1) + 1
+        x = x + slope / curve
+    return x
+
+
+def _end(g: _Standard, mode: Tensor, side: float) -> Tensor:
+    """Where g has fallen by DROP: Newton's steps from outside never pass it, since g is concave; −g'' ≥ 1 gives the start."""
+    target = g.value(mode) - DROP
+    x: Tensor = mode + side * math.sqrt(2 * DROP)
+    for _ in range(NEWTON):
+        excess = (g.value(x) - target).clamp(max=0)
+        x = x - excess / g.slope(x)
+    return x
+
+
+def _breakpoints(g: _Standard, mode: Tensor) -> Tensor:
+    """Sorted [B E]: graded towards the mode from both ends, and around every rival's step inside."""
+    low, high = _end(g, mode, -1.0)[:, None], _end(g, mode, 1.0)[:, None]
+    inward = torch.tensor(INWARD, dtype=mode.dtype, device=mode.device)
+    centre = mode[:, None]
+    graded = torch.cat([centre + (low - centre) * inward, centre, centre + (high - centre) * inward], 1)
+    steps = torch.tensor(STEPS, dtype=mode.dtype, device=mode.device)
+    around = (g.mean[..., None] + g.sd[..., None] * steps).flatten(1).sort(-1).values
+    most = MANY * len(STEPS)
+    inside = around.clamp(low, high) if around.shape[1] <= most else thin(around, low, high, most)
+    return torch.cat([graded, inside], 1).sort(-1).values
+
+
+def _edges(rivals: int) -> int:
+    """Number of breakpoints."""
+    return 2 * len(INWARD) + 1 + len(STEPS) * min(rivals, MANY)
