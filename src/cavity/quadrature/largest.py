@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.numerics import LOG_SQRT_2PI, hazard, hazard_slope, log_ndtr
+from cavity.numerics import LOG_SQRT_2PI, hazard, log_ndtr
 from cavity.quadrature.argmax import MANY
 from cavity.quadrature.grid import ORDER, piecewise_legendre, thin
 
@@ -42,15 +42,7 @@ class _Standard(NamedTuple):
 
     mean: Tensor  # [B R]
     sd: Tensor  # [B R]
-
-    def z(self, x: Tensor) -> Tensor:
-        return (x[..., None] - self.mean) / self.sd
-
-    def value(self, x: Tensor) -> Tensor:
-        return log_ndtr(self.z(x)).sum(-1) - 0.5 * x * x
-
-    def slope(self, x: Tensor) -> Tensor:
-        return (hazard(self.z(x)) / self.sd).sum(-1) - x
+    rate: Tensor  # [B R], 1/s
 
 
 def win(mean: Tensor, var: Tensor) -> Win:
@@ -70,18 +62,17 @@ def win(mean: Tensor, var: Tensor) -> Win:
 def _win(mean: Tensor, var: Tensor) -> Win:
     sd = var.sqrt()
     unit = sd[:, :1]
-    g = _Standard((mean[:, 1:] - mean[:, :1]) / unit, sd[:, 1:] / unit)
-    mode = _mode(g)
-    grid = piecewise_legendre(_breakpoints(g, mode))
+    g = _Standard((mean[:, 1:] - mean[:, :1]) / unit, sd[:, 1:] / unit, unit / sd[:, 1:])
+    grid = piecewise_legendre(_breakpoints(g, _mode(g)))
     x = grid.nodes  # [B Q]
-    z = (x[..., None] - g.mean[:, None]) / g.sd[:, None]  # [B Q R]
+    z = (x[..., None] - g.mean[:, None]) * g.rate[:, None]  # [B Q R]
     log_g = log_ndtr(z).sum(-1) - 0.5 * x * x + grid.log_weights
     value = log_g.logsumexp(-1)
     p = (log_g - value[:, None]).exp()
     h = hazard(z)
     rate = (p[:, None] @ h)[:, 0]
     pull = (p[:, None] @ (z * h))[:, 0]
-    rho = (h @ g.sd.reciprocal()[..., None])[..., 0]  # [B Q]
+    rho = (h @ g.rate[..., None])[..., 0]  # [B Q]
     own = (p * rho).sum(-1, keepdim=True)
     turn = (p * x * rho).sum(-1, keepdim=True)
     first = torch.cat([own, -rate], 1) / sd
@@ -90,33 +81,38 @@ def _win(mean: Tensor, var: Tensor) -> Win:
 
 
 def _mode(g: _Standard) -> Tensor:
-    """Where g' = 0. g' is convex and falls, so Newton's steps from its left never pass it.
+    """Where g' = 0, [B]. g' is convex and falls, so Newton's steps from its left never pass it.
 
-    A start to the left: a rival's pull φ/Φ(z) exceeds −z, so the mode lies beyond the balance of the own pull with each.
+    A start to the left: a rival's pull β(z) exceeds −z, so the mode lies beyond the balance of the own pull with each.
     """
     x = (g.mean / (1 + g.sd.square())).amax(-1).clamp_min(0)
+    curve = g.rate.square()
     for _ in range(NEWTON):
-        z = g.z(x)
+        z = (x[:, None] - g.mean) * g.rate
         h = hazard(z)
-        slope = (h / g.sd).sum(-1) - x
-        curve = (hazard_slope(z, h) / g.sd.square()).sum(-1) + 1
-        x = x + slope / curve
+        bend = torch.where(z < -1e4, 1.0, h * (h + z))  # −β', good enough for a step
+        x = x + ((h * g.rate).sum(-1) - x) / ((bend * curve).sum(-1) + 1)
     return x
 
 
-def _end(g: _Standard, mode: Tensor, side: float) -> Tensor:
-    """Where g has fallen by DROP: Newton's steps from outside never pass it, since g is concave; −g'' ≥ 1 gives the start."""
-    target = g.value(mode) - DROP
-    x: Tensor = mode + side * math.sqrt(2 * DROP)
+def _ends(g: _Standard, mode: Tensor) -> Tensor:
+    """Where g has fallen by DROP on either side, [2 B].
+
+    Newton's steps from outside never pass it, since g is concave; −g'' ≥ 1 gives the start.
+    """
+    value = log_ndtr((mode[:, None] - g.mean) * g.rate).sum(-1) - 0.5 * mode * mode
+    reach = math.sqrt(2 * DROP)
+    x = torch.stack([mode - reach, mode + reach])
     for _ in range(NEWTON):
-        excess = (g.value(x) - target).clamp(max=0)
-        x = x - excess / g.slope(x)
+        z = (x[..., None] - g.mean) * g.rate
+        excess = (log_ndtr(z).sum(-1) - 0.5 * x * x - value + DROP).clamp(max=0)
+        x = x - excess / ((hazard(z) * g.rate).sum(-1) - x)
     return x
 
 
 def _breakpoints(g: _Standard, mode: Tensor) -> Tensor:
     """Sorted [B E]: graded towards the mode from both ends, and around every rival's step inside."""
-    low, high = _end(g, mode, -1.0)[:, None], _end(g, mode, 1.0)[:, None]
+    low, high = _ends(g, mode)[..., None]
     inward = torch.tensor(INWARD, dtype=mode.dtype, device=mode.device)
     centre = mode[:, None]
     graded = torch.cat([centre + (low - centre) * inward, centre, centre + (high - centre) * inward], 1)

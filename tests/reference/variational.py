@@ -1,0 +1,272 @@
+"""Variational bounds E_q log p(y|f) − KL(q‖p) for q(w) = Π_c N(μ_c, Σ_c), prior N(0, I), and their maxima.
+
+Whitened space: f_c(x_n) | w_c ~ N(a_nc·w_c, r_nc), r with noise; marginals m = a·μ, v = aᵀΣa.   [METHOD 2, 9]
+
+    robust-max  Σ_n log(1−ε+ε/C)·S_n + log(ε/C)·(1−S_n),   S_n = P(f_y largest), f_c ~ N(m_c, v_c + r_c)
+    pairwise    Σ_n Σ_{k≠y} E log Φ((t_y−t_k)/√(r_y+r_k)),  t_c ~ N(m_c, v_c)
+    softmax     Σ_n E log softmax_y(f),                     f_c ~ N(m_c, v_c + r_c)
+
+KL(N(μ, Σ)‖N(0, I)) = ½[tr Σ + μᵀμ − M − log|Σ|].
+"""
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.special import log_ndtr, log_softmax, roots_hermitenorm, roots_legendre
+
+from .probit import hazard
+from .robust import log_largest, robust_moments
+from .sparse import SparseModel
+from .tilted import bend
+
+LEGENDRE = roots_legendre(16)
+SPREAD = np.array([0.1, 0.3, 1, 2, 4, 8, 12])
+
+
+class Whitened(NamedTuple):
+    """f_c(x_n) | w_c ~ N(a·w_c, r), and the labels."""
+
+    a: np.ndarray  # (N, C, M)
+    r: np.ndarray  # (N, C) noise included
+    y: np.ndarray  # (N,) in 0..C−1
+
+
+class Expected(NamedTuple):
+    """E_q log p(y|f) added up over the points, with its derivatives in the marginals of t = a·w."""
+
+    value: float
+    dm: np.ndarray  # (N, C)
+    dv: np.ndarray  # (N, C)
+
+
+class Estimate(NamedTuple):
+    """A Monte Carlo mean and its standard error."""
+
+    value: float
+    error: float
+
+
+class VIResult(NamedTuple):
+    """A maximum of the bound. In u-space: Lμ and LΣLᵀ, L = chol K."""
+
+    bound: float
+    mean: np.ndarray  # (C, M)
+    cov: np.ndarray  # (C, M, M)
+    gradient: float  # largest entry of the gradient left
+    iterations: int
+
+
+def whiten(model: SparseModel, X, y) -> Whitened:
+    """a = L⁻¹k(Z, x), r = k(x,x) + s − |a|², L = chol(K); model from sparse.build_model."""
+    a, r = [], []
+    for c, k in enumerate(model.kernels):
+        L = np.linalg.cholesky(model.K[c])
+        a.append(np.linalg.solve(L, k(model.Z[c], X)).T)
+        r.append(np.diag(k(X, X)) + model.noise[c] - np.sum(a[c] ** 2, axis=1))
+    return Whitened(np.swapaxes(a, 0, 1), np.array(r).T, np.asarray(y))
+
+
+def marginals(data: Whitened, mean, cov):
+    """m = a·μ and v = aᵀΣa of every t_nc, each (N, C)."""
+    return np.einsum("ncm,cm->nc", data.a, mean), np.einsum("ncm,cmk,nck->nc", data.a, cov, data.a)
+
+
+def kl(mean, cov) -> float:
+    """Σ_c KL(N(μ_c, Σ_c)‖N(0, I))."""
+    trace = np.trace(cov, axis1=1, axis2=2).sum()
+    return float(0.5 * (trace + np.sum(mean**2) - mean.size - np.linalg.slogdet(cov)[1].sum()))
+
+
+def to_whitened(model: SparseModel, mean, cov):
+    """q(u) → q(w), w = L⁻¹u: mean (C, M), cov (C, M, M)."""
+    inverse = np.linalg.inv(np.linalg.cholesky(model.K))
+    return np.einsum("cij,cj->ci", inverse, mean), inverse @ cov @ np.swapaxes(inverse, 1, 2)
+
+
+def to_inducing(model: SparseModel, mean, cov):
+    """q(w) → q(u), u = Lw: mean (C, M), cov (C, M, M)."""
+    L = np.linalg.cholesky(model.K)
+    return np.einsum("cij,cj->ci", L, mean), L @ cov @ np.swapaxes(L, 1, 2)
+
+
+# --- the bounds at a given q -----------------------------------------------------------------------------
+
+
+def bound(data: Whitened, mean, cov, expected) -> float:
+    """expected(data, m, v).value − KL, for any of the E log p below."""
+    return expected(data, *marginals(data, mean, cov)).value - kl(mean, cov)
+
+
+def robust_max_bound(data: Whitened, mean, cov, epsilon) -> float:
+    """The robust-max bound, S by adaptive quadrature."""
+    m, v = marginals(data, mean, cov)
+    C = m.shape[1]
+    S = [math.exp(log_largest(y, *point)) for y, *point in zip(data.y, m, v + data.r, strict=True)]
+    hit, miss = math.log(1 - epsilon + epsilon / C), math.log(epsilon / C)
+    return float(sum(hit * s + miss * (1 - s) for s in S) - kl(mean, cov))
+
+
+def expected_log_ndtr(mean, var, r) -> float:
+    """E log Φ(d/√r), d ~ N(mean, var), by adaptive quadrature."""
+    sd = math.sqrt(var)
+
+    def integrand(x):
+        return math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) * log_ndtr((mean + sd * x) / math.sqrt(r))
+
+    kinks = -mean / sd + math.sqrt(r) / sd * np.array([-4, -1, 0, 1, 4])
+    points = np.unique([-4.0, -1.0, 1.0, 4.0, *kinks[np.abs(kinks) < 12]])
+    return quad(integrand, -12, 12, points=points, limit=400, epsabs=1e-13, epsrel=1e-11)[0]
+
+
+def pairwise_bound(data: Whitened, mean, cov) -> float:
+    """The pairwise bound: one quadrature for every (n, k)."""
+    (m, v), total = marginals(data, mean, cov), 0.0
+    for n, y in enumerate(data.y):
+        for k in set(range(m.shape[1])) - {int(y)}:
+            total += expected_log_ndtr(m[n, y] - m[n, k], v[n, y] + v[n, k], data.r[n, y] + data.r[n, k])
+    return float(total - kl(mean, cov))
+
+
+def softmax_bound(data: Whitened, mean, cov, nodes=40) -> float:
+    """The softmax bound by a product of Gauss–Hermite rules; for C = 2, 3."""
+    return bound(data, mean, cov, partial(expected_softmax, nodes=nodes))
+
+
+def sample_latents(data: Whitened, mean, cov, samples, seed):
+    """w_c ~ q, then f_nc = a·w_c + √r ε: (samples, N, C). One seed gives the same normals for every q."""
+    rng = np.random.default_rng(seed)
+    C, M = mean.shape
+    normals, residuals = rng.normal(size=(samples, C, M)), rng.normal(size=(samples, *data.r.shape))
+    w = mean + np.einsum("cmk,sck->scm", np.linalg.cholesky(cov), normals)
+    return np.einsum("ncm,scm->snc", data.a, w) + np.sqrt(data.r) * residuals
+
+
+def estimate(values) -> Estimate:
+    """Mean and standard error of independent values (samples,)."""
+    return Estimate(float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values))))
+
+
+def robust_max_bound_mc(data: Whitened, mean, cov, epsilon, samples=100_000, seed=0) -> Estimate:
+    """The robust-max bound from samples of f."""
+    f, C = sample_latents(data, mean, cov, samples, seed), data.r.shape[1]
+    hits = np.sum(np.argmax(f, axis=2) == data.y, axis=1)
+    log_p = hits * math.log(1 - epsilon + epsilon / C) + (len(data.y) - hits) * math.log(epsilon / C)
+    expected = estimate(log_p)
+    return expected._replace(value=expected.value - kl(mean, cov))
+
+
+def softmax_bound_mc(data: Whitened, mean, cov, samples=100_000, seed=0) -> Estimate:
+    """The softmax bound from samples of f, any C; equal seeds give common random numbers."""
+    f = sample_latents(data, mean, cov, samples, seed)
+    log_p = log_softmax(f, axis=2)[:, np.arange(len(data.y)), data.y].sum(axis=1)
+    expected = estimate(log_p)
+    return expected._replace(value=expected.value - kl(mean, cov))
+
+
+# --- E log p with derivatives, and the maximum -----------------------------------------------------------
+
+
+def expected_robust_max(data: Whitened, m, v, epsilon, adaptive=False) -> Expected:
+    """E = log(ε/C) + [log(1−ε+ε/C) − log(ε/C)]·S;  ∂S = S·∂log S."""
+    C, value = m.shape[1], 0.0
+    miss = math.log(epsilon / C)
+    gain = math.log(1 - epsilon + epsilon / C) - miss
+    dm, dv = np.zeros(m.shape), np.zeros(m.shape)
+    for n, y in enumerate(data.y):
+        z = robust_moments(y, m[n], v[n] + data.r[n], 0.0, adaptive)
+        S = math.exp(z.log_s)
+        value += miss + gain * S
+        dm[n], dv[n] = gain * S * z.d1, gain * S * z.dv
+    return Expected(value, dm, dv)
+
+
+def gaussian_panels(kink, width):
+    """Nodes x and weights of ∫ N(x; 0, 1) · dx, cut at 0 ± SPREAD and around a kink of a given width."""
+    cuts = np.array([0.0, *SPREAD, *-SPREAD, kink, *(kink + width * SPREAD), *(kink - width * SPREAD)])
+    cuts = np.unique(np.clip(cuts, -12, 12))
+    half = 0.5 * np.diff(cuts)[:, None]
+    x = (cuts[:-1, None] + half * (1 + LEGENDRE[0])).ravel()
+    return x, (half * LEGENDRE[1]).ravel() * np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
+
+
+def expected_pairwise(data: Whitened, m, v) -> Expected:
+    """∂E/∂m = ±E[h(z)]/√R,  ∂E/∂v = −½E[h(h+z)]/R,  z = d/√R, R = r_y + r_k."""
+    value, dm, dv = 0.0, np.zeros(m.shape), np.zeros(m.shape)
+    for n, y in enumerate(data.y):
+        for k in set(range(m.shape[1])) - {int(y)}:
+            d, sd, R = m[n, y] - m[n, k], math.sqrt(v[n, y] + v[n, k]), data.r[n, y] + data.r[n, k]
+            x, weight = gaussian_panels(-d / sd, math.sqrt(R) / sd)
+            z = (d + sd * x) / math.sqrt(R)
+            slope, curvature = weight @ hazard(z) / math.sqrt(R), weight @ bend(z) / R
+            value += weight @ log_ndtr(z)
+            dm[n, [y, k]] += np.array([slope, -slope])
+            dv[n, [y, k]] -= 0.5 * curvature
+    return Expected(float(value), dm, dv)
+
+
+def expected_softmax(data: Whitened, m, v, nodes=24) -> Expected:
+    """With e = ∂log softmax_y/∂f = 1(c=y) − π: ∂E/∂m = E[e], ∂E/∂v = E[e x]/(2√(v+r)), f = m + √(v+r) x.
+
+    By `nodes`^C Hermite points; the derivatives are those of the rule itself.
+    """
+    C = m.shape[1]
+    x, weight = roots_hermitenorm(nodes)
+    weight = weight / math.sqrt(2 * math.pi)
+    grid = np.stack(np.meshgrid(*[x] * C), axis=-1).reshape(-1, C)
+    weights = np.prod(np.stack(np.meshgrid(*[weight] * C), axis=-1).reshape(-1, C), axis=1)
+    value, dm, dv = 0.0, np.zeros(m.shape), np.zeros(m.shape)
+    for n, y in enumerate(data.y):
+        sd = np.sqrt(v[n] + data.r[n])
+        log_pi = log_softmax(m[n] + sd * grid, axis=1)
+        e = np.eye(C)[y] - np.exp(log_pi)
+        value += weights @ log_pi[:, y]
+        dm[n], dv[n] = weights @ e, weights @ (e * grid) / (2 * sd)
+    return Expected(float(value), dm, dv)
+
+
+def unpack(x, C, M):
+    """μ (C, M) and lower-triangular R (C, M, M) with Σ = RRᵀ; the diagonal of R is in logarithms."""
+    mean, lower = x[: C * M].reshape(C, M), np.zeros((C, M, M))
+    lower[(slice(None), *np.tril_indices(M))] = x[C * M :].reshape(C, -1)
+    i = np.arange(M)
+    lower[:, i, i] = np.exp(lower[:, i, i])
+    return mean, lower
+
+
+def negative_bound(x, data: Whitened, expected):
+    """−bound and its gradient in x: ∂μ = Σ_n dm a − μ,  ∂Σ = Σ_n dv aaᵀ − ½(I − Σ⁻¹),  ∂R = 2 ∂Σ R."""
+    _, C, M = data.a.shape
+    mean, lower = unpack(x, C, M)
+    cov = lower @ np.swapaxes(lower, 1, 2)
+    e = expected(data, *marginals(data, mean, cov))
+    d_mean = np.einsum("nc,ncm->cm", e.dm, data.a) - mean
+    d_cov = np.einsum("nc,ncm,nck->cmk", e.dv, data.a, data.a) - 0.5 * (np.eye(M) - np.linalg.inv(cov))
+    d_lower, i = 2 * d_cov @ lower, np.arange(M)
+    d_lower[:, i, i] *= lower[:, i, i]
+    gradient = np.concatenate([d_mean.ravel(), d_lower[(slice(None), *np.tril_indices(M))].ravel()])
+    return kl(mean, cov) - e.value, -gradient
+
+
+def maximise(data: Whitened, expected, start=None, max_iterations=2000) -> VIResult:
+    """L-BFGS over (μ, chol Σ) from the prior (or a vector `start`) with the analytic gradient.
+
+    expected(data, m, v) -> Expected: expected_pairwise, expected_softmax, or
+    functools.partial(expected_robust_max, epsilon=…).
+    """
+    _, C, M = data.a.shape
+    x = np.zeros(C * M + C * M * (M + 1) // 2) if start is None else start
+    options = {
+        "maxiter": max_iterations,
+        "maxfun": 10 * max_iterations,
+        "maxcor": 50,
+        "ftol": 0,
+        "gtol": 1e-9,
+    }
+    found = minimize(negative_bound, x, (data, expected), "L-BFGS-B", jac=True, options=options)
+    mean, lower = unpack(found.x, C, M)
+    cov = lower @ np.swapaxes(lower, 1, 2)
+    return VIResult(-float(found.fun), mean, cov, float(np.abs(found.jac).max()), int(found.nit))
