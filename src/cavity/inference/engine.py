@@ -118,8 +118,9 @@ class Engine:
         q = self.sites.gaussian(state.sums)
         fresh: list[Fresh] = []
         totals: Totals | None = None
+        learn = optimiser is not None and bool(self.parameters) and not self.exact
         for piece in batch.split(self.chunk):
-            part, rows = self._local(state, q, piece, optimiser is not None and not self.exact, full)
+            part, rows = self._local(state, q, piece, learn, full)
             fresh.append(rows)
             totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
         assert totals is not None

@@ -65,8 +65,16 @@ def train_lbfgs(run: Run) -> Run:
 
 
 def settle(run: Run, theta: Tensor) -> tuple[State | None, float]:
-    """Sites at convergence for these hyper-parameters, with the gradient in `optimiser`; None where a step fails."""
-    state = run.engine.at(run.state, theta)
+    """Sites at convergence for these hyper-parameters, with the gradient in `optimiser`; None where no damping helps."""
+    for share in (1.0, 0.5, 0.25):
+        state = run.engine.at(run.state, theta)._replace(damping=share * run.state.damping)
+        settled, value = _sweep(run, state)
+        if settled is not None:
+            return settled._replace(damping=run.state.damping), value
+    return None, math.nan
+
+
+def _sweep(run: Run, state: State) -> tuple[State | None, float]:
     last = math.inf
     for _ in range(INNER_SWEEPS if run.engine.sites.sweeps else 0):
         state, info = run.engine.step(state, run.whole, run.reduce, None, True)

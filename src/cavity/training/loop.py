@@ -17,7 +17,7 @@ from cavity.inference import Engine, Optimiser, State
 from cavity.training.guard import Guard, as_scalar
 
 WINDOW = 10  # epochs over which an improvement counts
-INNER_TOL = 1e-7  # per row, when sites are swept to convergence before a step
+INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
 FINAL_SWEEPS = 5  # after mini-batches, whose sweeps are long; on full batches ten times as many
 STILL = 0.01  # relative move of h in a sweep, in units of √tol
