@@ -38,7 +38,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "rep_tied": ("rep", {"sites": "tied"}),
     "rep_learnt": ("rep", {"learn": ("kernel", "noise", "inducing", "epsilon")}),
     "pep": ("pep", {}),
-    "gfitc": ("gfitc", {}),
+    "gfitc": ("gfitc", {"tol": 1e-4}),  # its epochs are long, and L-BFGS has long converged
     "vi": ("vi", {"q_update": "gradient"}),
     "vi_natural": ("vi", {"q_update": "natural"}),
     "vi_softmax": ("vi", {"q_update": "gradient", "likelihood": "softmax"}),
@@ -206,6 +206,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--csv", help="write a row a fit")
     parser.add_argument(
+        "--read", nargs="+", metavar="FILE", help="show rows of earlier runs instead of fitting"
+    )
+    parser.add_argument(
         "--option",
         nargs=2,
         action="append",
@@ -218,6 +221,10 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     args = parse()
+    if args.read:
+        rows = [number(row) for path in args.read for row in csv.DictReader(Path(path).open())]
+        summary(rows, round(100 * args.m), clean=not any(row.get("flip") for row in rows))
+        return paired(rows)
     options = {name: _literal(value) for name, value in args.option}
     jobs = [
         (n, s, m)
@@ -226,7 +233,7 @@ def main() -> None:
         for m in (COMPARED if "all" in args.methods else args.methods)
     ]
     jobs.sort(key=lambda job: -SETS.index(job[0]))  # the long ones first
-    rows: list[dict[str, Any]] = []
+    rows = []
     with ProcessPoolExecutor(args.jobs) as pool, Record(args.csv) as record:
         waiting = [pool.submit(evaluate, n, s, m, args.m, args.flip, args.data, options) for n, s, m in jobs]
         for done, future in enumerate(as_completed(waiting), 1):
@@ -235,6 +242,12 @@ def main() -> None:
             print(f"\r{done}/{len(jobs)} fits", end="", file=sys.stderr, flush=True)
     summary(rows, round(100 * args.m), clean=args.flip == 0)
     paired(rows)
+
+
+def number(row: dict[str, str]) -> dict[str, Any]:
+    """A row of a CSV file with its numbers as numbers."""
+    texts = ("dataset", "method")
+    return {"epsilon": math.nan} | {k: v if k in texts else float(v) for k, v in row.items()}
 
 
 class Record:
