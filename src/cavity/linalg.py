@@ -15,19 +15,21 @@ class Factor(NamedTuple):
     failed: Tensor  # [] bool
 
 
-def cholesky(matrix: Tensor) -> Factor:
-    """Factorise in float64 whatever the precision of `matrix`; never raises, never branches on values."""
-    lower, info = torch.linalg.cholesky_ex(matrix.double())
+def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:
+    """The factor of K + shift · I, in float64 whatever the precision of K; never raises, never branches on values."""
+    work = matrix.to(torch.float64, copy=True)
+    work.diagonal(dim1=-2, dim2=-1).add_(shift)
+    if work.requires_grad:
+        lower, info = torch.linalg.cholesky_ex(work)
+    else:  # in place; column-major, as LAPACK has it
+        lower, info = work.mT, torch.empty(work.shape[:-2], dtype=torch.int32, device=work.device)
+        torch.linalg.cholesky_ex(lower, out=(lower, info))
     return Factor(lower.to(matrix.dtype), info.ne(0).any())
 
 
 def jittered_cholesky(matrix: Tensor, jitter: Tensor) -> Factor:
     """The factor of K + jitter · mean(diag K) · I."""
-    work = matrix.to(torch.float64, copy=True)
-    diagonal = work.diagonal(dim1=-2, dim2=-1)
-    diagonal += jitter * diagonal.mean(-1, keepdim=True)
-    lower, info = torch.linalg.cholesky_ex(work)
-    return Factor(lower.to(matrix.dtype), info.ne(0).any())
+    return cholesky(matrix, jitter * matrix.diagonal(dim1=-2, dim2=-1).double().mean(-1, keepdim=True))
 
 
 def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,7 +49,8 @@ class _Whiten(torch.autograd.Function):
 
         B̄ = L⁻ᵀ Ḡ        K̄ = −L⁻ᵀ Φ L⁻¹        O(C M² (M + N))
 
-    K̄ is not symmetrised: K is symmetric whatever its parameters, and only the symmetric part of K̄ meets it.
+    K̄ is not symmetrised, and its transpose handed back: K is symmetric whatever its parameters, so that only the symmetric part
+    of K̄ meets it.
     """
 
     @staticmethod
@@ -61,25 +64,32 @@ class _Whiten(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, G: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
         lower, a, jitter = ctx.saved_tensors
-        phi = (G @ a.mT).tril_()
-        phi.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-        right = torch.linalg.solve_triangular(lower, phi, upper=False, left=False)
-        K_bar = solve_lower_t(lower, right).neg_()
+        phi_t = torch.bmm(a, G.mT).triu_()
+        phi_t.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        half = solve_lower_t(
+            lower, phi_t
+        ).mT  # Φ L⁻¹, in column-major order, which is the fast one from the left
+        K_bar = torch.linalg.solve_triangular(lower.mT, half, upper=True).neg_().mT
         diagonal = K_bar.diagonal(dim1=-2, dim2=-1)
         diagonal += jitter.to(K_bar.dtype) * diagonal.mean(-1, keepdim=True)  # the jitter moves with diag K
         return K_bar, solve_lower_t(lower, G), None
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
-    """L⁻¹ B."""
-    solved: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
-    return solved
+    """L⁻¹ B, as (Bᵀ L⁻ᵀ)ᵀ: torch's answer is column-major, so this one is row-major as B is, and BLAS is faster from the right."""
+    solved: Tensor = torch.linalg.solve_triangular(lower.mT, right.mT, upper=True, left=False)
+    return solved.mT
 
 
 def solve_lower_t(lower: Tensor, right: Tensor) -> Tensor:
-    """L⁻ᵀ B."""
-    solved: Tensor = torch.linalg.solve_triangular(lower.mT, right, upper=True)
-    return solved
+    """L⁻ᵀ B, likewise."""
+    solved: Tensor = torch.linalg.solve_triangular(lower, right.mT, upper=False, left=False)
+    return solved.mT
+
+
+def column_sum(A: Tensor) -> Tensor:
+    """Σ_m A_cmn, [C M N] → [C N], as a product with ones: torch's own sum over a middle axis is slow."""
+    return torch.bmm(A.new_ones(len(A), 1, A.shape[1]), A)[:, 0]
 
 
 def log_det(lower: Tensor) -> Tensor:

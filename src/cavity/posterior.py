@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.linalg import cholesky, log_det, solve_lower, solve_lower_t
+from cavity.linalg import cholesky, column_sum, log_det, solve_lower, solve_lower_t
 
 
 class Sums(NamedTuple):
@@ -42,8 +42,7 @@ class Marginals(NamedTuple):
 
 def posterior(sums: Sums) -> Posterior:
     """Normalise natural parameters."""
-    eye = torch.eye(sums.P.shape[-1], dtype=sums.P.dtype, device=sums.P.device)
-    lower, failed = cholesky(sums.P + eye)
+    lower, failed = cholesky(sums.P, 1.0)
     half = solve_lower(lower, sums.h[..., None])
     mean = solve_lower_t(lower, half)[..., 0]
     g = -0.5 * log_det(lower) + 0.5 * half.square().sum((-2, -1))
@@ -54,7 +53,7 @@ def marginals(q: Posterior, a: Tensor) -> Marginals:
     """Mean a·μ and variance aᵀΣa of every projection, [C M B] → [C B]."""
     lower, mean = q.lower.to(a.dtype), q.mean.to(a.dtype)
     half = solve_lower(lower, a)
-    t = Normal((mean[:, None, :] @ a)[:, 0].double(), half.square().sum(-2).double())
+    t = Normal(torch.bmm(mean[:, None, :], a)[:, 0].double(), column_sum(half.square()).double())
     return Marginals(t, solve_lower_t(lower, half))
 
 

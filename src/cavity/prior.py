@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cavity.linalg import Factor, jittered_cholesky, solve_lower, whiten
+from cavity.linalg import Factor, column_sum, jittered_cholesky, solve_lower, whiten
 
 
 class Projection(NamedTuple):
@@ -20,7 +20,7 @@ class Projection(NamedTuple):
     @property
     def r(self) -> Tensor:
         """Residual variance [C B], noise included; rounding can leave −1e-16 where x is an inducing point."""
-        return (self.variance - self.a.square().sum(-2)).clamp_min(0)
+        return (self.variance - column_sum(self.a.square())).clamp_min(0)
 
 
 class Prior(nn.Module):
