@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cavity.kernels.base import full_and_cross
 from cavity.linalg import Factor, column_sum, jittered_cholesky, solve_lower, whiten
 
 
@@ -76,8 +77,7 @@ class Prior(nn.Module):
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
         r"""a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
-        Z = self.Z
-        a, failed = whiten(self.kernel.full(Z), self.kernel.cross(Z, X), jitter)
+        a, failed = whiten(*full_and_cross(self.kernel, self.Z, X), jitter)
         return self._projection(a, X, failed)
 
     def project_with(self, lower: Tensor, X: Tensor) -> Projection:

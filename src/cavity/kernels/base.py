@@ -53,6 +53,10 @@ class Kernel(nn.Module):
     def diag(self, X: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """`full` and `cross` at once, for kernels that save work by it; who overrides one of those, overrides this."""
+        return self.full(Z), self.cross(Z, X)
+
     def relevance(self, columns: Columns) -> np.ndarray | None:
         """Weight of each column, [C D], in units of its spread; None where the kernel has no such notion."""
         return None
@@ -146,6 +150,11 @@ class Product(_Pair):
 
     def diag(self, X: Tensor) -> Tensor:
         return self.k1.diag(X) * self.k2.diag(X)
+
+
+def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+    """k(Z, Z) and k(Z, X) of any kernel, ours or the user's."""
+    return kernel.pair(Z, X) if isinstance(kernel, Kernel) else (kernel.full(Z), kernel.cross(Z, X))
 
 
 def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> nn.Parameter:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cavity.columns import Columns, median_distance
-from cavity.kernels.base import Kernel
+from cavity.kernels.base import Kernel, full_and_cross
 
 
 class Deep(Kernel):
@@ -62,3 +62,6 @@ class Deep(Kernel):
 
     def diag(self, X: Tensor) -> Tensor:
         return self.base.diag(self._features(X))
+
+    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        return full_and_cross(self.base, self._features(Z), self._features(X))

@@ -7,70 +7,115 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cavity.linalg import column_sum
 
-def half_square_distance(U: Tensor, V: Tensor, log_scale: Tensor, zero_diagonal: bool = False) -> Tensor:
+
+def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
     r"""−½ Σ_d ((u_d − v_d)/ℓ_d)² for every pair, [C M N].
 
-    U is [C M D] or [1 M D]; V is [N D], or U itself; log ℓ is [C D] or [1 D]. A leading 1 is shared by all classes.
-    `zero_diagonal`: exactly zero there, without a gradient, which square roots would magnify.
+    U is [C M D] or [1 M D]; V is [N D]; log ℓ is [C D] or [1 D]. A leading 1 is shared by all classes. Without V: pairs within
+    U, exactly zero on the diagonal and without a gradient there, which square roots would magnify.
     """
-    return _HalfSquareDistance.apply(U, V, log_scale, zero_diagonal)  # type: ignore[no-any-return, no-untyped-call]
+    return _HalfSquareDistance.apply(U, V, log_scale)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def gaussian_pair(U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor) -> tuple[Tensor, Tensor]:
+    """σ² exp(−½ d²) within U, [C M M], and between U and V, [C M N]: all that a step needs, as one operation."""
+    return _GaussianPair.apply(U, V, log_scale, log_variance)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _HalfSquareDistance(torch.autograd.Function):
-    r"""S = −½ |u|² − ½ |v|² + u·v in the metric 1/ℓ², by one matrix product; ℓ goes into u alone, so that rows v shared by all
-    classes stay one matrix.
-
-    Backward, with E the cotangent of S and s its row and column sums: besides E V no further product is needed,
-
-        ∂u = (E v − s u)/ℓ²      ∂v = (Eᵀu − s v)/ℓ²      ∂log ℓ = (Σ s u² − 2 Σ u·E v + Σ s v²)/ℓ²
-    """
+    """S within U, or between U and V."""
 
     @staticmethod
-    def forward(ctx: Any, U: Tensor, V: Tensor, log_scale: Tensor, zero_diagonal: bool) -> Tensor:
+    def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
         inverse = (-2 * log_scale).exp()[:, None, :]
-        weighted = U * inverse
-        u2 = (U * weighted).sum(-1).mul_(-0.5)
-        if V.dim() == 2:
-            v2 = V.square() @ (-0.5 * inverse[:, 0]).mT
-            S = u2[:, :, None] + v2.mT[:, None, :]
-            S.flatten(0, 1).addmm_(weighted.flatten(0, 1), V.mT)
-        else:
-            v2 = (V * (V * inverse)).sum(-1).mul_(-0.5)
-            S = u2[:, :, None] + v2[:, None, :]
-            S.baddbmm_(weighted, V.mT.expand(len(S), -1, -1))
-        S.clamp_(max=0.0)
-        if zero_diagonal:
-            S.diagonal(dim1=-2, dim2=-1).zero_()
         ctx.save_for_backward(U, V, inverse)
-        ctx.zero_diagonal = zero_diagonal
-        return S
+        weighted, u2 = _weigh(U, inverse)
+        return _within(U, weighted, u2) if V is None else _between(V, inverse, weighted, u2)
 
     @staticmethod
-    def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, ...]:
         U, V, inverse = ctx.saved_tensors
-        need_u, need_v, need_scale, _ = ctx.needs_input_grad
-        if ctx.zero_diagonal:
-            E = E.clone()
-            E.diagonal(dim1=-2, dim2=-1).zero_()
-        flat = V.dim() == 2
-        EV = (E.flatten(0, 1) @ V).view(len(E), -1, V.shape[-1]) if flat else E @ V
-        rows, columns = E.sum(-1)[..., None], E.sum(-2)
-        U_bar = V_bar = scale_bar = None
-        if need_u:
-            U_bar = _like((EV - rows * U) * inverse, U)
-        if need_v:
-            V_bar = _columns_bar(E, U, V, inverse, columns)
-        if need_scale:
-            v_part = columns @ V.square() if flat else (columns[..., None] * V.square()).sum(-2)
-            u_part = (U * (rows * U - 2 * EV)).sum(-2)
-            scale_bar = _like((u_part + v_part) * inverse[:, 0], inverse[:, 0])
-        return U_bar, V_bar, scale_bar, None
+        if V is None:
+            return _scaled(_pull_within(E, U), None, U, None, inverse)
+        T, R, columns = _pull_between(E, U, V)
+        V_bar = _rows_bar(E, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
+        return _scaled(T, R, U, V_bar, inverse)
 
 
-def _columns_bar(E: Tensor, U: Tensor, V: Tensor, inverse: Tensor, columns: Tensor) -> Tensor:
-    each = (E.mT @ U - columns[..., None] * V) * inverse
-    return each.sum(0) if V.dim() == 2 else _like(each, V)
+class _GaussianPair(torch.autograd.Function):
+    """Both, through the exponential: the cotangent of S is that of K times K."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        inverse, offset = (-2 * log_scale).exp()[:, None, :], log_variance[:, None, None]
+        weighted, u2 = _weigh(U, inverse)
+        within = _within(U, weighted, u2).add_(offset).exp_()
+        between = _between(V, inverse, weighted, u2).add_(offset).exp_()
+        ctx.save_for_backward(U, V, inverse, within, between)
+        return within, between
+
+    @staticmethod
+    def backward(ctx: Any, within_bar: Tensor, between_bar: Tensor) -> tuple[Tensor | None, ...]:
+        U, V, inverse, within, between = ctx.saved_tensors
+        E, F = within_bar * within, between_bar * between
+        variance_bar = E.sum((-2, -1)) + F.sum((-2, -1))
+        T, R, columns = _pull_between(F, U, V)
+        V_bar = _rows_bar(F, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
+        return *_scaled(T.add_(_pull_within(E, U)), R, U, V_bar, inverse), variance_bar
+
+
+def _weigh(U: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    """u/ℓ² [C M D] and −½ |u/ℓ|² [C M]."""
+    weighted = U * inverse
+    return weighted, (U * weighted).sum(-1).mul_(-0.5)
+
+
+def _within(U: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
+    """S = −½ |u|² − ½ |u'|² + u·u' in the metric 1/ℓ², by one matrix product."""
+    S = u2[:, :, None] + u2[:, None, :]
+    S.baddbmm_(weighted, U.mT.expand(len(S), -1, -1)).clamp_(max=0.0)
+    S.diagonal(dim1=-2, dim2=-1).zero_()
+    return S
+
+
+def _between(V: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
+    """Likewise; ℓ goes into u alone, so that rows v shared by all classes stay one matrix."""
+    v2 = (-0.5 * inverse[:, 0]) @ V.square().mT
+    S = u2[:, :, None] + v2[:, None, :]
+    S.flatten(0, 1).addmm_(weighted.flatten(0, 1), V.mT)
+    return S.clamp_(max=0.0)
+
+
+def _pull_within(E: Tensor, U: Tensor) -> Tensor:
+    """ℓ² ∂u = A u − s u [C M D]: A = E + Eᵀ without its diagonal, s its row sums. E is the cotangent of S."""
+    A = E + E.mT
+    A.diagonal(dim1=-2, dim2=-1).zero_()
+    return torch.bmm(A, U.expand(len(A), -1, -1)).addcmul_(A.sum(-1)[..., None], U, value=-1.0)
+
+
+def _pull_between(E: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """T = ℓ² ∂u = E v − s u [C M D];  R = −ℓ² Σ v ∂v = Σ s v² − Σ u·E v [C D];  E's column sums [C N]."""
+    EV = (E.flatten(0, 1) @ V).view(len(E), -1, V.shape[-1])
+    columns = column_sum(E)
+    R = columns @ V.square() - column_sum(U * EV)
+    return EV.addcmul_(E.sum(-1)[..., None], U, value=-1.0), R, columns
+
+
+def _rows_bar(E: Tensor, U: Tensor, V: Tensor, inverse: Tensor, columns: Tensor) -> Tensor:
+    """∂v = (Eᵀu − s v)/ℓ², [N D]: rows are shared by all classes."""
+    return ((E.mT @ U - columns[..., None] * V) * inverse).sum(0)
+
+
+def _scaled(
+    T: Tensor, R: Tensor | None, U: Tensor, V_bar: Tensor | None, inverse: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """∂u, ∂v, ∂log ℓ. A distance depends on u/ℓ and v/ℓ alone, hence ∂log ℓ = −Σ u ∂u − Σ v ∂v."""
+    scale = -column_sum(U * T) if R is None else R - column_sum(U * T)
+    return _like(T * inverse, U), V_bar, _like(scale * inverse[:, 0], inverse)
 
 
 def _like(gradient: Tensor, shared: Tensor) -> Tensor:

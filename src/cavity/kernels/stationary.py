@@ -12,7 +12,7 @@ from torch import Tensor
 from cavity.columns import Columns
 from cavity.errors import BadOption
 from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
-from cavity.kernels.distance import half_square_distance
+from cavity.kernels.distance import gaussian_pair, half_square_distance
 
 Value = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
 
@@ -59,8 +59,7 @@ class Stationary(Kernel):
         raise NotImplementedError
 
     def full(self, Z: Tensor) -> Tensor:
-        U = self._units(Z)
-        return self._value(half_square_distance(U, U, self.log_lengthscale, zero_diagonal=True))
+        return self._value(half_square_distance(self._units(Z), None, self.log_lengthscale))
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self._value(half_square_distance(self._units(Z), self._units(X), self.log_lengthscale))
@@ -75,7 +74,7 @@ class Stationary(Kernel):
         """Centred, in units of the spread: where distances are taken, free of the user's units."""
         if X.shape[-1] != len(self.unit):
             raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
-        return (X - self.center) * self.unit.reciprocal()
+        return (X - self.center) / self.unit
 
 
 def _root(d2: Tensor) -> Tensor:
@@ -85,6 +84,9 @@ def _root(d2: Tensor) -> Tensor:
 
 class RBF(Stationary):
     """exp(−½ d²): infinitely smooth."""
+
+    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        return gaussian_pair(self._units(Z), self._units(X), self.log_lengthscale, self.log_variance)
 
     def _value(self, s: Tensor) -> Tensor:
         return s.add_(self.log_variance[:, None, None]).exp_()
