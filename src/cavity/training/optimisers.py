@@ -31,11 +31,11 @@ class Adam(Optimiser):
         mean, square, count = state
         count = count + 1
         mean = torch.lerp(mean, gradient, 1 - self.beta1)
-        square = (self.beta2 * square).addcmul(gradient, gradient, value=1 - self.beta2)
+        square = (self.beta2 * square).addcmul_(gradient, gradient, value=1 - self.beta2)
         correction = (1 - self.beta2**count).sqrt()
         size = (rate * correction / (1 - self.beta1**count)).to(theta.dtype)
-        move = mean / (square.sqrt() + (self.eps * correction).to(theta.dtype))
-        return theta + size * move, (mean, square, count)
+        root = square.sqrt().add_((self.eps * correction).to(theta.dtype))
+        return torch.addcdiv(theta, size * mean, root), (mean, square, count)
 
 
 @dataclass(frozen=True)
