@@ -42,11 +42,21 @@ class Marginals(NamedTuple):
 
 def posterior(sums: Sums) -> Posterior:
     """Normalise natural parameters."""
+    lower, half, g, failed = _normalise(sums)
+    return Posterior(solve_lower_t(lower, half)[..., 0], lower, g, failed)
+
+
+def log_normaliser(sums: Sums) -> tuple[Tensor, Tensor]:
+    """g_c [C] alone, and whether it failed."""
+    _, _, g, failed = _normalise(sums)
+    return g, failed
+
+
+def _normalise(sums: Sums) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The factor of Λ; its solve of h [C M 1]; g = −½ log|Λ| + ½ |half|²; whether it failed."""
     lower, failed = cholesky(sums.P, 1.0)
     half = solve_lower(lower, sums.h[..., None])
-    mean = solve_lower_t(lower, half)[..., 0]
-    g = -0.5 * log_det(lower) + 0.5 * half.square().sum((-2, -1))
-    return Posterior(mean, lower, g, failed)
+    return lower, half, 0.5 * (half.square().sum((-2, -1)) - log_det(lower)), failed
 
 
 def marginals(q: Posterior, a: Tensor) -> Marginals:
@@ -55,9 +65,3 @@ def marginals(q: Posterior, a: Tensor) -> Marginals:
     half = solve_lower(lower, a)
     t = Normal(torch.bmm(mean[:, None, :], a)[:, 0].double(), column_sum(half.square()).double())
     return Marginals(t, solve_lower_t(lower, half))
-
-
-def log_normaliser(sums: Sums) -> tuple[Tensor, Tensor]:
-    """g_c [C] alone, and whether it failed."""
-    q = posterior(sums)
-    return q.log_normaliser, q.failed
