@@ -64,12 +64,11 @@ class _Whiten(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, G: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
         lower, a, jitter = ctx.saved_tensors
-        phi_t = torch.bmm(a, G.mT).triu_()
-        phi_t.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-        half = solve_lower_t(
-            lower, phi_t
-        ).mT  # Φ L⁻¹, in column-major order, which is the fast one from the left
-        K_bar = torch.linalg.solve_triangular(lower.mT, half, upper=True).neg_().mT
+        phi = times_transpose(a, G).triu_().mT  # column-major, so that both solves are in place
+        phi.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        torch.linalg.solve_triangular(lower, phi, upper=False, left=False, out=phi)
+        torch.linalg.solve_triangular(lower.mT, phi, upper=True, out=phi)
+        K_bar = phi.neg_().mT
         diagonal = K_bar.diagonal(dim1=-2, dim2=-1)
         diagonal += jitter.to(K_bar.dtype) * diagonal.mean(-1, keepdim=True)  # the jitter moves with diag K
         return K_bar, solve_lower_t(lower, G), None
@@ -85,6 +84,12 @@ def solve_lower_t(lower: Tensor, right: Tensor) -> Tensor:
     """L⁻ᵀ B, likewise."""
     solved: Tensor = torch.linalg.solve_triangular(lower, right.mT, upper=False, left=False)
     return solved.mT
+
+
+def times_transpose(A: Tensor, B: Tensor) -> Tensor:
+    """A Bᵀ, [C M N] × [C K N] → [C M K]; OpenBLAS's single precision is so slow at it that a copy of Bᵀ pays."""
+    right = B.mT.contiguous() if B.dtype == torch.float32 else B.mT
+    return torch.bmm(A, right)
 
 
 def column_sum(A: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavity.linalg import column_sum
+from cavity.linalg import column_sum, times_transpose
 
 
 def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
@@ -76,8 +76,8 @@ def _weigh(U: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
 
 def _within(U: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
     """S = −½ |u|² − ½ |u'|² + u·u' in the metric 1/ℓ², by one matrix product."""
-    S = u2[:, :, None] + u2[:, None, :]
-    S.baddbmm_(weighted, U.mT.expand(len(S), -1, -1)).clamp_(max=0.0)
+    S = times_transpose(weighted, U.expand(len(weighted), -1, -1))
+    S.add_(u2[:, :, None]).add_(u2[:, None, :]).clamp_(max=0.0)
     S.diagonal(dim1=-2, dim2=-1).zero_()
     return S
 
