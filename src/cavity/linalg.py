@@ -24,7 +24,7 @@ def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:
     else:  # in place; column-major, as LAPACK has it
         lower, info = work.mT, torch.empty(work.shape[:-2], dtype=torch.int32, device=work.device)
         torch.linalg.cholesky_ex(lower, out=(lower, info))
-    return Factor(lower.to(matrix.dtype), info.ne(0).any())
+    return Factor(lower.to(matrix.dtype), info.any())
 
 
 def jittered_cholesky(matrix: Tensor, jitter: Tensor) -> Factor:

@@ -64,7 +64,9 @@ class Prior(nn.Module):
     @property
     def Z(self) -> Tensor:
         """Inducing inputs [C M D] (or [1 M D]) in the user's units."""
-        return self.center + self.spread * self.inducing if self.learn_inducing else self.inducing
+        return (
+            torch.addcmul(self.center, self.spread, self.inducing) if self.learn_inducing else self.inducing
+        )
 
     @property
     def noise(self) -> Tensor:
@@ -87,4 +89,8 @@ class Prior(nn.Module):
 
     def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
         variance = self.kernel.diag(X) + self.noise[:, None]
-        return Projection(a.expand(self.n_latent, -1, -1), variance.expand(self.n_latent, -1), failed)
+        if len(a) < self.n_latent:
+            a = a.expand(self.n_latent, -1, -1)
+        if len(variance) < self.n_latent:
+            variance = variance.expand(self.n_latent, -1)
+        return Projection(a, variance, failed)

@@ -101,7 +101,7 @@ def _pull_between(E: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tens
     """T = ℓ² ∂u = E v − s u [C M D];  R = −ℓ² Σ v ∂v = Σ s v² − Σ u·E v [C D];  E's column sums [C N]."""
     EV = (E.flatten(0, 1) @ V).view(len(E), -1, V.shape[-1])
     columns = column_sum(E)
-    R = columns @ V.square() - column_sum(U * EV)
+    R = columns @ V.square() - (U * EV).sum(-2)
     return EV.addcmul_(E.sum(-1)[..., None], U, value=-1.0), R, columns
 
 
@@ -114,7 +114,8 @@ def _scaled(
     T: Tensor, R: Tensor | None, U: Tensor, V_bar: Tensor | None, inverse: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """∂u, ∂v, ∂log ℓ. A distance depends on u/ℓ and v/ℓ alone, hence ∂log ℓ = −Σ u ∂u − Σ v ∂v."""
-    scale = -column_sum(U * T) if R is None else R - column_sum(U * T)
+    radial = (U * T).sum(-2)
+    scale = -radial if R is None else R - radial
     return _like(T * inverse, U), V_bar, _like(scale * inverse[:, 0], inverse)
 
 
