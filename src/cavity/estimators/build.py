@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +154,7 @@ def site_rule(
     kind, tempers = options.method.sites, getattr(factor, "tempers", True)
     weighted, fractional = bool((table.weight != 1).any()), bool((table.weight < 1).any())
     if kind == "own":
-        return Own(total, weighted, fractional, tempers)
+        return Own(total, weighted, fractional, tempers, options.method.on_f)
     if kind == "averaged":
         return Averaged(total)
     if kind == "free":
@@ -189,6 +190,12 @@ def engine(module: Prior, table: Table, options: Options, factor: LikelihoodFact
         chunk=options.chunk,
         exact=options.schedule == "inner-exact",
     )
+
+
+def warm_up(machine: Engine, options: Options) -> Engine | None:
+    """The robust-max bound has poor optima near the prior, where natural-gradient steps end; moment matching passes them."""
+    stuck = options.method.sites == "averaged" and options.method.likelihood == "robust-max"
+    return replace(machine, removal=1.0) if stuck else None
 
 
 def rows(table: Table, options: Options) -> Rows:

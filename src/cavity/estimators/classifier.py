@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from typing import Any
 
@@ -18,7 +19,7 @@ from cavity import inducing as choosing
 from cavity.errors import BadInput
 from cavity.estimators import build, fitted
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
-from cavity.estimators.options import Options, inducing_count, read
+from cavity.estimators.options import USUAL_EPSILON, Options, inducing_count, read
 from cavity.kernels import Kernel
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Plan, Run
@@ -30,7 +31,9 @@ log = logging.getLogger("cavity")
 
 FULL_DAMPING = 0.5  # parallel updates of all sites at once can diverge undamped
 VARIATIONAL_DAMPING = 0.2  # natural-gradient steps: 0.5 needs repairs, 1 does not converge
-ON_F_DAMPING = 0.8  # GFITC sweeps to convergence before every step; 0.5 takes twice as many sweeps, 1 does not converge
+ON_F_DAMPING = (
+    0.8  # GFITC sweeps to convergence before every step; 0.5 takes twice as many sweeps, 1 does not converge
+)
 
 
 class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -57,7 +60,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     learn : subset of ("kernel", "noise", "inducing", "epsilon")
         What is learnt; () keeps every value as given and only finds the posterior.
     epsilon : float in [0, 1), for "rep" and "vi"
-        Share of the labels that are drawn at random; with "epsilon" in `learn`, where it starts. 0: y is the largest, exactly.
+        Share of the labels that are drawn at random, by default 1e-3. With "epsilon" in `learn`, where it starts: by default 0.1.
+        0: y is the largest, exactly.
     sites : {"own", "tied"}, for "rep"
         "tied" is robust SEP.
     power : float in (0, 1], for "pep"
@@ -97,7 +101,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         share: str | None = None,
         noise: Any = 0.1,
         learn: Any = ("kernel", "noise", "inducing"),
-        epsilon: float = 1e-3,
+        epsilon: float = USUAL_EPSILON,
         sites: str = "own",
         power: float = 0.5,
         q_update: str = "natural",
@@ -186,8 +190,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         usual = VARIATIONAL_DAMPING if options.method.variational else usual
         damping = options.damping or (usual if full else 1.0)
         state = build.first_state(machine, data, options, damping, seed)
-        if self.warm_start and hasattr(self, "_state"):
+        continues = self.warm_start and hasattr(self, "_state")
+        if continues:
             state = _continued(state, self._state)
+            state = machine.at(state, state.theta)
         plan = Plan(
             learn=bool(len(state.theta)),
             schedule=options.schedule,
@@ -197,6 +203,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             damping=damping,
             sweep_damping=options.damping or usual,
             leap=not options.method.variational,
+            warm_up=None if continues else build.warm_up(machine, options),
             batch_size=options.batch_size,
             max_epochs=options.max_epochs,
             tol=self.tol,
@@ -208,7 +215,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _keep(self, run: Run, begin: build.Start) -> None:
         """The fitted attributes: NumPy, in the user's units."""
         C = run.engine.prior.n_latent
-        self.log_marginal_likelihood_ = run.evidence()
+        self.log_marginal_likelihood_ = _sound_evidence(run)
         self._fitted = fitted.extract(run.engine, run.state)
         self._set("elbo_", self.log_marginal_likelihood_ if run.engine.removal == 0 else None)
         self._set("epsilon_", getattr(self._fitted.factor, "epsilon", None))
@@ -276,6 +283,19 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The most probable class of each row."""
         best = self.predict_log_proba(X).argmax(1)
         return np.asarray(self.classes_[best])
+
+
+def _sound_evidence(run: Run) -> float:
+    """log Z_q of the last state that has a posterior: sites of negative precision can leave the very last one without."""
+    evidence = run.evidence()
+    if math.isfinite(evidence):
+        return evidence
+    info = None
+    while info is None:
+        kept = run.state
+        run.state, info = run.guard.advance(kept, run.whole, None, True)
+    run.state = kept
+    return float(info.evidence)
 
 
 def _continued(fresh: Any, old: Any) -> Any:

@@ -20,6 +20,11 @@ SCHEDULES = ("inner-approx", "inner-exact", "outer")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
+USUAL_EPSILON = 1e-3
+LEARNT_EPSILON = (
+    0.1  # where it starts when it is learnt: wrong labels are easier to trust later than to unlearn
+)
+
 BATCH_BYTES = 128 << 20  # of one C × M × batch array
 FULL_BATCH_ROWS = 1000
 BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
@@ -199,6 +204,8 @@ def _epsilon(value: float, method: Method, learn: frozenset[str]) -> float:
             "epsilon=0 makes the variational bound −∞ (one label that q does not explain for sure is enough): use a positive "
             "epsilon=, method='rep', or likelihood='softmax'."
         )
+    if "epsilon" in learn and value == USUAL_EPSILON:
+        return LEARNT_EPSILON
     return float(value)
 
 

@@ -33,6 +33,7 @@ from cavity.inference.sites import (
     times,
 )
 from cavity.inference.state import Info, Sites, State
+from cavity.linalg import times_transpose
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
 
@@ -57,10 +58,11 @@ class HyperPrior(NamedTuple):
     precision: Tensor  # [P], 0 for what has no prior
 
     def log_density(self, theta: Tensor) -> Tensor:
-        return -0.5 * (self.precision * (theta - self.mean).square()).sum()
+        gap = theta - self.mean
+        return -0.5 * (self.precision * gap).dot(gap)
 
     def gradient(self, theta: Tensor) -> Tensor:
-        return -self.precision * (theta - self.mean)
+        return self.precision * (self.mean - theta)
 
 
 class Optimiser:
@@ -142,9 +144,9 @@ class Engine:
             update = refresh_average if self.removal == 0 else refresh
             site = update(view.cavity.t, view.moments, view.share)
             added = self.sites.added(view.held.site, site, view.cavity.usable, state.damping, full)
-            fed = self.placement.feed(SiteTotals(*_scatter(torch.stack(added), view.classes, a)), r)
+            fed = self.placement.feed(_totals(added, view.classes, a, view.share), r)
             tau, nu = fed.tau.to(a.dtype), fed.nu.to(a.dtype)  # [C B]
-            P, h = (a * tau[:, None]) @ a.mT, (a @ nu[..., None])[..., 0]
+            P, h = times_transpose(a * tau[:, None], a), torch.bmm(a, nu[..., None])[..., 0]
             gradient = (
                 self._gradient(projection, q, m, r, view)
                 if learn
@@ -176,13 +178,11 @@ class Engine:
         """The batch as its factors see it: cavities of their sites, and their moments there."""
         classes = self.factor.sites(batch.y)
         held = self.sites.held(state, batch, classes)
-        totals = None
-        if self.placement.eliminates:
-            totals = SiteTotals(*_scatter(torch.stack(held.site), classes, m.t.mean))
+        share = self.sites.share(batch.weight, self.removal)
+        totals = _totals(held.site, classes, m.t.mean, share) if self.placement.eliminates else None
         seat = self.placement.seat(m.t, r, totals)
         mean, var, residual = _gather(torch.stack([seat.t.mean, seat.t.var, seat.residual]), classes)
         t = Normal(mean, var)
-        share = self.sites.share(batch.weight, self.removal)
         cavity = remove(t, held.site, share)
         f = Latents(cavity.t.mean, cavity.t.var + residual, residual)
         return View(classes, t, held, totals, share, cavity, self._moments(f, batch.y, share))
@@ -327,7 +327,13 @@ def _gather(x: Tensor, classes: Tensor) -> Tensor:
 def _scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
     """Sums over the sites of each class of K tables, [K B S] → [K C B]."""
     zeros = torch.zeros(len(x), len(classes), len(like), dtype=x.dtype, device=x.device)
-    return zeros.scatter_add(2, classes.expand(len(x), -1, -1), x).mT
+    return zeros.scatter_add(2, classes.expand(len(x), -1, -1), x).mT.contiguous()
+
+
+def _totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> SiteTotals:
+    """Sums of the rows' sites on each class."""
+    tau, nu = _scatter(torch.stack(site), classes, like)
+    return SiteTotals(tau, nu, share.copies if isinstance(share.copies, float) else share.copies[:, 0])
 
 
 def _flatten(grads: tuple[Tensor | None, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:

@@ -19,6 +19,7 @@ class SiteTotals(NamedTuple):
 
     tau: Tensor  # [C B]
     nu: Tensor  # [C B]
+    copies: Tensor | float = 1.0  # [B], the rows that these are the sites of: each has a residual of its own
 
 
 class Seat(NamedTuple):
@@ -63,27 +64,42 @@ class OnF:
     At the fixed point only this evidence moves with (a, r), at fixed sites:
 
         ∂/∂a = (ν' − τ'm) μ − τ' Σa        ∂/∂r = ½(ν' − τ'm)² − ½τ' + ½τ'² v
+
+    A row of weight ω is ω rows, each with a value f of its own: all this holds for one of them, whose τ is the total's ω-th part.
+    A row of ω < 1 sits where a whole one would, q completed by what it lacks of it: a step Θ(f) has no powers to be matched.
     """
 
     eliminates = True
 
     def seat(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Seat:
         assert held is not None
-        grown = 1 + r * held.tau
-        f = Normal((t.mean + r * held.nu) / grown, r / grown + t.var / grown.square())
+        grown = self._grown(held, r)
+        mean, var = self._completed(t, self.feed(held, r))
+        f = Normal((mean + r * held.nu / held.copies) / grown, r / grown + var / grown.square())
         return Seat(f, torch.zeros_like(r))
 
+    def _grown(self, sites: SiteTotals, r: Tensor) -> Tensor:
+        return 1 + r * sites.tau / sites.copies
+
+    def _completed(self, t: Normal, fed: SiteTotals) -> Normal:
+        """q times the 1 − ω that it lacks of a light row."""
+        if isinstance(fed.copies, float):
+            return t
+        lacks = (1 / fed.copies - 1).clamp_min(0)
+        grown = 1 + lacks * fed.tau * t.var
+        return Normal((t.mean + lacks * fed.nu * t.var) / grown, t.var / grown)
+
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
-        grown = 1 + r * sites.tau
-        return SiteTotals(sites.tau / grown, sites.nu / grown)
+        grown = self._grown(sites, r)
+        return SiteTotals(sites.tau / grown, sites.nu / grown, sites.copies)
 
     def evidence(self, held: SiteTotals | None, r: Tensor) -> Tensor:
         assert held is not None
-        grown = 1 + r * held.tau
-        return 0.5 * (held.nu.square() * r / grown - grown.log()).sum()
+        grown = self._grown(held, r)
+        return 0.5 * (held.nu.square() * r / (held.copies * grown) - held.copies * grown.log()).sum()
 
     def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, held: SiteTotals | None) -> Cotangents:
         assert held is not None
-        tau, nu = self.feed(held, r)
+        tau, nu, copies = self.feed(held, r)
         pull = nu - tau * t.mean
-        return Cotangents(pull, -tau, 0.5 * (pull.square() - tau + tau.square() * t.var))
+        return Cotangents(pull, -tau, 0.5 * ((pull.square() + tau.square() * t.var) / copies - tau))

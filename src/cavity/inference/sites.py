@@ -16,7 +16,7 @@ from cavity.data import Batch
 from cavity.factors import Moments
 from cavity.inference.state import Sites, State
 from cavity.linalg import log_det, solve_lower
-from cavity.posterior import Normal, Posterior, Sums, posterior
+from cavity.posterior import Normal, Posterior, Sums, log_normaliser, posterior
 
 LEAST_KEEP = 1e-3  # of a marginal's precision must remain in the cavity, or the update is skipped
 
@@ -163,8 +163,8 @@ class _Kept:
     sweeps = True  # sweeping the sites at fixed parameters moves q
 
     def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
-        keep = decay.reshape(-1)
-        return Sums(keep[:, None, None] * sums.P + added.P, keep[:, None] * sums.h + added.h)
+        keep = decay.reshape(-1, 1)
+        return Sums(torch.addcmul(added.P, keep[..., None], sums.P), torch.addcmul(added.h, keep, sums.h))
 
     def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
         return None
@@ -178,11 +178,14 @@ class Own(_Kept):
 
     tied = False
 
-    def __init__(self, total: Tensor, weighted: bool, fractional: bool, tempers: bool = True) -> None:
+    def __init__(
+        self, total: Tensor, weighted: bool, fractional: bool, tempers: bool = True, on_f: bool = False
+    ) -> None:
         self.total = total  # Σ weights
         self.weighted = weighted  # some weight is not 1
         self.fractional = fractional  # some weight is below 1
         self.tempers = tempers  # the factor takes exponents
+        self.on_f = on_f  # the seat of a light row is that of a whole one
 
     def gaussian(self, sums: Sums) -> Posterior:
         return posterior(sums)
@@ -199,6 +202,8 @@ class Own(_Kept):
         """
         if not self.weighted and removal == 1.0:
             return Share(1.0, None, 1.0)
+        if self.on_f:
+            return Share(weight.reciprocal()[:, None], None, weight[:, None])
         if not self.tempers:
             return Share(weight.reciprocal().clamp(max=1.0)[:, None], None, weight[:, None])
         p = removal * weight.reciprocal().clamp(max=1.0)
@@ -272,7 +277,7 @@ class Tied(_Kept):
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity leaves out.        [METHOD 5]"""
-        g = posterior(sums).log_normaliser
+        g, _ = log_normaliser(sums)
         return (g + self.counts / self.unit * (q.log_normaliser - g)).sum()
 
     def write(

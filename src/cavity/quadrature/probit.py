@@ -65,7 +65,9 @@ def probit_average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments
     residual = torch.maximum(residual, 1e-16 * var)
     sd, width = var.sqrt(), residual.sqrt()
     zero = torch.zeros_like(mean)
-    grid = piecewise_legendre(bumps(torch.stack([mean, zero], -1), torch.stack([sd, width], -1)).detach())
+    # left of 0 log Φ approaches its parabola only as 1/d²: breakpoints on the way from one width to the other as well
+    edges = bumps(torch.stack([mean, zero, zero], -1), torch.stack([sd, width, (sd * width).sqrt()], -1))
+    grid = piecewise_legendre(edges.detach())
     alpha = grid.nodes / width[..., None]
     beta = hazard(alpha)
     p = (log_normal_pdf((grid.nodes - mean[..., None]) / sd[..., None]) + grid.log_weights).exp()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser, State
-from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Run
+from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
 
 
 class Probe(Optimiser):
@@ -34,22 +34,22 @@ def train_lbfgs(run: Run) -> Run:
     from scipy.optimize import minimize
 
     worst = -math.inf
-    best: list[tuple[float, State]] = []
+    best: list[tuple[float, float, State]] = []
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal worst
-        state, value = settle(run, torch.from_numpy(x).to(run.state.theta))
+        state, value, evidence = settle(run, torch.from_numpy(x).to(run.state.theta))
         if state is None:  # no factor here: a wall for the line search
             run.guard.repairs += 1
             return abs(worst) * 2 + 1e6, np.zeros_like(x)
         worst = value if worst == -math.inf else min(worst, value)
         if not best or value > best[0][0]:
-            best[:] = [(value, state)]
+            best[:] = [(value, evidence, state)]
         return -value, -state.optimiser[0].double().cpu().numpy()
 
     def callback(x: np.ndarray) -> None:
-        value, run.state = best[0]
-        if run.record(value, 0):
+        value, evidence, run.state = best[0]
+        if run.record(Outcome(value, evidence)):
             raise _Settled
 
     start = run.state.theta.double().cpu().numpy()
@@ -60,28 +60,29 @@ def train_lbfgs(run: Run) -> Run:
     except _Settled:
         pass
     if best:
-        run.state = best[0][1]
+        run.state = best[0][2]
     return run
 
 
-def settle(run: Run, theta: Tensor) -> tuple[State | None, float]:
+def settle(run: Run, theta: Tensor) -> tuple[State | None, float, float]:
     """Sites at convergence for these hyper-parameters, with the gradient in `optimiser`; None where no damping helps."""
     for share in (1.0, 0.5, 0.25):
         state = run.engine.at(run.state, theta)._replace(damping=share * run.state.damping)
-        settled, value = _sweep(run, state)
+        settled, value, evidence = _sweep(run, state)
         if settled is not None:
-            return settled._replace(damping=run.state.damping), value
-    return None, math.nan
+            return settled._replace(damping=run.state.damping), value, evidence
+    return None, math.nan, math.nan
 
 
-def _sweep(run: Run, state: State) -> tuple[State | None, float]:
+def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
+    """The objective and log Z_q beside the state."""
     last = math.inf
     for _ in range(INNER_SWEEPS if run.engine.sites.sweeps else 0):
         state, info = run.engine.step(state, run.whole, run.reduce, None, True)
         if bool(info.failed):
-            return None, math.nan
+            return None, math.nan, math.nan
         if abs(float(info.objective) - last) <= INNER_TOL * run.total:
             break
         last = float(info.objective)
     state, info = run.engine.step(state, run.whole, run.reduce, Probe(), True)
-    return (None if bool(info.failed) else state), float(info.objective)
+    return (None if bool(info.failed) else state), float(info.objective), float(info.evidence)

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,7 @@ WINDOW = 10  # epochs over which an improvement counts
 INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
 FINAL_SWEEPS = 5  # after mini-batches, whose sweeps are long; on full batches ten times as many
+WARM_SWEEPS = 10
 STILL = 0.01  # relative move of h in a sweep, in units of √tol
 
 Report = Callable[[dict[str, Any]], None]
@@ -41,7 +42,16 @@ class Plan:
     tol: float
     max_seconds: float | None
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
+    warm_up: Engine | None = None  # finds the first q, where the run's own engine has poor optima nearby
     report: Report = lambda row: None
+
+
+class Outcome(NamedTuple):
+    """Means over an epoch's steps."""
+
+    objective: float
+    evidence: float
+    skipped: int = 0
 
 
 @dataclass
@@ -65,18 +75,32 @@ class Run:
 
     def train(self) -> Run:
         """Epochs until the objective settles or a limit is reached, then the sites are made consistent."""
+        if self.plan.warm_up is not None:
+            self._warm_up(self.plan.warm_up)
         if self.plan.learn and self.plan.batch_size is None:
             # at q = prior the gradient is zero, and a rule that reads only signs would follow rounding errors
             self._steps([(self.whole, None, True)])
         for epoch in range(self.plan.max_epochs):
-            if self.record(*self._epoch(epoch)):
+            if self.record(self._epoch(epoch)):
                 break
         if self.plan.learn:
             self._settle_sites()
         return self
 
-    def _epoch(self, epoch: int) -> tuple[float, int]:
-        """One pass (or one hyper-parameter step of "outer"); the objective and the skipped updates."""
+    def _warm_up(self, engine: Engine) -> None:
+        """A first q by another engine: a few sweeps, or a pass over mini-batches."""
+        own, damping = self.guard, self.state.damping
+        self.guard = Guard(engine, self.reduce)
+        if self.plan.batch_size is None or not self.plan.learn:
+            self.state = self.state._replace(damping=as_scalar(0.5, damping))
+            self._steps([(self.whole, None, True)] * WARM_SWEEPS)
+        else:
+            self._steps((batch, None, False) for batch in self._batches(0))
+        own.repairs = self.guard.repairs
+        self.guard, self.state = own, self.state._replace(damping=damping)
+
+    def _epoch(self, epoch: int) -> Outcome:
+        """One pass (or one hyper-parameter step of "outer")."""
         plan = self.plan
         if not plan.learn:
             before = self.state.sums.h
@@ -102,27 +126,25 @@ class Run:
             self._set_rate(epoch + i / len(batches))
             yield batch
 
-    def _steps(self, steps: Any) -> tuple[float, int]:
-        """Run steps, each again after a repair; the mean objective and the skipped updates."""
-        objective, skipped, count = 0.0, 0, 0
+    def _steps(self, steps: Any) -> Outcome:
+        """Run steps, each again after a repair."""
+        objective, evidence, skipped, count = 0.0, 0.0, 0, 0
         for batch, optimiser, full in steps:
             info = None
             while info is None:
                 self.state, info = self.guard.advance(self.state, batch, optimiser, full)
-            objective, skipped, count = (
-                objective + float(info.objective),
-                skipped + int(info.skipped),
-                count + 1,
-            )
+            objective += float(info.objective)
+            evidence += float(info.evidence)
+            skipped, count = skipped + int(info.skipped), count + 1
             if self._late():
                 break
-        return objective / count, skipped
+        return Outcome(objective / count, evidence / count, skipped)
 
     def sweep(self, tol: float, most: int) -> float:
         """Full sweeps of the sites at fixed hyper-parameters until log Z_q per row moves by less than `tol`."""
         last = math.inf
         for _ in range(most):
-            value, _ = self._steps([(self.whole, None, True)])
+            value = self._steps([(self.whole, None, True)]).objective
             if abs(value - last) <= tol * self.total or self._late():
                 break
             last = value
@@ -176,14 +198,15 @@ class Run:
         limit = self.plan.max_seconds
         return limit is not None and time.perf_counter() - self.started > limit
 
-    def record(self, objective: float, skipped: int) -> bool:
+    def record(self, outcome: Outcome) -> bool:
         """Add an epoch to the history; whether to stop."""
         row = {
             "epoch": len(self.history) + 1,
-            "objective": objective,
+            "objective": outcome.objective,
+            "log_evidence": outcome.evidence,
             "seconds": time.perf_counter() - self.started,
             "repairs": self.guard.repairs - sum(r["repairs"] for r in self.history),
-            "skipped": skipped,
+            "skipped": outcome.skipped,
             "learning_rate": float(self.state.rate) * self.guard.caution if self.plan.learn else 0.0,
             "damping": float(self.state.damping) * self.guard.caution,
         }
