@@ -9,19 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cavity._version import __version__
-from cavity.errors import BadInput, BadOption, CavityError, NotPositiveDefinite
+from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import kernels
+    from cavity import callbacks, kernels
     from cavity.estimators import GPClassifier
 
 __all__ = [
+    "BadFile",
     "BadInput",
     "BadOption",
     "CavityError",
     "GPClassifier",
     "NotPositiveDefinite",
     "__version__",
+    "callbacks",
     "kernels",
 ]
 
@@ -30,8 +32,8 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
-        if name == "kernels":
-            return import_module("cavity.kernels")
+        if name in ("callbacks", "kernels"):
+            return import_module(f"cavity.{name}")
         if name == "GPClassifier":
             return import_module("cavity.estimators").GPClassifier
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,3 +15,7 @@ class BadOption(CavityError):
 
 class NotPositiveDefinite(CavityError):
     """A covariance matrix could not be factorised, even after repairs."""
+
+
+class BadFile(CavityError):
+    """A file is missing, damaged, or of another kind."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import inducing as choosing
 from cavity.errors import BadInput
-from cavity.estimators import build, fitted
+from cavity.estimators import build, fitted, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, inducing_count, read
 from cavity.kernels import Kernel
+from cavity.training.checkpoint import restore
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Plan, Run
 from cavity.training.optimisers import OPTIMISERS
@@ -87,6 +89,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     warm_start : bool
         Continue from the hyper-parameters and sites of the last fit.
     class_weight : None, "balanced" or dict
+    validation_fraction : None, or a share of the rows
+        Held out of every class; training ends when their NLL has not improved for `patience` epochs, and the best state is kept.
+        `history_` has it as "validation_nll". For a set of your own: `callbacks=[cavity.callbacks.Validation(X, y)]`.
+    patience : int
+    callbacks : sequence of cavity.callbacks.Callback
+        JsonLines, TensorBoard, TimeBudget, Validation, or your own.
+    checkpoint : None or a path
+        The run is written there every `checkpoint_every` seconds and at the end of training, aside and renamed.
+    resume : bool
+        Continue from `checkpoint` where that file exists: on the CPU to the same bits as a run that was never interrupted
+        (L-BFGS, which keeps a memory of its own, continues from its best point).
     verbose : int
         1 shows a progress bar.
     """
@@ -120,6 +133,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: Any = None,
         warm_start: bool = False,
         class_weight: Any = None,
+        validation_fraction: float | None = None,
+        patience: int = 10,
+        callbacks: Any = (),
+        checkpoint: Any = None,
+        checkpoint_every: float = 60.0,
+        resume: bool = False,
         verbose: int = 0,
     ) -> None:
         self.method = method
@@ -148,12 +167,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.warm_start = warm_start
         self.class_weight = class_weight
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.resume = resume
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GPClassifier:
         """Train on rows X (N, D) with labels y (N,); a row of weight w counts as w identical rows."""
         table = self._table(X, y, sample_weight)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        watch.check(self)
+        seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)))
+        rng = np.random.default_rng(seed)
+        table, held = watch.hold_out(table, self.validation_fraction, rng)
         begin = build.start(table, rng)
         if self.warm_start and hasattr(self, "_state") and len(self._columns.center) == table.X.shape[1]:
             begin = begin._replace(columns=self._columns)  # the old parameters are in the old units
@@ -162,7 +190,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options = read(self, len(table.X), table.n_latent, Z.shape[1])
         module = build.prior(self, table, begin, Z, options)
         run = self._run(table, module, options, int(rng.integers(2**31 - 1)))
-        run = train_lbfgs(run) if options.optimizer == "lbfgs" and run.plan.learn else run.train()
+        known = watch.facts(table, self.method, Z.shape[1], seed) if self.checkpoint is not None else {}
+        run.callbacks = watch.callbacks(self, held, known)
+        if self.resume and Path(self.checkpoint).exists():
+            restore(run, Path(self.checkpoint), known)
+        try:
+            run = train_lbfgs(run) if options.optimizer == "lbfgs" and run.plan.learn else run.train()
+        except KeyboardInterrupt:
+            self._keep(run, begin)  # what was learnt so far is there to predict with
+            raise
         self._keep(run, begin)
         self._warn(run, options)
         return self
@@ -273,7 +309,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         With more than 16 classes, one that cannot win a row gets an upper bound: its duel with the row's leader.
         """
-        return fitted.log_probability(self._fitted, self._latent(X)).numpy()
+        f = self._latent(X)
+        return fitted.log_probability(self._fitted, f).numpy()
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities (n, C), columns in the order of `classes_`."""

@@ -52,6 +52,8 @@ def train_lbfgs(run: Run) -> Run:
         if run.record(Outcome(value, evidence)):
             raise _Settled
 
+    for watcher in run.callbacks:
+        watcher.start(run)
     start = run.state.theta.double().cpu().numpy()
     limits: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
     try:
@@ -61,6 +63,8 @@ def train_lbfgs(run: Run) -> Run:
         pass
     if best:
         run.state = best[0][2]
+    for watcher in run.callbacks:
+        watcher.end(run)
     return run
 
 

@@ -14,6 +14,7 @@ import torch
 from cavity.data import Batch, Rows
 from cavity.distributed import Local
 from cavity.inference import Engine, Optimiser, State
+from cavity.training.callbacks import Callback
 from cavity.training.guard import Guard, as_scalar
 
 WINDOW = 10  # epochs over which an improvement counts
@@ -65,6 +66,9 @@ class Run:
     reduce: Local = field(default_factory=Local)
     history: list[dict[str, Any]] = field(default_factory=list)
     converged: bool = False
+    callbacks: tuple[Callback, ...] = ()
+    resumed: bool = False  # the state comes from a checkpoint, in the middle of a run
+    tally: list[float] = field(default_factory=lambda: [0.0, 0.0, 0, 0])  # the sums of an epoch under way
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -75,17 +79,26 @@ class Run:
 
     def train(self) -> Run:
         """Epochs until the objective settles or a limit is reached, then the sites are made consistent."""
+        for callback in self.callbacks:
+            callback.start(self)
+        if not self.resumed:
+            self._prepare()
+        for epoch in range(len(self.history), self.plan.max_epochs):
+            if self.record(self._epoch(epoch)):
+                break
+        for callback in self.callbacks:
+            callback.end(self)
+        if self.plan.learn:
+            self._settle_sites()
+        return self
+
+    def _prepare(self) -> None:
+        """A first q, where the first step of the hyper-parameters needs one."""
         if self.plan.warm_up is not None:
             self._warm_up(self.plan.warm_up)
         if self.plan.learn and self.plan.batch_size is None:
             # at q = prior the gradient is zero, and a rule that reads only signs would follow rounding errors
             self._steps([(self.whole, None, True)])
-        for epoch in range(self.plan.max_epochs):
-            if self.record(self._epoch(epoch)):
-                break
-        if self.plan.learn:
-            self._settle_sites()
-        return self
 
     def _warm_up(self, engine: Engine) -> None:
         """A first q by another engine: a few sweeps, or a pass over mini-batches."""
@@ -121,24 +134,30 @@ class Run:
         generator = torch.Generator()
         generator.set_state(self.state.generator)
         batches = list(self.rows.batches(self.plan.batch_size, generator))
-        self.state = self.state._replace(generator=generator.get_state())
-        for i, batch in enumerate(batches):
+        done = int(self.state.position)  # more than none only after a resume
+        for i, batch in enumerate(batches[done:], done):
             self._set_rate(epoch + i / len(batches))
+            self.state = self.state._replace(position=self.state.position + 1)
             yield batch
+        self.state = self.state._replace(
+            generator=generator.get_state(), position=torch.zeros_like(self.state.position)
+        )
 
     def _steps(self, steps: Any) -> Outcome:
         """Run steps, each again after a repair."""
-        objective, evidence, skipped, count = 0.0, 0.0, 0, 0
         for batch, optimiser, full in steps:
             info = None
             while info is None:
                 self.state, info = self.guard.advance(self.state, batch, optimiser, full)
-            objective += float(info.objective)
-            evidence += float(info.evidence)
-            skipped, count = skipped + int(info.skipped), count + 1
+            news = float(info.objective), float(info.evidence), int(info.skipped), 1
+            self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
+            for callback in self.callbacks if optimiser is not None else ():
+                callback.step(self)
             if self._late():
                 break
-        return Outcome(objective / count, evidence / count, skipped)
+        objective, evidence, skipped, count = self.tally
+        self.tally = [0.0, 0.0, 0, 0]
+        return Outcome(objective / count, evidence / count, int(skipped))
 
     def sweep(self, tol: float, most: int) -> float:
         """Full sweeps of the sites at fixed hyper-parameters until log Z_q per row moves by less than `tol`."""
@@ -212,8 +231,9 @@ class Run:
         }
         self.history.append(row)
         self.state = self.state._replace(epoch=self.state.epoch + 1)
+        stop = [callback.epoch(self, row) for callback in self.callbacks]
         self.plan.report(row)
-        self.converged = self._settled()
+        self.converged = self._settled() or any(stop)
         return self.converged or self._late()
 
 

@@ -1,0 +1,115 @@
+"""What watches a fit: the user's callbacks, early stopping, checkpoints."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cavity.errors import BadInput, BadOption
+from cavity.estimators import build, fitted
+from cavity.estimators.checks import check_labels, check_rows
+from cavity.estimators.options import number, whole
+from cavity.inference import Engine, State
+from cavity.training.callbacks import Callback, EarlyStopping
+from cavity.training.checkpoint import Checkpoint, digest, facts_of
+
+
+def check(estimator: Any) -> None:
+    """The arguments that this module reads."""
+    e = estimator
+    if e.validation_fraction is not None:
+        number("validation_fraction", e.validation_fraction, 0.0, 0.9)
+    whole("patience", e.patience, 1)
+    number("checkpoint_every", e.checkpoint_every, 0.0, strict=False)
+    if e.resume and e.checkpoint is None:
+        raise BadOption("resume=True needs checkpoint=, the file to continue from.")
+    for callback in e.callbacks:
+        if not isinstance(callback, Callback):
+            raise BadOption(
+                f"callbacks has {callback!r}, which is no cavity.callbacks.Callback: derive from it, or give an instance "
+                "instead of the class."
+            )
+
+
+def seed(estimator: Any, fresh: int) -> int:
+    """The seed of the run: that of the checkpoint, where one is continued."""
+    if not (estimator.resume and Path(estimator.checkpoint).exists()):
+        return fresh
+    return int(facts_of(estimator.checkpoint)["seed"])
+
+
+def hold_out(
+    table: build.Table, fraction: float | None, rng: np.random.Generator
+) -> tuple[build.Table, build.Table | None]:
+    """Rows to train on and rows to judge by, a share of each class; a class keeps at least one row to train on."""
+    if fraction is None:
+        return table, None
+    held = np.zeros(len(table.y), dtype=bool)
+    for label in range(table.n_classes):
+        rows = np.flatnonzero(table.y == label)
+        held[rng.permutation(rows)[: min(round(fraction * len(rows)), len(rows) - 1)]] = True
+    if not held.any():
+        raise BadInput(
+            f"validation_fraction={fraction:g} of {len(held)} rows leaves none to judge by: raise it, or leave it out."
+        )
+    parts = [build.Table(table.X[m], table.y[m], table.weight[m], table.n_classes) for m in (~held, held)]
+    return parts[0], parts[1]
+
+
+def facts(table: build.Table, method: str, n_inducing: int, seed: int) -> dict[str, Any]:
+    """Which run a checkpoint belongs to."""
+    rows, columns = table.X.shape
+    return {
+        "rows": rows,
+        "columns": columns,
+        "classes": table.n_classes,
+        "data": digest(table.X, table.y, table.weight),
+        "method": method,
+        "n_inducing": n_inducing,
+        "seed": seed,
+    }
+
+
+def callbacks(estimator: Any, held: build.Table | None, known: dict[str, Any]) -> tuple[Callback, ...]:
+    """In the order in which they are called: the user's see the validation NLL, the checkpoint is last."""
+    watchers: list[Callback] = []
+    if held is not None:
+        watchers.append(EarlyStopping(lambda engine, state: nll(engine, state, held), estimator.patience))
+    watchers += [c.bind(estimator) if isinstance(c, Validation) else c for c in estimator.callbacks]
+    if estimator.checkpoint is not None:
+        watchers.append(Checkpoint(estimator.checkpoint, estimator.checkpoint_every, known))
+    return tuple(watchers)
+
+
+class Validation(Callback):
+    """Early stopping on a set of your own: labels as in `fit`; stops after `patience` epochs without a smaller NLL."""
+
+    def __init__(self, X: Any, y: Any, patience: int = 10) -> None:
+        self.X, self.y, self.patience = X, y, patience
+
+    def bind(self, estimator: Any) -> EarlyStopping:
+        """The same, for an estimator that knows its classes."""
+        rows = check_rows(estimator, self.X, reset=False)
+        labels = check_labels(self.y, len(rows))
+        unknown = np.setdiff1d(labels, estimator.classes_)
+        if len(unknown):
+            raise BadInput(
+                f"the validation set has the label {str(unknown[0])!r}, which the training rows do not have."
+            )
+        encoded = np.searchsorted(estimator.classes_, labels)
+        held = build.Table(rows, encoded, np.ones(len(rows)), len(estimator.classes_))
+        return EarlyStopping(lambda engine, state: nll(engine, state, held), self.patience)
+
+
+def nll(engine: Engine, state: State, held: build.Table) -> float:
+    """Weighted mean negative log-probability of the held-out labels under the state as it stands."""
+    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+    model = fitted.extract(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
+    log_p = fitted.log_probability(model, fitted.latent(model, torch.tensor(held.X))).numpy()
+    true = log_p[np.arange(len(held.y)), held.y]
+    return float(-np.average(true, weights=held.weight))

@@ -1,0 +1,68 @@
+"""Files that hold tensors and JSON: safetensors, written aside and renamed, read without running anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from cavity.errors import BadFile
+
+FORMAT = 1  # raised when an older reader could not make sense of a file
+_KEY = "cavity"
+
+
+class Stored(NamedTuple):
+    """What a file holds."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+
+def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    """Write aside, flush to the disk, rename: whatever happens, `path` is the old file or the new one, whole."""
+    from safetensors.torch import save
+
+    path = Path(path)
+    head = json.dumps({"kind": kind, "format": FORMAT, **meta})
+    data = save({name: t.contiguous().cpu() for name, t in tensors.items()}, metadata={_KEY: head})
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        raise BadFile(
+            f"{path} could not be written ({error.strerror or error}); what was there is intact."
+        ) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read(path: str | Path, kind: str) -> Stored:
+    """Tensors and JSON of a file of this kind; anything else is refused in words."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if not path.is_file():
+        raise BadFile(f"{path} is not a file.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            head = (file.metadata() or {}).get(_KEY)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+        meta = json.loads(head) if head else None
+    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        raise BadFile(f"{path} is truncated, or no file of cavity ({error}).") from error
+    if not isinstance(meta, dict) or meta.get("kind") != kind:
+        found = meta.get("kind") if isinstance(meta, dict) else None
+        raise BadFile(f"{path} is no cavity {kind}" + (f" but a {found}." if found else "."))
+    if not isinstance(meta.get("format"), int) or meta["format"] > FORMAT:
+        raise BadFile(
+            f"{path} has format {meta.get('format')}, and this version of cavity reads up to {FORMAT}: update cavity."
+        )
+    return Stored(tensors, meta)

@@ -1,0 +1,156 @@
+"""A run on disk, and back: the State, where it stands in the data, and its record."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cavity import persist
+from cavity._version import __version__
+from cavity.errors import BadFile
+from cavity.inference import Sites, State
+from cavity.posterior import Sums
+from cavity.training.callbacks import Callback
+from cavity.training.guard import Guard
+from cavity.training.loop import Run
+
+KIND = "checkpoint"
+
+
+class Checkpoint(Callback):
+    """Writes the run every so many seconds, between two steps or epochs, and at the end of training."""
+
+    def __init__(self, path: str | Path, every: float, facts: dict[str, Any]) -> None:
+        self.path, self.every, self.facts = Path(path), every, facts
+        self.last = time.monotonic()
+
+    def step(self, run: Run) -> None:
+        if run.plan.batch_size is not None:
+            self._if_due(run)
+
+    def epoch(self, run: Run, row: dict[str, Any]) -> bool:
+        self._if_due(run)
+        return False
+
+    def _if_due(self, run: Run) -> None:
+        if time.monotonic() - self.last >= self.every:
+            self.save(run)
+
+    def end(self, run: Run) -> None:
+        self.save(run)
+
+    def save(self, run: Run) -> None:
+        """Now."""
+        save(run, self.path, self.facts)
+        self.last = time.monotonic()
+
+
+def save(run: Run, path: Path, facts: dict[str, Any]) -> None:
+    """`facts` say which data and which arguments this run belongs to."""
+    guard = run.guard
+    meta = {
+        "version": __version__,
+        "facts": facts,
+        "history": run.history,
+        "seconds": time.perf_counter() - run.started,
+        "tally": run.tally,
+        "guard": {"repairs": guard.repairs, "caution": guard.caution, "in_a_row": guard.in_a_row},
+        "optimiser": len(run.state.optimiser),
+    }
+    persist.write(path, KIND, _flat(run.state) | _way_back(guard, run.state), meta)
+
+
+def facts_of(path: str | Path) -> dict[str, Any]:
+    """What a checkpoint says of its run, without loading it into one."""
+    return dict(persist.read(path, KIND).meta["facts"])
+
+
+def restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
+    """Put a run where the checkpoint stands; it must be the same run."""
+    tensors, meta = persist.read(path, KIND)
+    for name, ours in facts.items():
+        theirs = meta["facts"].get(name)
+        if theirs != ours:
+            raise BadFile(
+                f"{path} is the checkpoint of another run: {name} is {theirs!r} there and {ours!r} here. Use the data and "
+                "arguments of that run, or resume=False to start afresh."
+            )
+    run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
+    run.history = list(meta["history"])
+    run.tally = list(meta["tally"])
+    run.started = time.perf_counter() - float(meta["seconds"])
+    for name, value in meta["guard"].items():
+        setattr(run.guard, name, value)
+    _restore_way_back(run, tensors, path)
+    run.resumed = True
+
+
+def _way_back(guard: Guard, state: State) -> dict[str, Tensor]:
+    """Where the guard would go back to: a step that spoils the state is noticed only in the next one."""
+    flat: dict[str, Tensor] = {}
+    if guard.good is not None:
+        written_in_place = guard.good.sites.tau is state.sites.tau
+        kept = {
+            n: t for n, t in _flat(guard.good).items() if not (written_in_place and n.startswith("sites."))
+        }
+        flat |= {f"good.{name}": t.clone() for name, t in kept.items()}
+    for index, rows in guard.undo:
+        flat |= {"undo.index": index} | {f"undo.{n}": t.clone() for n, t in rows._asdict().items()}
+    return flat
+
+
+def _restore_way_back(run: Run, tensors: dict[str, Tensor], path: Path) -> None:
+    good = {name.removeprefix("good."): t for name, t in tensors.items() if name.startswith("good.")}
+    if good:
+        present = _flat(run.state) | good
+        run.guard.good = _state(present, len(run.state.optimiser), run.state, path)
+        if "sites.tau" not in good:
+            run.guard.good = run.guard.good._replace(sites=run.state.sites)
+    if "undo.index" in tensors:
+        device = run.state.theta.device
+        rows = Sites(*(tensors[f"undo.{name}"].to(device) for name in Sites._fields))
+        run.guard.undo = [(tensors["undo.index"].to(device), rows)]
+
+
+def _flat(state: State) -> dict[str, Tensor]:
+    flat: dict[str, Tensor] = {}
+    for name, value in state._asdict().items():
+        if isinstance(value, Tensor):
+            flat[name] = value
+        else:
+            names = getattr(value, "_fields", range(len(value)))
+            flat |= {f"{name}.{part}": t for part, t in zip(names, value, strict=True)}
+    return flat
+
+
+def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Path) -> State:
+    parts: dict[str, Any] = {}
+    try:
+        for name, value in like._asdict().items():
+            if isinstance(value, Tensor):
+                parts[name] = tensors[name].to(value.device)
+        device = like.theta.device
+        parts["sites"] = Sites(*(tensors[f"sites.{name}"].to(device) for name in Sites._fields))
+        parts["sums"] = Sums(*(tensors[f"sums.{name}"].to(device) for name in Sums._fields))
+        parts["optimiser"] = tuple(tensors[f"optimiser.{i}"].to(device) for i in range(n_optimiser))
+    except KeyError as error:
+        raise BadFile(f"{path} lacks {error}: it is no whole checkpoint.") from None
+    state = State(**parts)
+    wrong = [n for n, t in _flat(state).items() if n in _flat(like) and t.shape != _flat(like)[n].shape]
+    if wrong:
+        raise BadFile(f"{path} does not fit this run: {', '.join(wrong)} has another shape.")
+    return state
+
+
+def digest(*arrays: Any) -> str:
+    """A fingerprint of the rows: a strided sample of at most some ten thousand."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        step = max(1, len(array) // 10_000)
+        hasher.update(np.ascontiguousarray(array[::step]).tobytes())
+    return hasher.hexdigest()

@@ -1,0 +1,141 @@
+"""What watches a fit sees every epoch, may stop it, and an interrupt loses nothing."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from cavity import BadInput, BadOption, GPClassifier, callbacks
+from support import toy
+
+X, Y = toy(120, 3, seed=5)
+OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0)
+
+
+def fit(X=X, Y=Y, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GPClassifier(**{**OPTIONS, **options}).fit(X, Y)
+
+
+class Count(callbacks.Callback):
+    def __init__(self, stop=10**9):
+        self.calls, self.stop = [], stop
+
+    def start(self, run):
+        self.calls.append("start")
+
+    def step(self, run):
+        self.calls.append("step")
+
+    def epoch(self, run, row):
+        self.calls.append("epoch")
+        return self.calls.count("epoch") >= self.stop
+
+    def end(self, run):
+        self.calls.append("end")
+
+
+@pytest.mark.parametrize("options", [dict(batch_size=None), dict(batch_size=40), dict(method="gfitc")])
+def test_a_callback_is_called_in_order_and_may_stop_the_run(options):
+    watcher = Count(stop=3)
+    clf = fit(callbacks=[watcher], **options)
+    assert clf.n_epochs_ == 3
+    assert watcher.calls[0] == "start" and watcher.calls[-1] == "end"
+    assert watcher.calls.count("epoch") == 3
+    if options.get("batch_size") == 40:
+        assert watcher.calls.count("step") == 9
+
+
+def test_a_watcher_changes_nothing():
+    plain, watched = fit(batch_size=40), fit(batch_size=40, callbacks=[Count()])
+    np.testing.assert_array_equal(plain.predict_proba(X), watched.predict_proba(X))
+
+
+def test_json_lines_hold_the_history(tmp_path):
+    path = tmp_path / "log.jsonl"
+    clf = fit(callbacks=[callbacks.JsonLines(path)])
+    assert [json.loads(line) for line in path.read_text().splitlines()] == clf.history_
+
+
+def test_a_time_budget_of_nothing_is_one_epoch():
+    assert fit(callbacks=[callbacks.TimeBudget(0.0)]).n_epochs_ == 1
+
+
+@pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])
+@pytest.mark.parametrize("batch_size", [None, 40])
+def test_a_validation_share_is_held_out_and_its_best_state_kept(method, batch_size):
+    clf = fit(method=method, batch_size=batch_size, validation_fraction=0.25, patience=3)
+    nll = [row["validation_nll"] for row in clf.history_]
+    assert np.isfinite(nll).all()
+    least = 1e-4  # what counts as better
+    assert clf.n_epochs_ == 12 or min(nll[:-3]) - min(nll) <= 3 * least
+
+
+def test_the_best_state_of_a_run_that_gets_worse_is_the_one_kept():
+    """Judged by labels that contradict the training rows, the first epochs are the best ones."""
+    wrong = (Y + 1) % 3
+    clf = fit(callbacks=[callbacks.Validation(X, wrong, patience=2)], max_epochs=30)
+    nll = [row["validation_nll"] for row in clf.history_]
+    best = int(np.argmin(nll))
+    assert clf.n_epochs_ < 30 and best < len(nll) - 1
+    again = fit(max_epochs=best + 1)
+    log_p = again.predict_log_proba(X)
+    kept = -clf.predict_log_proba(X)[np.arange(len(X)), wrong].mean()
+    assert kept == pytest.approx(-log_p[np.arange(len(X)), wrong].mean(), abs=0.05)
+
+
+def test_a_validation_set_with_a_new_label_is_refused():
+    with pytest.raises(BadInput, match="the validation set has the label '7'"):
+        fit(callbacks=[callbacks.Validation(X, np.full(len(X), 7))])
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (dict(validation_fraction=0.0), "validation_fraction=0.0 must be a number above 0"),
+        (dict(validation_fraction=2), "validation_fraction=2 must be"),
+        (dict(patience=0), "patience=0 must be a whole number of at least 1"),
+        (dict(callbacks=[print]), "no cavity.callbacks.Callback"),
+        (dict(checkpoint_every=-1), "checkpoint_every=-1 must be"),
+    ],
+)
+def test_bad_arguments_are_answered_in_words(options, words):
+    with pytest.raises(BadOption, match=words):
+        fit(**options)
+
+
+def test_too_small_a_share_of_too_few_rows_says_so():
+    with pytest.raises(BadInput, match="leaves none to judge by"):
+        fit(X[:9], np.arange(9) % 3, validation_fraction=0.01)
+
+
+class Interrupt(callbacks.Callback):
+    def epoch(self, run, row):
+        if row["epoch"] == 4:
+            raise KeyboardInterrupt
+        return False
+
+
+@pytest.mark.parametrize("options", [dict(batch_size=None), dict(batch_size=40), dict(method="gfitc")])
+def test_an_interrupt_keeps_what_was_learnt_and_goes_on_up(options):
+    clf = GPClassifier(**{**OPTIONS, **options}, callbacks=[Interrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(X, Y)
+    assert len(clf.history_) == 4
+    assert clf.score(X, Y) > 0.5
+
+
+def test_tensorboard_writes_or_says_what_to_install(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed; the message is tested below")
+    fit(callbacks=[callbacks.TensorBoard(tmp_path)], max_epochs=2)
+    assert list(tmp_path.glob("events*"))
+
+
+def test_without_tensorboard_the_message_says_what_to_install(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
+        fit(callbacks=[callbacks.TensorBoard(tmp_path)], max_epochs=2)

@@ -1,0 +1,227 @@
+"""Runs that survive: what is written, what comes back, and what happens in between."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cavity import BadFile, BadOption, GPClassifier, persist
+from cavity.callbacks import Callback
+from cavity.training import checkpoint
+from support import toy
+
+X, Y = toy(90, 3, seed=3)
+BATCHES = dict(n_inducing=8, batch_size=20, max_epochs=4, tol=0.0, random_state=1)
+FULL = dict(n_inducing=8, batch_size=None, max_epochs=6, tol=0.0, random_state=1)
+RUNS = {
+    "ep": dict(method="ep", **BATCHES),
+    "sep": dict(method="sep", **BATCHES),
+    "vi": dict(method="vi", **BATCHES),
+    "ep full": dict(method="ep", **FULL),
+    "ep outer": dict(method="ep", schedule="outer", **FULL),
+    "fixed": dict(method="ep", learn=(), tol=1e-9, n_inducing=8, random_state=1),
+}
+
+
+class Stop(Exception):
+    """Ends a run as a kill would."""
+
+
+class StopAfter(Callback):
+    """Raises after so many steps, or epochs."""
+
+    def __init__(self, steps=10**9, epochs=10**9):
+        self.steps, self.epochs = steps, epochs
+
+    def step(self, run):
+        self.steps -= 1
+        if self.steps <= 0:
+            raise Stop
+
+    def epoch(self, run, row):
+        self.epochs -= 1
+        if self.epochs <= 0:
+            raise Stop
+        return False
+
+
+def fit(**options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GPClassifier(**options).fit(X, Y)
+
+
+def same_model(a, b):
+    np.testing.assert_array_equal(a.predict_log_proba(X), b.predict_log_proba(X))
+    assert a.log_marginal_likelihood_ == b.log_marginal_likelihood_
+    assert [r["objective"] for r in a.history_] == [r["objective"] for r in b.history_]
+
+
+def interrupt(path, options, **when):
+    """A run that is cut off; the checkpoint is written before the callback that ends it is asked."""
+    with pytest.raises(Stop):
+        fit(**options, checkpoint=path, checkpoint_every=0, callbacks=[_Late(StopAfter(**when))])
+
+
+class _Late(Callback):
+    """Saves through the run's checkpoint first, whatever the order of callbacks."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def step(self, run):
+        run.callbacks[-1].step(run)
+        self.inner.step(run)
+
+    def epoch(self, run, row):
+        run.callbacks[-1].epoch(run, row)
+        return self.inner.epoch(run, row)
+
+
+@pytest.mark.parametrize("name", ["ep", "sep", "vi"])
+@pytest.mark.parametrize("steps", [1, 4, 5, 8])
+def test_a_run_cut_off_between_two_batches_ends_as_if_it_had_not_been(tmp_path, name, steps):
+    path = tmp_path / "run.ckpt"
+    interrupt(path, RUNS[name], steps=steps)
+    same_model(fit(**RUNS[name], checkpoint=path, resume=True), fit(**RUNS[name]))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_cut_off_between_two_epochs_ends_as_if_it_had_not_been(tmp_path, name):
+    path = tmp_path / "run.ckpt"
+    interrupt(path, RUNS[name], epochs=2)
+    same_model(fit(**RUNS[name], checkpoint=path, resume=True), fit(**RUNS[name]))
+
+
+def test_a_run_without_a_seed_resumes_with_the_seed_it_had(tmp_path):
+    path = tmp_path / "run.ckpt"
+    options = RUNS["ep"] | {"random_state": None, "learn": ("kernel",)}
+    interrupt(path, options, steps=3)
+    seed = checkpoint.facts_of(path)["seed"]
+    first = fit(**options, checkpoint=path, resume=True)
+    assert checkpoint.facts_of(path)["seed"] == seed
+    assert len(first.history_) == options["max_epochs"]
+
+
+def test_lbfgs_continues_from_its_best_point(tmp_path):
+    path = tmp_path / "run.ckpt"
+    options = FULL | {"method": "gfitc", "max_epochs": 4}
+    interrupt(path, options, epochs=2)
+    whole, resumed = fit(**options), fit(**options, checkpoint=path, resume=True)
+    assert len(resumed.history_) >= 2
+    assert resumed.history_[-1]["objective"] >= whole.history_[1]["objective"] - 1e-6
+
+
+def test_without_a_file_resume_starts_afresh(tmp_path):
+    path = tmp_path / "run.ckpt"
+    same_model(fit(**RUNS["sep"], checkpoint=path, resume=True), fit(**RUNS["sep"]))
+    assert path.exists()
+
+
+def test_resume_needs_a_checkpoint():
+    with pytest.raises(BadOption, match="resume=True needs checkpoint="):
+        fit(**RUNS["sep"], resume=True)
+
+
+def test_a_checkpoint_of_other_data_is_refused(tmp_path):
+    path = tmp_path / "run.ckpt"
+    fit(**RUNS["sep"], checkpoint=path)
+    with pytest.raises(BadFile, match=r"another run: data is .* resume=False"):
+        GPClassifier(**RUNS["sep"], checkpoint=path, resume=True).fit(X + 1, Y)
+    with pytest.raises(BadFile, match="another run: method is 'sep' there and 'ep' here"):
+        fit(**RUNS["ep"], checkpoint=path, resume=True)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 200, -1])
+def test_a_truncated_checkpoint_is_refused_in_words(tmp_path, keep):
+    path = tmp_path / "run.ckpt"
+    fit(**RUNS["sep"], checkpoint=path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(BadFile, match=r"run\.ckpt is truncated, or no file of cavity"):
+        fit(**RUNS["sep"], checkpoint=path, resume=True)
+
+
+def test_a_foreign_file_is_refused_in_words(tmp_path):
+    from safetensors.torch import save_file
+
+    path = tmp_path / "weights.safetensors"
+    save_file({"a": torch.zeros(3)}, path)
+    with pytest.raises(BadFile, match="is no cavity checkpoint"):
+        fit(**RUNS["sep"], checkpoint=path, resume=True)
+    persist.write(path, "model", {"a": torch.zeros(3)}, {})
+    with pytest.raises(BadFile, match="is no cavity checkpoint but a model"):
+        persist.read(path, "checkpoint")
+
+
+def test_a_file_of_a_later_format_asks_for_an_update(tmp_path, monkeypatch):
+    path = tmp_path / "run.ckpt"
+    monkeypatch.setattr(persist, "FORMAT", 99)
+    persist.write(path, "checkpoint", {}, {})
+    monkeypatch.undo()
+    with pytest.raises(BadFile, match=r"has format 99, .* update cavity"):
+        persist.read(path, "checkpoint")
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "run.ckpt"
+    fit(**RUNS["sep"], checkpoint=path)
+    before = path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        BadFile, match=r"could not be written .No space left on device.; what was there is intact"
+    ):
+        fit(**RUNS["sep"], checkpoint=path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+CHILD = """
+import sys, warnings
+import numpy as np
+from cavity import GPClassifier
+warnings.simplefilter("ignore")
+data = np.load(sys.argv[1])
+options = dict(n_inducing=8, batch_size=20, max_epochs=300, tol=0.0, random_state=1, checkpoint=sys.argv[2], checkpoint_every=0)
+GPClassifier("ep", **options).fit(data["X"], data["Y"])
+"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05])
+def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_resumes(tmp_path, delay):
+    """Every step writes, so most kills fall into a write."""
+    path, data = tmp_path / "run.ckpt", tmp_path / "data.npz"
+    np.savez(data, X=X, Y=Y)
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(data), str(path)])
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(delay)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert path.exists(), "the child wrote no checkpoint within a minute"
+    done = int(persist.read(path, "checkpoint").tensors["epoch"])
+    options = dict(RUNS["ep"], max_epochs=done + 3)
+    options |= {"learning_rate": 0.03}  # the rate falls over max_epochs: both runs must have the same plan
+    resumed = fit(**options, checkpoint=path, resume=True)
+    assert np.isfinite(resumed.predict_log_proba(X)).all()
+    assert len(resumed.history_) == done + 3
+
+
+def test_the_meta_data_are_plain_json(tmp_path):
+    path = tmp_path / "run.ckpt"
+    fit(**RUNS["ep"], checkpoint=path)
+    meta = persist.read(path, "checkpoint").meta
+    assert json.loads(json.dumps(meta)) == meta
+    assert Path(path).stat().st_size < 200_000
