@@ -15,7 +15,7 @@ from cavity.data import Rows
 from cavity.distributed import Local
 from cavity.estimators import build
 from cavity.estimators.options import read
-from cavity.inference import Engine, State
+from cavity.inference import Engine, Optimiser, State
 from cavity.posterior import Normal, marginals, posterior
 
 
@@ -165,3 +165,36 @@ def assert_gradient(got: np.ndarray, expected: np.ndarray, rel: float = 1e-6) ->
     assert size > 1e-3, "a flat objective tells nothing"
     np.testing.assert_allclose(got, expected, rtol=rel, atol=rel * np.abs(expected).max())
     assert np.linalg.norm(got - expected) <= rel * size
+
+
+class Recorder(Optimiser):
+    """Takes no step and keeps the gradient that it was offered."""
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return ()
+
+    def step(
+        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        self.gradient = gradient.numpy()
+        return theta, state
+
+
+def offered(run: Machine, state: State, batch: Any = None) -> np.ndarray:
+    """The gradient of the objective, as the engine hands it to an optimiser."""
+    recorder = Recorder()
+    run.step(state, batch, recorder)
+    return recorder.gradient
+
+
+def arbitrary(state: State, seed: int = 0) -> State:
+    """The state with sites, or sums, that are no fixed point of anything."""
+    rng = np.random.default_rng(seed)
+    if len(state.sites.tau):
+        tau = torch.tensor(rng.uniform(0.05, 0.5, state.sites.tau.shape))
+        nu = torch.tensor(rng.normal(size=state.sites.nu.shape))
+        return state._replace(sites=state.sites._replace(tau=tau, nu=nu))
+    A = torch.tensor(rng.normal(size=state.sums.P.shape))
+    return state._replace(
+        sums=state.sums._replace(P=A @ A.mT, h=torch.tensor(rng.normal(size=state.sums.h.shape)))
+    )

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.inference import Optimiser
 from cavity.kernels import RBF, Linear, Matern32, RationalQuadratic
-from support import Machine, assert_gradient, central_differences, converge, machine, toy
+from support import Machine, arbitrary, assert_gradient, central_differences, converge, machine, offered, toy
 
 KERNELS = {
     "rbf": lambda l, v: RBF(l, v),
@@ -14,17 +13,6 @@ KERNELS = {
     "rational quadratic": lambda l, v: RationalQuadratic(l, v, 0.8),
     "sum": lambda l, v: RBF(l, v) + Linear(2.0, 0.3),
 }
-
-
-class Recorder(Optimiser):
-    """Takes no step and keeps the gradient that it was offered."""
-
-    def init(self, theta):
-        return ()
-
-    def step(self, state, theta, gradient, rate):
-        self.gradient = gradient.numpy()
-        return theta, state
 
 
 def setting(C, kernel, weighted=False, **options) -> Machine:
@@ -41,26 +29,6 @@ def setting(C, kernel, weighted=False, **options) -> Machine:
     assert {"log_lengthscale", "log_variance", "log_noise", "inducing"} <= names
     theta = run.state.theta + 0.1 * torch.tensor(rng.normal(size=len(run.state.theta)))
     return run._replace(state=run.state._replace(theta=theta))
-
-
-def offered(run, state, batch=None):
-    """The gradient of the objective, as the engine hands it to an optimiser."""
-    recorder = Recorder()
-    run.step(state, batch, recorder)
-    return recorder.gradient
-
-
-def arbitrary(state, seed=0):
-    """The state with sites, or sums, that are no fixed point of anything."""
-    rng = np.random.default_rng(seed)
-    if len(state.sites.tau):
-        tau = torch.tensor(rng.uniform(0.05, 0.5, state.sites.tau.shape))
-        nu = torch.tensor(rng.normal(size=state.sites.nu.shape))
-        return state._replace(sites=state.sites._replace(tau=tau, nu=nu))
-    A = torch.tensor(rng.normal(size=state.sums.P.shape))
-    return state._replace(
-        sums=state.sums._replace(P=A @ A.mT, h=torch.tensor(rng.normal(size=state.sums.h.shape)))
-    )
 
 
 EP_CASES = [

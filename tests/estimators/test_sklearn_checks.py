@@ -8,12 +8,27 @@ from cavity.kernels import Linear, Matern52
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SHORT = {"n_inducing": 10, "max_epochs": 5, "tol": 0.01}
+SHORTEST = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
+METHODS = [
+    {"method": "rep"},
+    {"method": "pep"},
+    {"method": "gfitc"},
+    {"method": "vi"},
+    {"method": "vi", "q_update": "gradient"},
+]
+VARIANTS = [
+    {"method": "rep", "sites": "tied"},
+    {"method": "rep", "learn": ("kernel", "noise", "inducing", "epsilon")},
+    {"method": "vi", "likelihood": "softmax"},
+]
 
 
 @parametrize_with_checks(
     [
         GPClassifier(),
         GPClassifier("sep", **SHORT),
+        *(GPClassifier(**method, **SHORTEST) for method in METHODS if method != {"method": "gfitc"}),
+        GPClassifier("gfitc", learn=(), **SHORTEST),
     ]
 )
 def test_checks(estimator, check):
@@ -24,6 +39,8 @@ def test_checks(estimator, check):
 @parametrize_with_checks(
     [
         GPClassifier("sep"),
+        *(GPClassifier(**method) for method in METHODS),
+        *(GPClassifier(**method, **SHORTEST) for method in (*VARIANTS, {"method": "gfitc"})),
         GPClassifier(learn=(), noise=0.5, n_inducing=0.2, inducing="greedy", max_epochs=30),
         GPClassifier(share="both", inducing="random", **SHORT),
         GPClassifier(schedule="inner-exact", kernel=Matern52() + Linear(), **SHORT),

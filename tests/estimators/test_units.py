@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.estimators.fitted import log_probability
+from cavity.factors import ProbitPairs
 from cavity.kernels import RBF, Linear, Matern12, Matern32, Matern52, RationalQuadratic
 from cavity.posterior import Normal
 
@@ -131,8 +131,9 @@ def test_rows_with_few_rivals_do_not_notice_rows_with_many(classes):
         torch.tensor(size * rng.normal(size=(15, classes))),
         torch.tensor(np.exp(unequal * rng.normal(size=(15, classes)))),
     )
-    whole = log_probability(f)
-    each = torch.cat([log_probability(Normal(m[None], v[None])) for m, v in zip(*f, strict=True)])
+    predict = ProbitPairs(classes).log_probability
+    whole = predict(*f)
+    each = torch.cat([predict(m[None], v[None]) for m, v in zip(*f, strict=True)])
     torch.testing.assert_close(each.exp(), whole.exp(), rtol=0, atol=1e-10)
     torch.testing.assert_close(each, whole, rtol=1e-10, atol=1e-10)
 

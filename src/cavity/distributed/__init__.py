@@ -4,12 +4,68 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class Local:
     """One process: the sum over ranks is what this rank has."""
 
+    rank, world = 0, 1
+
     def sum(self, totals: T) -> T:
         """Sum every tensor of `totals` over the ranks."""
         return totals
+
+    def agree(self, flag: bool) -> bool:
+        """Whether any rank says so: clocks differ, and a rank that stops alone would leave the others waiting."""
+        return flag
+
+    def gather(self, value: Any) -> list[Any]:
+        """A small Python value of every rank, in their order."""
+        return [value]
+
+    def first(self, make: Any) -> Any:
+        """What `make()` gives on rank 0, on every rank."""
+        return make()
+
+
+class Group(Local):
+    """torch.distributed's default process group: gloo on CPUs, NCCL on GPUs; one all-reduce a sum."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.device = device if dist.get_backend() == "nccl" else torch.device("cpu")
+
+    def sum(self, totals: T) -> T:
+        buffer = torch.cat([t.reshape(-1).to(torch.float64) for t in totals])
+        shared = buffer.to(self.device)
+        dist.all_reduce(shared)
+        parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
+        summed = (p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True))
+        return type(totals)(*summed)
+
+    def agree(self, flag: bool) -> bool:
+        votes: Tensor = torch.tensor(float(flag), device=self.device)
+        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        return bool(votes)
+
+    def gather(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value)
+        return values
+
+    def first(self, make: Any) -> Any:
+        box = [make() if self.rank == 0 else None]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+
+def current(device: torch.device) -> Local:
+    """The process group that this process belongs to, if it is in one of several ranks."""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        return Group(device)
+    return Local()

@@ -38,7 +38,7 @@ class Checkpoint(Callback):
         return False
 
     def _if_due(self, run: Run) -> None:
-        if time.monotonic() - self.last >= self.every:
+        if run.reduce.agree(time.monotonic() - self.last >= self.every):
             self.save(run)
 
     def end(self, run: Run) -> None:

@@ -163,8 +163,10 @@ class Run:
         """Full sweeps of the sites at fixed hyper-parameters until log Z_q per row moves by less than `tol`."""
         last = math.inf
         for _ in range(most):
+            repairs = self.guard.repairs
             value = self._steps([(self.whole, None, True)]).objective
-            if abs(value - last) <= tol * self.total or self._late():
+            mended = self.guard.repairs > repairs  # back at a state that was judged before: no sign of rest
+            if (abs(value - last) <= tol * self.total and not mended) or self._late():
                 break
             last = value
         return value
@@ -215,7 +217,7 @@ class Run:
 
     def _late(self) -> bool:
         limit = self.plan.max_seconds
-        return limit is not None and time.perf_counter() - self.started > limit
+        return limit is not None and self.reduce.agree(time.perf_counter() - self.started > limit)
 
     def record(self, outcome: Outcome) -> bool:
         """Add an epoch to the history; whether to stop."""
@@ -233,7 +235,7 @@ class Run:
         self.state = self.state._replace(epoch=self.state.epoch + 1)
         stop = [callback.epoch(self, row) for callback in self.callbacks]
         self.plan.report(row)
-        self.converged = self._settled() or any(stop)
+        self.converged = self._settled() or self.reduce.agree(any(stop))
         return self.converged or self._late()
 
 

@@ -1,0 +1,345 @@
+"""Robust EP, GFITC, power EP and the variational bounds against explicit matrices, adaptive quadrature and sampling."""
+
+import warnings
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from cavity import GPClassifier
+from cavity.inference import Averaged, empty_sites
+from cavity.inference.placement import SiteTotals
+from cavity.kernels import RBF
+from cavity.posterior import marginals, posterior
+from reference import brute_ep, gfitc, power, robust_ep, variational, variational_binary
+from reference import kernels as written_out
+from reference.evidence_mc import log_evidence_is, robust_max_log_likelihood, softmax_log_likelihood
+from reference.sparse import build_model
+from support import converge, latents, machine, toy
+
+NEW = np.random.default_rng(99).normal(size=(5, 2))
+
+
+def setting(C, N=10, M=3):
+    """Rows, inducing points and hyper-parameters that differ from class to class; one latent function for two classes."""
+    X, y = toy(N, C)
+    L = 1 if C == 2 else C
+    rng = np.random.default_rng(C)
+    Z, lengthscale = rng.normal(size=(L, M, 2)), rng.uniform(0.6, 1.8, (L, 2))
+    return X, y, Z, lengthscale, rng.uniform(0.5, 2, L), rng.uniform(0.2, 0.6, L)
+
+
+def fit(X, y, Z, lengthscale, variance, noise, method, **options):
+    """Hyper-parameters as given, swept to rest."""
+    model = GPClassifier(
+        method,
+        kernel=RBF(lengthscale, variance),
+        inducing=Z,
+        noise=noise,
+        learn=(),
+        device="cpu",
+        **{"tol": 1e-13, "max_epochs": 5000, **options},
+    )
+    return model.fit(X, y)
+
+
+def engine(X, y, Z, lengthscale, variance, noise, method, **options):
+    """The same without a fit."""
+    kernel = RBF(lengthscale, variance)
+    return machine(X, y, Z, kernel=kernel, noise=noise, learn=(), method=method, damping=0.5, **options)
+
+
+def written(X, y, Z, lengthscale, variance, noise):
+    """What the oracles take: labels of ±1 and a single kernel where there is one latent function."""
+    pairs = zip(lengthscale, variance, strict=True)
+    ks = [partial(written_out.rbf, lengthscale=l, variance=v) for l, v in pairs]
+    return (X, 2 * y - 1, Z[0], ks[0], noise[0]) if len(Z) == 1 else (X, y, Z, ks, noise)
+
+
+def both(p):
+    """Probabilities of both classes from that of the second; those of many as they are."""
+    return np.column_stack([1 - p, p]) if p.ndim == 1 else p
+
+
+def assert_same(model, log_z, proba, latent=None):
+    """Evidence to 1e-6 relative, probabilities to 1e-5."""
+    assert model.log_marginal_likelihood_ == pytest.approx(log_z, rel=1e-6)
+    np.testing.assert_allclose(model.predict_proba(NEW), proba, rtol=0, atol=1e-5)
+    for got, exact in zip(model.predict_latent(NEW), latent or (), strict=latent is not None):
+        np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-6)
+
+
+# --- robust EP -------------------------------------------------------------------------------------------
+
+ROBUST = {
+    ("own", True): robust_ep.binary_robust_ep,
+    ("own", False): robust_ep.robust_ep,
+    ("tied", True): robust_ep.binary_robust_sep,
+    ("tied", False): robust_ep.robust_sep,
+}
+
+
+def robust_oracle(problem, sites, epsilon):
+    """Result of the brute force, and its probabilities at NEW."""
+    one = len(problem[2]) == 1
+    result = ROBUST[sites, one](*written(*problem), epsilon=epsilon)
+    if one:
+        return result, both(robust_ep.binary_robust_predict_proba(result, NEW))
+    return result, robust_ep.robust_predict_proba(result, NEW, adaptive=False)
+
+
+@pytest.mark.parametrize("epsilon", [0, 1e-3, 0.1])
+@pytest.mark.parametrize("sites", ["own", "tied"])
+@pytest.mark.parametrize("C", [2, 3])
+def test_robust_ep_is_the_brute_force(C, sites, epsilon):
+    problem = setting(C, N=6)
+    result, proba = robust_oracle(problem, sites, epsilon)
+    model = fit(*problem, "rep", sites=sites, epsilon=epsilon)
+    assert_same(model, result.log_z, proba, robust_ep.latent(result, NEW))
+    assert model.epsilon_ == epsilon
+
+
+def test_robust_ep_of_five_classes_is_the_brute_force():
+    problem = setting(5, N=7)
+    result, proba = robust_oracle(problem, "own", 0.02)
+    assert_same(fit(*problem, "rep", epsilon=0.02), result.log_z, proba)
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_robust_ep_keeps_sites_of_negative_precision(C):
+    """Classes side by side, but for one label amid another class: the model says that it is wrong."""
+    L, each = 1 if C == 2 else C, 4 if C == 2 else 3
+    x, y = np.linspace(-2, 2, each * C), np.arange(each * C) // each
+    y[1] = C - 1
+    Z = np.column_stack([np.linspace(-2, 2, 4), np.zeros(4)]) * np.ones((L, 1, 1))
+    lengthscale = np.column_stack([1.2 + 0.1 * np.arange(L), np.ones(L)])
+    problem = np.column_stack([x, 0 * x]), y, Z, lengthscale, np.full(L, 5.0), np.full(L, 0.1)
+    result, proba = robust_oracle(problem, "own", 0.02)
+    assert result.tau.min() < 0 and result.residual < 1e-8
+    assert_same(fit(*problem, "rep", epsilon=0.02), result.log_z, proba)
+
+
+@pytest.mark.parametrize("sites", ["own", "tied"])
+def test_robust_ep_of_two_classes_without_random_labels_is_ep(sites):
+    problem = setting(2)
+    plain = fit(*problem, {"own": "ep", "tied": "sep"}[sites])
+    robust = fit(*problem, "rep", sites=sites, epsilon=0)
+    assert robust.log_marginal_likelihood_ == pytest.approx(plain.log_marginal_likelihood_, rel=1e-10)
+    np.testing.assert_allclose(robust.predict_proba(NEW), plain.predict_proba(NEW), rtol=0, atol=1e-9)
+
+
+# --- GFITC -----------------------------------------------------------------------------------------------
+
+
+def f_marginals(run, state):
+    """Mean and variance of f at the training rows, their own residuals included: each (N, C)."""
+    with torch.no_grad():
+        projection = run.engine.prior.project(run.rows.X, state.jitter)
+        t = marginals(posterior(state.sums), projection.a).t
+    totals = []
+    for site in state.sites[:2]:
+        total = torch.zeros_like(t.mean.mT)
+        totals.append(total.scatter_add(1, run.engine.factor.sites(run.rows.y), site).mT)
+    return [x.mT for x in run.engine.placement.seat(t, projection.r, SiteTotals(*totals)).t]
+
+
+@pytest.mark.parametrize("C", [2, 3, 4])
+def test_gfitc_is_ep_on_the_training_values_under_the_fitc_prior(C):
+    problem = setting(C)
+    result = (gfitc.binary_gfitc if C == 2 else gfitc.gfitc)(*written(*problem))
+    if C == 2:
+        proba = both(gfitc.binary_gfitc_predict_proba(result, NEW))
+    else:
+        proba = gfitc.gfitc_predict_proba(result, NEW, adaptive=False)
+    assert_same(fit(*problem, "gfitc"), result.log_z, proba, gfitc.gfitc_latent(result, NEW))
+    run = engine(*problem, "gfitc")
+    rest = converge(run)
+    assert run.evidence(rest) == pytest.approx(result.log_z, rel=1e-6)
+    for got, exact in zip(f_marginals(run, rest), (result.marginal_mean, result.marginal_var), strict=True):
+        np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-6)
+
+
+def test_gfitc_of_two_classes_is_ep():
+    """One latent function: it does not matter on which side of the residual the site sits."""
+    problem = setting(2)
+    ep, other = fit(*problem, "ep"), fit(*problem, "gfitc")
+    assert other.log_marginal_likelihood_ == pytest.approx(ep.log_marginal_likelihood_, rel=1e-10)
+    for a, b in zip(other.predict_latent(NEW), ep.predict_latent(NEW), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+
+
+def test_gfitc_of_three_classes_is_not_ep():
+    problem = setting(3)
+    ep, other = fit(*problem, "ep"), fit(*problem, "gfitc")
+    assert abs(other.log_marginal_likelihood_ - ep.log_marginal_likelihood_) > 0.05
+
+
+# --- power EP --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [0.5, 0.1])
+@pytest.mark.parametrize("C", [2, 3])
+def test_power_ep_is_the_brute_force(C, p):
+    problem = setting(C, N=8)
+    result = (power.binary_power_ep if C == 2 else power.power_ep)(*written(*problem), power=p)
+    predict = brute_ep.binary_predict_proba if C == 2 else brute_ep.predict_proba
+    model = fit(*problem, "pep", power=p)
+    assert_same(model, result.log_z, both(predict(result, NEW)), brute_ep.latent(result, NEW))
+
+
+@pytest.mark.parametrize("C", [2, 4])
+def test_power_one_is_ep_to_the_bit(C):
+    problem = setting(C)
+    ep, one = fit(*problem, "ep"), fit(*problem, "pep", power=1)
+    assert one.log_marginal_likelihood_ == ep.log_marginal_likelihood_
+    np.testing.assert_array_equal(one.predict_log_proba(NEW), ep.predict_log_proba(NEW))
+
+
+def averaged(run):
+    """The same factors, maximising Σ E log φ − KL instead: nothing is removed."""
+    total = run.engine.total
+    state = run.state._replace(
+        sites=empty_sites(0, 1, torch.float64, total.device), damping=torch.tensor(0.2, dtype=torch.float64)
+    )
+    return run._replace(engine=replace(run.engine, removal=0.0, sites=Averaged(total)), state=state)
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_a_vanishing_power_is_variational_inference_with_the_same_factors(C):
+    """At 0.01 within 1e-2; halving the power halves the distance."""
+    problem = setting(C)
+    bound = averaged(engine(*problem, "pep"))
+    best = converge(bound, tol=1e-10)
+    limit, f = bound.evidence(best), latents(bound, best, NEW)
+    gaps = []
+    for p in (0.01, 0.005):
+        run = engine(*problem, "pep", power=p)
+        rest = converge(run, tol=1e-10)
+        gaps.append(run.evidence(rest) - limit)
+        g = latents(run, rest, NEW)
+        torch.testing.assert_close(g.mean, f.mean, rtol=0, atol=1e-2)
+        torch.testing.assert_close(g.var, f.var, rtol=0, atol=1e-2)
+    assert 0 < gaps[0] < 1e-2
+    assert gaps[1] == pytest.approx(gaps[0] / 2, rel=0.02)
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_limit_of_power_ep_is_the_oracle_s_maximum(C):
+    problem = setting(C, N=7)
+    bound = averaged(engine(*problem, "pep"))
+    expected = variational_binary.binary_expected_probit if C == 2 else variational.expected_pairwise
+    found = variational.maximise(whitened(problem)[1], expected)
+    assert bound.evidence(converge(bound, tol=1e-9)) == pytest.approx(found.bound, rel=1e-7)
+
+
+# --- variational inference -------------------------------------------------------------------------------
+
+EPSILON = 1e-3
+
+
+def whitened(problem):
+    """The model and its rows as the oracle has them."""
+    X, y, _, k, noise = written(*problem)
+    one = len(problem[2]) == 1
+    model = build_model(problem[2], [k] if one else k, np.atleast_1d(noise), 1e-6)
+    return model, variational.whiten(model, X, y)
+
+
+def gaussian(model):
+    """q(w): mean (C, M) and covariance (C, M, M)."""
+    lower = model._fitted.lower
+    return model._fitted.mean.numpy(), torch.cholesky_inverse(lower).numpy()
+
+
+LIKELIHOODS = {
+    ("robust-max", True): partial(variational_binary.binary_expected_robust_max, epsilon=EPSILON),
+    ("robust-max", False): partial(variational.expected_robust_max, epsilon=EPSILON),
+    ("softmax", True): variational_binary.binary_expected_logistic,
+    ("softmax", False): variational.expected_softmax,
+}
+
+
+@pytest.mark.parametrize("q_update", ["natural", "gradient"])
+@pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood, q_update):
+    problem = setting(C, N=6)
+    data = whitened(problem)[1]
+    expected = LIKELIHOODS[likelihood, C == 2]
+    found = variational.maximise(data, expected)
+    model = fit(*problem, "vi", likelihood=likelihood, q_update=q_update, **ENDS[q_update])
+    assert model.elbo_ == model.log_marginal_likelihood_
+    assert model.elbo_ == pytest.approx(found.bound, abs=1e-6)
+    assert model.elbo_ == pytest.approx(variational.bound(data, *gaussian(model), expected), abs=1e-6)
+    for a, b in zip(gaussian(model), (found.mean, found.cov), strict=True):
+        np.testing.assert_allclose(a, b, atol={"natural": 1e-5, "gradient": 1e-3}[q_update])
+
+
+ENDS = {"natural": {"tol": 1e-10}, "gradient": {"tol": 1e-10, "max_epochs": 400}}
+
+
+@pytest.mark.parametrize(("C", "likelihood"), [(2, "robust-max"), (2, "softmax"), (3, "robust-max")])
+def test_natural_and_gradient_steps_meet_at_one_bound(C, likelihood):
+    problem = setting(C, N=7)
+    one, other = (
+        fit(*problem, "vi", likelihood=likelihood, q_update=how, **end) for how, end in ENDS.items()
+    )
+    assert other.elbo_ == pytest.approx(one.elbo_, abs=1e-4)
+    np.testing.assert_allclose(other.predict_proba(NEW), one.predict_proba(NEW), rtol=0, atol=1e-3)
+
+
+def sampled(estimate, data, mean, cov, parts=10):
+    """A million samples, a tenth at a time."""
+    seen = [estimate(data, mean, cov, samples=100_000, seed=seed) for seed in range(parts)]
+    return np.mean([s.value for s in seen]), np.linalg.norm([s.error for s in seen]) / parts
+
+
+@pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
+def test_the_bound_is_that_of_a_million_samples(likelihood):
+    problem = setting(3, N=6)
+    data = whitened(problem)[1]
+    model = fit(*problem, "vi", likelihood=likelihood, tol=1e-6)
+    estimate = {
+        "robust-max": partial(variational.robust_max_bound_mc, epsilon=EPSILON),
+        "softmax": variational.softmax_bound_mc,
+    }[likelihood]
+    value, error = sampled(estimate, data, *gaussian(model))
+    assert abs(model.elbo_ - value) < 4 * error
+    assert error < 0.01
+
+
+@pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
+def test_the_bound_is_below_the_evidence(likelihood):
+    """log p(y) by importance sampling."""
+    problem = setting(3, N=6)
+    data = whitened(problem)[1]
+    model = fit(*problem, "vi", likelihood=likelihood, tol=1e-8)
+    log_p = {
+        "robust-max": partial(robust_max_log_likelihood, epsilon=EPSILON),
+        "softmax": softmax_log_likelihood,
+    }[likelihood]
+    proposal = variational.VIResult(0.0, *gaussian(model), 0.0, 0)
+    truth = log_evidence_is(data, log_p, proposal, samples=10_000)
+    assert truth.error < 0.05
+    assert model.elbo_ <= truth.value + 4 * truth.error
+
+
+def test_the_softmax_s_probabilities_are_averages_under_q():
+    """E softmax over the latents' marginals, by a product of Hermite rules."""
+    model = fit(*setting(3), "vi", likelihood="softmax", tol=1e-8)
+    mean, var = model.predict_latent(NEW)
+    nobody = variational.Whitened(np.zeros((5, 3, 1)), var, np.zeros(5, dtype=int))
+    first = variational.expected_softmax(nobody, mean, 0 * var, nodes=40)
+    p = -first.dm
+    p[:, 0] += 1
+    np.testing.assert_allclose(model.predict_proba(NEW), p, rtol=0, atol=1e-7)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

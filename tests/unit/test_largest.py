@@ -1,0 +1,272 @@
+"""How likely one normal is the largest: the quadrature, and the robust factors made of it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import log_ndtr
+
+from cavity.factors import BinaryProbit, Latents, ProbitPairs, RobustBinary, RobustMax
+from cavity.quadrature import win
+from reference.probit import hazard
+from reference.robust import mix, robust_moments
+from reference.tilted import bend
+
+means, log_variances = st.floats(-50, 50), st.floats(-6, 4)
+
+
+def row(*values):
+    return torch.tensor([values], dtype=torch.float64)
+
+
+def close(got, exact, tol=1e-6):
+    got, exact = np.asarray(got), np.asarray(exact)
+    error = np.abs(got - exact) / np.maximum(1, np.abs(exact))
+    assert error.max() <= tol, f"{error.max():.1e} at {error.argmax()}: {got} instead of {exact}"
+
+
+def assert_right(mean, var, adaptive=False):
+    """Z to 1e-8; log Z, its first derivatives in means and variances and its second ones to 1e-6."""
+    exact = robust_moments(0, np.asarray(mean), np.asarray(var), 0.0, adaptive)
+    got = win(row(*mean), row(*var))
+    value, first, second = float(got.log_value), got.first[0].numpy(), got.second[0].numpy()
+    assert math.exp(value) == pytest.approx(math.exp(exact.log_s), abs=1e-8)
+    close(value, exact.log_s)
+    close(first, exact.d1)
+    close(0.5 * second, exact.dv)
+
+
+def draw(data, C):
+    mean = data.draw(st.lists(means, min_size=C, max_size=C))
+    return np.array(mean), 10 ** np.array(data.draw(st.lists(log_variances, min_size=C, max_size=C)))
+
+
+# --- the integral ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.integers(2, 6), st.data())
+def test_few_classes_are_the_oracle_s(C, data):
+    assert_right(*draw(data, C))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(st.integers(7, 50), st.data())
+def test_many_classes_are_the_oracle_s(C, data):
+    assert_right(*draw(data, C))
+
+
+@pytest.mark.parametrize("C", [2, 3, 10, 16, 17, 18, 50])
+@pytest.mark.parametrize("kind", ["everyday", "wide", "near"])
+def test_random_rows_are_the_oracle_s(C, kind):
+    """Ordinary marginals, means in ±50 with variances of 1e-6…1e4, and near means with such variances."""
+    rng = np.random.default_rng(C)
+    for _ in range(2):
+        mean = rng.uniform(-50, 50, C) if kind == "wide" else rng.normal(size=C)
+        var = 10 ** (rng.uniform(-1.5, 0.5, C) if kind == "everyday" else rng.uniform(-6, 4, C))
+        assert_right(mean, var)
+
+
+HARD = {
+    "a needle among wide ones": ([0.0, 0.0, 0.0], [1e-6, 1e4, 1e4]),
+    "a wide one among needles": ([0.0, -1.0, 1.0], [1e4, 1e-6, 1e-6]),
+    "far behind": ([-50.0, 50.0, 50.0], [1e-6, 1e-6, 1e4]),
+    "far behind two needles": ([-50.0, 50.0, 49.9], [1.0, 1e-6, 1e-6]),
+    "far ahead": ([50.0, -50.0, -50.0], [1e-6, 1e-6, 1e-6]),
+    "ahead by a little": ([37.0, 0.0, 1.0], [0.5, 0.5, 0.5]),
+    "a step far in the tail": ([0.0, 45.0, -45.0], [10.0, 1e-6, 1e4]),
+    "a ladder of needles": ([0.0, *np.linspace(-3, 3, 12)], [4.0, *[1e-6] * 12]),
+    "fifty alike": ([3.0] * 50, [0.2] * 50),
+    "fifty needles in a row": ([0.0, *np.linspace(-2, 2, 49)], [1.0, *[1e-6] * 49]),
+    "scales of all sizes": ([0.1, 0.2, -0.3, 0.4, 0.0], [1e-6, 1e-3, 1.0, 1e2, 1e4]),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_rows_are_the_oracle_s(name):
+    assert_right(*HARD[name])
+
+
+@pytest.mark.parametrize("name", ["far behind", "a step far in the tail", "scales of all sizes"])
+def test_hard_rows_are_those_of_adaptive_quadrature(name):
+    assert_right(*HARD[name], adaptive=True)
+
+
+RATIOS = {
+    1: (1.0, 1e-9),
+    0.1: (1.0, 1e-9),
+    0.01: (1.0, 1e-9),
+    100: (0.1, 1e-9),
+    1e-10: (1e4, 1e-6),
+    1e10: (1e-6, 1e-6),
+}
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("gap", [-50, -5, -0.3, 0, 0.3, 5, 50])
+def test_two_classes_are_the_closed_form(gap, ratio):
+    """S = Φ(α), α = (m_y − m_k)/√(V_y + V_k), V_k/V_y given."""
+    own, tol = RATIOS[ratio]
+    var = row(own, own * ratio)
+    b = float(var.sum())
+    alpha = gap / math.sqrt(b)
+    beta = hazard(alpha)
+    got = win(row(0.5 + gap, 0.5), var)
+    close(got.log_value, log_ndtr(alpha), tol)
+    close(got.first[0], [beta / math.sqrt(b), -beta / math.sqrt(b)], tol)
+    close(got.second[0], [-beta * alpha / b] * 2, tol)
+
+
+def test_equal_classes_are_equally_likely():
+    for C in (2, 3, 17, 50):
+        got = win(torch.full((1, C), 3.0).double(), torch.full((1, C), 0.2).double())
+        assert float(got.log_value.exp()) == pytest.approx(1 / C, rel=1e-12)
+
+
+def test_shifting_every_mean_changes_nothing():
+    """The first derivatives of a row add up to zero."""
+    rng = np.random.default_rng(0)
+    for C in (2, 3, 8, 30):
+        got = win(torch.tensor(rng.normal(size=(4, C))), torch.tensor(10 ** rng.uniform(-3, 2, (4, C))))
+        assert (got.first.sum(1).abs() <= 1e-9 * got.first.abs().max(1).values).all()
+
+
+def test_a_row_is_the_same_in_any_batch():
+    """Also where the batch is cut into pieces."""
+    rng = np.random.default_rng(0)
+    mean, var = torch.tensor(rng.normal(size=(60, 20))), torch.tensor(10 ** rng.uniform(-3, 1, (60, 20)))
+    many = win(mean, var)
+    for n in (0, 30, 59):
+        for a, b in zip(many, win(mean[n : n + 1], var[n : n + 1]), strict=True):
+            torch.testing.assert_close(a[n : n + 1], b, rtol=1e-12, atol=1e-14)
+
+
+# --- the factors -----------------------------------------------------------------------------------------
+
+EPSILONS = [0, 1e-3, 0.1, 0.7]
+
+
+def latents(C, B=6, seed=0):
+    """Marginals at the sites of B rows, the own class first; a single site for two classes."""
+    rng = np.random.default_rng(seed)
+    S = 1 if C == 2 else C
+    residual = rng.uniform(0.01, 1, (B, S))
+    mean, var = 1.5 * rng.normal(size=(B, S)), 10 ** rng.uniform(-1.5, 0.7, (B, S)) + residual
+    return Latents(*(torch.tensor(x) for x in (mean, var, residual))), torch.tensor(np.arange(B) % C)
+
+
+def factor(C, epsilon, learn=False):
+    return RobustBinary(epsilon, learn) if C == 2 else RobustMax(C, epsilon, learn)
+
+
+def exact(C, f, y, n, epsilon):
+    """log S, log Z, ∂/∂m, ∂/∂v, ∂/∂ε of row n, the binary ones in closed form."""
+    mean, var = f.mean[n].numpy(), f.var[n].numpy()
+    if C > 2:
+        z = robust_moments(0, mean, var, epsilon, adaptive=False)
+        return z.log_s, z.log_z, z.d1, z.dv, z.depsilon
+    sign = 2 * int(y[n]) - 1
+    alpha = sign * mean / np.sqrt(var)
+    log_s = float(log_ndtr(alpha[0]))
+    log_z, kappa, depsilon = mix(log_s, epsilon, 2)
+    first = sign * hazard(alpha) / np.sqrt(var)
+    return log_s, log_z, kappa * first, 0.5 * kappa * (first**2 - bend(alpha) / var), depsilon
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_moments_are_the_oracle_s(C, epsilon):
+    """∂/∂ε as a derivative in its log-odds."""
+    f, y = latents(C)
+    got = factor(C, epsilon).moments(f, y, None)
+    assert got.own is None and torch.equal(got.dv, got.dr)
+    learnt = factor(C, epsilon, learn=True).moments(f, y, None) if epsilon else None
+    for n in range(len(y)):
+        _, log_z, dm, dv, depsilon = exact(C, f, y, n, epsilon)
+        close(got.value[n], log_z, 1e-9)
+        close(got.dm[n], dm, 1e-8)
+        close(got.dv[n], dv, 1e-8)
+        if learnt is not None:
+            close(learnt.own[n], [depsilon * epsilon * (1 - epsilon)], 1e-8)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS[1:])
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_the_average_is_the_oracle_s(C, epsilon):
+    """E log p = S log(1−ε+ε/C) + (1−S) log(ε/C), and S' = S ∂ log S."""
+    f, y = latents(C)
+    got = factor(C, epsilon).average(f, y)
+    hit, miss = math.log(1 - epsilon + epsilon / C), math.log(epsilon / C)
+    for n in range(len(y)):
+        log_s, _, dm, dv, _ = exact(C, f, y, n, 0.0)
+        S = math.exp(log_s)
+        close(got.value[n], hit * S + miss * (1 - S), 1e-9)
+        close(got.dm[n], (hit - miss) * S * dm, 1e-8)
+        close(got.dv[n], (hit - miss) * S * dv, 1e-8)
+
+
+@pytest.mark.parametrize("what", ["moments", "average"])
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_derivatives_are_differences_of_the_value(C, what):
+    """In each site's mean, in its variance, and in the log-odds of ε."""
+    f, y = latents(C)
+    value = lambda f, epsilon=0.1: ask(factor(C, epsilon, learn=True), what, f, y)
+    got, h = value(f), 1e-5
+    for s in range(f.mean.shape[1]):
+        bump = torch.zeros_like(f.mean)
+        bump[:, s] = h
+        along_mean = value(f._replace(mean=f.mean + bump)).value - value(f._replace(mean=f.mean - bump)).value
+        along_var = value(f._replace(var=f.var + bump)).value - value(f._replace(var=f.var - bump)).value
+        close(got.dm[:, s], along_mean / (2 * h))
+        close(got.dv[:, s], along_var / (2 * h))
+    odds = math.log(0.1 / 0.9)
+    up, down = (value(f, 1 / (1 + math.exp(-odds - step))).value for step in (h, -h))
+    close(got.own[:, 0], (up - down) / (2 * h))
+
+
+def ask(likelihood, what, f, y):
+    return likelihood.moments(f, y, None) if what == "moments" else likelihood.average(f, y)
+
+
+def test_two_classes_without_random_labels_are_the_closed_form():
+    """RobustMax(2) is ProbitPairs(2), RobustBinary is BinaryProbit."""
+    rng = np.random.default_rng(3)
+    y = torch.tensor([0, 1, 1, 0])
+    mean, var = torch.tensor(rng.normal(size=(4, 2))), torch.tensor(rng.uniform(0.1, 3, (4, 2)))
+    f = Latents(mean, var, 0.3 * var)
+    one = Latents(*(x[:, :1] for x in f))
+    for robust, plain, at in (
+        (RobustMax(2, 0.0), ProbitPairs(2), f),
+        (RobustBinary(0.0), BinaryProbit(), one),
+    ):
+        assert torch.equal(robust.sites(y), plain.sites(y))
+        for a, b in zip(robust.moments(at, y, None)[:4], plain.moments(at, y, None)[:4], strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("C", [3, 5])
+def test_sites_sit_on_every_class_the_own_first(C):
+    for label, where in enumerate(RobustMax(C, 0.1).sites(torch.arange(C)).tolist()):
+        assert where == [label, *(c for c in range(C) if c != label)]
+
+
+@pytest.mark.parametrize("C", [2, 3, 20])
+def test_probabilities_mix_in_random_labels(C):
+    """(1−ε) p + ε/C: none is below ε/C."""
+    rng = np.random.default_rng(C)
+    S = 1 if C == 2 else C
+    mean, var = torch.tensor(20 * rng.normal(size=(5, S))), torch.tensor(rng.uniform(0.1, 3, (5, S)))
+    plain, mixed = (factor(C, e).log_probability(mean, var).exp() for e in (0.0, 0.3))
+    torch.testing.assert_close(mixed, 0.7 * plain + 0.3 / C, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(mixed.sum(1), torch.ones(5).double(), rtol=1e-12, atol=0)
+
+
+def test_a_label_that_is_surely_wrong_gives_a_negative_precision():
+    """d₂ = 2 ∂/∂v − d₁² > 0: the site takes precision away."""
+    f = Latents(row(-6.0, 0.0, 0.0), row(1.0, 1.0, 1.0), row(0.1, 0.1, 0.1))
+    got = RobustMax(3, 0.05).moments(f, torch.tensor([0]), None)
+    assert float(2 * got.dv[0, 0] - got.dm[0, 0] ** 2) > 0
+    assert got.value == pytest.approx(math.log(0.05 / 3), abs=1e-3)
