@@ -36,9 +36,9 @@ class Local:
 class Group(Local):
     """torch.distributed's default process group: gloo on CPUs, NCCL on GPUs; one all-reduce a sum."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self) -> None:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.device = device if dist.get_backend() == "nccl" else torch.device("cpu")
+        self.device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
     def sum(self, totals: T) -> T:
         buffer = torch.cat([t.reshape(-1).to(torch.float64) for t in totals])
@@ -64,8 +64,8 @@ class Group(Local):
         return box[0]
 
 
-def current(device: torch.device) -> Local:
-    """The process group that this process belongs to, if it is in one of several ranks."""
+def current() -> Local:
+    """The process group that this process belongs to, if it is one of several ranks."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        return Group(device)
+        return Group()
     return Local()

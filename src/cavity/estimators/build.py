@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from cavity import inducing
 from cavity.columns import Columns, summarize
-from cavity.data import Rows
+from cavity.data import Rows, Shard
+from cavity.distributed import Local
 from cavity.estimators.options import Options, noise_values
 from cavity.factors import (
     BinaryProbit,
@@ -198,15 +199,16 @@ def warm_up(machine: Engine, options: Options) -> Engine | None:
     return replace(machine, removal=1.0) if stuck else None
 
 
-def rows(table: Table, options: Options) -> Rows:
-    """The table as tensors on the device."""
+def rows(table: Table, options: Options, reduce: Local | None = None) -> Rows | Shard:
+    """The table as tensors on the device; one of several ranks takes its share."""
     X = torch.tensor(table.X, dtype=options.dtype, device=options.device)
-    return Rows(
+    whole = Rows(
         X, torch.tensor(table.y, device=options.device), torch.tensor(table.weight, device=options.device)
     )
+    return whole if reduce is None or reduce.world == 1 else Shard(whole, reduce.rank, reduce.world)
 
 
-def first_state(machine: Engine, data: Rows, options: Options, damping: float, seed: int) -> State:
+def first_state(machine: Engine, data: Rows | Shard, options: Options, damping: float, seed: int) -> State:
     """No sites yet: q is the prior."""
     module, device = machine.prior, options.device
     C, M = module.n_latent, module.inducing.shape[-2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cavity import distributed
 from cavity import inducing as choosing
+from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.estimators import build, fitted, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
@@ -179,7 +180,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on rows X (N, D) with labels y (N,); a row of weight w counts as w identical rows."""
         table = self._table(X, y, sample_weight)
         watch.check(self)
-        seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)))
+        reduce = distributed.current()
+        seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)), reduce)
         rng = np.random.default_rng(seed)
         table, held = watch.hold_out(table, self.validation_fraction, rng)
         begin = build.start(table, rng)
@@ -189,11 +191,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Z = choosing.choose(self.inducing, begin.pool, M, table.n_latent, rng)
         options = read(self, len(table.X), table.n_latent, Z.shape[1])
         module = build.prior(self, table, begin, Z, options)
-        run = self._run(table, module, options, int(rng.integers(2**31 - 1)))
+        run = self._run(table, module, options, int(rng.integers(2**31 - 1)), reduce)
         known = watch.facts(table, self.method, Z.shape[1], seed) if self.checkpoint is not None else {}
-        run.callbacks = watch.callbacks(self, held, known)
-        if self.resume and Path(self.checkpoint).exists():
-            restore(run, Path(self.checkpoint), known)
+        run.callbacks = watch.callbacks(self, held, known, reduce)
+        stored = watch.stored(self, reduce)
+        if stored is not None:
+            restore(run, stored, known)
         try:
             run = train_lbfgs(run) if options.optimizer == "lbfgs" and run.plan.learn else run.train()
         except KeyboardInterrupt:
@@ -218,9 +221,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return build.Table(rows[present], encoded.reshape(-1), weight[present], len(self.classes_))
 
-    def _run(self, table: build.Table, module: Any, options: Options, seed: int) -> Run:
+    def _run(self, table: build.Table, module: Any, options: Options, seed: int, reduce: Local) -> Run:
         machine = build.engine(module, table, options)
-        data = build.rows(table, options)
+        data = build.rows(table, options, reduce)
         full = options.batch_size is None or not len(machine.hyper_prior.mean)
         usual = ON_F_DAMPING if options.method.on_f else FULL_DAMPING
         usual = VARIATIONAL_DAMPING if options.method.variational else usual
@@ -244,9 +247,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             max_epochs=options.max_epochs,
             tol=self.tol,
             max_seconds=self.max_seconds,
-            report=reporter(self.verbose, options.max_epochs, float(machine.total)),
+            report=reporter(
+                self.verbose if reduce.rank == 0 else 0, options.max_epochs, float(machine.total)
+            ),
         )
-        return Run(machine, data, plan, state)
+        return Run(machine, data, plan, state, reduce)
 
     def _keep(self, run: Run, begin: build.Start) -> None:
         """The fitted attributes: NumPy, in the user's units."""

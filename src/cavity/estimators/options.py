@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -118,7 +119,9 @@ def noise_values(value: Any, n_latent: int, learnt: bool) -> np.ndarray:
 def resolve_device(value: Any) -> torch.device:
     """A torch device; "auto" is the GPU where there is one."""
     if value == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        local = int(os.environ.get("LOCAL_RANK", "0"))  # set by torchrun: a GPU for each rank
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return torch.device("cuda", local % gpus) if gpus > 1 else torch.device("cuda" if gpus else "cpu")
     try:
         device = torch.device(value)
     except (RuntimeError, TypeError) as error:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import build, fitted
 from cavity.estimators.checks import check_labels, check_rows
 from cavity.estimators.options import number, whole
 from cavity.inference import Engine, State
 from cavity.training.callbacks import Callback, EarlyStopping
-from cavity.training.checkpoint import Checkpoint, digest, facts_of
+from cavity.training.checkpoint import Checkpoint, digest, facts_of, newest, rank_file
 
 
 def check(estimator: Any) -> None:
@@ -36,11 +37,16 @@ def check(estimator: Any) -> None:
             )
 
 
-def seed(estimator: Any, fresh: int) -> int:
-    """The seed of the run: that of the checkpoint, where one is continued."""
-    if not (estimator.resume and Path(estimator.checkpoint).exists()):
-        return fresh
-    return int(facts_of(estimator.checkpoint)["seed"])
+def stored(estimator: Any, reduce: Local) -> Path | None:
+    """The file to continue from: the newest that every rank has one of."""
+    return newest(rank_file(estimator.checkpoint, reduce), reduce) if estimator.resume else None
+
+
+def seed(estimator: Any, fresh: int, reduce: Local) -> int:
+    """The seed of the run, the same on every rank: that of the checkpoint, where one is continued."""
+    path = stored(estimator, reduce)
+    mine = fresh if path is None else int(facts_of(path)["seed"])
+    return int(reduce.first(lambda: mine))
 
 
 def hold_out(
@@ -75,14 +81,17 @@ def facts(table: build.Table, method: str, n_inducing: int, seed: int) -> dict[s
     }
 
 
-def callbacks(estimator: Any, held: build.Table | None, known: dict[str, Any]) -> tuple[Callback, ...]:
+def callbacks(
+    estimator: Any, held: build.Table | None, known: dict[str, Any], reduce: Local
+) -> tuple[Callback, ...]:
     """In the order in which they are called: the user's see the validation NLL, the checkpoint is last."""
     watchers: list[Callback] = []
     if held is not None:
         watchers.append(EarlyStopping(lambda engine, state: nll(engine, state, held), estimator.patience))
     watchers += [c.bind(estimator) if isinstance(c, Validation) else c for c in estimator.callbacks]
     if estimator.checkpoint is not None:
-        watchers.append(Checkpoint(estimator.checkpoint, estimator.checkpoint_every, known))
+        path = rank_file(estimator.checkpoint, reduce)
+        watchers.append(Checkpoint(path, estimator.checkpoint_every, known))
     return tuple(watchers)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Called as a run goes on; override what you need. `epoch` returns True to stop."""
+    """Called as a run goes on, on every rank; override what you need. `epoch` returns True to stop, for all ranks."""
 
     def start(self, run: Run) -> None:
         """Before the first step, or the first after a resume."""
@@ -33,14 +33,15 @@ class Callback:
 
 
 class JsonLines(Callback):
-    """Appends every row of the history to a file, one JSON object a line."""
+    """Appends every row of the history to a file, one JSON object a line; of several ranks the first writes."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def epoch(self, run: Run, row: dict[str, Any]) -> bool:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        if run.reduce.rank == 0:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
         return False
 
 

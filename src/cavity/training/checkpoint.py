@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cavity import persist
 from cavity._version import __version__
+from cavity.distributed import Local
 from cavity.errors import BadFile
 from cavity.inference import Sites, State
 from cavity.posterior import Sums
@@ -45,7 +46,9 @@ class Checkpoint(Callback):
         self.save(run)
 
     def save(self, run: Run) -> None:
-        """Now."""
+        """Now. One of several ranks keeps the file before as well: a kill may fall between two ranks' writes."""
+        if run.reduce.world > 1 and self.path.exists():
+            self.path.replace(_previous(self.path))
         save(run, self.path, self.facts)
         self.last = time.monotonic()
 
@@ -63,6 +66,31 @@ def save(run: Run, path: Path, facts: dict[str, Any]) -> None:
         "optimiser": len(run.state.optimiser),
     }
     persist.write(path, KIND, _flat(run.state) | _way_back(guard, run.state), meta)
+
+
+def rank_file(path: str | Path, reduce: Local) -> Path:
+    """Where this rank writes: sites stay on their rank."""
+    path = Path(path)
+    if reduce.world == 1:
+        return path
+    return path.with_name(f"{path.name}.{reduce.rank + 1}-of-{reduce.world}")
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f"{path.name}.previous")
+
+
+def newest(path: Path, reduce: Local) -> Path | None:
+    """The file of the latest moment that every rank has one of; None where there is none."""
+    mine = {_moment(p): p for p in (_previous(path), path) if p.exists()}
+    moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
+    return mine[max(moments)] if moments else None
+
+
+def _moment(path: Path) -> tuple[int, int]:
+    """Epochs done, and batches of the next."""
+    tensors = persist.read(path, KIND).tensors
+    return int(tensors["epoch"]), int(tensors["position"])
 
 
 def facts_of(path: str | Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cavity.data import Batch, Rows
+from cavity.data import Batch, Rows, Shard
 from cavity.distributed import Local
 from cavity.inference import Engine, Optimiser, State
 from cavity.training.callbacks import Callback
@@ -60,7 +60,7 @@ class Run:
     """A run under way: its state, its record and how it ended."""
 
     engine: Engine
-    rows: Rows
+    rows: Rows | Shard
     plan: Plan
     state: State
     reduce: Local = field(default_factory=Local)

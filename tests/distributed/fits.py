@@ -1,0 +1,84 @@
+"""Run under torchrun, or alone: fits several models on the same rows and saves what they learnt.
+
+python fits.py OUT.npz [--kill STEP --checkpoint FILE]
+"""
+
+import argparse
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cavity import GPClassifier
+from cavity.callbacks import Callback
+from support import toy
+
+COMMON = dict(n_inducing=8, tol=0.0, random_state=0, device="cpu")
+RUNS = {
+    "ep": dict(method="ep", batch_size=25, max_epochs=4),
+    "sep": dict(method="sep", batch_size=25, max_epochs=4),
+    "tiny": dict(method="ep", batch_size=3, max_epochs=1),  # some ranks have no row of some batches
+    "full": dict(method="ep", batch_size=None, max_epochs=5),
+    "rep": dict(method="rep", batch_size=25, max_epochs=2),
+    "vi": dict(method="vi", batch_size=25, max_epochs=2),
+    "gfitc": dict(method="gfitc", max_epochs=3),
+    "fixed": dict(method="ep", learn=(), max_epochs=30),
+    "unseeded": dict(method="sep", batch_size=25, max_epochs=1, random_state=None),
+}
+
+
+class Kill(Callback):
+    """The last rank dies after so many steps of the first attempt."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def step(self, run):
+        self.steps -= 1
+        first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+        if self.steps == 0 and first and run.reduce.rank == run.reduce.world - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out")
+    parser.add_argument("--kill", type=int)
+    parser.add_argument("--checkpoint")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    X, y = toy(101, 3, seed=2)
+    runs = {name: RUNS[name] for name in ("ep", "sep")} if args.checkpoint else RUNS
+    results = {}
+    for name, options in runs.items():
+        extra = {}
+        if args.checkpoint:
+            watch = [Kill(args.kill)] if args.kill and name == "ep" else []
+            extra = dict(
+                checkpoint=f"{args.checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch
+            )
+        clf = GPClassifier(**{**COMMON, **options}, **extra).fit(X, y)
+        results[name] = np.append(clf.predict_log_proba(X).ravel(), clf.log_marginal_likelihood_)
+    if int(os.environ.get("RANK", "0")) == 0:
+        restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        np.savez(args.out, restarts=restarts, **results)
+    if dist.is_initialized():
+        everyone = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, results)
+        for name in results:
+            np.testing.assert_array_equal(everyone[0][name], results[name])
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
