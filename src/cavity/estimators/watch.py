@@ -117,8 +117,13 @@ class Validation(Callback):
 
 def nll(engine: Engine, state: State, held: build.Table) -> float:
     """Weighted mean negative log-probability of the held-out labels under the state as it stands."""
-    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
-    model = fitted.extract(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
-    log_p = fitted.log_probability(model, fitted.latent(model, torch.tensor(held.X))).numpy()
+    log_p = log_probability(engine, state, held)
     true = log_p[np.arange(len(held.y)), held.y]
     return float(-np.average(true, weights=held.weight))
+
+
+def log_probability(engine: Engine, state: State, held: build.Table) -> Any:
+    """What the state predicts of these rows, [n C]; the run is left alone."""
+    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+    model = fitted.extract(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
+    return fitted.log_probability(model, fitted.latent(model, torch.tensor(held.X))).numpy()
