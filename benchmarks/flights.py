@@ -158,9 +158,9 @@ def main() -> None:
         )
         best = min(range(len(line)), key=lambda i: line[i]["nll"])
         rise = max(r["nll"] for r in line[best:]) - line[best]["nll"]
-        print(
-            f"{method}: beats logistic regression from {first} passes on; least NLL {line[best]['nll']:.4f}, later at most {rise:.4f} above"
-        )
+        when = "never" if first is None else f"from {first:.3f} passes on"
+        print(f"{method}: beats logistic regression {when}; ", end="")
+        print(f"least NLL {line[best]['nll']:.4f}, later at most {rise:.4f} above it")
 
 
 if __name__ == "__main__":
