@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cavity.data import Batch, Rows
+from cavity.data import Batch, Data
 from cavity.distributed import Local
 from cavity.inference import Engine, Optimiser, State
 from cavity.training.guard import Guard, as_scalar
@@ -59,7 +59,7 @@ class Run:
     """A run under way: its state, its record and how it ended."""
 
     engine: Engine
-    rows: Rows
+    rows: Data
     plan: Plan
     state: State
     reduce: Local = field(default_factory=Local)
@@ -120,11 +120,11 @@ class Run:
         assert self.plan.batch_size is not None
         generator = torch.Generator()
         generator.set_state(self.state.generator)
-        batches = list(self.rows.batches(self.plan.batch_size, generator))
-        self.state = self.state._replace(generator=generator.get_state())
-        for i, batch in enumerate(batches):
-            self._set_rate(epoch + i / len(batches))
+        count = -(-self.rows.n_rows // self.plan.batch_size)
+        for i, batch in enumerate(self.rows.batches(self.plan.batch_size, generator)):
+            self._set_rate(epoch + i / count)
             yield batch
+        self.state = self.state._replace(generator=generator.get_state())
 
     def _steps(self, steps: Any) -> Outcome:
         """Run steps, each again after a repair."""
