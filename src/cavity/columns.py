@@ -36,6 +36,18 @@ def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
     return Columns(center, spread, median_distance((X - center) / spread, weight, rng))
 
 
+def from_moments(
+    low: Array, high: Array, center: Array, var: Array, X: Array, weight: Array, rng: np.random.Generator
+) -> Columns:
+    """The same from exact moments of every row, with the median distance of a weighted sample X."""
+    center = np.where(low == high, low, center)
+    largest = np.maximum(high - center, center - low)
+    constant = largest <= 1e-12 * np.abs(center)
+    unit = np.where(center == 0, 1.0, np.abs(center))
+    spread = np.where(constant, unit, np.maximum(np.sqrt(var), (high - low) / RANGE))
+    return Columns(center, spread, median_distance((X - center) / spread, weight, rng))
+
+
 def _spread(X: Array, center: Array, weight: Array) -> Array:
     offset = X - center
     largest = np.abs(offset).max(axis=0)

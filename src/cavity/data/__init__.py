@@ -1,6 +1,26 @@
-"""Rows for the engine: batches that carry their row numbers."""
+"""Rows for the engine: batches that carry their row numbers, from memory or from a source that is read in pieces."""
 
 from cavity.data.arrays import Batch, Rows
+from cavity.data.arrow import Arrow
+from cavity.data.iterables import Batches
+from cavity.data.mapped import Arrays
 from cavity.data.shard import Shard
+from cavity.data.source import Data, Piece, Source, Whole
+from cavity.data.stream import Stream
+from cavity.data.summary import Summary, survey
 
-__all__ = ["Batch", "Rows", "Shard"]
+__all__ = [
+    "Arrays",
+    "Arrow",
+    "Batch",
+    "Batches",
+    "Data",
+    "Piece",
+    "Rows",
+    "Shard",
+    "Source",
+    "Stream",
+    "Summary",
+    "Whole",
+    "survey",
+]

@@ -32,12 +32,30 @@ class Rows(NamedTuple):
     y: Tensor  # [N]
     weight: Tensor  # [N]
 
+    @property
+    def n_rows(self) -> int:
+        return len(self.y)
+
+    def n_batches(self, size: int) -> int:
+        return -(-self.n_rows // size)
+
     def whole(self) -> Batch:
         """All rows as one batch."""
         return Batch(torch.arange(len(self.y), device=self.y.device), self.X, self.y, self.weight)
 
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """One shuffled pass in batches of nearly equal size, none larger than `size`."""
-        order = torch.randperm(len(self.y), generator=generator).to(self.y.device)
-        for index in order.tensor_split(-(-len(order) // size)):
+    def batches(
+        self, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
+    ) -> Iterator[Batch]:
+        """One shuffled pass in batches of nearly equal size, none larger than `size`; a rank gets its slice of each."""
+        for index in shuffled_rows(self.n_rows, size, generator, rank, world):
+            index = index.to(self.y.device)
             yield Batch(index, self.X[index], self.y[index], self.weight[index])
+
+
+def shuffled_rows(
+    n_rows: int, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
+) -> Iterator[Tensor]:
+    """Row numbers of one pass, batch by batch: the seed decides the order, the number of ranks only who gets what."""
+    order = torch.randperm(n_rows, generator=generator)
+    for index in order.tensor_split(-(-n_rows // size)):
+        yield index.tensor_split(world)[rank]

@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from cavity.data.arrays import Batch
+from cavity.data.source import Data
 
 
 class Shard:
     """Rows low ≤ n < high of a table. Which rows make a batch does not depend on the number of ranks; sites stay here."""
 
-    def __init__(self, rows: Any, rank: int, world: int) -> None:
+    def __init__(self, rows: Data, rank: int, world: int) -> None:
         self.rows = rows
-        self.low, self.high = (len(rows.y) * r // world for r in (rank, rank + 1))
+        self.low, self.high = (rows.n_rows * r // world for r in (rank, rank + 1))
 
     @property
-    def y(self) -> Tensor:
-        labels: Tensor = self.rows.y[self.low : self.high]
-        return labels
+    def n_rows(self) -> int:
+        return self.high - self.low
 
-    def whole(self) -> Batch:
-        """This rank's rows as one batch, numbered from 0."""
-        _, *parts = (t[self.low : self.high] for t in self.rows.whole())
-        return Batch(torch.arange(self.high - self.low, device=self.rows.y.device), *parts)
+    def n_batches(self, size: int) -> int:
+        return self.rows.n_batches(size)
 
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+    def whole(self) -> Shard:
+        """This rank's rows, to be split."""
+        return self
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """This rank's rows in order, numbered from 0."""
+        pieces = (self._mine(piece) for piece in self.rows.whole().split(size))
+        some = False
+        for piece in pieces:
+            if len(piece.index) or not some:
+                some = True
+                yield piece
+
+    def batches(
+        self, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
+    ) -> Iterator[Batch]:
         """This rank's part of every global batch; it may be empty."""
-        for batch in self.rows.batches(size, generator):
-            mine = (batch.index >= self.low) & (batch.index < self.high)
-            index, *parts = (t[mine] for t in batch)
-            yield Batch(index - self.low, *parts)
+        yield from (self._mine(batch) for batch in self.rows.batches(size, generator))
+
+    def _mine(self, batch: Batch) -> Batch:
+        mine = (batch.index >= self.low) & (batch.index < self.high)
+        index, *parts = (t[mine] for t in batch)
+        return Batch(index - self.low, *parts)

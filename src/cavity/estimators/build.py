@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from cavity import inducing
 from cavity.columns import Columns, summarize
-from cavity.data import Rows, Shard
-from cavity.distributed import Local
+from cavity.data import Data, Rows
 from cavity.estimators.options import Options, noise_values
 from cavity.factors import (
     BinaryProbit,
@@ -48,8 +47,42 @@ Array = NDArray[np.float64]
 PRIOR_SD = 2.0
 
 
+class Facts(Protocol):
+    """What the engine needs to know of the training rows; their weights are positive."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_classes(self) -> int: ...
+
+    @property
+    def n_latent(self) -> int:
+        """Latent functions: one a class, a single one for two classes."""
+        ...
+
+    @property
+    def class_totals(self) -> Array:
+        """Σ weights of each class, [C]."""
+        ...
+
+    @property
+    def lightest(self) -> float: ...
+
+    @property
+    def heaviest(self) -> float: ...
+
+    def sample(self) -> tuple[Any, ...]:
+        """Arrays that tell this table from others."""
+        ...
+
+    def start(self, rng: np.random.Generator) -> Start: ...
+
+    def rows(self, options: Options) -> Data: ...
+
+
 class Table(NamedTuple):
-    """The training rows: encoded labels, positive weights."""
+    """Training rows in memory: encoded labels, positive weights."""
 
     X: Array  # [N D]
     y: NDArray[np.int64]  # [N], 0..C−1
@@ -60,6 +93,32 @@ class Table(NamedTuple):
     def n_latent(self) -> int:
         """Latent functions: one a class, a single one for two classes."""
         return 1 if self.n_classes == 2 else self.n_classes
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.y)
+
+    @property
+    def class_totals(self) -> Array:
+        totals = np.bincount(self.y, weights=self.weight, minlength=self.n_classes)
+        return np.asarray(totals, dtype=np.float64)
+
+    @property
+    def lightest(self) -> float:
+        return float(self.weight.min())
+
+    @property
+    def heaviest(self) -> float:
+        return float(self.weight.max())
+
+    def sample(self) -> tuple[Any, ...]:
+        return self.X, self.y, self.weight
+
+    def start(self, rng: np.random.Generator) -> Start:
+        return start(self, rng)
+
+    def rows(self, options: Options) -> Rows:
+        return rows(self, options)
 
 
 class Start(NamedTuple):
@@ -85,7 +144,7 @@ def _distinct(table: Table) -> tuple[Array, NDArray[np.int64]]:
     return distinct, place.reshape(-1)
 
 
-def prior(estimator: Any, table: Table, begin: Start, Z: Array, options: Options) -> Prior:
+def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options) -> Prior:
     """Kernel, inducing inputs and noise as one module; the user's kernel stays untouched."""
     C = table.n_latent
     kernel = RBF() if estimator.kernel is None else copy.deepcopy(estimator.kernel)
@@ -133,7 +192,7 @@ def hyper_prior(module: Prior, parameters: tuple[nn.Parameter, ...], free: int) 
     return HyperPrior(mean.clone(), torch.cat([*weights, rest]))
 
 
-def likelihood(table: Table, options: Options) -> LikelihoodFactor:
+def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
     """One signed latent for two classes, one a class otherwise."""
     kind, C = options.method.likelihood, table.n_classes
     if kind == "pairs":
@@ -148,33 +207,32 @@ def likelihood(table: Table, options: Options) -> LikelihoodFactor:
 
 
 def site_rule(
-    table: Table, factor: LikelihoodFactor, n_inducing: int, options: Options
+    table: Facts, factor: LikelihoodFactor, n_inducing: int, options: Options
 ) -> Own | Tied | Averaged:
     """How sites are kept, with the weighted counts that this needs."""
-    total = torch.tensor(table.weight.sum(), device=options.device)
+    total = _scalar(table.class_totals.sum(), options.device)
     kind, tempers = options.method.sites, getattr(factor, "tempers", True)
-    weighted, fractional = bool((table.weight != 1).any()), bool((table.weight < 1).any())
+    weighted, fractional = not table.lightest == table.heaviest == 1, table.lightest < 1
     if kind == "own":
         return Own(total, weighted, fractional, tempers, options.method.on_f)
     if kind == "averaged":
         return Averaged(total)
     if kind == "free":
         return Free(total, table.n_latent, n_inducing)
-    unit = float(min(1.0, table.weight.max()))
+    unit = min(1.0, table.heaviest)
     return Tied(torch.tensor(_counts(table, factor), device=options.device), weighted, unit, tempers)
 
 
-def _counts(table: Table, factor: LikelihoodFactor) -> Array:
+def _counts(table: Facts, factor: LikelihoodFactor) -> Array:
     """Weighted number of sites on each latent function."""
     each = factor.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
-    own = np.bincount(table.y, weights=table.weight, minlength=table.n_classes)
-    weight = np.repeat(own, each.shape[1])
+    weight = np.repeat(table.class_totals, each.shape[1])
     return np.asarray(
         np.bincount(each.flatten().numpy(), weights=weight, minlength=table.n_latent), dtype=np.float64
     )
 
 
-def engine(module: Prior, table: Table, options: Options, factor: LikelihoodFactor | None = None) -> Engine:
+def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFactor | None = None) -> Engine:
     """The maths of the run, with the method's own likelihood or another one."""
     factor = factor or likelihood(table, options)
     sites = site_rule(table, factor, module.inducing.shape[-2], options)
@@ -185,7 +243,7 @@ def engine(module: Prior, table: Table, options: Options, factor: LikelihoodFact
         factor=factor,
         sites=sites,
         hyper_prior=hyper_prior(module, parameters, sites.size),
-        total=torch.tensor(table.weight.sum(), device=options.device),
+        total=_scalar(table.class_totals.sum(), options.device),
         removal=options.method.removal,
         placement=OnF() if options.method.on_f else OnT(),
         chunk=options.chunk,
@@ -199,21 +257,20 @@ def warm_up(machine: Engine, options: Options) -> Engine | None:
     return replace(machine, removal=1.0) if stuck else None
 
 
-def rows(table: Table, options: Options, reduce: Local | None = None) -> Rows | Shard:
-    """The table as tensors on the device; one of several ranks takes its share."""
+def rows(table: Table, options: Options) -> Rows:
+    """The table as tensors on the device."""
     X = torch.tensor(table.X, dtype=options.dtype, device=options.device)
-    whole = Rows(
+    return Rows(
         X, torch.tensor(table.y, device=options.device), torch.tensor(table.weight, device=options.device)
     )
-    return whole if reduce is None or reduce.world == 1 else Shard(whole, reduce.rank, reduce.world)
 
 
-def first_state(machine: Engine, data: Rows | Shard, options: Options, damping: float, seed: int) -> State:
+def first_state(machine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:
     """No sites yet: q is the prior."""
     module, device = machine.prior, options.device
     C, M = module.n_latent, module.inducing.shape[-2]
-    S = machine.factor.sites(data.y[:1]).shape[1]
-    kept = 0 if machine.sites.tied else len(data.y)
+    S = machine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
+    kept = 0 if machine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = machine.theta()
     optimiser = OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"])

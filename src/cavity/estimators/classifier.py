@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity import inducing as choosing
+from cavity.data import Data, Shard
 from cavity.distributed import Local
 from cavity.errors import BadInput
-from cavity.estimators import build, fitted, watch
+from cavity.estimators import build, fitted, streams, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, inducing_count, read
 from cavity.kernels import Kernel
@@ -49,7 +50,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : {"auto", "ep", "sep", "rep", "pep", "gfitc", "vi"}
-        "ep" keeps a few numbers for each row, O(NC); "sep" keeps none, memory is independent of the rows. "auto" is "ep".
+        "ep" keeps a few numbers for each row, O(NC); "sep" keeps none, memory is independent of the rows. "auto" is "ep",
+        for rows without numbers (see `fit`) "sep".
         "rep" is EP with wrong labels in the model; "pep" power EP; "gfitc" marginalises the inducing values (full batches
         only); "vi" maximises a variational bound.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
@@ -176,20 +178,36 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GPClassifier:
-        """Train on rows X (N, D) with labels y (N,); a row of weight w counts as w identical rows."""
-        table = self._table(X, y, sample_weight)
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+    ) -> GPClassifier:
+        """Train on rows X (N, D) with labels y (N,); a row of weight w counts as w identical rows.
+
+        Beyond scikit-learn's convention, X may be a source that is read in pieces and never whole:
+
+        - a path of a .npy file, or a `numpy.memmap`, with y an array or a .npy file;
+        - a Parquet or Arrow file, or a folder of them, or a pyarrow dataset or table, with `target` the name of the label's
+          column and, optionally, `weight` that of the weights (above zero); all other columns must be numbers;
+        - a callable that returns an iterator of batches (X, y) or (X, y, weight), or anything that can be iterated again
+          and again. Its rows have no numbers, so "auto" is "sep" and methods with a site a row are refused.
+
+        Labels are then in the source, and y is None. One pass gives the starting values: exact ones of columns and counts, the
+        rest from a sample of 20,000 rows, rare classes fully in it. Up to that many rows, they are those of the table in memory.
+        """
         watch.check(self)
         reduce = distributed.current()
         seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)), reduce)
+        source = streams.find(self, X, y, sample_weight, target, weight)
+        table: build.Facts
+        table = self._table(X, y, sample_weight) if source is None else streams.read(self, source, seed)
         rng = np.random.default_rng(seed)
         table, held = watch.hold_out(table, self.validation_fraction, rng)
-        begin = build.start(table, rng)
-        if self.warm_start and hasattr(self, "_state") and len(self._columns.center) == table.X.shape[1]:
+        begin = table.start(rng)
+        if self.warm_start and hasattr(self, "_state") and len(self._columns.center) == self.n_features_in_:
             begin = begin._replace(columns=self._columns)  # the old parameters are in the old units
-        M = inducing_count(self.n_inducing, table.weight.sum())
+        M = inducing_count(self.n_inducing, table.class_totals.sum())
         Z = choosing.choose(self.inducing, begin.pool, M, table.n_latent, rng)
-        options = read(self, len(table.X), table.n_latent, Z.shape[1])
+        options = read(self, table.n_rows, table.n_latent, Z.shape[1], source)
         module = build.prior(self, table, begin, Z, options)
         run = self._run(table, module, options, int(rng.integers(2**31 - 1)), reduce)
         known = watch.facts(table, self.method, Z.shape[1], seed) if self.checkpoint is not None else {}
@@ -221,9 +239,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return build.Table(rows[present], encoded.reshape(-1), weight[present], len(self.classes_))
 
-    def _run(self, table: build.Table, module: Any, options: Options, seed: int, reduce: Local) -> Run:
+    def _run(self, table: build.Facts, module: Any, options: Options, seed: int, reduce: Local) -> Run:
         machine = build.engine(module, table, options)
-        data = build.rows(table, options, reduce)
+        data: Data = table.rows(options)
+        if reduce.world > 1:
+            data = Shard(data, reduce.rank, reduce.world)
         full = options.batch_size is None or not len(machine.hyper_prior.mean)
         usual = ON_F_DAMPING if options.method.on_f else FULL_DAMPING
         usual = VARIATIONAL_DAMPING if options.method.variational else usual

@@ -49,9 +49,9 @@ USED_BY = {
 }
 
 
-def resolve(estimator: Any) -> Method:
+def resolve(estimator: Any, auto: str = "ep") -> Method:
     """The method that an estimator's arguments, already checked one by one, name together."""
-    name = "ep" if estimator.method == "auto" else estimator.method
+    name = auto if estimator.method == "auto" else estimator.method
     _refuse_unused(estimator, name)
     method = METHODS[name]
     if name == "rep":

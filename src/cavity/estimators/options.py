@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from cavity.data import Source
 from cavity.errors import BadOption
 from cavity.estimators import methods
 from cavity.estimators.methods import Method
@@ -137,16 +138,18 @@ def resolve_device(value: Any) -> torch.device:
     return device
 
 
-def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
-    """All arguments of a GPClassifier, for a table of this size."""
+def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | None = None) -> Options:
+    """All arguments of a GPClassifier, for a table of this size: in memory, or in a source."""
     e = estimator
     check_kernel(e.kernel) if e.kernel is not None else None
-    method = _method(e)
+    method = _method(e, source is None or source.numbered)
     learn = _learn(e.learn)
     schedule = one_of("schedule", e.schedule, SCHEDULES)
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
     dtype = _dtype(e.dtype)
     _refuse_exact_without_sites(e.method, method, schedule)
+    if source is not None:
+        _refuse_for_source(e.method, method, schedule, source)
     schedule = "outer" if method.sweeps_first else schedule
     room = max(1, BATCH_BYTES // (n_latent * M * (8 if dtype == torch.float64 else 4)))
     batch = _batch_size(e.batch_size, n_rows, room, schedule, optimizer, e.method)
@@ -182,15 +185,28 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int) -> Options:
     )
 
 
-def _method(e: Any) -> Method:
-    """The arguments that together say which method."""
+def _method(e: Any, numbered: bool) -> Method:
+    """The arguments that together say which method; "auto" looks at whether rows can own sites."""
     one_of("method", e.method, methods.NAMES)
     one_of("sites", e.sites, methods.SITES)
     one_of("q_update", e.q_update, methods.Q_UPDATES)
     one_of("likelihood", e.likelihood, methods.LIKELIHOODS)
     number("power", e.power, 0.0, 1.0)
     number("epsilon", e.epsilon, 0.0, 1.0, strict=False)
-    return methods.resolve(e)
+    return methods.resolve(e, "ep" if numbered else "sep")
+
+
+def _refuse_for_source(name: str, method: Method, schedule: str, source: Source) -> None:
+    if method.sites == "own" and not source.numbered:
+        raise BadOption(
+            f"method={name!r} keeps sites for each row, but rows of an iterable have no numbers by which to find them again: "
+            "use method='sep', method='rep' with sites='tied', or method='vi'; or write the rows to Parquet or .npy files."
+        )
+    if schedule == "inner-exact":
+        raise BadOption(
+            "schedule='inner-exact' differentiates through all rows at once, which a source does not hold in memory: use "
+            "schedule='inner-approx' or 'outer', or give the table as an array."
+        )
 
 
 def _epsilon(value: float, method: Method, learn: frozenset[str]) -> float:

@@ -50,11 +50,16 @@ def seed(estimator: Any, fresh: int, reduce: Local) -> int:
 
 
 def hold_out(
-    table: build.Table, fraction: float | None, rng: np.random.Generator
-) -> tuple[build.Table, build.Table | None]:
+    table: build.Facts, fraction: float | None, rng: np.random.Generator
+) -> tuple[build.Facts, build.Table | None]:
     """Rows to train on and rows to judge by, a share of each class; a class keeps at least one row to train on."""
     if fraction is None:
         return table, None
+    if not isinstance(table, build.Table):
+        raise BadOption(
+            f"validation_fraction={fraction:g} holds rows of a table in memory out: for a source give rows of your own, "
+            "callbacks=[cavity.callbacks.Validation(X, y)]."
+        )
     held = np.zeros(len(table.y), dtype=bool)
     for label in range(table.n_classes):
         rows = np.flatnonzero(table.y == label)
@@ -67,14 +72,12 @@ def hold_out(
     return parts[0], parts[1]
 
 
-def facts(table: build.Table, method: str, n_inducing: int, seed: int) -> dict[str, Any]:
+def facts(table: build.Facts, method: str, n_inducing: int, seed: int) -> dict[str, Any]:
     """Which run a checkpoint belongs to."""
-    rows, columns = table.X.shape
     return {
-        "rows": rows,
-        "columns": columns,
+        "rows": table.n_rows,
         "classes": table.n_classes,
-        "data": digest(table.X, table.y, table.weight),
+        "data": digest(*table.sample()),
         "method": method,
         "n_inducing": n_inducing,
         "seed": seed,

@@ -7,13 +7,13 @@ knows their names. Data flow: X → (a, r) → marginals → cavity → moments 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cavity.data import Batch
+from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, LikelihoodFactor, Moments
 from cavity.inference.placement import Cotangents, OnF, OnT, SiteTotals
@@ -110,7 +110,7 @@ class Engine:
         return torch.cat([vector, free.to(vector.dtype)]) if len(free) else vector
 
     def step(
-        self, state: State, batch: Batch, reduce: Local, optimiser: Optimiser | None, full: bool
+        self, state: State, batch: Batch | Whole, reduce: Local, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info]:
         """One sweep over the batch's sites and, with an optimiser, one step of the hyper-parameters.
 
@@ -123,7 +123,7 @@ class Engine:
         learn = optimiser is not None and bool(self.parameters) and not self.exact
         for piece in batch.split(self.chunk):
             part, rows = self._local(state, q, piece, learn, full)
-            fresh.append(rows)
+            fresh = [rows] if self.sites.tied else [*fresh, rows.kept() if full else rows]
             totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
         assert totals is not None
         if self.exact and optimiser is not None:
@@ -238,7 +238,7 @@ class Engine:
             gradient[-own.shape[1] :] += times(share.copies, own).sum(0)
         return gradient
 
-    def exact_gradient(self, state: State, batch: Batch) -> Tensor:
+    def exact_gradient(self, state: State, batch: Any) -> Tensor:
         """Gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
         with torch.enable_grad():
             value, view = self._fixed_sites(state, batch)
@@ -268,7 +268,7 @@ class Engine:
         self,
         state: State,
         q: Posterior,
-        batch: Batch,
+        batch: Any,
         fresh: Fresh,
         totals: Totals,
         optimiser: Optimiser | None,
@@ -345,11 +345,13 @@ def _join(parts: list[Fresh]) -> Fresh:
     """The pieces of a batch in one."""
     if len(parts) == 1:
         return parts[0]
+    usable, added = torch.cat([p.usable for p in parts]), _cat([p.added for p in parts])
+    if parts[0].site is parts[0].added:  # a full sweep keeps nothing else
+        return Fresh(Held(added, None), added, usable, added)
     stored = [p.held.rows for p in parts if p.held.rows is not None]
     rows = Sites(*(torch.cat(column) for column in zip(*stored, strict=True))) if stored else None
     held = Held(_cat([p.held.site for p in parts]), rows)
-    usable = torch.cat([p.usable for p in parts])
-    return Fresh(held, _cat([p.site for p in parts]), usable, _cat([p.added for p in parts]))
+    return Fresh(held, _cat([p.site for p in parts]), usable, added)
 
 
 def _cat(sites: list[Site]) -> Site:

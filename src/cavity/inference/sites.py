@@ -113,6 +113,10 @@ class Fresh(NamedTuple):
     usable: Tensor  # [B S] bool
     added: Site  # [B S]
 
+    def kept(self) -> Fresh:
+        """Only what a full sweep stores."""
+        return Fresh(Held(self.added, None), self.added, self.usable, self.added)
+
 
 class SiteRule(Protocol):
     """How sites are kept."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from cavity.data import Batch
+from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine, Info, Optimiser, Sites, State
@@ -29,7 +29,7 @@ class Guard:
     undo: list[tuple[Tensor, Sites]] = field(default_factory=list)  # rows written since `good`
 
     def advance(
-        self, state: State, batch: Batch, optimiser: Optimiser | None, full: bool
+        self, state: State, batch: Batch | Whole, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info | None]:
         """The state after a step; or, with no info, the state to try again from."""
         damping, rate = state.damping, state.rate

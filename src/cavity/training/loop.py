@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cavity.data import Batch, Rows, Shard
+from cavity.data import Batch, Data
 from cavity.distributed import Local
 from cavity.inference import Engine, Optimiser, State
 from cavity.training.callbacks import Callback
@@ -60,7 +60,7 @@ class Run:
     """A run under way: its state, its record and how it ended."""
 
     engine: Engine
-    rows: Rows | Shard
+    rows: Data
     plan: Plan
     state: State
     reduce: Local = field(default_factory=Local)
@@ -133,10 +133,12 @@ class Run:
         assert self.plan.batch_size is not None
         generator = torch.Generator()
         generator.set_state(self.state.generator)
-        batches = list(self.rows.batches(self.plan.batch_size, generator))
         done = int(self.state.position)  # more than none only after a resume
-        for i, batch in enumerate(batches[done:], done):
-            self._set_rate(epoch + i / len(batches))
+        count = self.rows.n_batches(self.plan.batch_size)
+        for i, batch in enumerate(self.rows.batches(self.plan.batch_size, generator)):
+            if i < done:
+                continue
+            self._set_rate(epoch + i / count)
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
         self.state = self.state._replace(

@@ -1,0 +1,70 @@
+"""Tables that are addressed by row number but need not be in memory: memory maps and .npy files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.data.source import Array, Names, Piece
+from cavity.errors import BadInput
+
+
+class Arrays:
+    """X (N, D) and y (N,), each an array, a memory map, or the path of a .npy file; optionally a weight a row."""
+
+    numbered = True
+
+    def __init__(self, X: Any, y: Any, weight: Any = None, names: Names = None) -> None:
+        self.X, self.y = opened(X, "X"), opened(y, "y")
+        self.weight = None if weight is None else opened(weight, "sample_weight")
+        self.names = names
+        if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
+            raise BadInput(
+                f"X has shape {self.X.shape} and type {self.X.dtype}; give numbers in rows and columns, (N, D)."
+            )
+        for name, column in (("y", self.y), ("sample_weight", self.weight)):
+            if column is not None and column.shape != self.X.shape[:1]:
+                raise BadInput(
+                    f"X has {len(self.X)} rows and {name} has shape {column.shape}: give one value a row."
+                )
+
+    def pieces(self, size: int) -> Iterator[Piece]:
+        for start in range(0, len(self.X), size):
+            rows = slice(start, start + size)
+            yield self._piece(np.arange(start, min(start + size, len(self.X))), rows)
+
+    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
+        order = rng.permutation(len(self.X))
+        yield from (self.take(order[i : i + size]) for i in range(0, len(order), size))
+
+    def take(self, index: NDArray[np.int64]) -> Piece:
+        """These rows, in this order; read in the order of the file."""
+        order = np.argsort(index)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return self._piece(index[order], index[order]).at(back)
+
+    def _piece(self, index: NDArray[np.int64], rows: Any) -> Piece:
+        weight: Array | None = None if self.weight is None else np.asarray(self.weight[rows], np.float64)
+        return Piece(index, np.asarray(self.X[rows], np.float64), np.asarray(self.y[rows]), weight)
+
+
+def opened(value: Any, what: str) -> NDArray[Any]:
+    """An array as it is; a file as a memory map."""
+    if not isinstance(value, str | os.PathLike):
+        return value if isinstance(value, np.ndarray) else np.asarray(value)
+    path = os.fspath(value)
+    if not path.endswith(".npy"):
+        raise BadInput(
+            f"{what}={path!r}: only .npy files can be mapped into memory; save it with numpy.save."
+        )
+    try:
+        return np.asarray(np.load(path, mmap_mode="r"))
+    except FileNotFoundError:
+        raise BadInput(f"{what}: there is no file {path!r}.") from None
+    except ValueError as error:
+        raise BadInput(f"{what}={path!r} cannot be mapped into memory: {error}") from error

@@ -1,0 +1,193 @@
+"""What a source of rows is, and what every piece read from one must satisfy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.data.arrays import Batch
+from cavity.errors import BadInput
+
+Array = NDArray[np.float64]
+Names = tuple[str, ...] | None
+
+
+class Piece(NamedTuple):
+    """Consecutive rows as a source has them, labels not yet encoded."""
+
+    index: NDArray[np.int64]  # type: ignore[assignment]  # [B], row numbers
+    X: NDArray[Any]  # [B D]
+    y: NDArray[Any]  # [B]
+    weight: Array | None  # [B]
+    where: str = ""  # the file, for messages
+
+    def at(self, rows: Any) -> Piece:
+        """These of its rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Piece(self.index[rows], self.X[rows], self.y[rows], weight, self.where)
+
+
+class Source(Protocol):
+    """Rows that are somewhere else. Reading twice gives the same rows in the same order."""
+
+    @property
+    def names(self) -> Names:
+        """Of the columns, where they have some."""
+        ...
+
+    @property
+    def numbered(self) -> bool:
+        """A row has the same number in every pass, so that it can own sites."""
+        ...
+
+    def pieces(self, size: int) -> Iterator[Piece]:
+        """All rows in order, in pieces of at most `size`."""
+        ...
+
+    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
+        """All rows, in pieces whose order is as random as it cheaply can be."""
+        ...
+
+
+class Addressed(Source, Protocol):
+    """A source that reads any rows by number."""
+
+    def take(self, index: NDArray[np.int64]) -> Piece: ...
+
+
+class Whole(Protocol):
+    """A whole table, read in pieces."""
+
+    def split(self, size: int) -> Iterator[Batch]: ...
+
+
+class Data(Protocol):
+    """The rows of a run: encoded labels, positive weights, tensors on the device."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    def n_batches(self, size: int) -> int:
+        """In a pass, empty ones of a rank's share included."""
+        ...
+
+    def whole(self) -> Whole: ...
+
+    def batches(
+        self, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
+    ) -> Iterator[Batch]:
+        """One shuffled pass; every rank gets its slice of each batch."""
+        ...
+
+
+def sound(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
+    """The pieces, each looked at: numbers throughout, labels throughout, positive weights, the same columns."""
+    for piece in pieces:
+        _check_shape(piece, n_columns)
+        n_columns = piece.X.shape[1]
+        if not np.isfinite(piece.X).all():
+            _refuse_cells(piece, names)
+        _check_labels(piece)
+        _check_weights(piece)
+        yield piece
+
+
+def place(piece: Piece) -> str:
+    """Where a piece is, in words."""
+    if not len(piece.index):
+        return piece.where or "an empty piece"
+    rows = f"rows {piece.index.min()} to {piece.index.max()}"
+    return f"{rows} ({piece.where})" if piece.where else rows
+
+
+def _check_shape(piece: Piece, n_columns: int | None) -> None:
+    if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
+        raise BadInput(
+            f"{place(piece)}: X has shape {piece.X.shape} and y {piece.y.shape}; give X (n, D) and one label a row, y (n,)."
+        )
+    if n_columns is not None and piece.X.shape[1] != n_columns:
+        raise BadInput(
+            f"{place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before; give every piece the same columns."
+        )
+
+
+def _refuse_cells(piece: Piece, names: Names) -> None:
+    wrong = ~np.isfinite(piece.X)
+    what = []
+    for j in np.flatnonzero(wrong.any(0))[:5]:
+        missing = int(np.isnan(piece.X[:, j]).sum())
+        infinite = int(wrong[:, j].sum()) - missing
+        cells = " and ".join(
+            f"{n} {word}" for n, word in ((missing, "missing or NaN"), (infinite, "infinite")) if n
+        )
+        what.append(f"column {j if names is None else repr(names[j])}: {cells}")
+    raise BadInput(
+        f"Input X contains NaN or infinity in {place(piece)}: {'; '.join(what)}. Later rows were not read. Fill them in, or "
+        "filter these rows out, and write the files again."
+    )
+
+
+def _check_labels(piece: Piece) -> None:
+    if piece.y.dtype.kind == "O":
+        missing = np.array([v is None or v != v for v in piece.y], dtype=bool)
+    elif piece.y.dtype.kind == "f":
+        missing = ~np.isfinite(piece.y)
+        odd = piece.y[piece.y != np.round(piece.y)].tolist()
+        if odd and not missing.any():
+            raise BadInput(
+                f"Unknown label type: continuous. {place(piece)} has labels such as {odd[0]!r}; "
+                "a classifier needs classes."
+            )
+    else:
+        return
+    if missing.any():
+        raise BadInput(
+            f"the label is missing in {int(missing.sum())} of {place(piece)}: filter these rows out, or give them a class of "
+            "their own."
+        )
+
+
+def _check_weights(piece: Piece) -> None:
+    if piece.weight is None:
+        return
+    if piece.weight.shape != piece.y.shape:
+        raise BadInput(
+            f"{place(piece)}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; give one a row."
+        )
+    wrong = ~(np.isfinite(piece.weight) & (piece.weight > 0))
+    if wrong.any():
+        raise BadInput(
+            f"{int(wrong.sum())} weights in {place(piece)} are missing, infinite or not above zero; a row of weight w stands "
+            "for w rows: filter rows of weight 0 out."
+        )
+
+
+def regroup(pieces: Iterator[Piece], size: int) -> Iterator[Piece]:
+    """The same rows in pieces of exactly `size`, but for the last."""
+    held: list[Piece] = []
+    count = 0
+    for piece in pieces:
+        start = 0
+        while start < len(piece.index):
+            part = piece.at(slice(start, start + size - count))
+            start, count = start + len(part.index), count + len(part.index)
+            held.append(part)
+            if count == size:
+                yield join(held)
+                held, count = [], 0
+    if held:
+        yield join(held)
+
+
+def join(parts: list[Piece]) -> Piece:
+    """Pieces as one; the place is that of the first."""
+    if len(parts) == 1:
+        return parts[0]
+    weights = [np.ones(len(p.index)) if p.weight is None else p.weight for p in parts]
+    weight = None if all(p.weight is None for p in parts) else np.concatenate(weights)
+    index, X, y = (np.concatenate(columns) for columns in list(zip(*parts, strict=True))[:3])
+    return Piece(index, X, y, weight, parts[0].where)

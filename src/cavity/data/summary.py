@@ -1,0 +1,195 @@
+"""One pass over a source: classes with their counts, exact column statistics, and a fair sample of rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.data.prefetch import prefetch
+from cavity.data.source import Array, Piece, Source, sound
+from cavity.errors import BadInput
+
+SAMPLE_ROWS = 20_000
+SURVEY_BYTES = 32 << 20  # of one piece
+SURVEY_ROWS = 65_536
+MOST_CLASSES = 10_000
+
+
+class Moments(NamedTuple):
+    """Of the rows of each class: weight, extremes of the weight, and of every column mean and Σ weight · deviation²."""
+
+    rows: NDArray[np.int64]  # [C]
+    weight: Array  # [C]
+    lightest: Array  # [C]
+    heaviest: Array  # [C]
+    mean: Array  # [C D]
+    square: Array  # [C D]
+
+
+class Summary(NamedTuple):
+    """What is known of a source after the first pass."""
+
+    classes: NDArray[Any]  # [C], sorted
+    moments: Moments
+    low: Array  # [D]
+    high: Array  # [D]
+    sample: Piece  # rows in order, y encoded, weights as in the source
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.moments.rows.sum())
+
+    @property
+    def complete(self) -> bool:
+        """The sample is the whole table."""
+        return len(self.sample.index) == self.n_rows
+
+
+def survey(source: Source, seed: Any, limit: int = SAMPLE_ROWS) -> Summary:
+    """Read everything once. The sample holds all rows up to `limit`; beyond, large classes are thinned to equal size first."""
+    rng, labels = np.random.default_rng(seed), dict[Any, int]()
+    moments: Moments | None = None
+    low = high = np.empty(0)
+    sample = _Sample(limit)
+    for piece in prefetch(sound(source.pieces(_rows_at_a_time(source)), source.names)):
+        if not len(piece.index):
+            continue
+        codes = _encode(piece, labels)
+        part = _moments(piece, codes, len(labels))
+        lowest, highest = piece.X.min(0), piece.X.max(0)
+        if moments is None:
+            moments, low, high = part, lowest, highest
+        else:
+            moments = _add(_grown(moments, len(labels)), part)
+            low, high = np.minimum(low, lowest), np.maximum(high, highest)
+        sample.add(piece._replace(y=codes), rng.random(len(codes)))
+    if moments is None:
+        raise BadInput("the source has no rows: look at how it was selected.")
+    classes, order = _sorted_classes(labels)
+    place = np.argsort(order)
+    kept = sample.rows()
+    ordered = Moments._make(x[order] for x in moments)
+    return Summary(classes, ordered, low, high, kept._replace(y=place[kept.y]))
+
+
+def _rows_at_a_time(source: Source) -> int:
+    columns = len(source.names) if source.names is not None else 1
+    return max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
+
+
+def _encode(piece: Piece, labels: dict[Any, int]) -> NDArray[np.int64]:
+    """Numbers for labels in the order in which they appear."""
+    values, codes = np.unique(piece.y, return_inverse=True)
+    numbers = np.array([labels.setdefault(v, len(labels)) for v in values.tolist()], dtype=np.int64)
+    if len(labels) > MOST_CLASSES:
+        raise BadInput(
+            f"the target has more than {MOST_CLASSES} different values: is it the right column? A classifier needs classes."
+        )
+    return numbers[codes.reshape(-1)]
+
+
+def _sorted_classes(labels: dict[Any, int]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    names = list(labels)
+    try:
+        order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+    except TypeError:
+        kinds = ", ".join(sorted({type(name).__name__ for name in names}))
+        raise BadInput(f"the labels cannot be ordered ({kinds}): give labels of one type.") from None
+    return np.array(names)[order], order
+
+
+def _moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> Moments:
+    weight = np.ones(len(codes)) if piece.weight is None else piece.weight
+    order = np.argsort(codes, kind="stable")
+    X, w = piece.X[order], weight[order]
+    present, start, rows = np.unique(codes[order], return_index=True, return_counts=True)
+    total = np.add.reduceat(w, start)
+    mean = np.add.reduceat(w[:, None] * X, start) / total[:, None]
+    square = np.add.reduceat(w[:, None] * (X - np.repeat(mean, rows, axis=0)) ** 2, start)
+    lightest, heaviest = np.minimum.reduceat(w, start), np.maximum.reduceat(w, start)
+    found = Moments(rows, total, lightest, heaviest, mean, square)
+    all_of = _none(n_classes, X.shape[1])
+    for to, of in zip(all_of, found, strict=True):
+        to[present] = of
+    return all_of
+
+
+def _none(n_classes: int, n_columns: int) -> Moments:
+    table = np.zeros((n_classes, n_columns))
+    rows, weight = np.zeros(n_classes, dtype=np.int64), np.zeros(n_classes)
+    return Moments(rows, weight, np.full(n_classes, np.inf), np.zeros(n_classes), table, table.copy())
+
+
+def _grown(old: Moments, n_classes: int) -> Moments:
+    more = n_classes - len(old.rows)
+    if not more:
+        return old
+    extra = _none(more, old.mean.shape[1])
+    return Moments(*(np.concatenate([x, y]) for x, y in zip(old, extra, strict=True)))
+
+
+def _add(a: Moments, b: Moments) -> Moments:
+    """Chan's rule for means and squares of two groups."""
+    weight = a.weight + b.weight
+    share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)[:, None]
+    gap = b.mean - a.mean
+    return Moments(
+        a.rows + b.rows,
+        weight,
+        np.minimum(a.lightest, b.lightest),
+        np.maximum(a.heaviest, b.heaviest),
+        a.mean + share * gap,
+        a.square + b.square + (a.weight[:, None] * share) * gap**2,
+    )
+
+
+class _Sample:
+    """The rows with the smallest random keys of each class, at most `level` of a class: uniform within the class.
+
+    `level` only falls, so that a row left out once would be left out at the end.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.level = limit, limit
+        self.parts: list[tuple[Piece, Array]] = []
+        self.count = 0
+
+    def add(self, piece: Piece, keys: Array) -> None:
+        self.parts.append((piece, keys))
+        self.count += len(keys)
+        if self.count > 2 * self.limit:
+            self._thin()
+
+    def _thin(self) -> None:
+        rows, keys = _joined(self.parts)
+        order = np.lexsort([keys, rows.y])
+        start = np.flatnonzero(np.r_[True, np.diff(rows.y[order]) > 0])
+        counts = np.diff(np.r_[start, len(order)])
+        self.level = min(self.level, _level(counts, self.limit))
+        rank = np.arange(len(order)) - np.repeat(start, counts)
+        keep = np.sort(order[rank < self.level])
+        self.parts, self.count = [(rows.at(keep), keys[keep])], len(keep)
+
+    def rows(self) -> Piece:
+        if self.count > self.limit:
+            self._thin()
+        rows, _ = _joined(self.parts)
+        return rows
+
+
+def _joined(parts: list[tuple[Piece, Array]]) -> tuple[Piece, Array]:
+    pieces, keys = zip(*parts, strict=True)
+    weight = np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in pieces])
+    index, X, y = (np.concatenate([p[i] for p in pieces]) for i in range(3))
+    return Piece(index, X, y, weight), np.concatenate(keys)
+
+
+def _level(counts: NDArray[np.int64], limit: int) -> int:
+    """The largest L with Σ min(count, L) ≤ limit (at least 1)."""
+    low, high = 1, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(counts, middle).sum() <= limit else (low, middle - 1)
+    return low

@@ -1,0 +1,165 @@
+"""Sources of rows that are not in memory: which one fit's arguments name, and the starting values that one pass gives."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+
+from cavity import inducing
+from cavity.columns import from_moments
+from cavity.data import Arrays, Arrow, Batches, Source, Stream, Summary, survey
+from cavity.errors import BadInput, BadOption
+from cavity.estimators.build import Array, Start, Table
+from cavity.estimators.checks import check_labels, weight_of_class
+from cavity.estimators.options import Options
+
+
+def find(estimator: Any, X: Any, y: Any, sample_weight: Any, target: Any, weight: Any) -> Source | None:
+    """The source that these arguments of `fit` name; None for a table in memory."""
+    path = os.fspath(X) if isinstance(X, str | os.PathLike) else ""
+    if path.endswith(".npy") or _is_map(estimator, X, sample_weight):
+        _refuse("this source", target=target, weight=weight)
+        return Arrays(X, _labels(y), sample_weight)
+    if hasattr(X, "pieces") and hasattr(X, "scattered"):
+        _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
+        source: Source = X
+        return source
+    if path or (type(X).__module__.startswith("pyarrow") and y is None):
+        _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
+        return Arrow(X, target, weight)
+    if y is None and _is_batches(X):
+        _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
+        return Batches(X)
+    _refuse("a table in memory", target=target, weight=weight)
+    return None
+
+
+def _labels(y: Any) -> Any:
+    """A path stays one; labels in memory are looked at now."""
+    if isinstance(y, str | os.PathLike):
+        return y
+    return check_labels(y, len(y) if hasattr(y, "__len__") else 0)
+
+
+def _is_map(estimator: Any, X: Any, sample_weight: Any) -> bool:
+    """A memory map that need not be read whole: that takes positive weights, and a schedule that reads in pieces."""
+    if not isinstance(X, np.memmap) or X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
+        return False
+    in_pieces = estimator.schedule != "inner-exact"
+    return in_pieces and (sample_weight is None or bool((np.asarray(sample_weight) > 0).all()))
+
+
+def _is_batches(X: Any) -> bool:
+    """Something to call or to iterate that is not itself a table."""
+    if isinstance(X, list | tuple):
+        return bool(X) and all(
+            isinstance(b, tuple) and len(b) in (2, 3) and np.ndim(b[0]) == 2 for b in X[:1]
+        )
+    return (callable(X) or hasattr(X, "__iter__")) and not hasattr(X, "shape") and not hasattr(X, "columns")
+
+
+def _refuse(what: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise BadOption(
+                f"{name}= has no meaning for {what}; target= and weight= name columns of Parquet and Arrow files, y and "
+                "sample_weight belong to arrays and .npy files."
+            )
+
+
+class Streamed(NamedTuple):
+    """A source after its first pass: what the engine needs to know of its rows, and the rows themselves when asked."""
+
+    source: Source
+    summary: Summary
+    factor: Array  # [C], what class_weight multiplies weights with
+
+    @property
+    def n_rows(self) -> int:
+        return self.summary.n_rows
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.summary.classes)
+
+    @property
+    def n_latent(self) -> int:
+        return 1 if self.n_classes == 2 else self.n_classes
+
+    @property
+    def class_totals(self) -> Array:
+        return self.summary.moments.weight * self.factor
+
+    @property
+    def lightest(self) -> float:
+        return float((self.summary.moments.lightest * self.factor).min())
+
+    @property
+    def heaviest(self) -> float:
+        return float((self.summary.moments.heaviest * self.factor).max())
+
+    def sample(self) -> tuple[Any, ...]:
+        return self.summary.low, self.summary.high, self.class_totals, self.summary.sample.X
+
+    def start(self, rng: np.random.Generator) -> Start:
+        """As of a table in memory while the sample is the whole of it; else exact columns, the rest from the sample."""
+        sample = self._sample()
+        if self.summary.complete:
+            return sample.start(rng)
+        center, var = self._center_and_var()
+        low, high = self.summary.low, self.summary.high
+        columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
+        pool = inducing.candidates(*sample, columns, rng, limit=len(sample.X))
+        return Start(columns, pool)
+
+    def _sample(self) -> Table:
+        """The sampled rows, each standing for as many of its class as were left out."""
+        rows, moments = self.summary.sample, self.summary.moments
+        kept = np.bincount(rows.y, minlength=self.n_classes)
+        weight = np.asarray(rows.weight) * (self.factor * moments.rows / kept)[rows.y]
+        return Table(rows.X, rows.y, weight, self.n_classes)
+
+    def _center_and_var(self) -> tuple[Array, Array]:
+        """Mean and variance of the columns: Σ_c within and between classes."""
+        moments, total = self.summary.moments, self.class_totals
+        share = (total / total.sum())[:, None]
+        center = (share * moments.mean).sum(0)
+        within = (self.factor[:, None] * moments.square).sum(0) / total.sum()
+        return center, within + (share * (moments.mean - center) ** 2).sum(0)
+
+    def rows(self, options: Options) -> Stream:
+        return Stream(
+            self.source,
+            self.summary.classes,
+            self.factor,
+            self.n_rows,
+            self.summary.low.shape[0],
+            options.dtype,
+            options.device,
+        )
+
+
+def read(estimator: Any, source: Source, seed: int) -> Streamed:
+    """The first pass; sets what scikit-learn asks an estimator to remember of its columns and classes."""
+    summary = survey(source, (seed, 1))
+    classes = summary.classes
+    check_classification_targets(classes)
+    if len(classes) < 2:
+        raise BadInput(
+            f"the source has only one class, {str(classes[0])!r}: a classifier needs at least two; "
+            "look at how the rows were selected."
+        )
+    estimator.classes_, estimator.n_features_in_ = classes, len(summary.low)
+    if source.names is not None:
+        estimator.feature_names_in_ = np.array(source.names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    factor = np.ones(len(classes))
+    if estimator.class_weight is not None:
+        factor = weight_of_class(estimator.class_weight, classes, summary.moments.weight)
+    if not (factor > 0).all():
+        raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
+    return Streamed(source, summary, factor)

@@ -1,0 +1,327 @@
+"""Sources of rows: every row once a pass, the same batches for the same seed, whoever reads them; one pass of statistics."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from cavity.columns import from_moments, summarize
+from cavity.data import Arrays, Piece, Rows, Stream, survey
+from cavity.data.prefetch import prefetch
+from cavity.data.shuffle import Encoded, batch_sizes, shuffled
+from cavity.errors import BadInput
+
+N, D = 237, 3
+rng = np.random.default_rng(0)
+X = np.column_stack([np.arange(N), rng.normal(size=(N, D - 1))])  # the first column is the row number
+Y = np.array(["b", "a", "c"])[rng.integers(3, size=N)]
+W = rng.uniform(0.5, 2.0, N)
+
+
+def arrays(folder):
+    return Arrays(X, Y, W)
+
+
+def npy(folder):
+    for name, value in (("X", X), ("y", Y), ("w", W)):
+        np.save(folder / f"{name}.npy", value)
+    return Arrays(folder / "X.npy", str(folder / "y.npy"), folder / "w.npy")
+
+
+SOURCES = {"arrays": arrays, "npy": npy}
+
+
+@pytest.fixture(params=SOURCES)
+def source(request, tmp_path):
+    return SOURCES[request.param](tmp_path)
+
+
+def stream(source, dtype=torch.float64):
+    summary = survey(source, 0)
+    factor = np.ones(len(summary.classes))
+    device = torch.device("cpu")
+    return Stream(source, summary.classes, factor, summary.n_rows, D, dtype, device)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def assert_rows(batch):
+    """Rows travel with their labels, weights and numbers."""
+    n = batch.X[:, 0].long().numpy()
+    assert np.array_equal(batch.index.numpy(), n)
+    assert np.array_equal(batch.X.numpy(), X[n])
+    assert np.array_equal(np.array(["a", "b", "c"])[batch.y.numpy()], Y[n])
+    assert np.array_equal(batch.weight.numpy(), W[n])
+
+
+@pytest.mark.parametrize("size", [1, 10, 64, 236, 237, 1000])
+def test_a_shuffled_pass_meets_every_row_once(source, size):
+    batches = list(stream(source).batches(size, generator()))
+    assert sorted(n for b in batches for n in b.index.tolist()) == list(range(N))
+    sizes = [len(b.index) for b in batches]
+    assert max(sizes) <= size and max(sizes) - min(sizes) <= 1
+    for batch in batches:
+        assert_rows(batch)
+
+
+@pytest.mark.parametrize("size", [1, 10, 64, 1 << 40])
+def test_the_whole_is_every_row_in_order(source, size):
+    pieces = list(stream(source).whole().split(size))
+    assert [n for b in pieces for n in b.index.tolist()] == list(range(N))
+    assert all(len(b.index) == size for b in pieces[:-1])
+    for batch in pieces:
+        assert_rows(batch)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 16])
+def test_the_ranks_together_have_the_batch_of_one_process(source, world):
+    data = stream(source)
+    alone = list(data.batches(20, generator()))
+    parts = zip(*(data.batches(20, generator(), r, world) for r in range(world)), strict=True)
+    for batch, slices in zip(alone, parts, strict=True):
+        for column, split in zip(batch, zip(*slices, strict=True), strict=True):
+            assert torch.equal(column, torch.cat(split))
+    whole = zip(*(data.whole(r, world).split(50) for r in range(world)), strict=True)
+    for batch, slices in zip(data.whole().split(50), whole, strict=True):
+        assert torch.equal(batch.index, torch.cat([s.index for s in slices]))
+
+
+def test_the_seed_decides_the_order(source):
+    data = stream(source)
+    orders = [[b.index.tolist() for b in data.batches(20, generator(seed))] for seed in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_the_next_pass_has_another_order(source):
+    data, g = stream(source), generator()
+    first, second = ([b.index.tolist() for b in data.batches(20, g)] for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.parametrize("kind", ["arrays", "npy"])
+def test_addressed_rows_come_in_the_order_of_a_table_in_memory(kind, tmp_path):
+    data = stream(SOURCES[kind](tmp_path))
+    codes = np.searchsorted(data.classes, Y)
+    table = Rows(torch.tensor(X), torch.tensor(codes), torch.tensor(W))
+    for ours, theirs in zip(data.batches(20, generator()), table.batches(20, generator()), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_rows_are_converted_batch_by_batch(source):
+    data = stream(source, torch.float32)
+    assert {b.X.dtype for b in data.batches(50, generator())} == {torch.float32}
+    assert {b.weight.dtype for b in data.whole().split(50)} == {torch.float64}
+
+
+# ------------------------------------------------------------------ reading ahead
+
+
+def test_prefetched_items_are_the_items():
+    assert list(prefetch(iter(range(100)))) == list(range(100))
+
+
+def test_no_more_is_made_ahead_than_the_queue_holds():
+    made = []
+
+    def items():
+        for i in range(100):
+            made.append(i)
+            yield i
+
+    ahead = prefetch(items(), depth=3)
+    next(ahead)
+    time.sleep(0.2)
+    assert len(made) <= 6
+    ahead.close()
+
+
+def test_an_exception_in_the_thread_reaches_the_caller():
+    def items():
+        yield 1
+        raise BadInput("the disk is gone")
+
+    ahead = prefetch(items())
+    assert next(ahead) == 1
+    with pytest.raises(BadInput, match="disk is gone"):
+        next(ahead)
+
+
+def test_the_thread_ends_when_the_caller_stops():
+    closed = []
+
+    def items():
+        try:
+            while True:
+                yield 0
+        finally:
+            closed.append(True)
+
+    before = threading.active_count()
+    ahead = prefetch(items())
+    next(ahead)
+    ahead.close()
+    assert closed == [True] and threading.active_count() == before
+
+
+# ------------------------------------------------------------------ the shuffle buffer
+
+
+def test_a_small_buffer_loses_nothing_and_holds_no_more():
+    alive = []
+
+    def pieces():
+        for start in range(0, 1000, 7):
+            index = np.arange(start, min(start + 7, 1000))
+            alive.append(len(index))
+            yield Encoded(index, index[:, None] / 2, index % 3, np.ones(len(index)))
+
+    got = []
+    for batch in shuffled(pieces(), batch_sizes(1000, 30), 50, np.random.default_rng(0)):
+        got.extend(batch.index.tolist())
+        assert np.array_equal(batch.X[:, 0] * 2, batch.index)
+        assert sum(alive) - len(got) <= 50 + 7  # rows read and not yet given
+    assert sorted(got) == list(range(1000)) and got != sorted(got)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_another_number_of_rows_than_in_the_first_pass_is_an_error(change):
+    index = np.arange(100)
+    piece = Encoded(index, index[:, None] * 1.0, index, np.ones(100))
+    with pytest.raises(BadInput, match="rows than the first"):
+        list(shuffled(iter([piece]), batch_sizes(100 - change, 10), 50, np.random.default_rng(0)))
+
+
+# ------------------------------------------------------------------ one pass of statistics
+
+
+def test_the_survey_has_exact_counts_and_moments(source, monkeypatch):
+    monkeypatch.setattr("cavity.data.summary.SURVEY_ROWS", 20)
+    found = survey(source, 0)
+    assert found.classes.tolist() == ["a", "b", "c"] and found.n_rows == N and found.complete
+    for c, name in enumerate("abc"):
+        own, w = X[Y == name], W[Y == name]
+        mean = np.average(own, axis=0, weights=w)
+        assert found.moments.rows[c] == len(own)
+        assert (found.moments.lightest[c], found.moments.heaviest[c]) == (w.min(), w.max())
+        np.testing.assert_allclose(found.moments.weight[c], w.sum(), rtol=1e-13)
+        np.testing.assert_allclose(found.moments.mean[c], mean, rtol=1e-12)
+        np.testing.assert_allclose(
+            found.moments.square[c], (w[:, None] * (own - mean) ** 2).sum(0), rtol=1e-10
+        )
+    assert np.array_equal(found.low, X.min(0)) and np.array_equal(found.high, X.max(0))
+    assert np.array_equal(found.sample.X, X) and np.array_equal(found.sample.index, np.arange(N))
+
+
+def test_columns_from_moments_are_the_columns():
+    T = np.column_stack([X, np.full(N, 7.0), np.zeros(N), np.r_[np.zeros(N - 1), 1.0]])
+    mean = np.average(T, axis=0, weights=W)
+    var = np.average((T - mean) ** 2, axis=0, weights=W)
+    exact = summarize(T, W, np.random.default_rng(0))
+    ours = from_moments(T.min(0), T.max(0), mean, var, T, W, np.random.default_rng(0))
+    for a, b in zip(ours, exact, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in():
+    y = (np.arange(50_000) % 100 == 0).astype(int) + 2 * (np.arange(50_000) % 3 == 0)
+    numbers = np.arange(50_000.0)[:, None]
+    found = survey(Arrays(numbers, y), 0, limit=3000)
+    again = survey(Arrays(numbers, y), 0, limit=3000)
+    assert np.array_equal(found.sample.index, again.sample.index)
+    kept = np.bincount(found.sample.y)
+    assert kept.sum() <= 3000 and not found.complete
+    rare = found.moments.rows.argsort()[:2]
+    assert np.array_equal(kept[rare], found.moments.rows[rare])  # 167 and 333 rows
+    for c in range(4):  # a uniform sample of the class: its mean row number is that of the class
+        own = found.sample.X[found.sample.y == c, 0]
+        assert abs(own.mean() - 25_000) < 4 * 50_000 / np.sqrt(12 * len(own))
+    assert np.array_equal(found.sample.index, np.sort(found.sample.index))
+
+
+class Fixed:
+    """Pieces given by hand."""
+
+    names, numbered = ("width", "height"), True
+
+    def __init__(self, *pieces):
+        self.given = pieces
+
+    def pieces(self, *how):
+        return iter(self.given)
+
+    scattered = pieces
+
+
+def piece(X=None, y=None, weight=None, start=0):
+    X = np.ones((4, 2)) if X is None else X
+    y = np.array([0, 1, 0, 1]) if y is None else y
+    return Piece(np.arange(start, start + len(X)), X, y, weight, "part-1.parquet")
+
+
+def spoilt(value, column=1):
+    X = np.ones((4, 2))
+    X[2, column] = value
+    return X
+
+
+@pytest.mark.parametrize(
+    "bad, words",
+    [
+        (piece(spoilt(np.nan)), ["'height'", "1 missing or NaN", "part-1.parquet", "rows 0 to 3"]),
+        (piece(spoilt(np.inf, 0)), ["'width'", "1 infinite"]),
+        (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["label is missing", "part-1.parquet"]),
+        (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["label is missing in 1"]),
+        (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "2.5"]),
+        (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "above zero"]),
+        (piece(y=np.array([0, 1])), ["one label a row"]),
+        (piece(np.ones((4, 3)), start=4), ["3 columns", "2 before"]),
+    ],
+)
+def test_bad_pieces_are_named(bad, words):
+    with pytest.raises(BadInput) as caught:
+        survey(Fixed(piece(), bad), 0)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_source_without_rows_is_an_error():
+    with pytest.raises(BadInput, match="no rows"):
+        survey(Fixed(), 0)
+
+
+def test_a_label_that_was_not_in_the_first_pass_is_an_error():
+    source = Fixed(piece())
+    summary = survey(source, 0)
+    data = Stream(source, summary.classes, np.ones(2), 4, 2, torch.float64, torch.device("cpu"))
+    source.given = (piece(y=np.array([0, 1, 7, 1])),)
+    for read in (lambda: data.whole().split(10), lambda: data.batches(2, generator())):
+        with pytest.raises(BadInput, match=r"label 7 .*part-1\.parquet.*first pass"):
+            list(read())
+
+
+@pytest.mark.parametrize("rows", [3, 5])
+def test_a_pass_in_order_has_as_many_rows_as_the_first(rows):
+    data = Stream(
+        Fixed(*[piece(np.ones((1, 2)), np.array([0]), start=i) for i in range(rows)]),
+        np.arange(2), np.ones(2), 4, 2, torch.float64, torch.device("cpu"),
+    )  # fmt: skip
+    with pytest.raises(BadInput, match="first pass had 4 rows"):
+        list(data.whole().split(2))
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda d: Arrays(d / "no.npy", Y), "no file"),
+        (lambda d: Arrays("table.csv", Y), "only .npy"),
+        (lambda d: Arrays(X, Y[:-1]), "one value a row"),
+        (lambda d: Arrays(X[:, 0], Y), r"\(N, D\)"),
+        (lambda d: Arrays(X.astype(str), Y), "give numbers"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(make, words, tmp_path):
+    with pytest.raises(BadInput, match=words):
+        make(tmp_path)
