@@ -277,6 +277,7 @@ def _labels(column: Any) -> NDArray[Any]:
     ):
         coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
         values: NDArray[Any] = np.array(coded.dictionary.to_pylist())
-        return values[coded.indices.to_numpy(zero_copy_only=False)]
+        codes: NDArray[np.int64] = coded.indices.to_numpy(zero_copy_only=False)
+        return values[codes]
     labels: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return labels
