@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import inducing as choosing
 from cavity.errors import BadInput
-from cavity.estimators import build, fitted, streams
+from cavity.estimators import build, fitted, partial, streams
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, inducing_count, read
 from cavity.kernels import Kernel
@@ -181,8 +181,24 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         module = build.prior(self, table, begin, Z, options)
         run = self._run(table, module, options, int(rng.integers(2**31 - 1)))
         run = train_lbfgs(run) if options.optimizer == "lbfgs" and run.plan.learn else run.train()
+        self._growing = partial.keep(run, begin, table)
         self._keep(run, begin)
         self._warn(run, options)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
+        """Learn from more rows: those of every call are new, and none is seen again.
+
+        For method "sep" (also "auto"), and "rep" with sites="tied". The rows' sites are added to the sums, a few rows at a
+        time (`batch_size`, by default 100; None: the whole call at once), each cavity leaving out the share 1/n_c of the
+        sums; then the hyper-parameters in `learn` take one step. After `fit` with one of these methods it adds to that model.
+
+        The first call says which classes there are: `classes`, or else those in y; later ones may leave it out. Units and
+        inducing points come from its rows, so give it some hundreds. `log_marginal_likelihood_` and `history_` (a row a
+        call) are estimates from the call's rows.
+        """
+        self._growing, run = partial.grow(self, X, y, classes, sample_weight)
+        self._keep(run, self._growing.begin)
         return self
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> build.Table:
