@@ -30,25 +30,40 @@ def growing(**options):
     return GPClassifier(**(given | options))
 
 
-def reference_sums(X, y, Z, C, calls):
-    """P and h of u after calls with rows lists, by explicit matrices: P_c += Σ τ υυᵀ, the cavity (1 − 1/n_c) P_c with n_c grown."""
-    binary = C == 2
-    latent = 1 if binary else C
-    Zs = np.repeat(Z[None], latent, axis=0)
-    model = build_model(Zs, [lambda a, b: rbf(a, b, SCALE)] * latent, NOISE, JITTER)
-    P, h, counts = np.zeros((latent, len(Z), len(Z))), np.zeros((latent, len(Z))), np.zeros(latent)
-    for rows in calls:
-        batch = (
+def reference_sums(X, y, Z, C, calls, old=None, seen=()):
+    """Whitened P and h after calls with these rows, by explicit matrices: P_c += Σ τ υυᵀ, cavity (1 − 1/n_c) P_c, n_c grown.
+
+    `old`: whitened sums to begin with, of the rows `seen`.
+    """
+    latent = 1 if C == 2 else C
+    model = build_model(
+        np.repeat(Z[None], latent, axis=0), [lambda a, b: rbf(a, b, SCALE)] * latent, NOISE, JITTER
+    )
+
+    def factors(rows):
+        return (
             binary_factors(model, X[rows], 2 * y[rows] - 1)
-            if binary
+            if C == 2
             else pair_factors(model, X[rows], y[rows])
         )
+
+    L = np.linalg.cholesky(model.K)
+    inverse = np.linalg.inv(L)
+    P, h = (np.zeros((latent, len(Z), len(Z))), np.zeros((latent, len(Z)))) if old is None else old
+    P, h = np.swapaxes(inverse, -1, -2) @ P @ inverse, np.einsum("cji,cj->ci", inverse, h)
+    counts = count_factors(factors(seen), latent) if len(seen) else np.zeros(latent)
+    for rows in calls:
+        batch = factors(rows)
         counts = counts + count_factors(batch, latent)
         cavity = moments(*shared_cavity(model, P, h, counts))
         P_new, h_new = site_sums(batch, *new_sites(batch, gather(cavity, batch)), latent)
         P, h = P + P_new, h + h_new
-    L = np.linalg.cholesky(model.K)
     return np.swapaxes(L, -1, -2) @ P @ L, np.einsum("cji,cj->ci", L, h)
+
+
+def assert_sums(model, P, h):
+    np.testing.assert_allclose(model._growing.state.sums.P, P, rtol=1e-7, atol=1e-8 * np.abs(P).max())
+    np.testing.assert_allclose(model._growing.state.sums.h, h, rtol=1e-7, atol=1e-8 * np.abs(h).max())
 
 
 @pytest.mark.parametrize("C", [2, 3])
@@ -59,9 +74,7 @@ def test_the_sums_are_those_of_the_reference(C):
     model = growing(inducing=Z, batch_size=None)
     for k, rows in enumerate(calls):
         model.partial_fit(X[rows], y[rows], classes=range(C))
-        P, h = reference_sums(X, y, Z, C, calls[: k + 1])
-        np.testing.assert_allclose(model._growing.state.sums.P, P, rtol=1e-7, atol=1e-8 * np.abs(P).max())
-        np.testing.assert_allclose(model._growing.state.sums.h, h, rtol=1e-7, atol=1e-8 * np.abs(h).max())
+        assert_sums(model, *reference_sums(X, y, Z, C, calls[: k + 1]))
         assert model.predict_proba(X).shape == (60, C)
     assert model.n_epochs_ == len(model.history_) == 3
 
@@ -160,13 +173,26 @@ def test_methods_without_tied_sites_are_refused(method):
         GPClassifier(method).partial_fit(X, y)
 
 
-def test_a_model_with_a_site_a_row_cannot_grow():
+def test_a_model_of_another_method_cannot_grow():
     X, y = toy(30, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = GPClassifier(max_epochs=1, n_inducing=5).fit(X, y)
-    with pytest.raises(BadOption, match="fitted with a site for each row"):
-        model.partial_fit(X, y)
+        model = GPClassifier("ep", max_epochs=1, n_inducing=5).fit(X, y)
+    with pytest.raises(BadOption, match="fitted with another method"):
+        model.set_params(method="sep").partial_fit(X, y)
+
+
+@pytest.mark.parametrize("method", ["auto", "sep"])
+def test_the_sums_of_a_fit_are_added_to_and_its_sites_are_tied_from_then_on(method):
+    X, y = toy(100, 3)
+    seen, new = range(70), range(70, 100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = growing(method=method, inducing=X[:8], max_epochs=10, batch_size=None).fit(X[seen], y[seen])
+    old = tuple(t.numpy().copy() for t in model._growing.state.sums)
+    assert len(model._growing.state.sites.tau) == 0
+    model.partial_fit(X[new], y[new])
+    assert_sums(model, *reference_sums(X, y, X[:8], 3, [new], old, seen))
 
 
 @pytest.mark.parametrize(

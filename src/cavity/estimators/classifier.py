@@ -181,7 +181,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         module = build.prior(self, table, begin, Z, options)
         run = self._run(table, module, options, int(rng.integers(2**31 - 1)))
         run = train_lbfgs(run) if options.optimizer == "lbfgs" and run.plan.learn else run.train()
-        self._growing = partial.keep(run, begin, table)
+        self._growing = partial.keep(self, run, begin, table)
         self._keep(run, begin)
         self._warn(run, options)
         return self
@@ -190,8 +190,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from more rows: those of every call are new, and none is seen again.
 
         For method "sep" (also "auto"), and "rep" with sites="tied". The rows' sites are added to the sums, a few rows at a
-        time (`batch_size`, by default 100; None: the whole call at once), each cavity leaving out the share 1/n_c of the
-        sums; then the hyper-parameters in `learn` take one step. After `fit` with one of these methods it adds to that model.
+        time (`batch_size`, by default 50; None: the whole call at once), each cavity leaving out the share 1/n_c of the
+        sums; then the hyper-parameters in `learn` take one step. After `fit` with the same method it adds to that model.
 
         The first call says which classes there are: `classes`, or else those in y; later ones may leave it out. Units and
         inducing points come from its rows, so give it some hundreds. `log_marginal_likelihood_` and `history_` (a row a

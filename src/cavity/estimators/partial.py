@@ -25,7 +25,7 @@ from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Plan, Run
 from cavity.training.optimisers import OPTIMISERS
 
-STEP_ROWS = 100  # rows whose sites are found at once: each sees those before it, and none of the others
+STEP_ROWS = 50  # rows whose sites are found at once: each sees those before it, and none of the others
 RATE = 0.03
 
 
@@ -52,12 +52,17 @@ class _Passing:
         return iter(())
 
 
-def keep(run: Run, begin: build.Start, table: build.Facts) -> Growing | None:
-    """What a finished fit leaves for more rows; None where sites are not tied."""
-    if not isinstance(run.engine.sites, Tied):
-        return None
-    state = run.state._replace(optimiser=())  # it may have been another rule's
-    kept = _at_rest(run.engine, state, begin)
+def keep(estimator: Any, run: Run, begin: build.Start, table: build.Facts) -> Growing | None:
+    """What a finished fit leaves for more rows. Sites of a row's own, where "auto" chose them, are tied from now on."""
+    engine, state = run.engine, run.state
+    if not isinstance(engine.sites, Tied):
+        if estimator.method != "auto":
+            return None
+        counts = torch.tensor(build.site_counts(table, engine.factor), device=engine.total.device)
+        engine = replace(engine, sites=Tied(counts, False, min(1.0, table.heaviest)))
+        state = state._replace(sites=type(state.sites)(*(t[:0] for t in state.sites)))
+    state = state._replace(optimiser=())  # it may have been another rule's
+    kept = _at_rest(engine, state, begin)
     return Growing(**kept, lightest=table.lightest, heaviest=table.heaviest, history=list(run.history))
 
 
@@ -86,8 +91,8 @@ def _check_options(estimator: Any, old: Growing | None) -> None:
         )
     if old is None and hasattr(estimator, "_fitted"):
         raise BadOption(
-            "this model was fitted with a site for each row, to which partial_fit cannot add: fit it with method='sep' (or "
-            "method='rep' and sites='tied'), or begin with a fresh estimator."
+            "this model was fitted with another method, to which partial_fit cannot add: fit it with method='sep' (or 'auto', or "
+            "'rep' and sites='tied'), or begin with a fresh estimator."
         )
     if isinstance(estimator.class_weight, str):
         raise BadOption(
