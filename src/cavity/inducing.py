@@ -131,7 +131,7 @@ def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Arr
 
 def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
     """Weighted sampling without replacement (largest of u^(1/w), in logarithms, so that no weight underflows)."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # no row of a class may have come yet
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
     return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
 

@@ -1,17 +1,23 @@
 """Sources of rows: every row once a pass, the same batches for the same seed, whoever reads them; one pass of statistics."""
 
+import subprocess
+import sys
 import threading
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from cavity.columns import from_moments, summarize
-from cavity.data import Arrays, Piece, Rows, Stream, survey
+from cavity.data import Arrays, Arrow, Batches, Piece, Rows, Stream, survey
 from cavity.data.prefetch import prefetch
 from cavity.data.shuffle import Encoded, batch_sizes, shuffled
-from cavity.errors import BadInput
+from cavity.errors import BadInput, BadOption
 
 N, D = 237, 3
 rng = np.random.default_rng(0)
@@ -30,7 +36,59 @@ def npy(folder):
     return Arrays(folder / "X.npy", str(folder / "y.npy"), folder / "w.npy")
 
 
-SOURCES = {"arrays": arrays, "npy": npy}
+def table(rows=slice(None)):
+    columns = {f"x{j}": X[rows, j] for j in range(D)}
+    return pa.table({"x0": columns.pop("x0"), "label": Y[rows], "w": W[rows], **columns})
+
+
+def parquet_file(folder):
+    pq.write_table(table(), folder / "all.parquet", row_group_size=50)
+    return Arrow(folder / "all.parquet", "label", "w")
+
+
+def parquet_folder(folder):
+    (folder / "_temporary").mkdir()
+    (folder / "_temporary" / "junk.parquet").write_text("not to be read")
+    (folder / "README.txt").write_text("nor this")
+    for i, start in enumerate(range(0, N, 100)):
+        pq.write_table(table(slice(start, start + 100)), folder / f"part-{i}.parquet", row_group_size=33)
+    return Arrow(str(folder), "label", "w")
+
+
+def arrow_folder(folder):
+    for i, start in enumerate(range(0, N, 100)):
+        feather.write_feather(table(slice(start, start + 100)), folder / f"part-{i}.arrow", chunksize=40)
+    return Arrow(folder, "label", "w")
+
+
+def arrow_table(folder):
+    return Arrow(table(), "label", "w")
+
+
+def chunks():
+    yield from ((X[i : i + 31], Y[i : i + 31], W[i : i + 31]) for i in range(0, N, 31))
+
+
+def called(folder):
+    return Batches(chunks)
+
+
+def iterated(folder):
+    return Batches(
+        [(torch.tensor(X[:100]), Y[:100], W[:100]), (X[100:].tolist(), Y[100:], torch.tensor(W[100:]))]
+    )
+
+
+SOURCES = {
+    "arrays": arrays,
+    "npy": npy,
+    "parquet": parquet_file,
+    "parquet folder": parquet_folder,
+    "arrow folder": arrow_folder,
+    "arrow table": arrow_table,
+    "callable": called,
+    "list of batches": iterated,
+}
 
 
 @pytest.fixture(params=SOURCES)
@@ -115,6 +173,162 @@ def test_rows_are_converted_batch_by_batch(source):
     data = stream(source, torch.float32)
     assert {b.X.dtype for b in data.batches(50, generator())} == {torch.float32}
     assert {b.weight.dtype for b in data.whole().split(50)} == {torch.float64}
+
+
+def test_a_small_buffer_still_gives_every_row_once(source, monkeypatch):
+    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 30)
+    batches = list(stream(source).batches(8, generator()))
+    assert sorted(n for b in batches for n in b.index.tolist()) == list(range(N))
+
+
+def test_sorted_row_groups_are_mixed_although_the_buffer_is_small(tmp_path, monkeypatch):
+    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 3000)
+    y = np.repeat(np.arange(4), 5000)
+    for rows in (1000, 20_000):
+        pq.write_table(pa.table({"x": y * 1.0, "y": y}), tmp_path / "sorted.parquet", row_group_size=rows)
+        source = Arrow(tmp_path / "sorted.parquet", "y")
+        data = Stream(source, np.arange(4), np.ones(4), 20_000, 1, torch.float64, torch.device("cpu"))
+        shares = [np.bincount(b.y, minlength=4) / 200 for b in data.batches(200, generator())]
+        assert np.mean(np.min(shares, axis=1) > 0.05) > 0.9  # nearly every batch has rows of all four classes
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_rows_are_numbered_in_file_order(tmp_path):
+    source = parquet_folder(tmp_path)
+    assert [p.rows for p in source.parts()] == [33, 33, 33, 1, 33, 33, 33, 1, 33, 4]
+    assert source.parts()[4].first == 100
+    cut = source.parts(least=1000)
+    assert sum(p.rows for p in cut) == N and [p.first for p in cut] == sorted(p.first for p in cut)
+
+
+def test_numbers_of_every_kind_become_floats(tmp_path):
+    columns = {
+        "i": pa.array([1, 2, 3], pa.int8()),
+        "f": pa.array([0.5, 1.5, 2.5], pa.float32()),
+        "b": [True, False, True],
+        "d": pa.array([1, 2, 3]).cast(pa.decimal128(21, 2)),
+    }
+    pq.write_table(
+        pa.table({**columns, "y": pa.array(["p", "q", "p"]).dictionary_encode()}), tmp_path / "t.pq"
+    )
+    (found,) = Arrow(tmp_path / "t.pq", "y").pieces(10)
+    assert found.X.tolist() == [[1, 0.5, 1, 1], [2, 1.5, 0, 2], [3, 2.5, 1, 3]]
+    assert found.y.tolist() == ["p", "q", "p"]
+
+
+def test_labels_may_be_in_the_path(tmp_path):
+    for name in "ab":
+        (tmp_path / f"label={name}").mkdir()
+        pq.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / f"label={name}" / "part.parquet")
+    pieces = list(Arrow(tmp_path, "label").pieces(10))
+    assert [p.y.tolist() for p in pieces] == [["a", "a"], ["b", "b"]]
+    assert [p.index.tolist() for p in pieces] == [[0, 1], [2, 3]]
+
+
+def test_a_dataset_of_pyarrow_is_a_source(tmp_path):
+    parquet_folder(tmp_path)
+    source = Arrow(ds.dataset(sorted(map(str, tmp_path.glob("*.parquet")))), "label", "w")
+    assert sum(len(p.index) for p in source.pieces(1000)) == N
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda d: (d / "part-1.parquet").unlink(), r"part-1\.parquet is gone"),
+        (
+            lambda d: pq.write_table(table(slice(100, 200)).drop_columns("x1"), d / "part-1.parquet"),
+            r"part-1\.parquet changed.*'x1' is gone",
+        ),
+        (
+            lambda d: pq.write_table(
+                table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100)), d / "part-1.parquet"
+            ),
+            r"part-1\.parquet changed.*'x0' was double and is string",
+        ),
+        (
+            lambda d: pq.write_table(table(slice(100, 150)), d / "part-1.parquet"),
+            r"part-1\.parquet changed.*100 rows in 4 row groups and has 50 in 1",
+        ),
+        (lambda d: (d / "part-1.parquet").write_text("broken"), r"part-1\.parquet cannot be read"),
+    ],
+)
+def test_a_file_that_changes_between_passes_is_named_with_what_changed(change, words, tmp_path):
+    data = stream(parquet_folder(tmp_path))
+    change(tmp_path)
+    for read in (lambda: data.whole().split(50), lambda: data.batches(50, generator())):
+        with pytest.raises(BadInput, match=words):
+            list(read())
+
+
+def write(folder, **columns):
+    pq.write_table(pa.table(columns), folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda d: Arrow(d / "none.parquet", "y"), "no file or folder"),
+        (lambda d: Arrow(d, "y"), "no file that can be read"),
+        (lambda d: Arrow(write(d, x=[1.0], y=[1])), "target= one of 'x', 'y'"),
+        (
+            lambda d: Arrow(write(d, x=[1.0], y=[1]), "label"),
+            "target='label' is not among the columns: 'x', 'y'",
+        ),
+        (lambda d: Arrow(write(d, x=[1.0], y=[1]), "y", "w"), "weight='w' is not among"),
+        (lambda d: Arrow(write(d, y=[1]), "y"), "nothing to learn from"),
+        (
+            lambda d: Arrow(write(d, x=["red"], z=[1], y=[1]), "y"),
+            r"column 'x' \(string\).*t\.parquet.*ColumnTransformer",
+        ),
+        (lambda d: Arrow(write(d, x=pa.array(["a"]).dictionary_encode(), y=[1]), "y"), "'x' .dictionary"),
+    ],
+)
+def test_files_that_cannot_be_used_say_why(make, words, tmp_path):
+    with pytest.raises((BadInput, BadOption), match=words):
+        make(tmp_path)
+
+
+def test_missing_values_are_named_by_column_and_file(tmp_path):
+    source = Arrow(write(tmp_path, x=[1.0, None], z=[1, None], y=[0, 1]), "y")
+    with pytest.raises(BadInput, match=r"t\.parquet.*'x': 1 missing or NaN; column 'z': 1 missing"):
+        survey(source, 0)
+
+
+def test_without_pyarrow_the_message_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.dataset", None)
+    with pytest.raises(BadOption, match=r"cavity\[arrow\]"):
+        Arrow("somewhere.parquet", "y")
+
+
+def test_the_package_does_not_need_pyarrow():
+    code = "import sys; sys.modules['pyarrow'] = None; from cavity import GPClassifier; import cavity.data"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# ------------------------------------------------------------------ iterables
+
+
+def test_an_iterator_that_is_used_up_is_refused():
+    with pytest.raises(BadInput, match="used up after one pass"):
+        Batches(chunks())
+
+
+@pytest.mark.parametrize(
+    "batch, words",
+    [
+        (X, "batch 0 is a ndarray"),
+        ((X, Y, W, W), "batch 0 is a tuple"),
+        ((X[:, 0], Y), "one label a row"),
+        ((np.full((2, 1), "red"), [0, 1]), "batch 0.*not a number"),
+        ((np.array([[np.nan]]), [0]), "batch 0.*column 0: 1 missing"),
+    ],
+)
+def test_batches_that_are_none_are_named(batch, words):
+    with pytest.raises(BadInput, match=words):
+        survey(Batches([batch]), 0)
 
 
 # ------------------------------------------------------------------ reading ahead

@@ -15,7 +15,7 @@ from cavity.data.shuffle import Encoded, batch_sizes, buffer_rows, shuffled
 from cavity.data.source import Addressed, Piece, Source, place, regroup, sound
 from cavity.errors import BadInput
 
-READ_ROWS = 4096  # rows in a piece on their way to the shuffle buffer
+PIECES = 64  # that fill the shuffle buffer: small ones, so that it holds rows from many places
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -45,8 +45,9 @@ class Stream(NamedTuple):
             yield from self._send(self._addressed(size, generator, rank, world))
             return
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
-        pieces = self._encoded(self.source.scattered(READ_ROWS, rng))
-        batches = shuffled(pieces, batch_sizes(self.n_rows, size), buffer_rows(size, self.n_columns), rng)
+        room = buffer_rows(size, self.n_columns)
+        pieces = self._encoded(self.source.scattered(-(-room // PIECES), rng))
+        batches = shuffled(pieces, batch_sizes(self.n_rows, size), room, rng)
         yield from self._send(b.at(_slice(len(b.index), rank, world)) for b in batches)
 
     def _addressed(self, size: int, generator: torch.Generator, rank: int, world: int) -> Iterator[Encoded]:

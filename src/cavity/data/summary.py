@@ -47,12 +47,12 @@ class Summary(NamedTuple):
         return len(self.sample.index) == self.n_rows
 
 
-def survey(source: Source, seed: Any, limit: int = SAMPLE_ROWS) -> Summary:
+def survey(source: Source, seed: Any, limit: int | None = None) -> Summary:
     """Read everything once. The sample holds all rows up to `limit`; beyond, large classes are thinned to equal size first."""
     rng, labels = np.random.default_rng(seed), dict[Any, int]()
     moments: Moments | None = None
     low = high = np.empty(0)
-    sample = _Sample(limit)
+    sample = _Sample(SAMPLE_ROWS if limit is None else limit)
     for piece in prefetch(sound(source.pieces(_rows_at_a_time(source)), source.names)):
         if not len(piece.index):
             continue

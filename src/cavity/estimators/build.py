@@ -220,10 +220,10 @@ def site_rule(
     if kind == "free":
         return Free(total, table.n_latent, n_inducing)
     unit = min(1.0, table.heaviest)
-    return Tied(torch.tensor(_counts(table, factor), device=options.device), weighted, unit, tempers)
+    return Tied(torch.tensor(site_counts(table, factor), device=options.device), weighted, unit, tempers)
 
 
-def _counts(table: Facts, factor: LikelihoodFactor) -> Array:
+def site_counts(table: Facts, factor: LikelihoodFactor) -> Array:
     """Weighted number of sites on each latent function."""
     each = factor.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
     weight = np.repeat(table.class_totals, each.shape[1])

@@ -20,7 +20,7 @@ from cavity import inducing as choosing
 from cavity.data import Data, Shard
 from cavity.distributed import Local
 from cavity.errors import BadInput
-from cavity.estimators import build, fitted, streams, watch
+from cavity.estimators import build, fitted, partial, streams, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, inducing_count, read
 from cavity.kernels import Kernel
@@ -220,8 +220,24 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except KeyboardInterrupt:
             self._keep(run, begin)  # what was learnt so far is there to predict with
             raise
+        self._growing = partial.keep(self, run, begin, table)
         self._keep(run, begin)
         self._warn(run, options)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
+        """Learn from more rows: those of every call are new, and none is seen again.
+
+        For method "sep" (also "auto"), and "rep" with sites="tied". The rows' sites are added to the sums, a few rows at a
+        time (`batch_size`, by default 50; None: the whole call at once), each cavity leaving out the share 1/n_c of the
+        sums; then the hyper-parameters in `learn` take one step. After `fit` with the same method it adds to that model.
+
+        The first call says which classes there are: `classes`, or else those in y; later ones may leave it out. Units and
+        inducing points come from its rows, so give it some hundreds. `log_marginal_likelihood_` and `history_` (a row a
+        call) are estimates from the call's rows.
+        """
+        self._growing, run = partial.grow(self, X, y, classes, sample_weight)
+        self._keep(run, self._growing.begin)
         return self
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> build.Table:

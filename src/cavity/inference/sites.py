@@ -250,11 +250,14 @@ class Tied(_Kept):
 
     tied = True
 
-    def __init__(self, counts: Tensor, weighted: bool, unit: float, tempers: bool = True) -> None:
+    def __init__(
+        self, counts: Tensor, weighted: bool, unit: float, tempers: bool = True, grows: bool = False
+    ) -> None:
         self.counts = counts  # [C], weighted number of factors that touch each class
         self.weighted = weighted  # some weight is not 1
         self.unit = unit
         self.tempers = tempers  # the factor takes exponents
+        self.grows = grows  # a batch's rows are new, and already in the counts: nothing makes room for them
 
     def _cavity_sums(self, sums: Sums) -> Sums:
         left = 1 - self.unit / self.counts
@@ -277,7 +280,7 @@ class Tied(_Kept):
         return Site(damping * site.tau, damping * site.nu)
 
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
-        return 1 - damping * counts / self.counts
+        return torch.ones_like(self.counts) if self.grows else 1 - damping * counts / self.counts
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity leaves out.        [METHOD 5]"""

@@ -1,0 +1,204 @@
+"""fit on sources: the model of the same table in memory, whatever holds the rows and in whatever order they lie."""
+
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from cavity import BadInput, BadOption, GPClassifier
+from cavity.data import Arrays, Arrow
+
+
+def draw(N, seed=0):
+    """Three curved classes that overlap."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 3)) * [1.0, 10.0, 0.1]
+    f = np.column_stack([X[:, 0] ** 2, X[:, 1] / 5, 10 * X[:, 2] + 1]) + 0.4 * rng.normal(size=(N, 3))
+    return X, np.array(["red", "green", "blue"])[f.argmax(1)]
+
+
+def as_table(X, y, **more):
+    return pa.table({**{f"x{j}": X[:, j] for j in range(X.shape[1])}, "label": y, **more})
+
+
+def fit(*data, **options):
+    given = {k: options.pop(k) for k in ("target", "weight", "sample_weight") if k in options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        options = {"n_inducing": 10, "max_epochs": 2, "random_state": 0} | options
+        return GPClassifier(**options).fit(*data, **given)
+
+
+def nll(model, X, y):
+    column = np.searchsorted(model.classes_, y)
+    return -model.predict_log_proba(X)[np.arange(len(y)), column].mean()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_file_of_numpy_gives_the_model_of_the_array_to_the_last_bit(method, dtype, tmp_path):
+    X, y = draw(1500)
+    np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", y)
+    options = {"method": method, "dtype": dtype}
+    memory = fit(X, y, **options)
+    for data in [(tmp_path / "X.npy", y), (str(tmp_path / "X.npy"), tmp_path / "y.npy"), (Arrays(X, y),)]:
+        model = fit(*data, **options)
+        assert np.array_equal(model.predict_proba(X), memory.predict_proba(X))
+        assert model.log_marginal_likelihood_ == memory.log_marginal_likelihood_
+        assert model.classes_.tolist() == ["blue", "green", "red"] and model.n_features_in_ == 3
+
+
+def test_a_memory_map_is_a_source_and_gives_the_model_of_the_array(tmp_path):
+    X, y = draw(100)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 100)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    for w in (None, weight, weight * (np.arange(100) > 3)):
+        a, b = fit(X, y, w), fit(mapped, y, w)
+        assert np.allclose(a.predict_proba(X), b.predict_proba(X), rtol=0, atol=1e-10)
+    exact = {"schedule": "inner-exact", "optimizer": "sign"}
+    assert np.array_equal(fit(X, y, **exact).predict_proba(X), fit(mapped, y, **exact).predict_proba(X))
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_parquet_gives_the_posterior_of_the_array(method, rows, tmp_path):
+    X, y = draw(500)
+    y = np.where(y == "red", "green", y) if rows == 2 else y
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 500)
+    for i in range(0, 500, 200):
+        part = slice(i, i + 200)
+        pq.write_table(
+            as_table(X[part], y[part], w=weight[part]), tmp_path / f"{i}.parquet", row_group_size=70
+        )
+    options = {"method": method, "learn": (), "max_epochs": 5, "class_weight": "balanced"}
+    memory = fit(X, y, weight, **options)
+    model = fit(tmp_path, target="label", weight="w", **options)
+    np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(model.log_marginal_likelihood_, memory.log_marginal_likelihood_, rtol=1e-8)
+    assert model.feature_names_in_.tolist() == ["x0", "x1", "x2"]
+
+
+@pytest.mark.parametrize("kind", ["ep", "sep", "rep", "vi"])
+def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
+    X, y = draw(150)
+    options = {"method": kind, "batch_size": None, "max_epochs": 2, "tol": 1.0}
+    memory = fit(X, y, **options)
+    monkeypatch.setattr("cavity.estimators.options.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
+    model = fit(Arrow(as_table(X, y), "label"), **options)
+    np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
+
+
+def test_the_order_of_rows_in_a_file_does_not_matter(method, tmp_path, monkeypatch):
+    """Sorted by class, in large and in small row groups, with a buffer for a seventh of the rows."""
+    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 3000)
+    X, y = draw(20_000)
+    order = np.argsort(y, kind="stable")
+    pq.write_table(as_table(X, y), tmp_path / "shuffled.parquet")
+    pq.write_table(as_table(X[order], y[order]), tmp_path / "sorted.parquet", row_group_size=1000)
+    options = {"method": method, "inducing": X[:15], "max_epochs": 3, "target": "label"}
+    test = draw(4000, seed=1)
+    shuffled, ordered = (
+        nll(fit(tmp_path / f"{name}.parquet", **options), *test) for name in ("shuffled", "sorted")
+    )
+    assert abs(shuffled - ordered) < 0.01
+    assert ordered < 0.6
+
+
+def chunks(X, y):
+    return lambda: ((X[i : i + 64], y[i : i + 64]) for i in range(0, len(X), 64))
+
+
+def test_batches_without_row_numbers_are_for_methods_without_sites_a_row():
+    X, y = draw(300)
+    memory = fit(X, y, method="sep", learn=())
+    for data in (chunks(X, y), list(chunks(X, y)()), [(torch.tensor(X), y)]):
+        model = fit(data, learn=())
+        np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
+    for options in ({"method": "rep", "sites": "tied"}, {"method": "vi"}):
+        assert fit(chunks(X, y), batch_size=100, **options).score(X, y) > 0.4
+    for kind in ("ep", "rep", "pep", "gfitc"):
+        with pytest.raises(BadOption, match=rf"method='{kind}'.*method='sep'.*sites='tied'.*method='vi'"):
+            fit(chunks(X, y), method=kind)
+
+
+def test_a_torch_loader_is_a_source():
+    X, y = draw(300)
+    codes = torch.tensor(np.unique(y, return_inverse=True)[1])
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.tensor(X), codes), batch_size=50
+    )
+    assert fit(loader, learn=()).score(X, codes.numpy()) > 0.5
+
+
+class Counting(Arrays):
+    """Says how many rows the largest piece had, and how many were asked for."""
+
+    largest = total = 0
+
+    def _piece(self, index, rows):
+        self.largest, self.total = max(self.largest, len(index)), self.total + len(index)
+        return super()._piece(index, rows)
+
+
+def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
+    monkeypatch.setattr("cavity.data.summary.SURVEY_ROWS", 100)
+    monkeypatch.setattr("cavity.estimators.options.BATCH_BYTES", 3 * 10 * 8 * 128)
+    X, y = draw(2000)
+    source = Counting(X, y)
+    fit(source, method="sep", batch_size=100, max_epochs=1)
+    assert source.largest == 128 and source.total > 3 * 2000
+
+
+def test_tied_sites_keep_nothing_of_the_rows():
+    X, y = draw(600)
+    few, many = (fit(Arrays(X[:n], y[:n]), method="sep", warm_start=True) for n in (300, 600))
+    assert len(few._state.sites.tau) == len(many._state.sites.tau) == 0
+    assert [t.shape for t in few._state.sums] == [t.shape for t in many._state.sums]
+
+
+def test_starting_values_of_a_large_source_are_those_of_its_rows(monkeypatch):
+    monkeypatch.setattr("cavity.data.summary.SAMPLE_ROWS", 500)
+    X, y = draw(3000)
+    X[:, 0] += 5
+    model = fit(Arrays(X, y), learn=(), method="sep", n_inducing=50, max_epochs=1, batch_size=None)
+    Z = model.inducing_points_.reshape(-1, 3)
+    rows = {tuple(x) for x in X}
+    assert all(tuple(z) in rows for z in Z)
+    prior = model._fitted.prior
+    np.testing.assert_allclose(prior.center.numpy(), X.mean(0), rtol=1e-12, atol=1e-12)
+    spread = np.maximum(X.std(0), np.ptp(X, axis=0) / 4)
+    np.testing.assert_allclose(prior.spread.numpy(), spread, rtol=1e-12)
+
+
+def test_a_fit_on_a_source_can_be_continued(tmp_path):
+    X, y = draw(500)
+    source = Arrow(as_table(X, y), "label")
+    model = GPClassifier("sep", n_inducing=10, max_epochs=2, batch_size=100, random_state=0, warm_start=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = model.fit(source).log_marginal_likelihood_
+        second = model.fit(source).log_marginal_likelihood_
+    assert second > first
+
+
+@pytest.mark.parametrize(
+    "data, options, words",
+    [
+        (lambda X, y: (Arrays(X, y),), {"target": "label"}, "target= has no meaning"),
+        (lambda X, y: (Arrays(X, y), y), {}, "y= has no meaning"),
+        (lambda X, y: (X, y), {"target": "label"}, "target= has no meaning"),
+        (lambda X, y: (as_table(X, y),), {}, "target= one of"),
+        (lambda X, y: ("some/where.parquet", y), {"target": "label"}, "y= has no meaning"),
+        (lambda X, y: (Arrays(X, np.full(len(X), "red")),), {}, "only one class, 'red'"),
+        (lambda X, y: (lambda: iter([]),), {}, "no rows"),
+        (lambda X, y: (chunks(X, y)(),), {}, "used up"),
+        (lambda X, y: (Arrays(X, y),), {"schedule": "inner-exact"}, "all rows at once"),
+        (lambda X, y: (Arrays(X, y),), {"class_weight": {"red": 0.0}}, "filter its rows out"),
+        (lambda X, y: ("table.csv",), {"target": "y"}, "no file or folder"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(data, options, words):
+    with pytest.raises((BadInput, BadOption), match=words):
+        fit(*data(*draw(50)), **options)
