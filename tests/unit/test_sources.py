@@ -135,6 +135,11 @@ def test_the_whole_is_every_row_in_order(source, size):
         assert_rows(batch)
 
 
+def test_pieces_of_wide_tables_are_shorter(source, monkeypatch):
+    monkeypatch.setattr("cavity.data.stream.PIECE_BYTES", 8 * D * 25)
+    assert [len(b.index) for b in stream(source).whole().split(1000)] == [25] * 9 + [12]
+
+
 @pytest.mark.parametrize("world", [1, 2, 3, 16])
 def test_the_ranks_together_have_the_batch_of_one_process(source, world):
     data = stream(source)

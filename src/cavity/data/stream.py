@@ -16,6 +16,7 @@ from cavity.data.source import Addressed, Piece, Source, place, regroup, sound
 from cavity.errors import BadInput
 
 PIECES = 64  # that fill the shuffle buffer: small ones, so that it holds rows from many places
+PIECE_BYTES = 64 << 20  # of the rows of one piece; a few are under way at a time
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -89,7 +90,7 @@ class Pass(NamedTuple):
     def split(self, size: int) -> Iterator[Batch]:
         """Rows in order, in pieces of at most `size`."""
         stream = self.stream
-        size = min(size, max(1, stream.n_rows))
+        size = min(size, stream.n_rows, max(1, PIECE_BYTES // (8 * stream.n_columns)))
         pieces = regroup(_counted(stream.source.pieces(size), stream.n_rows), size)
         parts = (piece.at(_slice(len(piece.index), self.rank, self.world)) for piece in pieces)
         yield from stream._send(stream._encoded(parts))
