@@ -225,6 +225,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._warn(run, options)
         return self
 
+    @partial.where_tied
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
         """Learn from more rows: those of every call are new, and none is seen again.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,13 +83,34 @@ def grow(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tu
     return Growing(**kept, lightest=lightest, heaviest=heaviest, history=list(run.history)), run
 
 
+class NoPartialFit(BadOption, AttributeError):
+    """For scikit-learn the method is absent, for a reader the message says what to use."""
+
+
+class where_tied:
+    """A method that only estimators with tied sites have: `hasattr` says so, a call says why."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, estimator: Any, owner: Any = None) -> Any:
+        if estimator is None:
+            return self.method
+        if estimator.method in methods.METHODS and not _grows(estimator):
+            raise NoPartialFit(
+                f"partial_fit adds rows to tied sites, which method={estimator.method!r} does not have here: use method='sep' "
+                "(also 'auto'), or method='rep' with sites='tied'."
+            )
+        return MethodType(self.method, estimator)
+
+
+def _grows(estimator: Any) -> bool:
+    return bool(estimator.method == "sep" or (estimator.method == "rep" and estimator.sites == "tied"))
+
+
 def _check_options(estimator: Any, old: Growing | None) -> None:
-    method = methods.resolve(estimator, "sep")
-    if method.sites != "tied":
-        raise BadOption(
-            f"partial_fit adds rows to tied sites, which method={estimator.method!r} does not have here: use method='sep' (also "
-            "'auto'), or method='rep' with sites='tied'."
-        )
+    methods.resolve(estimator, "sep")
     if old is None and hasattr(estimator, "_fitted"):
         raise BadOption(
             "this model was fitted with another method, to which partial_fit cannot add: fit it with method='sep' (or 'auto', or "
