@@ -166,6 +166,18 @@ def test_the_calls_decide_the_result_and_pickling_does_not_disturb():
     assert not hasattr(clone(first), "_growing")
 
 
+@pytest.mark.parametrize("method", ["auto", "sep"])
+def test_what_is_kept_for_more_rows_holds_none(method):
+    sizes = []
+    for rows in (100, 1000):
+        X, y = toy(rows, 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = growing(method=method, n_inducing=5, max_epochs=1, batch_size=None).fit(X, y)
+        sizes += [len(pickle.dumps(model)), len(pickle.dumps(growing(n_inducing=5).partial_fit(X, y)))]
+    assert abs(sizes[2] - sizes[0]) < 200 and abs(sizes[3] - sizes[1]) < 200
+
+
 @pytest.mark.parametrize("method", ["ep", "rep", "pep", "gfitc", "vi"])
 def test_methods_without_tied_sites_are_refused(method):
     X, y = toy(30, 3)

@@ -61,7 +61,7 @@ def keep(estimator: Any, run: Run, begin: build.Start, table: build.Facts) -> Gr
             return None
         counts = torch.tensor(build.site_counts(table, engine.factor), device=engine.total.device)
         engine = replace(engine, sites=Tied(counts, False, min(1.0, table.heaviest)))
-        state = state._replace(sites=type(state.sites)(*(t[:0] for t in state.sites)))
+        state = state._replace(sites=type(state.sites)(*(t[:0].clone() for t in state.sites)))
     state = state._replace(optimiser=())  # it may have been another rule's
     kept = _at_rest(engine, state, begin)
     return Growing(**kept, lightest=table.lightest, heaviest=table.heaviest, history=list(run.history))
@@ -240,14 +240,10 @@ def _absorb(run: Run, estimator: Any, options: Options) -> None:
 
 
 def _batches(run: Run, estimator: Any) -> list[Batch]:
-    """The call's rows in random order, a few at a time."""
+    """The call's rows a few at a time, in a random order that is its number's."""
     given = estimator.batch_size
     size = STEP_ROWS if given == "auto" else run.rows.n_rows if given is None else int(given)
-    generator = torch.Generator()
-    generator.set_state(run.state.generator)
-    batches = list(run.rows.batches(size, generator))
-    run.state = run.state._replace(generator=generator.get_state())
-    return batches
+    return list(run.rows.batches(size, torch.Generator().manual_seed(len(run.history))))
 
 
 def _advance(run: Run, batch: Any, optimiser: Optimiser | None) -> tuple[State, Info]:
@@ -263,13 +259,13 @@ def _advance(run: Run, batch: Any, optimiser: Optimiser | None) -> tuple[State, 
 
 
 def _at_rest(engine: Engine, state: State, begin: build.Start) -> dict[str, Any]:
-    """A copy on the CPU, without the rows that Z was chosen from."""
+    """A copy on the CPU, without the rows that Z was chosen from and without a generator, which is 5 kB."""
     X, U, class_weight, distance = begin.pool
-    pool = inducing.Candidates(X[:0], U[:0], class_weight[:0], distance)
+    pool = inducing.Candidates(X[:0].copy(), U[:0].copy(), class_weight[:0].copy(), distance)
     cpu = torch.device("cpu")
     return {
         "engine": _on(copy.deepcopy(engine), cpu),
-        "state": on_cpu(state),
+        "state": on_cpu(state._replace(generator=torch.empty(0, dtype=torch.uint8))),
         "begin": begin._replace(pool=pool),
     }
 
