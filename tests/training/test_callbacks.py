@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from cavity import BadInput, BadOption, GPClassifier, callbacks
+from cavity import BadInput, BadOption, GPClassifier, callbacks, distributed
 from support import toy
 
 X, Y = toy(120, 3, seed=5)
@@ -104,6 +104,15 @@ def test_a_validation_set_with_a_new_label_is_refused():
 def test_bad_arguments_are_answered_in_words(options, words):
     with pytest.raises(BadOption, match=words):
         fit(**options)
+
+
+def test_several_ranks_refuse_the_schedule_that_needs_all_rows(monkeypatch):
+    class Two(distributed.Local):
+        world = 2
+
+    monkeypatch.setattr(distributed, "current", Two)
+    with pytest.raises(BadOption, match="each of 2 ranks has only some: use schedule='inner-approx'"):
+        fit(schedule="inner-exact")
 
 
 def test_too_small_a_share_of_too_few_rows_says_so():

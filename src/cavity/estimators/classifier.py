@@ -194,8 +194,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Labels are then in the source, and y is None. One pass gives the starting values: exact ones of columns and counts, the
         rest from a sample of 20,000 rows, rare classes fully in it. Up to that many rows, they are those of the table in memory.
         """
-        watch.check(self)
         reduce = distributed.current()
+        watch.check(self, reduce)
         seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)), reduce)
         source = streams.find(self, X, y, sample_weight, target, weight)
         table: build.Facts

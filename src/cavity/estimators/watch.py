@@ -20,9 +20,14 @@ from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, facts_of, newest, rank_file
 
 
-def check(estimator: Any) -> None:
-    """The arguments that this module reads."""
+def check(estimator: Any, reduce: Local) -> None:
+    """The arguments that this module reads, and what several ranks cannot do."""
     e = estimator
+    if reduce.world > 1 and e.schedule == "inner-exact":
+        raise BadOption(
+            f"schedule='inner-exact' differentiates through all rows at once, and each of {reduce.world} ranks has only some: use "
+            "schedule='inner-approx' or 'outer', or a single process."
+        )
     if e.validation_fraction is not None:
         number("validation_fraction", e.validation_fraction, 0.0, 0.9)
     whole("patience", e.patience, 1)
