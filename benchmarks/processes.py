@@ -45,10 +45,9 @@ def rate(args: argparse.Namespace, method: str) -> float:
 
 
 def worker(args: argparse.Namespace) -> None:
-    from torch import distributed as dist
+    from cavity import distributed
 
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    distributed.join("gloo")
     for method in ("ep", "sep"):
         value = rate(args, method)
         if os.environ.get("RANK", "0") == "0":

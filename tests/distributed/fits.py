@@ -16,7 +16,7 @@ from torch import distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cavity import GPClassifier
+from cavity import GPClassifier, distributed
 from cavity.callbacks import Callback
 from support import toy
 
@@ -55,8 +55,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+    distributed.join("gloo")
     X, y = toy(101, 3, seed=2)
     runs = {name: RUNS[name] for name in ("ep", "sep")} if args.checkpoint else RUNS
     results = {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -69,3 +72,42 @@ def current() -> Local:
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return Group()
     return Local()
+
+
+def join(backend: str | None = None) -> Local:
+    """Join the process group that torchrun's environment describes; does nothing where there is none, or one is joined already.
+
+    Prefer it to `init_process_group` in runs that torchrun may restart: torchrun keeps its store over restarts, and the addresses
+    of the dead ranks in it, to which the new ones would connect. `backend` is "nccl" where every rank has a GPU, otherwise "gloo".
+    """
+    if "RANK" not in os.environ or dist.is_initialized():
+        return current()
+    if backend is None:
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        backend = "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
+    store, rank, world = next(dist.rendezvous("env://"))
+    fresh = dist.PrefixStore(_attempt(store, rank, world), store)
+    dist.init_process_group(backend, store=fresh, rank=rank, world_size=world)
+    return current()
+
+
+def _attempt(store: Any, rank: int, world: int) -> str:
+    """A name that the ranks of this attempt share and none before it had.
+
+    Rank 0 answers whoever is there, by a name of their own, until everyone has its answer: what dead ranks left is answered in vain.
+    """
+    me = uuid4().hex
+    if rank > 0:
+        store.set(f"cavity/here/{rank}", me)
+        name = store.get(f"cavity/answer/{me}").decode()
+        store.set(f"cavity/heard/{name}/{rank}", me)
+        return str(name)
+    missing = set(range(1, world))
+    while missing:
+        for other in sorted(missing):
+            if store.check([f"cavity/here/{other}"]):
+                store.set(f"cavity/answer/{store.get(f'cavity/here/{other}').decode()}", me)
+            if store.check([f"cavity/heard/{me}/{other}"]):
+                missing.discard(other)
+        time.sleep(0.01)
+    return me
