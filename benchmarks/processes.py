@@ -52,8 +52,7 @@ def worker(args: argparse.Namespace) -> None:
         value = rate(args, method)
         if os.environ.get("RANK", "0") == "0":
             print(f"RATE {method} {value}", flush=True)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    distributed.leave()
 
 
 def measure(ranks: int, args: argparse.Namespace) -> dict[str, float]:

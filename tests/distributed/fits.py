@@ -76,7 +76,7 @@ def main():
         dist.all_gather_object(everyone, results)
         for name in results:
             np.testing.assert_array_equal(everyone[0][name], results[name])
-        dist.destroy_process_group()
+        distributed.leave()
 
 
 if __name__ == "__main__":

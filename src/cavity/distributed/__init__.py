@@ -75,7 +75,7 @@ def current() -> Local:
 
 
 def join(backend: str | None = None) -> Local:
-    """Join the process group that torchrun's environment describes; does nothing where there is none, or one is joined already.
+    """Join the process group that torchrun's environment describes, unless there is none or one is joined already.
 
     Prefer it to `init_process_group` in runs that torchrun may restart: torchrun keeps its store over restarts, and the addresses
     of the dead ranks in it, to which the new ones would connect. `backend` is "nccl" where every rank has a GPU, otherwise "gloo".
@@ -85,16 +85,23 @@ def join(backend: str | None = None) -> Local:
     if backend is None:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         backend = "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
-    store, rank, world = next(dist.rendezvous("env://"))
-    fresh = dist.PrefixStore(_attempt(store, rank, world), store)
+    store, rank, world = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+    fresh = dist.PrefixStore(_attempt(store, rank, world), store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=world)
     return current()
+
+
+def leave() -> None:
+    """Leave the process group, if this process is in one."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _attempt(store: Any, rank: int, world: int) -> str:
     """A name that the ranks of this attempt share and none before it had.
 
-    Rank 0 answers whoever is there, by a name of their own, until everyone has its answer: what dead ranks left is answered in vain.
+    Rank 0 answers whoever is there, by a name of their own, until everyone has its answer; what dead ranks left is answered
+    in vain.
     """
     me = uuid4().hex
     if rank > 0:
