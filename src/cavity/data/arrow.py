@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.source import Array, Piece
+from cavity.data.source import Array, Piece, Visit, common, regroup
 from cavity.errors import BadInput, BadOption
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
@@ -36,6 +36,11 @@ class Part(NamedTuple):
     first: int  # number of the first row, in file order
     skip: int  # rows of the group before it
     rows: int
+
+    def within(self, keep: range) -> Part:
+        """Its rows that are in `keep`."""
+        both = common(range(self.first, self.first + self.rows), keep)
+        return self._replace(first=both.start, skip=self.skip + both.start - self.first, rows=len(both))
 
 
 class Arrow:
@@ -76,30 +81,58 @@ class Arrow:
                 first += rows
         return parts
 
+    @property
+    def n_rows(self) -> int:
+        return sum(sum(f.groups) for f in self.files)
+
     def pieces(self, size: int) -> Iterator[Piece]:
+        return self.section(range(self.n_rows), size)
+
+    def section(self, rows: range, size: int) -> Iterator[Piece]:
+        """Only row groups that have some of these rows are opened."""
         for part in self.parts():
-            yield from self._read(part, size)
+            yield from self._read(part.within(rows), size)
 
     def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        """Parts of row groups in random order, several at a time, a piece from a random one of them next."""
+        return (visit.piece for visit in self.visits(size, rng, range(self.n_rows)))
+
+    def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
+        """Parts of row groups in random order, several at a time, a piece from a random one of them next.
+
+        The order is a matter of row counts alone: a part without a row in `keep` has its turns and is not opened.
+        """
         lanes = max(2, min(LANES, LANE_COLUMNS // max(1, len(self.columns))))
         parts = self.parts(lanes)
         queue = [parts[i] for i in rng.permutation(len(parts))[::-1]]
-        running: list[Iterator[Piece]] = []
+        running: list[Iterator[Visit]] = []
         left: list[int] = []
         while queue or running:
             while queue and len(running) < lanes:
                 left.append(queue[-1].rows)
-                running.append(self._read(queue.pop(), size))
+                running.append(self._turns(queue.pop(), size, keep))
             lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
-            piece = next(running[lane])
-            yield piece
-            left[lane] -= len(piece.index)
+            visit = next(running[lane])
+            yield visit
+            left[lane] -= len(visit.numbers)
             if not left[lane]:
                 del running[lane], left[lane]
 
+    def _turns(self, part: Part, size: int, keep: range) -> Iterator[Visit]:
+        """A part cut at multiples of `size`, with the rows of each cut that are in `keep`."""
+        end = part.first + part.rows
+        cuts = [range(start, min(start + size, end)) for start in range(part.first, end, size)]
+        counts = [len(common(cut, keep)) for cut in cuts]
+        pieces = regroup(self._read(part.within(keep), size), (n for n in counts if n))
+        for cut, count in zip(cuts, counts, strict=True):
+            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else self._nothing())
+
+    def _nothing(self) -> Piece:
+        return Piece(np.empty(0, dtype=np.int64), np.empty((0, len(self.names))), np.empty(0), None)
+
     def _read(self, part: Part, size: int) -> Iterator[Piece]:
         """The rows of a part, in pieces of at most `size`."""
+        if not part.rows:
+            return
         file = self.files[part.file]
         skip, left, number = part.skip, part.rows, part.first
         for table in self._tables(file, part.group, size):

@@ -199,7 +199,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)), reduce)
         source = streams.find(self, X, y, sample_weight, target, weight)
         table: build.Facts
-        table = self._table(X, y, sample_weight) if source is None else streams.read(self, source, seed)
+        table = (
+            self._table(X, y, sample_weight) if source is None else streams.read(self, source, seed, reduce)
+        )
         rng = np.random.default_rng(seed)
         table, held = watch.hold_out(table, self.validation_fraction, rng)
         begin = table.start(rng)
@@ -258,9 +260,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _run(self, table: build.Facts, module: Any, options: Options, seed: int, reduce: Local) -> Run:
         machine = build.engine(module, table, options)
-        data: Data = table.rows(options)
-        if reduce.world > 1:
-            data = Shard(data, reduce.rank, reduce.world)
+        rows = table.rows(options)
+        data: Data = rows if reduce.world == 1 else Shard(rows, reduce.rank, reduce.world)
         full = options.batch_size is None or not len(machine.hyper_prior.mean)
         usual = ON_F_DAMPING if options.method.on_f else FULL_DAMPING
         usual = VARIATIONAL_DAMPING if options.method.variational else usual
