@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from cavity import BadFile, BadOption, GPClassifier, persist
-from cavity.callbacks import Callback
+from cavity.callbacks import Callback, Memory, Validation
 from cavity.training import checkpoint
 from support import toy
 
@@ -82,10 +82,11 @@ def same_model(a, b):
     assert [r["objective"] for r in a.history_] == [r["objective"] for r in b.history_]
 
 
-def interrupt(path, options, data=(X, Y), **when):
+def interrupt(path, options, data=(X, Y), watchers=(), **when):
     """A run that is cut off; the checkpoint is written before the callback that ends it is asked."""
+    last = _Late(StopAfter(**when))
     with pytest.raises(Stop):
-        fit(data, **options, checkpoint=path, checkpoint_every=0, callbacks=[_Late(StopAfter(**when))])
+        fit(data, **options, checkpoint=path, checkpoint_every=0, callbacks=[*watchers, last])
 
 
 class _Late(Callback):
@@ -136,12 +137,77 @@ def test_a_run_without_a_seed_resumes_with_the_seed_it_had(tmp_path):
     assert len(first.history_) == options["max_epochs"]
 
 
+EARLY = {name: RUNS[name] | {"max_epochs": 30} for name in ("ep", "sep", "ep full")}
+
+
+def against(patience=4):
+    """Labels that contradict the rows: early epochs are the best ones."""
+    return Validation(X, (Y + 1) % 3, patience)
+
+
+@pytest.fixture(scope="module", params=EARLY)
+def stopped(request):
+    """Options of a run that stops early, and the run."""
+    clf = fit(**EARLY[request.param], callbacks=[against()])
+    nll = [row["validation_nll"] for row in clf.history_]
+    assert int(np.argmin(nll)) + 1 < len(nll) < 30
+    return EARLY[request.param], clf
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_early_stopping_goes_on_with_its_best_score_and_its_patience(stopped, tmp_path, before):
+    """Cut off so many epochs before the last."""
+    options, unbroken = stopped
+    path = tmp_path / "run.ckpt"
+    interrupt(path, options, watchers=[against()], epochs=unbroken.n_epochs_ - before)
+    same_model(fit(**options, checkpoint=path, resume=True, callbacks=[against()]), unbroken)
+
+
+def test_a_run_that_ended_is_not_trained_further_when_it_is_resumed(stopped, tmp_path):
+    options, unbroken = stopped
+    for resume in (False, True):
+        watchers = [against(), StopAfter()]
+        again = fit(**options, checkpoint=tmp_path / "run.ckpt", resume=resume, callbacks=watchers)
+        same_model(again, unbroken)
+
+
+def test_a_held_out_share_stops_a_resumed_run_where_it_stops_another(tmp_path):
+    options = EARLY["sep"] | {"validation_fraction": 0.3, "patience": 2, "learning_rate": 0.3}
+    unbroken = fit(**options)
+    assert 3 < unbroken.n_epochs_ < 30
+    interrupt(tmp_path / "run.ckpt", options, epochs=unbroken.n_epochs_ - 1)
+    same_model(fit(**options, checkpoint=tmp_path / "run.ckpt", resume=True), unbroken)
+
+
+class Remembers(Callback):
+    """Counts epochs over interruptions."""
+
+    count = 0
+
+    def epoch(self, run, row):
+        self.count += 1
+        return False
+
+    def memory(self):
+        return Memory({"count": self.count})
+
+    def recall(self, memory):
+        self.count = memory.facts["count"]
+
+
+def test_a_callback_of_the_user_may_remember(tmp_path):
+    first, second = Remembers(), Remembers()
+    interrupt(tmp_path / "run.ckpt", RUNS["sep"], watchers=[first], epochs=2)
+    fit(**RUNS["sep"], checkpoint=tmp_path / "run.ckpt", resume=True, callbacks=[StopAfter(), second])
+    assert (first.count, second.count) == (2, 4)
+
+
 def test_lbfgs_continues_from_its_best_point(tmp_path):
     path = tmp_path / "run.ckpt"
     options = FULL | {"method": "gfitc", "max_epochs": 4}
     interrupt(path, options, epochs=2)
     whole, resumed = fit(**options), fit(**options, checkpoint=path, resume=True)
-    assert len(resumed.history_) >= 2
+    assert 2 <= len(resumed.history_) <= 4
     assert resumed.history_[-1]["objective"] >= whole.history_[1]["objective"] - 1e-6
 
 
