@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from step_time import cavity_step, gpytorch_step, milliseconds
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.estimators import build, classifier, watch
 from cavity.training.loop import Plan
-from step_time import cavity_step, gpytorch_step, milliseconds
 
 LEVELS = (0.104, 0.08, 0.0725, 0.069)
 RUNS = [  # method, M, batch
