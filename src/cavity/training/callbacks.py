@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cavity.inference import Engine, State
+from cavity.inference import Engine, State, copied
 
 if TYPE_CHECKING:
     from cavity.training.loop import Run
@@ -24,6 +24,8 @@ class Memory(NamedTuple):
 
 class Callback:
     """Called as a run goes on, on every rank; override what you need. `epoch` returns True to stop, for all ranks."""
+
+    every_step = True  # `step` wants to see each; otherwise, where steps are recorded, one in some tens
 
     def start(self, run: Run) -> None:
         """Before the first step, or the first after a resume."""
@@ -110,7 +112,7 @@ class EarlyStopping(Callback):
         row["validation_nll"] = nll = self.judge(run.engine, run.state)
         self.since = 0 if nll < self.best - self.least else self.since + 1
         if nll < self.best:
-            self.best, self.state = nll, detached(run.state)
+            self.best, self.state = nll, copied(run.state)
         return self.since >= self.patience
 
     def end(self, run: Run) -> None:
@@ -122,8 +124,3 @@ class EarlyStopping(Callback):
     def recall(self, memory: Memory) -> None:
         self.state, self.since = memory.state, memory.facts["since"]
         self.best = math.inf if memory.facts["best"] is None else memory.facts["best"]
-
-
-def detached(state: State) -> State:
-    """A copy that later steps do not write into."""
-    return state._replace(sites=type(state.sites)(*(t.clone() for t in state.sites)))
