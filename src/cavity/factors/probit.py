@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -53,7 +54,10 @@ class ProbitPairs(Likelihood):
 
     def __init__(self, n_classes: int) -> None:
         self.n_classes = n_classes
-        self._rivals = rivals(n_classes)
+
+    @cached_property
+    def _rivals(self) -> Tensor:
+        return rivals(self.n_classes)
 
     def sites(self, y: Tensor) -> Tensor:
         own = y[:, None].expand(-1, self.n_classes - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -83,7 +84,10 @@ class RobustMax(_Robust):
 
     def __init__(self, n_classes: int, epsilon: float, learn: bool = False) -> None:
         super().__init__(n_classes, epsilon, learn)
-        self._rivals = rivals(n_classes)
+
+    @cached_property
+    def _rivals(self) -> Tensor:
+        return rivals(self.n_classes)
 
     def sites(self, y: Tensor) -> Tensor:
         return torch.cat([y[:, None], self._rivals.to(y.device)[y]], 1)
