@@ -127,9 +127,11 @@ class Fragments:
             reader = _parquet(fragment)
             yield from reader.iter_batches(size, [group], physical, use_threads=False)
             return
-        yield from fragment.to_batches(
+        for batch in fragment.to_batches(
             columns=physical, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
-        )
+        ):
+            _check_sound(batch, file.name)
+            yield batch
 
     def _check_unchanged(self, file: File, fragment: Any) -> None:
         schema, groups = _look(fragment, file.name)
@@ -195,6 +197,14 @@ def _with_partition(batch: Any, file: File) -> Any:
         if name in file.kinds and name not in table.column_names:
             table = table.append_column(name, arrow.repeat(arrow.scalar(value), batch.num_rows))
     return table
+
+
+def _check_sound(batch: Any, name: str) -> None:
+    """Arrow maps its files into memory as they are: offsets of a damaged one would lead out of them."""
+    try:
+        batch.validate(full=True)
+    except ValueError as error:
+        raise BadInput(f"{name} is damaged: {error}") from error
 
 
 def _is_parquet(fragment: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -40,6 +41,7 @@ class Inspection:
         if wrong is not None:
             raise BadOption(f"a column cannot be {wrong!r}: say {', '.join(map(repr, KINDS))}.")
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
+        self.unnamed = 0
         self.seen: dict[str, _Seen] = {}
         self.labels = _Labels(target) if target is not None else None
         self.rows = 0
@@ -52,7 +54,8 @@ class Inspection:
             self._check(names)
             self.names = names
             skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
-            self.seen = {n: _Seen(n, self.kinds.get(n)) for n in names if n not in skip}
+            self.unnamed = names.count("")
+            self.seen = {n: _Seen(n, self.kinds.get(n)) for n in names if n and n not in skip}
         if names != self.names:
             raise BadInput(
                 "the columns are not the same in every batch: give each the same names in the same order."
@@ -64,7 +67,7 @@ class Inspection:
         self.rows += table.num_rows
 
     def _check(self, names: list[str]) -> None:
-        twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
+        twice = next((n for n, count in Counter(names).items() if n and count > 1), None)
         if twice is not None:
             raise BadInput(f"two columns are called {twice!r}: give each a name of its own.")
         for what, name in (("the target", self.target), *(("column", n) for n in self.kinds)):
@@ -91,6 +94,7 @@ class Inspection:
             more = f" And {len(wrong) - 5} more columns." if len(wrong) > 5 else ""
             raise BadInput(" ".join(wrong[:5]) + more)
         ignored = [LeftOut(n, "not wanted") for n, kind in self.kinds.items() if kind == "ignore"]
+        ignored += [LeftOut("", "it has no name")] * self.unnamed
         columns = [c for c in decided if not isinstance(c, LeftOut)]
         left_out = [c for c in decided if isinstance(c, LeftOut)] + ignored
         if not columns:

@@ -219,6 +219,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             run = train_lbfgs(run) if options.optimizer == "lbfgs" and run.plan.learn else run.train()
         except KeyboardInterrupt:
+            watch.go_back(run)
             self._keep(run, begin)  # what was learnt so far is there to predict with
             raise
         self._growing = partial.keep(self, run, begin, table)
