@@ -310,7 +310,7 @@ FIT, PREDICT, EVALUATE = ("fit",), ("predict", "birds.cavity"), ("evaluate", "bi
 TO = ("--target", "species", "--out", "m.cavity")
 BAD = {
     "a missing table": (1, ("fit", "none.csv", *TO), "no file or folder 'none.csv'"),
-    "a missing target": (1, ("fit", "new.csv", "--target", "specie", "--out", "m"), "'specie' is not among the columns; is it 'species'?"),
+    "a missing target": (1, ("fit", "new.csv", "--out", "m", "--target", "specie"), "not among the columns; is it 'species'?"),
     "no target": (2, ("fit", "penguins.csv", "--out", "m"), "--target is missing"),
     "no out": (2, ("fit", "penguins.csv", "--target", "species"), "--out is missing"),
     "out is a folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "folder"), "is a folder: name a file"),

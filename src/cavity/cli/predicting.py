@@ -126,10 +126,8 @@ def _writer(out: Path | None) -> Iterator[Any]:
 
     def write(part: Any) -> None:
         if not open_ones:
-            where = sys.stdout.buffer if aside is None else str(aside)
-            plain = {"write_options": pyarrow.csv.WriteOptions(quoting_style="needed")} if as_csv else {}
             kind = pyarrow.csv.CSVWriter if as_csv else pyarrow.parquet.ParquetWriter
-            open_ones.append(kind(where, part.schema, **plain))
+            open_ones.append(kind(sys.stdout.buffer if aside is None else str(aside), part.schema))
         open_ones[0].write_table(part)
 
     try:
