@@ -1,6 +1,8 @@
 """Run under torchrun, or alone: fits several models on the same rows and saves what they learnt.
 
-python fits.py OUT.npz [--kill STEP --checkpoint FILE]
+python fits.py OUT.npz [--files FOLDER] [--kill STEP --checkpoint FILE]
+
+With a folder, also from the files in it: parts/*.parquet with the labels in `label`, X.npy and y.npy.
 """
 
 import argparse
@@ -8,6 +10,7 @@ import os
 import signal
 import sys
 import warnings
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import GPClassifier, distributed
 from cavity.callbacks import Callback
+from cavity.data import shuffle, stream, summary
 from support import toy
 
 COMMON = dict(n_inducing=8, tol=0.0, random_state=0, device="cpu")
@@ -31,6 +35,11 @@ RUNS = {
     "gfitc": dict(method="gfitc", max_epochs=3),
     "fixed": dict(method="ep", learn=(), max_epochs=30),
     "unseeded": dict(method="sep", batch_size=25, max_epochs=1, random_state=None),
+}
+FROM_FILES = {  # each from Parquet and from .npy
+    "ep": dict(method="ep", batch_size=25, max_epochs=3),
+    "sep": dict(method="sep", batch_size=25, max_epochs=3),
+    "full": dict(method="ep", batch_size=None, max_epochs=4),
 }
 
 
@@ -47,9 +56,32 @@ class Kill(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def from_files(folder):
+    """With a buffer and a sample for a part of the rows, so that both have something to leave out."""
+    shuffle.SHUFFLE_ROWS, stream.PIECES, summary.SAMPLE_ROWS = 60, 12, 70
+    for kind, data in (
+        ("parquet", dict(X=folder / "parts", target="label")),
+        ("npy", dict(X=folder / "X.npy", y=folder / "y.npy")),
+    ):
+        for name, options in FROM_FILES.items():
+            yield f"{kind} {name}", GPClassifier(**{**COMMON, **options}).fit(**data)
+
+
+def from_memory(X, y, args):
+    for name in ("ep", "sep") if args.checkpoint else RUNS:
+        extra = {}
+        if args.checkpoint:
+            watch = [Kill(args.kill)] if args.kill and name == "ep" else []
+            extra = dict(
+                checkpoint=f"{args.checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch
+            )
+        yield name, GPClassifier(**{**COMMON, **RUNS[name]}, **extra).fit(X, y)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
+    parser.add_argument("--files", type=Path)
     parser.add_argument("--kill", type=int)
     parser.add_argument("--checkpoint")
     args = parser.parse_args()
@@ -57,17 +89,10 @@ def main():
     warnings.simplefilter("ignore")
     distributed.join("gloo")
     X, y = toy(101, 3, seed=2)
-    runs = {name: RUNS[name] for name in ("ep", "sep")} if args.checkpoint else RUNS
-    results = {}
-    for name, options in runs.items():
-        extra = {}
-        if args.checkpoint:
-            watch = [Kill(args.kill)] if args.kill and name == "ep" else []
-            extra = dict(
-                checkpoint=f"{args.checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch
-            )
-        clf = GPClassifier(**{**COMMON, **options}, **extra).fit(X, y)
-        results[name] = np.append(clf.predict_log_proba(X).ravel(), clf.log_marginal_likelihood_)
+    results = {
+        name: np.append(clf.predict_log_proba(X).ravel(), clf.log_marginal_likelihood_)
+        for name, clf in chain(from_memory(X, y, args), from_files(args.files) if args.files else ())
+    }
     if int(os.environ.get("RANK", "0")) == 0:
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         np.savez(args.out, restarts=restarts, **results)

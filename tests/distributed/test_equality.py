@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+
+from support import toy
 
 SCRIPT = Path(__file__).with_name("fits.py")
 
@@ -41,22 +45,39 @@ def launch(ranks, *arguments, restarts=0):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    path = tmp_path_factory.mktemp("alone") / "one.npz"
-    launch(1, path)
-    return np.load(path)
+def files(tmp_path_factory):
+    """Five row groups in two Parquet files, and the same rows as arrays; the ranks' border falls into a row group."""
+    folder = tmp_path_factory.mktemp("files")
+    X, y = toy(101, 3, seed=2)
+    np.save(folder / "X.npy", X), np.save(folder / "y.npy", y)
+    (folder / "parts").mkdir()
+    for i, rows in enumerate((slice(0, 60), slice(60, 101))):
+        table = pa.table({"a": X[rows, 0], "label": y[rows], "b": X[rows, 1]})
+        pq.write_table(table, folder / "parts" / f"{i}.parquet", row_group_size=25)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    path = tmp_path_factory.mktemp("two") / "two.npz"
-    launch(2, path)
-    return np.load(path)
+def alone(files):
+    launch(1, files / "one.npz", "--files", files)
+    return np.load(files / "one.npz")
+
+
+@pytest.fixture(scope="module")
+def two(files):
+    launch(2, files / "two.npz", "--files", files)
+    return np.load(files / "two.npz")
 
 
 @pytest.mark.parametrize("name", ["ep", "sep", "tiny", "full", "rep", "vi", "gfitc", "fixed"])
 def test_two_processes_give_the_posterior_of_one(alone, two, name):
     np.testing.assert_allclose(two[name], alone[name], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npy"])
+@pytest.mark.parametrize("name", ["ep", "sep", "full"])
+def test_two_processes_that_read_their_own_rows_give_the_posterior_of_one(alone, two, kind, name):
+    np.testing.assert_allclose(two[f"{kind} {name}"], alone[f"{kind} {name}"], rtol=1e-8, atol=1e-8)
 
 
 def test_ranks_without_a_seed_agree_on_one(two):

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cavity import BadInput, BadOption, GPClassifier
+from cavity import BadInput, BadOption, GPClassifier, distributed
 from cavity.data import Arrays, Arrow
+from cavity.estimators import streams
 
 
 def draw(N, seed=0):
@@ -88,6 +89,21 @@ def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
     monkeypatch.setattr("cavity.estimators.options.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
     model = fit(Arrow(as_table(X, y), "label"), **options)
     np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
+
+
+def test_what_one_rank_refuses_all_refuse_in_its_words():
+    """The other rank, here made up, met a missing value; this one's rows are sound."""
+
+    class Two(distributed.Local):
+        world = 2
+
+        def in_turn(self, value):
+            yield value
+            yield BadInput("column 'x1': 1 missing or NaN")
+
+    X, y = draw(100)
+    with pytest.raises(BadInput, match="column 'x1': 1 missing"):
+        streams.read(GPClassifier(), Arrays(X, y), 0, Two())
 
 
 def test_the_order_of_rows_in_a_file_does_not_matter(method, tmp_path, monkeypatch):

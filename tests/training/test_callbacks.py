@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from cavity import BadInput, BadOption, GPClassifier, callbacks, distributed
+from cavity.inference import Engine
+from cavity.training.loop import Run
 from support import toy
 
 X, Y = toy(120, 3, seed=5)
@@ -54,13 +56,58 @@ def test_a_watcher_changes_nothing():
 
 
 def test_json_lines_hold_the_history(tmp_path):
+    """The last epoch's row says besides what settling the sites took, which comes after."""
     path = tmp_path / "log.jsonl"
     clf = fit(callbacks=[callbacks.JsonLines(path)])
-    assert [json.loads(line) for line in path.read_text().splitlines()] == clf.history_
+    *rows, last = clf.history_
+    after = {"settling_sweeps", "settling_seconds"}
+    assert after <= last.keys()
+    last = {name: value for name, value in last.items() if name not in after}
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [*rows, last]
 
 
 def test_a_time_budget_of_nothing_is_one_epoch():
     assert fit(callbacks=[callbacks.TimeBudget(0.0)]).n_epochs_ == 1
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Whether each step of the engine was a sweep over all rows."""
+    seen, step = [], Engine.step
+    monkeypatch.setattr(Engine, "step", lambda *args: seen.append(args[-1]) or step(*args))
+    return seen
+
+
+@pytest.mark.parametrize("method", ["ep", "sep", "rep"])
+def test_when_the_time_is_up_one_more_pass_is_made_over_the_rows(method, passes):
+    """A sweep that settles the sites: log Z_q is what it finds on its way."""
+    options = dict(method=method, batch_size=40, tol=1e-9)
+    clf = fit(max_seconds=1e-9, **options)
+    assert passes == [False, True]
+    assert clf.n_epochs_ == 1 and clf.history_[0]["settling_sweeps"] == 1
+    assert clf.history_[0]["settling_seconds"] > 0
+    assert np.isfinite(clf.log_marginal_likelihood_)
+    assert fit(max_seconds=600, max_epochs=1, **options).history_[0]["settling_sweeps"] == 6
+
+
+@pytest.mark.parametrize("method", ["ep", "sep", "rep"])
+def test_the_one_sweep_when_the_time_is_up_is_nearly_as_good_as_the_usual_ones(method, monkeypatch):
+    def nll(clf):
+        return -clf.predict_log_proba(X)[np.arange(len(X)), Y].mean()
+
+    usual = fit(method=method, batch_size=40, callbacks=[Count(stop=5)])
+    monkeypatch.setattr(Run, "late", lambda run: len(run.history) >= 5)
+    late = fit(method=method, batch_size=40, max_seconds=1.0)
+    assert (usual.history_[-1]["settling_sweeps"], late.history_[-1]["settling_sweeps"]) == (6, 1)
+    assert usual.n_epochs_ == late.n_epochs_ == 5
+    assert nll(late) < nll(usual) + 0.02
+    assert late.log_marginal_likelihood_ == pytest.approx(usual.log_marginal_likelihood_, rel=0.1)
+
+
+@pytest.mark.parametrize("options", [dict(schedule="outer"), dict(method="gfitc"), dict(learn=())])
+def test_full_batches_too_end_when_the_time_is_up(options, passes):
+    assert fit(batch_size=None, max_seconds=1e-9, **options).n_epochs_ == 1
+    assert len(passes) <= 3
 
 
 @pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])

@@ -10,11 +10,13 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from cavity import BadFile, BadOption, GPClassifier, persist
-from cavity.callbacks import Callback
+from cavity.callbacks import Callback, Memory, Validation
 from cavity.training import checkpoint
 from support import toy
 
@@ -53,10 +55,25 @@ class StopAfter(Callback):
         return False
 
 
-def fit(**options):
+def fit(data=(X, Y), **options):
+    """On rows in memory, or on a folder of Parquet files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GPClassifier(**options).fit(X, Y)
+        target = "label" if isinstance(data[0], Path) else None
+        return GPClassifier(**options).fit(*data, target=target)
+
+
+@pytest.fixture
+def parquet(tmp_path, monkeypatch):
+    """The same rows in files of several row groups, shuffled through a buffer for half of them."""
+    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 45)
+    monkeypatch.setattr("cavity.data.stream.PIECES", 9)
+    (tmp_path / "rows").mkdir()
+    for i in range(3):
+        part = slice(30 * i, 30 * i + 30)
+        table = pa.table({"a": X[part, 0], "b": X[part, 1], "label": Y[part]})
+        pq.write_table(table, tmp_path / "rows" / f"{i}.parquet", row_group_size=13)
+    return (tmp_path / "rows",)
 
 
 def same_model(a, b):
@@ -65,10 +82,11 @@ def same_model(a, b):
     assert [r["objective"] for r in a.history_] == [r["objective"] for r in b.history_]
 
 
-def interrupt(path, options, **when):
+def interrupt(path, options, data=(X, Y), watchers=(), **when):
     """A run that is cut off; the checkpoint is written before the callback that ends it is asked."""
+    last = _Late(StopAfter(**when))
     with pytest.raises(Stop):
-        fit(**options, checkpoint=path, checkpoint_every=0, callbacks=[_Late(StopAfter(**when))])
+        fit(data, **options, checkpoint=path, checkpoint_every=0, callbacks=[*watchers, last])
 
 
 class _Late(Callback):
@@ -94,6 +112,14 @@ def test_a_run_cut_off_between_two_batches_ends_as_if_it_had_not_been(tmp_path, 
     same_model(fit(**RUNS[name], checkpoint=path, resume=True), fit(**RUNS[name]))
 
 
+@pytest.mark.parametrize("name, steps", [("ep", 3), ("ep", 7), ("sep", 1), ("sep", 10), ("ep full", 3)])
+def test_a_run_from_files_cut_off_on_the_way_ends_as_if_it_had_not_been(tmp_path, parquet, name, steps):
+    path = tmp_path / "run.ckpt"
+    when = {"epochs": 2} if name == "ep full" else {"steps": steps}
+    interrupt(path, RUNS[name], parquet, **when)
+    same_model(fit(parquet, **RUNS[name], checkpoint=path, resume=True), fit(parquet, **RUNS[name]))
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_cut_off_between_two_epochs_ends_as_if_it_had_not_been(tmp_path, name):
     path = tmp_path / "run.ckpt"
@@ -111,12 +137,77 @@ def test_a_run_without_a_seed_resumes_with_the_seed_it_had(tmp_path):
     assert len(first.history_) == options["max_epochs"]
 
 
+EARLY = {name: RUNS[name] | {"max_epochs": 30} for name in ("ep", "sep", "ep full")}
+
+
+def against(patience=4):
+    """Labels that contradict the rows: early epochs are the best ones."""
+    return Validation(X, (Y + 1) % 3, patience)
+
+
+@pytest.fixture(scope="module", params=EARLY)
+def stopped(request):
+    """Options of a run that stops early, and the run."""
+    clf = fit(**EARLY[request.param], callbacks=[against()])
+    nll = [row["validation_nll"] for row in clf.history_]
+    assert int(np.argmin(nll)) + 1 < len(nll) < 30
+    return EARLY[request.param], clf
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_early_stopping_goes_on_with_its_best_score_and_its_patience(stopped, tmp_path, before):
+    """Cut off so many epochs before the last."""
+    options, unbroken = stopped
+    path = tmp_path / "run.ckpt"
+    interrupt(path, options, watchers=[against()], epochs=unbroken.n_epochs_ - before)
+    same_model(fit(**options, checkpoint=path, resume=True, callbacks=[against()]), unbroken)
+
+
+def test_a_run_that_ended_is_not_trained_further_when_it_is_resumed(stopped, tmp_path):
+    options, unbroken = stopped
+    for resume in (False, True):
+        watchers = [against(), StopAfter()]
+        again = fit(**options, checkpoint=tmp_path / "run.ckpt", resume=resume, callbacks=watchers)
+        same_model(again, unbroken)
+
+
+def test_a_held_out_share_stops_a_resumed_run_where_it_stops_another(tmp_path):
+    options = EARLY["sep"] | {"validation_fraction": 0.3, "patience": 2, "learning_rate": 0.3}
+    unbroken = fit(**options)
+    assert 3 < unbroken.n_epochs_ < 30
+    interrupt(tmp_path / "run.ckpt", options, epochs=unbroken.n_epochs_ - 1)
+    same_model(fit(**options, checkpoint=tmp_path / "run.ckpt", resume=True), unbroken)
+
+
+class Remembers(Callback):
+    """Counts epochs over interruptions."""
+
+    count = 0
+
+    def epoch(self, run, row):
+        self.count += 1
+        return False
+
+    def memory(self):
+        return Memory({"count": self.count})
+
+    def recall(self, memory):
+        self.count = memory.facts["count"]
+
+
+def test_a_callback_of_the_user_may_remember(tmp_path):
+    first, second = Remembers(), Remembers()
+    interrupt(tmp_path / "run.ckpt", RUNS["sep"], watchers=[first], epochs=2)
+    fit(**RUNS["sep"], checkpoint=tmp_path / "run.ckpt", resume=True, callbacks=[StopAfter(), second])
+    assert (first.count, second.count) == (2, 4)
+
+
 def test_lbfgs_continues_from_its_best_point(tmp_path):
     path = tmp_path / "run.ckpt"
     options = FULL | {"method": "gfitc", "max_epochs": 4}
     interrupt(path, options, epochs=2)
     whole, resumed = fit(**options), fit(**options, checkpoint=path, resume=True)
-    assert len(resumed.history_) >= 2
+    assert 2 <= len(resumed.history_) <= 4
     assert resumed.history_[-1]["objective"] >= whole.history_[1]["objective"] - 1e-6
 
 
@@ -188,22 +279,35 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
 
 
 CHILD = """
-import sys, warnings
+import json, sys, time, warnings
+from pathlib import Path
 import numpy as np
 from cavity import GPClassifier
+from cavity.callbacks import Callback
+from cavity.data import shuffle, stream
+shuffle.SHUFFLE_ROWS, stream.PIECES = 45, 9  # as in the parent
+
+class Slow(Callback):
+    def step(self, run):
+        time.sleep(0.05)
+
 warnings.simplefilter("ignore")
-data = np.load(sys.argv[1])
-options = dict(n_inducing=8, batch_size=20, max_epochs=300, tol=0.0, random_state=1, checkpoint=sys.argv[2], checkpoint_every=0)
-GPClassifier("ep", **options).fit(data["X"], data["Y"])
+where, path = map(Path, sys.argv[1:3])
+options = json.loads(sys.argv[3]) | dict(checkpoint=path, checkpoint_every=0, callbacks=[Slow()])
+data = dict(X=where, target="label") if where.is_dir() else dict(np.load(where))
+GPClassifier(**options).fit(**data)
 """
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.05])
-def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_resumes(tmp_path, delay):
-    """Every step writes, so most kills fall into a write."""
-    path, data = tmp_path / "run.ckpt", tmp_path / "data.npz"
-    np.savez(data, X=X, Y=Y)
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(data), str(path)])
+@pytest.mark.parametrize("kind, delay", [("memory", 0.0), ("files", 0.1)])
+def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_been(
+    tmp_path, parquet, kind, delay
+):
+    """Every step writes, so many kills fall into a write."""
+    path, rows = tmp_path / "run.ckpt", tmp_path / "rows.npz"
+    np.savez(rows, X=X, y=Y)
+    options, where = RUNS["ep"] | {"max_epochs": 8}, parquet[0] if kind == "files" else rows
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(where), str(path), json.dumps(options)])
     deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -211,12 +315,9 @@ def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_resumes(tmp_path, dela
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert path.exists(), "the child wrote no checkpoint within a minute"
-    done = int(persist.read(path, "checkpoint").tensors["epoch"])
-    options = dict(RUNS["ep"], max_epochs=done + 3)
-    options |= {"learning_rate": 0.03}  # the rate falls over max_epochs: both runs must have the same plan
-    resumed = fit(**options, checkpoint=path, resume=True)
-    assert np.isfinite(resumed.predict_log_proba(X)).all()
-    assert len(resumed.history_) == done + 3
+    assert int(persist.read(path, "checkpoint").tensors["epoch"]) < 8, "the child was not killed on the way"
+    data = parquet if kind == "files" else (X, Y)
+    same_model(fit(data, **options, checkpoint=path, resume=True), fit(data, **options))
 
 
 def test_the_meta_data_are_plain_json(tmp_path):

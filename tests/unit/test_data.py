@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cavity.data import Rows
+from cavity.data import Rows, Shard
 from cavity.distributed import Local
 
 
@@ -49,6 +49,20 @@ def test_pieces_of_a_batch_are_the_batch(size):
     assert all(len(p.index) <= size for p in pieces)
     for joined, part in zip((torch.cat(parts) for parts in zip(*pieces, strict=True)), whole, strict=True):
         assert torch.equal(joined, part)
+
+
+@pytest.mark.parametrize("world", [2, 5, 40])
+def test_ranks_share_every_batch_and_every_row(world):
+    table = rows()
+    shards = [Shard(table, rank, world) for rank in range(world)]
+    parts = [list(shard.batches(5, generator())) for shard in shards]
+    for batch, *mine in zip(table.batches(5, generator()), *parts, strict=True):
+        got = torch.cat([part.index + shard.mine.start for part, shard in zip(mine, shards, strict=True)])
+        assert torch.equal(got.sort().values, batch.index.sort().values)
+    for shard in shards:
+        (whole,) = shard.whole().split(100)
+        assert torch.equal(whole.index, torch.arange(shard.n_rows))
+        assert torch.equal(whole.X, table.X[shard.mine.start : shard.mine.stop])
 
 
 def test_one_process_sums_over_itself():

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from cavity.columns import from_moments, summarize
-from cavity.data import Arrays, Arrow, Batches, Piece, Rows, Stream, survey
+from cavity.data import Arrays, Arrow, Batches, Piece, Rows, Shard, Stream, Survey, look, share, survey
+from cavity.data.fragments import Fragments
 from cavity.data.prefetch import prefetch
-from cavity.data.shuffle import Encoded, batch_sizes, shuffled
+from cavity.data.shuffle import Encoded, Store, batch_sizes, shuffled
 from cavity.errors import BadInput, BadOption
 
 N, D = 237, 3
@@ -140,17 +141,64 @@ def test_pieces_of_wide_tables_are_shorter(source, monkeypatch):
     assert [len(b.index) for b in stream(source).whole().split(1000)] == [25] * 9 + [12]
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 16])
-def test_the_ranks_together_have_the_batch_of_one_process(source, world):
+@pytest.mark.parametrize("ranks, world", [([0], 1), ([0, 1], 2), ([0, 1, 2], 3), ([0, 1, 299], 300)])
+def test_the_ranks_together_have_the_batch_of_one_process(source, ranks, world, monkeypatch):
+    """With a buffer for less than half of the rows; of 300 ranks some have a row, others none."""
+    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 100)
+    monkeypatch.setattr("cavity.data.stream.PIECES", 8)
     data = stream(source)
-    alone = list(data.batches(20, generator()))
-    parts = zip(*(data.batches(20, generator(), r, world) for r in range(world)), strict=True)
-    for batch, slices in zip(alone, parts, strict=True):
-        for column, split in zip(batch, zip(*slices, strict=True), strict=True):
-            assert torch.equal(column, torch.cat(split))
-    whole = zip(*(data.whole(r, world).split(50) for r in range(world)), strict=True)
-    for batch, slices in zip(data.whole().split(50), whole, strict=True):
-        assert torch.equal(batch.index, torch.cat([s.index for s in slices]))
+    shards = [Shard(data, rank, world) for rank in ranks]
+    assert world == 300 or [n for shard in shards for n in shard.mine] == list(range(N))
+    parts = [list(shard.batches(20, generator())) for shard in shards]
+    for i, batch in enumerate(data.batches(20, generator())):
+        for shard, mine in zip(shards, (p[i] for p in parts), strict=True):
+            at = (batch.index >= shard.mine.start) & (batch.index < shard.mine.stop)
+            assert torch.equal(batch.index[at], mine.index + shard.mine.start)
+            assert all(torch.equal(a[at], b) for a, b in zip(batch[1:], mine[1:], strict=True))
+    for shard in shards:
+        pieces = list(shard.whole().split(50))
+        assert pieces and [n for p in pieces for n in p.index.tolist()] == list(range(shard.n_rows))
+        assert torch.equal(torch.cat([p.X for p in pieces]), torch.tensor(X)[list(shard.mine)])
+
+
+class Counted(Fragments):
+    """Says from which row groups how many rows were decoded."""
+
+    def _tables(self, file, group, size):
+        for batch in super()._tables(file, group, size):
+            self.seen[file.name, group] = self.seen.get((file.name, group), 0) + batch.num_rows
+            yield batch
+
+
+def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path, monkeypatch):
+    for i in range(4):  # 8 row groups of 25 rows; of two ranks, each has 4
+        pq.write_table(table(slice(50 * i, 50 * i + 50)), tmp_path / f"{i}.parquet", row_group_size=25)
+    monkeypatch.setattr("cavity.data.arrow.Fragments", Counted)
+    source = Arrow(tmp_path, "label", "w")
+    counted = source.fragments
+    counted.seen = {}
+    data = stream(source)
+    for read in (
+        lambda shard: list(shard.batches(20, generator())),
+        lambda shard: list(shard.whole().split(30)),
+        lambda shard: look(source, 0, shard.mine),
+    ):
+        decoded = []
+        for rank in range(2):
+            counted.seen = {}
+            read(Shard(data, rank, 2))
+            decoded.append(counted.seen)
+        assert [set(d.values()) for d in decoded] == [{25}, {25}]
+        assert [len(d) for d in decoded] == [4, 4] and not decoded[0].keys() & decoded[1].keys()
+
+
+def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
+    taken = []
+    take = Arrays.take
+    monkeypatch.setattr(Arrays, "take", lambda self, index: taken.extend(index) or take(self, index))
+    shard = Shard(stream(Arrays(X, Y, W)), 1, 3)
+    list(shard.batches(20, generator()))
+    assert sorted(taken) == list(shard.mine)
 
 
 def test_the_seed_decides_the_order(source):
@@ -390,28 +438,36 @@ def test_the_thread_ends_when_the_caller_stops():
 
 
 def test_a_small_buffer_loses_nothing_and_holds_no_more():
-    alive = []
+    alive, store = [], Store(57, 1, np.float64)
 
     def pieces():
         for start in range(0, 1000, 7):
             index = np.arange(start, min(start + 7, 1000))
             alive.append(len(index))
-            yield Encoded(index, index[:, None] / 2, index % 3, np.ones(len(index)))
+            yield store.add(Encoded(index, index[:, None] / 2, index % 3, np.ones(len(index))))
 
     got = []
-    for batch in shuffled(pieces(), batch_sizes(1000, 30), 50, np.random.default_rng(0)):
+    for slots in shuffled(pieces(), batch_sizes(1000, 30), 50, np.random.default_rng(0)):
+        batch = store.take(slots)
         got.extend(batch.index.tolist())
         assert np.array_equal(batch.X[:, 0] * 2, batch.index)
         assert sum(alive) - len(got) <= 50 + 7  # rows read and not yet given
     assert sorted(got) == list(range(1000)) and got != sorted(got)
+    assert len(store.free) == store.n_free == 57
+
+
+def test_a_store_that_is_too_small_grows_and_loses_nothing():
+    store = Store(2, 1, np.float64)
+    rows = Encoded(np.arange(9), np.arange(9.0)[:, None], np.arange(9), np.ones(9))
+    slots = np.concatenate([store.add(rows.at(slice(i, i + 3))) for i in (0, 3, 6)])
+    assert len(set(slots.tolist())) == 9
+    assert np.array_equal(store.take(slots[::-1]).X[:, 0], np.arange(9.0)[::-1])
 
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_another_number_of_rows_than_in_the_first_pass_is_an_error(change):
-    index = np.arange(100)
-    piece = Encoded(index, index[:, None] * 1.0, index, np.ones(100))
     with pytest.raises(BadInput, match="rows than the first"):
-        list(shuffled(iter([piece]), batch_sizes(100 - change, 10), 50, np.random.default_rng(0)))
+        list(shuffled(iter([np.arange(100)]), batch_sizes(100 - change, 10), 50, np.random.default_rng(0)))
 
 
 # ------------------------------------------------------------------ one pass of statistics
@@ -459,6 +515,26 @@ def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in():
         own = found.sample.X[found.sample.y == c, 0]
         assert abs(own.mean() - 25_000) < 4 * 50_000 / np.sqrt(12 * len(own))
     assert np.array_equal(found.sample.index, np.sort(found.sample.index))
+
+
+@pytest.mark.parametrize("limit", [200, 1000, 5000])
+@pytest.mark.parametrize("world", [2, 7])
+def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, monkeypatch):
+    """Few rows of some classes, one of them the last rank's alone; the sample is the same rows."""
+    monkeypatch.setattr("cavity.data.summary.SURVEY_ROWS", 77)
+    numbers = np.arange(3000)
+    y = np.where(numbers > 2950, 9, np.where(numbers % 50 == 0, 0, numbers // 1000 + 1))
+    values = np.random.default_rng(1).normal(size=(3000, 2)) * [1.0, 100.0]
+    source = Arrays(values, y, numbers % 3 + 0.5)
+    alone, together = survey(source, 0, limit), Survey(limit)
+    for rank in range(world):
+        together.join(look(source, 0, share(3000, rank, world), limit))
+    joined = together.summary()
+    assert np.array_equal(joined.classes, alone.classes)
+    assert all(np.array_equal(a, b) for a, b in zip(joined.sample[:4], alone.sample[:4], strict=True))
+    assert np.array_equal(joined.low, alone.low) and np.array_equal(joined.high, alone.high)
+    for a, b in zip(joined.moments, alone.moments, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
 class Fixed:

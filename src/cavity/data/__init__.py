@@ -4,10 +4,10 @@ from cavity.data.arrays import Batch, Rows
 from cavity.data.arrow import Arrow
 from cavity.data.iterables import Batches
 from cavity.data.mapped import Arrays
-from cavity.data.shard import Shard
-from cavity.data.source import Data, Piece, Source, Whole
+from cavity.data.shard import Shard, share
+from cavity.data.source import Data, Divided, Divisible, Piece, Source, Whole
 from cavity.data.stream import Stream
-from cavity.data.summary import Summary, survey
+from cavity.data.summary import Summary, Survey, look, survey
 
 __all__ = [
     "Arrays",
@@ -15,12 +15,17 @@ __all__ = [
     "Batch",
     "Batches",
     "Data",
+    "Divided",
+    "Divisible",
     "Piece",
     "Rows",
     "Shard",
     "Source",
     "Stream",
     "Summary",
+    "Survey",
     "Whole",
+    "look",
+    "share",
     "survey",
 ]

@@ -39,23 +39,23 @@ class Rows(NamedTuple):
     def n_batches(self, size: int) -> int:
         return -(-self.n_rows // size)
 
-    def whole(self) -> Batch:
-        """All rows as one batch."""
-        return Batch(torch.arange(len(self.y), device=self.y.device), self.X, self.y, self.weight)
+    def whole(self, keep: range | None = None) -> Batch:
+        """All rows, or those in `keep`, as one batch."""
+        keep = range(self.n_rows) if keep is None else keep
+        index = torch.arange(keep.start, keep.stop, device=self.y.device)
+        return Batch(index, *(column[keep.start : keep.stop] for column in self))
 
-    def batches(
-        self, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
-    ) -> Iterator[Batch]:
-        """One shuffled pass in batches of nearly equal size, none larger than `size`; a rank gets its slice of each."""
-        for index in shuffled_rows(self.n_rows, size, generator, rank, world):
+    def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
+        """One shuffled pass in batches of nearly equal size, none larger than `size`; of each, the rows in `keep`."""
+        for index in shuffled_rows(self.n_rows, size, generator, keep):
             index = index.to(self.y.device)
             yield Batch(index, self.X[index], self.y[index], self.weight[index])
 
 
 def shuffled_rows(
-    n_rows: int, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
+    n_rows: int, size: int, generator: torch.Generator, keep: range | None = None
 ) -> Iterator[Tensor]:
-    """Row numbers of one pass, batch by batch: the seed decides the order, the number of ranks only who gets what."""
+    """Row numbers of one pass, batch by batch. The seed decides which rows make a batch; `keep` leaves some out of each."""
     order = torch.randperm(n_rows, generator=generator)
     for index in order.tensor_split(-(-n_rows // size)):
-        yield index.tensor_split(world)[rank]
+        yield index if keep is None else index[(index >= keep.start) & (index < keep.stop)]

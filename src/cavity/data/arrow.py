@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.fragments import Chunk, File, Fragments, dataset, pyarrow
-from cavity.data.source import Array, Piece
+from cavity.data.fragments import Chunk, File, Fragments, Part, dataset, pyarrow
+from cavity.data.source import Array, Piece, Visit, common, regroup
 from cavity.errors import BadInput, BadOption
 
 if TYPE_CHECKING:
@@ -37,11 +37,36 @@ class Arrow:
         for file in self.fragments.files if prepare is None else ():
             _refuse_types(file, self.names)
 
+    @property
+    def n_rows(self) -> int:
+        return self.fragments.n_rows
+
     def pieces(self, size: int) -> Iterator[Piece]:
-        yield from map(self._piece, self.fragments.chunks(size))
+        return self.section(range(self.n_rows), size)
+
+    def section(self, rows: range, size: int) -> Iterator[Piece]:
+        """Only row groups that have some of these rows are opened."""
+        yield from map(self._piece, self.fragments.chunks(size, rows))
 
     def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        yield from map(self._piece, self.fragments.scattered(size, rng))
+        return (visit.piece for visit in self.visits(size, rng, range(self.n_rows)))
+
+    def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
+        """A part without a row in `keep` has its turns and is not opened."""
+        return self.fragments.shuffled(rng, lambda part: self._turns(part, size, keep))
+
+    def _turns(self, part: Part, size: int, keep: range) -> Iterator[Visit]:
+        """A part cut at multiples of `size`, with the rows of each cut that are in `keep`."""
+        end = part.first + part.rows
+        cuts = [range(start, min(start + size, end)) for start in range(part.first, end, size)]
+        counts = [len(common(cut, keep)) for cut in cuts]
+        read = map(self._piece, self.fragments.read(part.within(keep), size))
+        pieces = regroup(read, (n for n in counts if n))
+        for cut, count in zip(cuts, counts, strict=True):
+            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else self._nothing())
+
+    def _nothing(self) -> Piece:
+        return Piece(np.empty(0, dtype=np.int64), np.empty((0, len(self.names))), np.empty(0), None)
 
     def _piece(self, chunk: Chunk) -> Piece:
         table, rows = chunk.table, chunk.table.num_rows

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.data.source import Visit, common
 from cavity.errors import BadInput, BadOption
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
@@ -35,6 +36,11 @@ class Part(NamedTuple):
     first: int  # number of the first row, in file order
     skip: int  # rows of the group before it
     rows: int
+
+    def within(self, keep: range) -> Part:
+        """Its rows that are in `keep`."""
+        both = common(range(self.first, self.first + self.rows), keep)
+        return self._replace(first=both.start, skip=self.skip + both.start - self.first, rows=len(both))
 
 
 class Chunk(NamedTuple):
@@ -80,31 +86,36 @@ class Fragments:
                 first += rows
         return parts
 
-    def chunks(self, size: int) -> Iterator[Chunk]:
-        """All rows in order, at most `size` at a time."""
+    def chunks(self, size: int, rows: range | None = None) -> Iterator[Chunk]:
+        """These rows (or all) in order, at most `size` at a time; only row groups that have some of them are opened."""
         for part in self.parts():
-            yield from self._read(part, size)
+            yield from self.read(part if rows is None else part.within(rows), size)
 
-    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Chunk]:
-        """Parts of row groups in random order, several at a time, a chunk from a random one of them next."""
+    def shuffled(self, rng: np.random.Generator, visit: Callable[[Part], Iterator[Visit]]) -> Iterator[Visit]:
+        """Parts of row groups in random order, several at a time, a visit to a random one of them next.
+
+        The order is a matter of row counts alone, whatever of a part is read.
+        """
         lanes = max(2, min(LANES, LANE_COLUMNS // max(1, len(self.columns))))
         parts = self.parts(lanes)
         queue = [parts[i] for i in rng.permutation(len(parts))[::-1]]
-        running: list[Iterator[Chunk]] = []
+        running: list[Iterator[Visit]] = []
         left: list[int] = []
         while queue or running:
             while queue and len(running) < lanes:
                 left.append(queue[-1].rows)
-                running.append(self._read(queue.pop(), size))
+                running.append(visit(queue.pop()))
             lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
-            chunk = next(running[lane])
-            yield chunk
-            left[lane] -= chunk.table.num_rows
+            come = next(running[lane])
+            yield come
+            left[lane] -= len(come.numbers)
             if not left[lane]:
                 del running[lane], left[lane]
 
-    def _read(self, part: Part, size: int) -> Iterator[Chunk]:
+    def read(self, part: Part, size: int) -> Iterator[Chunk]:
         """The rows of a part, at most `size` at a time."""
+        if not part.rows:
+            return
         file = self.files[part.file]
         skip, left, number = part.skip, part.rows, part.first
         for table in self._tables(file, part.group, size):

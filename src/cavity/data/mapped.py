@@ -32,10 +32,17 @@ class Arrays:
                     f"X has {len(self.X)} rows and {name} has shape {column.shape}: give one value a row."
                 )
 
+    @property
+    def n_rows(self) -> int:
+        return len(self.X)
+
     def pieces(self, size: int) -> Iterator[Piece]:
-        for start in range(0, len(self.X), size):
-            rows = slice(start, start + size)
-            yield self._piece(np.arange(start, min(start + size, len(self.X))), rows)
+        return self.section(range(self.n_rows), size)
+
+    def section(self, rows: range, size: int) -> Iterator[Piece]:
+        for start in range(rows.start, rows.stop, size):
+            stop = min(start + size, rows.stop)
+            yield self._piece(np.arange(start, stop), slice(start, stop))
 
     def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
         order = rng.permutation(len(self.X))

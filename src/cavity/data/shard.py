@@ -1,4 +1,4 @@
-"""One rank's share of a table: its rows, and their part of every global batch."""
+"""One rank's share of a table: who gets which rows is said here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from collections.abc import Iterator
 import torch
 
 from cavity.data.arrays import Batch
-from cavity.data.source import Data
+from cavity.data.source import Divisible
+
+
+def share(n_rows: int, rank: int, world: int) -> range:
+    """The rows of a rank: neighbours in the table, so that hardly a row group has rows of two ranks."""
+    low, high = (n_rows * r // world for r in (rank, rank + 1))
+    return range(low, high)
 
 
 class Shard:
-    """Rows low ≤ n < high of a table. Which rows make a batch does not depend on the number of ranks; sites stay here."""
+    """A rank's rows, numbered from 0, and their part of every global batch; sites stay here.
 
-    def __init__(self, rows: Data, rank: int, world: int) -> None:
+    Which rows make a batch does not depend on the number of ranks.
+    """
+
+    def __init__(self, rows: Divisible, rank: int, world: int) -> None:
         self.rows = rows
-        self.low, self.high = (rows.n_rows * r // world for r in (rank, rank + 1))
+        self.mine = share(rows.n_rows, rank, world)
 
     @property
     def n_rows(self) -> int:
-        return self.high - self.low
+        return len(self.mine)
 
     def n_batches(self, size: int) -> int:
         return self.rows.n_batches(size)
@@ -29,21 +38,12 @@ class Shard:
         return self
 
     def split(self, size: int) -> Iterator[Batch]:
-        """This rank's rows in order, numbered from 0."""
-        pieces = (self._mine(piece) for piece in self.rows.whole().split(size))
-        some = False
-        for piece in pieces:
-            if len(piece.index) or not some:
-                some = True
-                yield piece
+        """This rank's rows in order; one empty piece where it has none."""
+        yield from map(self._renumbered, self.rows.whole(self.mine).split(size))
 
-    def batches(
-        self, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
-    ) -> Iterator[Batch]:
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """This rank's part of every global batch; it may be empty."""
-        yield from (self._mine(batch) for batch in self.rows.batches(size, generator))
+        yield from map(self._renumbered, self.rows.batches(size, generator, self.mine))
 
-    def _mine(self, batch: Batch) -> Batch:
-        mine = (batch.index >= self.low) & (batch.index < self.high)
-        index, *parts = (t[mine] for t in batch)
-        return Batch(index - self.low, *parts)
+    def _renumbered(self, batch: Batch) -> Batch:
+        return batch._replace(index=batch.index - self.mine.start)

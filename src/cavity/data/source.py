@@ -53,10 +53,34 @@ class Source(Protocol):
         ...
 
 
-class Addressed(Source, Protocol):
+class Divided(Source, Protocol):
+    """A source that knows how many rows it has, and reads some of them without the others."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    def section(self, rows: range, size: int) -> Iterator[Piece]:
+        """These rows in order, in pieces of at most `size`."""
+        ...
+
+
+class Addressed(Divided, Protocol):
     """A source that reads any rows by number."""
 
     def take(self, index: NDArray[np.int64]) -> Piece: ...
+
+
+class Visit(NamedTuple):
+    """What a shuffled pass comes to next, whether or not it is read."""
+
+    numbers: NDArray[np.int64]  # [B], of all its rows
+    piece: Piece  # those that were asked for, in the same order
+
+
+class Planned(Divided, Protocol):
+    """A source whose shuffled pass is known before anything is read: `visits` are `scattered` with unwanted rows unread."""
+
+    def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]: ...
 
 
 class Whole(Protocol):
@@ -77,23 +101,36 @@ class Data(Protocol):
 
     def whole(self) -> Whole: ...
 
-    def batches(
-        self, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
-    ) -> Iterator[Batch]:
-        """One shuffled pass; every rank gets its slice of each batch."""
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """One shuffled pass."""
         ...
 
 
+class Divisible(Data, Protocol):
+    """The same, able to leave out all rows but those in `keep`, from a batch as from the whole; rows keep their numbers."""
+
+    def whole(self, keep: range | None = None) -> Whole: ...
+
+    def batches(
+        self, size: int, generator: torch.Generator, keep: range | None = None
+    ) -> Iterator[Batch]: ...
+
+
 def sound(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
-    """The pieces, each looked at: numbers throughout, labels throughout, positive weights, the same columns."""
+    """The pieces, each looked at; all must have the same columns."""
     for piece in pieces:
-        _check_shape(piece, n_columns)
+        check(piece, names, n_columns)
         n_columns = piece.X.shape[1]
-        if not np.isfinite(piece.X).all():
-            _refuse_cells(piece, names)
-        _check_labels(piece)
-        _check_weights(piece)
         yield piece
+
+
+def check(piece: Piece, names: Names, n_columns: int | None) -> None:
+    """Numbers throughout, labels throughout, positive weights, as many columns as the pieces before."""
+    _check_shape(piece, n_columns)
+    if not np.isfinite(piece.X).all():
+        _refuse_cells(piece, names)
+    _check_labels(piece)
+    _check_weights(piece)
 
 
 def place(piece: Piece) -> str:
@@ -166,21 +203,26 @@ def _check_weights(piece: Piece) -> None:
         )
 
 
-def regroup(pieces: Iterator[Piece], size: int) -> Iterator[Piece]:
-    """The same rows in pieces of exactly `size`, but for the last."""
+def regroup(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
+    """The same rows in pieces of these sizes (above zero); the last may be smaller."""
     held: list[Piece] = []
-    count = 0
+    missing = next(sizes, 0)
     for piece in pieces:
         start = 0
         while start < len(piece.index):
-            part = piece.at(slice(start, start + size - count))
-            start, count = start + len(part.index), count + len(part.index)
+            part = piece.at(slice(start, start + missing))
+            start, missing = start + len(part.index), missing - len(part.index)
             held.append(part)
-            if count == size:
+            if not missing:
                 yield join(held)
-                held, count = [], 0
+                held, missing = [], next(sizes, len(piece.index))
     if held:
         yield join(held)
+
+
+def common(a: range, b: range) -> range:
+    """The numbers in both; of length 0 where there are none."""
+    return range(max(a.start, b.start), min(a.stop, b.stop))
 
 
 def join(parts: list[Piece]) -> Piece:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -11,8 +12,17 @@ from numpy.typing import NDArray
 
 from cavity.data.arrays import Batch, shuffled_rows
 from cavity.data.prefetch import prefetch
-from cavity.data.shuffle import Encoded, batch_sizes, buffer_rows, shuffled
-from cavity.data.source import Addressed, Piece, Source, place, regroup, sound
+from cavity.data.shuffle import (
+    ABSENT,
+    Encoded,
+    Slots,
+    Store,
+    batch_sizes,
+    buffer_rows,
+    no_rows,
+    shuffled,
+)
+from cavity.data.source import Addressed, Divided, Piece, Planned, Source, Visit, check, place, regroup
 from cavity.errors import BadInput
 
 PIECES = 64  # that fill the shuffle buffer: small ones, so that it holds rows from many places
@@ -34,34 +44,61 @@ class Stream(NamedTuple):
     def n_batches(self, size: int) -> int:
         return -(-self.n_rows // size)
 
-    def whole(self, rank: int = 0, world: int = 1) -> Pass:
-        """The table in order; a rank gets its slice of every piece."""
-        return Pass(self, rank, world)
+    def whole(self, keep: range | None = None) -> Pass:
+        """The table in order, or the rows of it that are in `keep`."""
+        return Pass(self, range(self.n_rows) if keep is None else keep)
 
-    def batches(
-        self, size: int, generator: torch.Generator, rank: int = 0, world: int = 1
-    ) -> Iterator[Batch]:
-        """One shuffled pass. Where rows can be addressed, in the order that the same table in memory would have."""
-        if hasattr(self.source, "take"):
-            yield from self._send(self._addressed(size, generator, rank, world))
-            return
+    def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
+        """One shuffled pass. Where rows can be addressed, in the order that the same table in memory would have.
+
+        Which rows make a batch depends on the generator and on the rows' numbers, so that of the rows outside `keep` only the
+        numbers are looked at, where the source can leave them unread.
+        """
+        keep = range(self.n_rows) if keep is None else keep
+        rows = self._addressed if hasattr(self.source, "take") else self._drawn
+        yield from self._send(rows(size, generator, keep))
+
+    def _addressed(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
+        source = cast(Addressed, self.source)
+        for index in shuffled_rows(self.n_rows, size, generator, keep):
+            yield self._encode(source.take(index.numpy()))
+
+    def _drawn(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
+        """Through the shuffle buffer."""
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         room = buffer_rows(size, self.n_columns)
-        pieces = self._encoded(self.source.scattered(-(-room // PIECES), rng))
-        batches = shuffled(pieces, batch_sizes(self.n_rows, size), room, rng)
-        yield from self._send(b.at(_slice(len(b.index), rank, world)) for b in batches)
+        piece = -(-room // PIECES)
+        store = Store(min(len(keep), room + piece), self.n_columns, KINDS[self.dtype])
 
-    def _addressed(self, size: int, generator: torch.Generator, rank: int, world: int) -> Iterator[Encoded]:
-        source = cast(Addressed, self.source)
-        for index in shuffled_rows(self.n_rows, size, generator, rank, world):
-            yield from self._encoded(iter([source.take(index.numpy())]))
+        def slots(visit: Visit) -> Slots:
+            found = np.full(len(visit.numbers), ABSENT)
+            if len(visit.piece.index):
+                found[_inside(visit.numbers, keep)] = store.add(self._encode(visit.piece))
+            return found
 
-    def _encoded(self, pieces: Iterator[Piece]) -> Iterator[Encoded]:
-        kind = KINDS[self.dtype]
-        for piece in sound(pieces, self.source.names, self.n_columns):
-            y = self._codes(piece)
-            weight = np.ones(len(y)) if piece.weight is None else piece.weight
-            yield Encoded(piece.index, piece.X.astype(kind), y, weight * self.factor[y])
+        waiting = map(slots, self._visits(piece, rng, keep))
+        for drawn in shuffled(waiting, batch_sizes(self.n_rows, size), room, rng):
+            yield store.take(drawn[drawn != ABSENT])
+
+    def _visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
+        if hasattr(self.source, "visits"):
+            yield from cast(Planned, self.source).visits(size, rng, keep)
+            return
+        for piece in self.source.scattered(size, rng):
+            yield Visit(piece.index, piece.at(_inside(piece.index, keep)))
+
+    def _in_order(self, size: int, keep: range) -> Iterator[Piece]:
+        if hasattr(self.source, "section"):
+            yield from _counted(cast(Divided, self.source).section(keep, size), len(keep))
+            return
+        for piece in _counted(self.source.pieces(size), self.n_rows):
+            yield piece.at(_inside(piece.index, keep))
+
+    def _encode(self, piece: Piece) -> Encoded:
+        check(piece, self.source.names, self.n_columns)
+        y = self._codes(piece)
+        weight = np.ones(len(y)) if piece.weight is None else piece.weight
+        return Encoded(piece.index, piece.X.astype(KINDS[self.dtype]), y, weight * self.factor[y])
 
     def _codes(self, piece: Piece) -> NDArray[np.int64]:
         codes = np.searchsorted(self.classes, piece.y).clip(max=len(self.classes) - 1)
@@ -81,19 +118,18 @@ class Stream(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """The whole of a stream, read anew each time it is split."""
+    """A stream in order, or some of its rows, read anew each time it is split."""
 
     stream: Stream
-    rank: int
-    world: int
+    keep: range
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Rows in order, in pieces of at most `size`."""
-        stream = self.stream
-        size = min(size, stream.n_rows, max(1, PIECE_BYTES // (8 * stream.n_columns)))
-        pieces = regroup(_counted(stream.source.pieces(size), stream.n_rows), size)
-        parts = (piece.at(_slice(len(piece.index), self.rank, self.world)) for piece in pieces)
-        yield from stream._send(stream._encoded(parts))
+        """Pieces of at most `size` rows; a single empty one where there are none."""
+        stream, keep = self
+        size = max(1, min(size, len(keep), PIECE_BYTES // (8 * stream.n_columns)))
+        pieces = regroup(stream._in_order(size, keep), repeat(size))
+        none = iter([no_rows(stream.n_columns, KINDS[stream.dtype])])
+        yield from stream._send(map(stream._encode, pieces) if len(keep) else none)
 
 
 def _tensors(rows: Iterator[Encoded], pinned: bool) -> Iterator[Batch]:
@@ -102,11 +138,8 @@ def _tensors(rows: Iterator[Encoded], pinned: bool) -> Iterator[Batch]:
         yield Batch(*(t.pin_memory() if pinned else t for t in tensors))
 
 
-def _slice(rows: int, rank: int, world: int) -> slice:
-    """The rank's part, as `tensor_split` cuts."""
-    low, more = divmod(rows, world)
-    start = rank * low + min(rank, more)
-    return slice(start, start + low + (rank < more))
+def _inside(index: NDArray[np.int64], keep: range) -> NDArray[np.bool_]:
+    return (index >= keep.start) & (index < keep.stop)
 
 
 def _counted(pieces: Iterator[Piece], n_rows: int) -> Iterator[Piece]:

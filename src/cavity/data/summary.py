@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.prefetch import prefetch
-from cavity.data.source import Array, Piece, Source, sound
+from cavity.data.source import Array, Divided, Piece, Source, sound
 from cavity.errors import BadInput
 
 SAMPLE_ROWS = 20_000
@@ -49,29 +49,20 @@ class Summary(NamedTuple):
 
 def survey(source: Source, seed: Any, limit: int | None = None) -> Summary:
     """Read everything once. The sample holds all rows up to `limit`; beyond, large classes are thinned to equal size first."""
-    rng, labels = np.random.default_rng(seed), dict[Any, int]()
-    moments: Moments | None = None
-    low = high = np.empty(0)
-    sample = _Sample(SAMPLE_ROWS if limit is None else limit)
-    for piece in prefetch(sound(source.pieces(_rows_at_a_time(source)), source.names)):
-        if not len(piece.index):
-            continue
-        codes = _encode(piece, labels)
-        part = _moments(piece, codes, len(labels))
-        lowest, highest = piece.X.min(0), piece.X.max(0)
-        if moments is None:
-            moments, low, high = part, lowest, highest
-        else:
-            moments = _add(_grown(moments, len(labels)), part)
-            low, high = np.minimum(low, lowest), np.maximum(high, highest)
-        sample.add(piece._replace(y=codes), rng.random(len(codes)))
-    if moments is None:
-        raise BadInput("the source has no rows: look at how it was selected.")
-    classes, order = _sorted_classes(labels)
-    place = np.argsort(order)
-    kept = sample.rows()
-    ordered = Moments._make(x[order] for x in moments)
-    return Summary(classes, ordered, low, high, kept._replace(y=place[kept.y]))
+    return look(source, seed, limit=limit).summary()
+
+
+def look(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
+    """Read once what `keep` names, or everything. Joined in order, parts of a table are the survey of the whole."""
+    found, rng, size = Survey(limit), np.random.default_rng(seed), _rows_at_a_time(source)
+    pieces = source.pieces(size)
+    if keep is not None:
+        pieces = cast(Divided, source).section(keep, size)
+        rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # a row's key is that of its number
+    for piece in prefetch(sound(pieces, source.names)):
+        if len(piece.index):
+            found.add(piece, rng.random(len(piece.index)))
+    return found
 
 
 def _rows_at_a_time(source: Source) -> int:
@@ -79,15 +70,55 @@ def _rows_at_a_time(source: Source) -> int:
     return max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
 
 
-def _encode(piece: Piece, labels: dict[Any, int]) -> NDArray[np.int64]:
-    """Numbers for labels in the order in which they appear."""
-    values, codes = np.unique(piece.y, return_inverse=True)
-    numbers = np.array([labels.setdefault(v, len(labels)) for v in values.tolist()], dtype=np.int64)
-    if len(labels) > MOST_CLASSES:
-        raise BadInput(
-            f"the target has more than {MOST_CLASSES} different values: is it the right column? A classifier needs classes."
-        )
-    return numbers[codes.reshape(-1)]
+class Survey:
+    """What is known of the rows seen so far; classes are numbered in the order in which they appeared."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.labels: dict[Any, int] = {}
+        self.moments: Moments | None = None
+        self.low = self.high = np.empty(0)
+        self.sample = _Sample(SAMPLE_ROWS if limit is None else limit)
+
+    def add(self, piece: Piece, keys: Array) -> None:
+        """More rows; those with the smallest random keys are the sample."""
+        values, place = np.unique(piece.y, return_inverse=True)
+        codes = self._numbers(values.tolist())[place.reshape(-1)]
+        self._count(_moments(piece, codes, len(self.labels)), piece.X.min(0), piece.X.max(0))
+        self.sample.add(piece._replace(y=codes), keys)
+
+    def join(self, other: Survey) -> None:
+        """The rows of another survey, which come after these."""
+        if other.moments is None:
+            return
+        numbers = self._numbers(list(other.labels))
+        self._count(_placed(other.moments, numbers, len(self.labels)), other.low, other.high)
+        self.sample.level = min(self.sample.level, other.sample.level)
+        for piece, keys in other.sample.parts:
+            self.sample.add(piece._replace(y=numbers[piece.y]), keys)
+
+    def summary(self) -> Summary:
+        """With the classes in order."""
+        if self.moments is None:
+            raise BadInput("the source has no rows: look at how it was selected.")
+        classes, order = _sorted_classes(self.labels)
+        kept = self.sample.rows()
+        kept = kept._replace(y=np.argsort(order)[kept.y])
+        return Summary(classes, Moments._make(x[order] for x in self.moments), self.low, self.high, kept)
+
+    def _numbers(self, values: list[Any]) -> NDArray[np.int64]:
+        numbers = np.array([self.labels.setdefault(v, len(self.labels)) for v in values], dtype=np.int64)
+        if len(self.labels) > MOST_CLASSES:
+            raise BadInput(
+                f"the target has more than {MOST_CLASSES} different values: is it the right column? A classifier needs classes."
+            )
+        return numbers
+
+    def _count(self, moments: Moments, low: Array, high: Array) -> None:
+        if self.moments is None:
+            self.moments, self.low, self.high = moments, low, high
+            return
+        self.moments = _add(_grown(self.moments, len(self.labels)), moments)
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
 
 def _sorted_classes(labels: dict[Any, int]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -109,10 +140,14 @@ def _moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> Moments:
     mean = np.add.reduceat(w[:, None] * X, start) / total[:, None]
     square = np.add.reduceat(w[:, None] * (X - np.repeat(mean, rows, axis=0)) ** 2, start)
     lightest, heaviest = np.minimum.reduceat(w, start), np.maximum.reduceat(w, start)
-    found = Moments(rows, total, lightest, heaviest, mean, square)
-    all_of = _none(n_classes, X.shape[1])
+    return _placed(Moments(rows, total, lightest, heaviest, mean, square), present, n_classes)
+
+
+def _placed(found: Moments, numbers: NDArray[np.int64], n_classes: int) -> Moments:
+    """Moments of classes with these numbers, among those of all."""
+    all_of = _none(n_classes, found.mean.shape[1])
     for to, of in zip(all_of, found, strict=True):
-        to[present] = of
+        to[numbers] = of
     return all_of
 
 
@@ -173,7 +208,7 @@ class _Sample:
         self.parts, self.count = [(rows.at(keep), keys[keep])], len(keep)
 
     def rows(self) -> Piece:
-        if self.count > self.limit:
+        if self.count > self.limit or self.level < self.limit:  # once thinned, later rows are judged alike
             self._thin()
         rows, _ = _joined(self.parts)
         return rows

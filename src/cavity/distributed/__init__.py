@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -30,6 +31,10 @@ class Local:
     def gather(self, value: Any) -> list[Any]:
         """A small Python value of every rank, in their order."""
         return [value]
+
+    def in_turn(self, value: Any) -> Iterator[Any]:
+        """A Python value of every rank, one after another: a large one need not be there with all the others."""
+        yield value
 
     def first(self, make: Any) -> Any:
         """What `make()` gives on rank 0, on every rank."""
@@ -60,6 +65,12 @@ class Group(Local):
         values: list[Any] = [None] * self.world
         dist.all_gather_object(values, value)
         return values
+
+    def in_turn(self, value: Any) -> Iterator[Any]:
+        for rank in range(self.world):
+            box = [value if rank == self.rank else None]
+            dist.broadcast_object_list(box, src=rank)
+            yield box[0]
 
     def first(self, make: Any) -> Any:
         box = [make() if self.rank == 0 else None]

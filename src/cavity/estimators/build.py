@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cavity import inducing
 from cavity.columns import Columns, summarize
-from cavity.data import Data, Rows
+from cavity.data import Data, Divisible, Rows
 from cavity.estimators.options import Options, noise_values
 from cavity.factors import (
     BinaryProbit,
@@ -78,7 +78,7 @@ class Facts(Protocol):
 
     def start(self, rng: np.random.Generator) -> Start: ...
 
-    def rows(self, options: Options) -> Data: ...
+    def rows(self, options: Options) -> Divisible: ...
 
 
 class Table(NamedTuple):

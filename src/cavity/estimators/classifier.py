@@ -85,7 +85,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     damping : float in (0, 1], default 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches
     batch_size : "auto", None (full batches) or int
     max_epochs, tol, max_seconds
-        Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit.
+        Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit. After `max_seconds`
+        one more sweep over the rows settles the sites ("settling_sweeps" and "settling_seconds" in the last row of `history_`), and
+        `log_marginal_likelihood_` is that of the state before it.
     jitter : float, relative to the kernel's variance (default 1e-6, in float32 1e-4)
     device : "auto", "cpu", "cuda", ...
     dtype : {"float64", "float32"}
@@ -200,7 +202,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)), reduce)
         source = streams.find(self, X, y, sample_weight, target, weight)
         table: build.Facts
-        table = self._table(X, y, sample_weight) if source is None else streams.read(self, source, seed)
+        table = (
+            self._table(X, y, sample_weight) if source is None else streams.read(self, source, seed, reduce)
+        )
         rng = np.random.default_rng(seed)
         table, held = watch.hold_out(table, self.validation_fraction, rng)
         begin = table.start(rng)
@@ -260,9 +264,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _run(self, table: build.Facts, module: Any, options: Options, seed: int, reduce: Local) -> Run:
         machine = build.engine(module, table, options)
-        data: Data = table.rows(options)
-        if reduce.world > 1:
-            data = Shard(data, reduce.rank, reduce.world)
+        rows = table.rows(options)
+        data: Data = rows if reduce.world == 1 else Shard(rows, reduce.rank, reduce.world)
         full = options.batch_size is None or not len(machine.hyper_prior.mean)
         usual = ON_F_DAMPING if options.method.on_f else FULL_DAMPING
         usual = VARIATIONAL_DAMPING if options.method.variational else usual

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
 from cavity import inducing
 from cavity.columns import from_moments
-from cavity.data import Arrays, Arrow, Batches, Source, Stream, Summary, survey
+from cavity.data import Arrays, Arrow, Batches, Divided, Source, Stream, Summary, Survey, look, share, survey
+from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.estimators.build import Array, Start, Table
 from cavity.estimators.checks import check_labels, weight_of_class
@@ -142,9 +143,9 @@ class Streamed(NamedTuple):
         )
 
 
-def read(estimator: Any, source: Source, seed: int) -> Streamed:
+def read(estimator: Any, source: Source, seed: int, reduce: Local) -> Streamed:
     """The first pass; sets what scikit-learn asks an estimator to remember of its columns and classes."""
-    summary = survey(source, (seed, 1))
+    summary = _surveyed(source, (seed, 1), reduce)
     classes = summary.classes
     check_classification_targets(classes)
     if len(classes) < 2:
@@ -163,3 +164,21 @@ def read(estimator: Any, source: Source, seed: int) -> Streamed:
     if not (factor > 0).all():
         raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
     return Streamed(source, summary, factor)
+
+
+def _surveyed(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:
+    """Every rank looks at its own rows where the source can be divided; what one refuses, all refuse in the same words."""
+    if reduce.world == 1 or not hasattr(source, "section"):
+        return survey(source, seed)
+    found: Survey | BadInput
+    try:
+        mine = share(cast(Divided, source).n_rows, reduce.rank, reduce.world)
+        found = look(source, seed, mine)
+    except BadInput as error:
+        found = error
+    together = Survey()
+    for part in reduce.in_turn(found):
+        if isinstance(part, BadInput):
+            raise part
+        together.join(part)
+    return together.summary()

@@ -7,12 +7,19 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cavity.inference import Engine, State, copied
 
 if TYPE_CHECKING:
     from cavity.training.loop import Run
+
+
+class Memory(NamedTuple):
+    """What a callback knows of the run so far, for a checkpoint."""
+
+    facts: dict[str, Any]  # JSON
+    state: State | None = None
 
 
 class Callback:
@@ -33,9 +40,16 @@ class Callback:
     def end(self, run: Run) -> None:
         """After the last epoch, before the sites are settled."""
 
+    def memory(self) -> Memory | None:
+        """What a resumed run must be told; None where nothing carries over from one epoch to the next."""
+        return None
+
+    def recall(self, memory: Memory) -> None:
+        """Go on from there, before `start`."""
+
 
 class JsonLines(Callback):
-    """Appends every row of the history to a file, one JSON object a line; of several ranks the first writes."""
+    """Appends every row of the history to a file as its epoch ends, one JSON object a line; of several ranks the first writes."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -103,3 +117,10 @@ class EarlyStopping(Callback):
 
     def end(self, run: Run) -> None:
         run.state = run.state if self.state is None else self.state
+
+    def memory(self) -> Memory:
+        return Memory({"best": None if self.state is None else self.best, "since": self.since}, self.state)
+
+    def recall(self, memory: Memory) -> None:
+        self.state, self.since = memory.state, memory.facts["since"]
+        self.best = math.inf if memory.facts["best"] is None else memory.facts["best"]

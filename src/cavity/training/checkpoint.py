@@ -16,7 +16,7 @@ from cavity.distributed import Local
 from cavity.errors import BadFile
 from cavity.inference import Sites, State
 from cavity.posterior import Sums
-from cavity.training.callbacks import Callback
+from cavity.training.callbacks import Callback, Memory
 from cavity.training.guard import Guard
 from cavity.training.loop import Run
 
@@ -66,8 +66,11 @@ def save(run: Run, path: Path, facts: dict[str, Any]) -> None:
         "tally": run.tally,
         "guard": {"repairs": guard.repairs, "caution": guard.caution, "in_a_row": guard.in_a_row},
         "optimiser": len(run.state.optimiser),
+        "converged": run.converged,
     }
-    persist.write(path, KIND, _flat(run.state) | _way_back(guard, run.state), meta)
+    memories, tensors = _memories(run)
+    tensors |= _flat(run.state) | _way_back(guard, run.state)
+    persist.write(path, KIND, tensors, meta | {"callbacks": memories})
 
 
 def rank_file(path: str | Path, reduce: Local) -> Path:
@@ -117,6 +120,8 @@ def restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
     for name, value in meta["guard"].items():
         setattr(run.guard, name, value)
     _restore_way_back(run, tensors, path)
+    _remind(run, meta.get("callbacks", []), tensors, path)
+    run.converged = bool(meta.get("converged", False))
     run.resumed = True
 
 
@@ -145,6 +150,35 @@ def _restore_way_back(run: Run, tensors: dict[str, Tensor], path: Path) -> None:
         device = run.state.theta.device
         rows = Sites(*(tensors[f"undo.{name}"].to(device) for name in Sites._fields))
         run.guard.undo = [(tensors["undo.index"].to(device), rows)]
+
+
+def _memories(run: Run) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """What the callbacks know: JSON, and the tensors of their states."""
+    facts: list[dict[str, Any]] = []
+    tensors: dict[str, Tensor] = {}
+    for callback in run.callbacks:
+        memory = callback.memory()
+        if memory is None:
+            continue
+        if memory.state is not None:
+            tensors |= {f"callback.{len(facts)}.{n}": t.clone() for n, t in _flat(memory.state).items()}
+        facts.append({"kind": type(callback).__name__, "facts": memory.facts})
+    return facts, tensors
+
+
+def _remind(run: Run, memories: list[dict[str, Any]], tensors: dict[str, Tensor], path: Path) -> None:
+    """Tell each callback what the one of its kind knew, in the order in which they were given."""
+    left = list(enumerate(memories))
+    for callback in run.callbacks:
+        kind = type(callback).__name__
+        found = next((m for m in left if m[1]["kind"] == kind), None) if callback.memory() else None
+        if found is None:
+            continue
+        left.remove(found)
+        head = f"callback.{found[0]}."
+        flat = {name.removeprefix(head): t for name, t in tensors.items() if name.startswith(head)}
+        state = _state(flat, len(run.state.optimiser), run.state, path) if flat else None
+        callback.recall(Memory(found[1]["facts"], state))
 
 
 def _flat(state: State) -> dict[str, Tensor]:

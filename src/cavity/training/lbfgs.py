@@ -45,11 +45,16 @@ def train_lbfgs(run: Run) -> Run:
         worst = value if worst == -math.inf else min(worst, value)
         if not best or value > best[0][0]:
             best[:] = [(value, evidence, state)]
+        if run.late():
+            if not run.history:
+                callback(x)
+            raise _Settled
         return -value, -state.optimiser[0].double().cpu().numpy()
 
     def callback(x: np.ndarray) -> None:
         value, evidence, run.state = best[0]
-        if run.record(Outcome(value, evidence)):
+        run.record(Outcome(value, evidence))
+        if run.over():
             raise _Settled
 
     for watcher in run.callbacks:
@@ -57,8 +62,9 @@ def train_lbfgs(run: Run) -> Run:
     start = run.state.theta.double().cpu().numpy()
     limits: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
     try:
-        result = minimize(negative, start, jac=True, method="L-BFGS-B", callback=callback, options=limits)
-        run.converged = run.converged or bool(result.status == 0)
+        if not run.over():  # as a resumed run may be
+            result = minimize(negative, start, jac=True, method="L-BFGS-B", callback=callback, options=limits)
+            run.converged = bool(result.status == 0)
     except _Settled:
         pass
     if best:
@@ -85,7 +91,7 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
         state, info = run.engine.step(state, run.whole, run.reduce, None, True)
         if bool(info.failed):
             return None, math.nan, math.nan
-        if abs(float(info.objective) - last) <= INNER_TOL * run.total:
+        if abs(float(info.objective) - last) <= INNER_TOL * run.total or run.late():
             break
         last = float(info.objective)
     state, info = run.engine.step(state, run.whole, run.reduce, Probe(), True)

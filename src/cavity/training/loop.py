@@ -67,7 +67,7 @@ class Run:
     state: State
     reduce: Local = field(default_factory=Local)
     history: list[dict[str, Any]] = field(default_factory=list)
-    converged: bool = False
+    converged: bool = False  # the objective settled, or a callback said stop
     callbacks: tuple[Callback, ...] = ()
     resumed: bool = False  # the state comes from a checkpoint, in the middle of a run
     tally: list[float] = field(default_factory=lambda: [0.0, 0.0, 0, 0])  # the sums of an epoch under way
@@ -78,6 +78,7 @@ class Run:
         self.whole = self.rows.whole()
         self.total = float(self.engine.total)
         self.moved = math.inf
+        self.settling: list[Outcome] = []  # of the sweeps after training
         self.rate = self.plan.rate
         self.replay: Replay | None = None
 
@@ -87,14 +88,20 @@ class Run:
             callback.start(self)
         if not self.resumed:
             self._prepare()
-        for epoch in range(len(self.history), self.plan.max_epochs):
-            if self.record(self._epoch(epoch)):
-                break
+        while not self.over():
+            self.record(self._epoch(len(self.history)))
+        self.tally = [0.0, 0.0, 0, 0]  # of an epoch that was under way when the time was up
         for callback in self.callbacks:
             callback.end(self)
-        if self.plan.learn:
+        if self.plan.learn and self.engine.sites.sweeps:
             self._settle_sites()
         return self
+
+    def over(self) -> bool:
+        """Whether there is nothing left to do but to settle the sites; a resumed run may be there already."""
+        if len(self.history) >= self.plan.max_epochs or self.reduce.agree(self.converged):
+            return True
+        return bool(self.history) and self.late()
 
     def _prepare(self) -> None:
         """A first q, where the first step of the hyper-parameters needs one."""
@@ -149,7 +156,7 @@ class Run:
                 self._catch_up(replay)
                 for callback in watched:
                     callback.step(self)
-                if self._late():
+                if self.late():
                     break
         self._catch_up(replay)
         return self._outcome()
@@ -185,7 +192,7 @@ class Run:
             self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
             for callback in self.callbacks if optimiser is not None else ():
                 callback.step(self)
-            if self._late():
+            if self.late():
                 break
         return self._outcome()
 
@@ -194,35 +201,48 @@ class Run:
         self.tally = [0.0, 0.0, 0, 0]
         return Outcome(objective / count, evidence / count, int(skipped))
 
-    def sweep(self, tol: float, most: int) -> float:
-        """Full sweeps of the sites at fixed hyper-parameters until log Z_q per row moves by less than `tol`."""
-        last = math.inf
-        for _ in range(most):
+    def sweep(self, tol: float, most: int, last: float = math.inf) -> list[Outcome]:
+        """Full sweeps of the sites at fixed hyper-parameters until log Z_q per row moves by less than `tol`, or time is up.
+
+        `last`: the objective before. What each sweep found is that of the state which it was given.
+        """
+        found: list[Outcome] = []
+        while len(found) < most and not self.late():
             repairs = self.guard.repairs
-            value = self._steps([(self.whole, None, True)]).objective
+            found.append(self._steps([(self.whole, None, True)]))
             mended = self.guard.repairs > repairs  # back at a state that was judged before: no sign of rest
-            if (abs(value - last) <= tol * self.total and not mended) or self._late():
+            if abs(found[-1].objective - last) <= tol * self.total and not mended:
                 break
-            last = value
-        return value
+            last = found[-1].objective
+        return found
 
     def _settle_sites(self) -> None:
-        """After training: sites and sums at the final hyper-parameters, so that q is EP's and not a running average."""
-        if not self.engine.sites.sweeps:
-            return
-        if self.plan.batch_size is not None:
-            self.state = self.state._replace(
-                damping=as_scalar(1.0 if self.plan.leap else self.plan.sweep_damping, self.state.damping)
-            )
-            self._steps([(self.whole, None, True)])
-            self.state = self.state._replace(damping=as_scalar(self.plan.sweep_damping, self.state.damping))
-        most = FINAL_SWEEPS if self.plan.batch_size is not None else 10 * FINAL_SWEEPS
-        self.sweep(0.1 * self.plan.tol, most)
+        """After training: sites and sums at the final hyper-parameters, so that q is EP's and not a running average.
+
+        One sweep is made whatever the time; a leap, which overshoots where q is far from its place, never without it.
+        """
+        plan, start = self.plan, time.perf_counter()
+        mini = plan.batch_size is not None
+        if mini and not self.late():
+            self._set_damping(1.0 if plan.leap else plan.sweep_damping)
+            self.settling.append(self._steps([(self.whole, None, True)]))
+        if mini:
+            self._set_damping(plan.sweep_damping)
+        self.settling.append(self._steps([(self.whole, None, True)]))
+        most = FINAL_SWEEPS if mini else 10 * FINAL_SWEEPS
+        self.settling += self.sweep(0.1 * plan.tol, most - 1, self.settling[-1].objective)
+        self.history[-1]["settling_sweeps"] = len(self.settling)
+        self.history[-1]["settling_seconds"] = time.perf_counter() - start
 
     def evidence(self) -> float:
-        """log Z_q of the state as it stands."""
+        """log Z_q of the state as it stands; where time is up, of the state that the last sweep was given."""
+        if self.settling and self.late():
+            return self.settling[-1].evidence
         _, info = self.engine.step(self.state, self.whole, self.reduce, None, True)
         return float(info.evidence)
+
+    def _set_damping(self, damping: float) -> None:
+        self.state = self.state._replace(damping=as_scalar(damping, self.state.damping))
 
     def _set_rate(self, progress: float) -> None:
         plan = self.plan
@@ -251,12 +271,13 @@ class Run:
             return bool(gain < plan.tol * self.total)
         return mean_gain(before, now) < plan.tol * self.total
 
-    def _late(self) -> bool:
+    def late(self) -> bool:
+        """Whether `max_seconds` have passed, on any rank."""
         limit = self.plan.max_seconds
         return limit is not None and self.reduce.agree(time.perf_counter() - self.started > limit)
 
-    def record(self, outcome: Outcome) -> bool:
-        """Add an epoch to the history; whether to stop."""
+    def record(self, outcome: Outcome) -> None:
+        """Add an epoch to the history, and ask whether it was the last."""
         row = {
             "epoch": len(self.history) + 1,
             "objective": outcome.objective,
@@ -269,10 +290,11 @@ class Run:
         }
         self.history.append(row)
         self.state = self.state._replace(epoch=self.state.epoch + 1)
-        stop = [callback.epoch(self, row) for callback in self.callbacks]
+        self.converged = self._settled()
+        for callback in self.callbacks:  # a checkpoint is the last of them, and knows what the others said
+            self.converged = bool(callback.epoch(self, row)) or self.converged
         self.plan.report(row)
-        self.converged = self._settled() or self.reduce.agree(any(stop))
-        return self.converged or self._late()
+        self.converged = self.reduce.agree(self.converged)
 
 
 def mean_gain(before: list[float], now: list[float]) -> float:
