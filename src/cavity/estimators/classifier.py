@@ -20,7 +20,7 @@ from cavity import inducing as choosing
 from cavity.data import Data, Shard
 from cavity.distributed import Local
 from cavity.errors import BadInput
-from cavity.estimators import build, fitted, partial, streams, watch
+from cavity.estimators import build, fitted, partial, streams, uncertainty, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, inducing_count, read
 from cavity.kernels import Kernel
@@ -362,6 +362,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The most probable class of each row."""
         best = self.predict_log_proba(X).argmax(1)
         return np.asarray(self.classes_[best])
+
+    def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:
+        """Entropy of each row's label, `total`, and its parts `aleatoric` and `epistemic`: arrays (n,), in nats.
+
+        Aleatoric is what would stay if the latent functions were known: noise, random labels, softmax. Epistemic is the rest, the
+        mutual information of label and latent functions (BALD), never negative: what labels nearby could teach. Each part is
+        integrated by itself; total = aleatoric + epistemic holds to the error of that, 1e-8 for two classes (or rows where
+        only two can win), a few 1e-3 and at most about 0.01 nats otherwise. The same rows always get the same numbers.
+        """
+        f = self._latent(X)
+        return uncertainty.of(self._fitted, f)
+
+    def rank_for_labeling(self, X: Any, n: int | None = None) -> NDArray[np.int64]:
+        """Row numbers of X, or of its `n` best rows, whose labels would teach the model most first: by epistemic uncertainty."""
+        return uncertainty.ranked(lambda: self.predict_uncertainty(X), n)
 
 
 def _sound_evidence(run: Run) -> float:
