@@ -12,7 +12,7 @@ from cavity._version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import callbacks, kernels
+    from cavity import callbacks, kernels, plots, report
     from cavity.estimators import GPClassifier
 
 __all__ = [
@@ -25,6 +25,8 @@ __all__ = [
     "__version__",
     "callbacks",
     "kernels",
+    "plots",
+    "report",
 ]
 
 
@@ -32,7 +34,7 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
-        if name in ("callbacks", "kernels"):
+        if name in ("callbacks", "kernels", "plots", "report"):
             return import_module(f"cavity.{name}")
         if name == "GPClassifier":
             return import_module("cavity.estimators").GPClassifier
