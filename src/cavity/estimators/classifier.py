@@ -305,6 +305,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
         self.history_ = run.history
         self.n_epochs_ = len(run.history)
+        self.fit_warnings_: list[str] = []
         self.feature_relevance_ = _relevance(self.kernel_, begin)
         if self.warm_start:
             self._state, self._columns = fitted.on_cpu(run.state), begin.columns
@@ -317,24 +318,23 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             delattr(self, name)
 
     def _warn(self, run: Run, options: Options) -> None:
+        """Warn of what the user should know, and keep it for reports."""
         if run.guard.repairs:
-            warnings.warn(
+            self.fit_warnings_.append(
                 f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit "
-                "went on with smaller steps. If the result is poor, raise jitter= or lower learning_rate=.",
-                RuntimeWarning,
-                stacklevel=3,
+                "went on with smaller steps. If the result is poor, raise jitter= or lower learning_rate=."
             )
+            warnings.warn(self.fit_warnings_[-1], RuntimeWarning, stacklevel=3)
         # a plan of ours for mini-batches ends with its last epoch; any other limit is a limit
         as_planned = (
             options.planned and options.batch_size is not None and self.n_epochs_ == options.max_epochs
         )
         if not run.converged and not as_planned:
-            warnings.warn(
+            self.fit_warnings_.append(
                 f"training stopped after {self.n_epochs_} epochs, before the objective settled to tol={self.tol:g}: raise "
-                "max_epochs= or max_seconds=, or accept a larger tol=.",
-                ConvergenceWarning,
-                stacklevel=3,
+                "max_epochs= or max_seconds=, or accept a larger tol=."
             )
+            warnings.warn(self.fit_warnings_[-1], ConvergenceWarning, stacklevel=3)
 
     def _latent(self, X: Any) -> Any:
         check_is_fitted(self, "_fitted")
