@@ -12,7 +12,7 @@ from cavity._version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import callbacks, kernels, plots, report
+    from cavity import callbacks, export, kernels, plots, report
     from cavity.estimators import GPClassifier
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "NotPositiveDefinite",
     "__version__",
     "callbacks",
+    "export",
     "kernels",
     "plots",
     "report",
@@ -34,7 +35,7 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
-        if name in ("callbacks", "kernels", "plots", "report"):
+        if name in ("callbacks", "export", "kernels", "plots", "report"):
             return import_module(f"cavity.{name}")
         if name == "GPClassifier":
             return import_module("cavity.estimators").GPClassifier
