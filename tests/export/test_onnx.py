@@ -146,7 +146,7 @@ class Cauchy(kernels.Stationary):
 
 
 def test_what_has_no_graph_is_told_in_words() -> None:
-    with pytest.raises(BadOption, match="Cauchy cannot be written.*RBF"):
+    with pytest.raises(BadOption, match=r"Cauchy cannot be written.*RBF"):
         export.onnx_model(fitted(kernel=kernels.RBF() + Cauchy()))
     odd = kernels.Deep(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2)), kernels.RBF())
     with pytest.raises(BadOption, match="LayerNorm"):

@@ -27,18 +27,17 @@ def split(mean, var, noise, kind="largest", epsilon=0.0):
     return uncertainty(Latent(mean, var, log_p, epsilon), choice)
 
 
-@pytest.mark.parametrize("C", [3, 10])
 @pytest.mark.parametrize(
-    "kind, epsilon, noise",
+    "kind, epsilon, noise, C",
     [
-        ("largest", 0.0, 0.1),
-        ("largest", 0.2, 0.5),
-        ("largest", 0.0, "unequal"),
-        ("softmax", 0.0, 0.1),
-        ("softmax", 0.0, 0.0),
+        ("largest", 0.0, 0.1, 3),
+        ("largest", 0.2, 0.5, 3),
+        ("largest", 0.0, "unequal", 10),
+        ("softmax", 0.0, 0.1, 10),
+        ("softmax", 0.0, 0.0, 3),
     ],
 )
-def test_all_three_agree_with_monte_carlo(C, kind, epsilon, noise) -> None:
+def test_all_three_agree_with_monte_carlo(kind, epsilon, noise, C) -> None:
     mean, var = latents(10 if C == 3 else 5, C, seed=C)
     s = torch.linspace(0.02, 0.6, C).double() if noise == "unequal" else torch.full((C,), noise).double()
     got = split(mean, var, s, kind, epsilon)
@@ -67,7 +66,7 @@ def test_noises_of_very_different_size_take_the_general_grid() -> None:
 @pytest.mark.parametrize("kind", ["largest", "softmax"])
 @pytest.mark.parametrize("C", [3, 7])
 def test_the_parts_add_up_to_the_whole(kind, C) -> None:
-    mean, var = latents(50, C)
+    mean, var = latents(20, C)
     total, aleatoric, epistemic = split(mean, var, torch.full((C,), 0.1).double(), kind)
     assert (epistemic >= 0).all() and (aleatoric >= 0).all()
     np.testing.assert_allclose(aleatoric + epistemic, total, atol=0.01)
