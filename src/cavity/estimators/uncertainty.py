@@ -27,7 +27,8 @@ class Uncertainty(NamedTuple):
 @torch.no_grad()
 def of(model: Fitted, f: Normal) -> Uncertainty:
     """The noise on f is the label's own; all other variance of f, the residual too, is not knowing f."""
-    noise = model.prior.noise.double().expand(f.mean.shape[1])
+    noise = model.prior.noise.double().cpu().expand(f.mean.shape[1])
+    f = Normal(f.mean.cpu(), f.var.cpu())
     parts = [model.factor.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in pieces(f)]
     total, aleatoric, epistemic = (numpy(torch.cat(column)) for column in zip(*parts, strict=True))
     return Uncertainty(total, aleatoric, epistemic)

@@ -84,12 +84,12 @@ def _marginals(model: Any, X: Value) -> tuple[Value, Value]:
     r"""Mean and variance of f at the rows, [n C]; triangular solves as products with inverses, which are constants."""
     prior = model.prior
     k = covariance(prior.kernel, prior.Z, X)
-    lower, posterior = model.prior_lower.double(), model.lower.double()
+    lower, posterior, weights = (t.double().cpu() for t in (model.prior_lower, model.lower, model.mean))
     a = X.graph.value(_inverse(lower)) @ k.cross  # [C M n], or [1 M n]
     half = X.graph.value(_inverse(posterior)) @ a
-    noise = prior.noise.double().numpy()[:, None]
+    noise = prior.noise.double().cpu().numpy()[:, None]
     r = (k.diag + noise - (a * a).sum(1)).at_least(0.0)
-    mean = X.graph.value(model.mean.double().numpy()[:, None, :]) @ a  # [C 1 n]
+    mean = X.graph.value(weights.numpy()[:, None, :]) @ a  # [C 1 n]
     var = r + (half * half).sum(1)
     return mean.without_axis(1).turned(1, 0), var.turned(1, 0)
 

@@ -64,4 +64,6 @@ class Likelihood:
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
         """The label's entropy and its parts, given marginals of the latent values without `noise` [C], their noise's variance."""
-        raise NotImplementedError
+        raise BadOption(
+            f"{type(self).__name__} has no split of its entropy: give it uncertainty(mean, var, noise), as the library's have."
+        )
