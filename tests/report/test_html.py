@@ -208,5 +208,7 @@ def test_bad_input_is_told_in_words(whole) -> None:
         page(clf, X, ["unheard"] * len(X))
     with pytest.raises(BadInput, match="one label a row"):
         page(clf, X, y[:-1])
+    with pytest.raises(BadInput, match="text"):
+        page(clf, X.astype(str).assign(**{BAD: "x"}), y)
     with pytest.raises(BadInput, match="3 columns"):
         page(clf, X, y, names=["a"])

@@ -87,7 +87,12 @@ def judge(clf: Any, X: Any, y: Any) -> Judged | None:
         return None
     P = clf.predict_proba(X)
     predicted = np.asarray(clf.classes_[P.argmax(1)])
-    rows = np.asarray(X, dtype=np.float64)
+    try:
+        rows = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(
+            "the report shows numbers, and X has columns that are none: give the rows as the model sees them, after preparation."
+        ) from None
     if y is None:
         return Judged(rows, P, predicted, None, None)
     labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
