@@ -13,7 +13,8 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 
 if TYPE_CHECKING:
     from cavity import callbacks, export, kernels, plots, report
-    from cavity.estimators import GPClassifier
+    from cavity.data.preparation import Preparation
+    from cavity.estimators import GPClassifier, load
 
 __all__ = [
     "BadFile",
@@ -22,10 +23,12 @@ __all__ = [
     "CavityError",
     "GPClassifier",
     "NotPositiveDefinite",
+    "Preparation",
     "__version__",
     "callbacks",
     "export",
     "kernels",
+    "load",
     "plots",
     "report",
 ]
@@ -37,8 +40,10 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
         if name in ("callbacks", "export", "kernels", "plots", "report"):
             return import_module(f"cavity.{name}")
-        if name == "GPClassifier":
-            return import_module("cavity.estimators").GPClassifier
+        if name in ("GPClassifier", "load"):
+            return getattr(import_module("cavity.estimators"), name)
+        if name == "Preparation":
+            return import_module("cavity.data.preparation").Preparation
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cavity import BadFile, BadInput, GPClassifier, report
+from cavity import BadFile, BadInput, GPClassifier, export, load, report
 from cavity.kernels import RBF, Linear
 from cavity.report.html import page
 
@@ -188,6 +188,19 @@ def test_two_columns_have_decision_regions_and_a_kernel_may_lack_relevance() -> 
     assert "figure-regions" in figures
     clf.feature_relevance_ = None
     assert "figure-relevance" not in page(clf)
+
+
+def test_a_model_that_was_saved_and_loaded_has_the_same_page_and_the_same_graph(tmp_path) -> None:
+    X, y = table(2)
+    clf = trained(X, y)
+    clf.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    for before, after in zip(clf.predict_uncertainty(X), again.predict_uncertainty(X), strict=True):
+        np.testing.assert_array_equal(before, after)
+    figures = [Page(page(model, X, y)).all("figure") for model in (clf, again)]
+    assert figures[0] == figures[1] and len(figures[0]) == 6
+    graphs = [export.onnx_model(model).graph.SerializeToString(deterministic=True) for model in (clf, again)]
+    assert graphs[0] == graphs[1]
 
 
 def test_it_is_written_whole_or_not_at_all(whole, tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""A trained model, ready to predict: CPU tensors of O(CM(M+D)) numbers, no rows."""
+"""A trained model, ready to predict: O(CM(M+D)) numbers, no rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fitted(NamedTuple):
 
 def extract(engine: Engine, state: State) -> Fitted:
     """What prediction needs of a run, on the CPU; the engine's workspace goes with it."""
-    return at(engine, state).to(torch.device("cpu"))
+    return ready(*at(engine, state).to(torch.device("cpu")))
 
 
 def at(engine: Engine, state: State) -> Fitted:
@@ -55,6 +55,12 @@ def at(engine: Engine, state: State) -> Fitted:
     return Fitted(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), factor)
 
 
+def ready(prior: Prior, prior_lower: Tensor, mean: Tensor, lower: Tensor, factor: Likelihood) -> Fitted:
+    """The model with its tensors in one layout, on which the last bits of products and solves depend: factors column-major."""
+    prior_lower, lower = (t.mT.contiguous().mT for t in (prior_lower, lower))
+    return Fitted(prior, prior_lower, mean.contiguous(), lower, factor)
+
+
 def on_cpu(state: Any) -> Any:
     """The same nest of tuples with its tensors on the CPU, so that what is kept unpickles without a GPU."""
     if isinstance(state, Tensor):
@@ -69,11 +75,11 @@ def latent(model: Fitted, X: Tensor) -> Normal:
     C, M, _ = model.lower.shape
     size = max(1, PREDICT_BYTES // (8 * C * M))
     parts = [_latent(model, piece) for piece in torch.split(X, size)]
-    return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
+    return Normal(torch.cat([p.mean for p in parts]).cpu(), torch.cat([p.var for p in parts]).cpu())
 
 
 def _latent(model: Fitted, X: Tensor) -> Normal:
-    projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
     a = projection.a
     mean = (model.mean[:, None, :] @ a)[:, 0]
     var = projection.r + solve_lower(model.lower, a).square().sum(-2)
