@@ -11,7 +11,7 @@ import pytest
 
 from cavity import BadFile, BadInput, GPClassifier, export, load, report
 from cavity.kernels import RBF, Linear
-from cavity.report.html import page
+from cavity.report.html import page, text
 
 BAD = "<script>alert(1)</script>"
 WORSE = "\"'><img src=x onerror=alert(2)>&amp;\x00"
@@ -199,6 +199,7 @@ def test_a_model_that_was_saved_and_loaded_has_the_same_page_and_the_same_graph(
         np.testing.assert_array_equal(before, after)
     figures = [Page(page(model, X, y)).all("figure") for model in (clf, again)]
     assert figures[0] == figures[1] and len(figures[0]) == 6
+    assert again.fit_warnings_ == clf.fit_warnings_ and text(clf.fit_warnings_[0]) in page(again)
     graphs = [export.onnx_model(model).graph.SerializeToString(deterministic=True) for model in (clf, again)]
     assert graphs[0] == graphs[1]
 
