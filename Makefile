@@ -15,13 +15,13 @@ PIP   = $(PY) -m pip install --disable-pip-version-check -c constraints.txt $(PI
 # One thread a process: the workers share the cores, and results do not depend on how many there are.
 TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
 
-.PHONY: help demo test test-all check format docs bench clean distclean
+.PHONY: help demo test test-all test-browser check format docs bench clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## show this list
 	@echo "cavity: multi-class Gaussian process classification by expectation propagation"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "  The first run makes $(VENV) and installs torch into it; that takes a few minutes."
 	@echo "  Variables: PYTHON=$(PYTHON) WORKERS=$(WORKERS) PIP_ARGS=$(PIP_ARGS) DATA=$(DATA)"
@@ -37,6 +37,12 @@ test: $(VENV)/.test     ## the fast tests
 test-all: $(VENV)/.test ## every test, the slow ones too
 	@echo "==> Running every test ($(WORKERS) processes)"
 	@$(TEST) -m "slow or not slow"
+
+test-browser: $(VENV)/.test ## install Debian's chromium where there is no browser, and open the report in it
+	@command -v chromium >/dev/null || { echo "==> Installing chromium (apt)"; \
+	  $$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y --no-install-recommends chromium; }
+	@echo "==> Opening the report in a browser"
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -rs tests/report/test_browser.py
 
 check: $(VENV)/.dev     ## format, lint, types, import direction, tests
 	@echo "==> Format";           $(BIN)/ruff format --check .

@@ -12,7 +12,7 @@ from cavity._version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import callbacks, kernels
+    from cavity import callbacks, export, kernels, plots, report
     from cavity.data.preparation import Preparation
     from cavity.estimators import GPClassifier, load
 
@@ -26,8 +26,11 @@ __all__ = [
     "Preparation",
     "__version__",
     "callbacks",
+    "export",
     "kernels",
     "load",
+    "plots",
+    "report",
 ]
 
 
@@ -35,7 +38,7 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
-        if name in ("callbacks", "kernels"):
+        if name in ("callbacks", "export", "kernels", "plots", "report"):
             return import_module(f"cavity.{name}")
         if name in ("GPClassifier", "load"):
             return getattr(import_module("cavity.estimators"), name)

@@ -89,10 +89,11 @@ def _latent(model: Fitted, X: Tensor) -> Normal:
 @torch.no_grad()
 def log_probability(model: Fitted, f: Normal) -> Tensor:
     """Logarithms of the class probabilities, normalised: [n C] → [n C], [n 1] → [n 2]."""
-    return torch.cat([model.factor.log_probability(mean, var) for mean, var in _pieces(f)])
+    return torch.cat([model.factor.log_probability(mean, var) for mean, var in pieces(f)])
 
 
-def _pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
+def pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
+    """Means and variances of a few rows at a time."""
     C = f.mean.shape[1]
     nodes = ORDER * min(len(SPREAD) * C, MOST_EDGES if C > MANY else len(SPREAD) * C)
     size = max(1, PREDICT_BYTES // (8 * nodes * C))

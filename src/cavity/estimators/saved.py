@@ -57,6 +57,7 @@ def save(estimator: Any, path: str | Path) -> None:
         "prior": _describe(model.prior),
         "factor": _factor_name(model.factor),
         "history": estimator.history_,
+        "warnings": list(getattr(estimator, "fit_warnings_", [])),
         "scalars": {name: getattr(estimator, name) for name in SCALARS if hasattr(estimator, name)},
         "growing": growing.describe(estimator),
         "preparation": _optional(estimator, "preparation_", lambda p: p.to_json()),
@@ -160,6 +161,7 @@ def _estimator(stored: persist.Stored, kernel: Any) -> Any:
     estimator._show(model)
     estimator.history_ = _history(meta["history"])
     estimator.n_epochs_ = len(estimator.history_)
+    estimator.fit_warnings_ = _texts(meta.get("warnings", []))  # older files have none
     for name in SCALARS:
         estimator._set(name, _number(meta["scalars"][name]) if name in meta["scalars"] else None)
     estimator.feature_relevance_ = _relevance(tensors.get("feature_relevance"), estimator.n_features_in_)
@@ -169,6 +171,12 @@ def _estimator(stored: persist.Stored, kernel: Any) -> Any:
         estimator.notes_ = dict(meta["notes"])
     estimator._growing = growing.restore(tensors, meta["growing"], model, estimator.history_)
     return estimator
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("the warnings of the fit are no list of texts")
+    return values
 
 
 def _arguments(usual: Any, unpacking: Unpacking, packed: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor, nn
 
 from cavity.errors import BadOption
+from cavity.quadrature import Uncertainty
 
 
 class Latents(NamedTuple):
@@ -60,3 +61,9 @@ class Likelihood:
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
         """Logarithms of the class probabilities given marginals of new rows, normalised: [n C] → [n C], [n 1] → [n 2]."""
         raise NotImplementedError
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
+        """The label's entropy and its parts, given marginals of the latent values without `noise` [C], their noise's variance."""
+        raise BadOption(
+            f"{type(self).__name__} has no split of its entropy: give it uncertainty(mean, var, noise), as the library's have."
+        )

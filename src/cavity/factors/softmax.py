@@ -7,7 +7,15 @@ from torch import Tensor
 
 from cavity.factors.base import Latents, Likelihood, Moments
 from cavity.factors.probit import BinaryProbit, signs
-from cavity.quadrature import log_sigmoid_probability, sigmoid_average, softmax_average
+from cavity.quadrature import (
+    Latent,
+    Uncertainty,
+    log_sigmoid_probability,
+    sigmoid_average,
+    softened,
+    softmax_average,
+    uncertainty,
+)
 
 
 class Softmax(Likelihood):
@@ -29,6 +37,10 @@ class Softmax(Likelihood):
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
         return softmax_average(mean, var).dm.clamp_min(1e-300).log().log_softmax(1)
 
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
+        log_p = self.log_probability(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
+
 
 class Logistic(Likelihood):
     """σ(±f), one latent function for two classes. One site a row."""
@@ -43,3 +55,7 @@ class Logistic(Likelihood):
 
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
         return torch.cat([log_sigmoid_probability(sign * mean, var) for sign in (-1, 1)], 1).log_softmax(1)
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
+        log_p = self.log_probability(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
