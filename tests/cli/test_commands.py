@@ -426,7 +426,7 @@ def test_permission_denied_is_a_message(birds, monkeypatch):
         (1, ("fit", "none.csv", *TO), "error: there is no file or folder 'none.csv'."),
         (1, (*PREDICT, "penguins.toml"), "error: there is no file or folder 'penguins.toml'."),
         (1, ("evaluate", "none.cavity", "new.csv"), "error: there is no file or folder 'none.cavity'."),
-        (1, ("info", "penguins.csv"), "error: penguins.csv is truncated, or no file of cavity"),
+        (1, ("info", "none.cavity"), "error: there is no file or folder 'none.cavity'."),
     ],
     ids=["fit", "predict", "evaluate", "info"],
 )

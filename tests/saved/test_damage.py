@@ -244,7 +244,7 @@ def survives(content, path):
 QUIET = dict(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(max_examples=300, derandomize=True, **QUIET)
+@settings(max_examples=200, derandomize=True, **QUIET)
 @example(content=CONTENT)
 @given(content=damaged())
 def test_no_other_error_escapes(content, tmp_path_factory):

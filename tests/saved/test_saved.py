@@ -137,8 +137,7 @@ def again(clf, tmp_path, **options):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes, dtype", [(2, "float64"), (3, "float64"), (3, "float32")])
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_comes_back_to_the_bit(tmp_path, name, classes, dtype):
     options = METHODS[name] | dict(dtype=dtype)

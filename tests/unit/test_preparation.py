@@ -241,7 +241,7 @@ def test_damaged_json_is_refused(learnt, change):
 def test_prepared_files_are_a_source(tmp_path, learnt):
     """From CSV by way of a copy in Parquet, in pieces and in any order."""
     table = open_table(csv(tmp_path / "t.csv", FRAME | {"open": [int(v) for v in FRAME["open"]]}))
-    with spooled(table, [*learnt.inputs, "kind"]) as path:
+    with spooled(table, learnt, ["kind"]) as path:
         source = Arrow(path, prepare=learnt)
         pieces = list(source.pieces(4))
         assert source.names == learnt.names and [len(p.index) for p in pieces] == [4, 2]

@@ -128,8 +128,8 @@ def _fit(model: GPClassifier, looked: Looked, settings: Settings, terminal: Term
                 "--validation-fraction holds rows out of a table that fits into memory, and this one is read in pieces: give rows "
                 'of their own, validation = "FILE" in the file of --config.'
             )
-        columns = [*prepare.inputs, settings.target, *([settings.weight] if settings.weight else [])]
-        with spooled(looked.file, columns) as path, reading(looked.file.path):
+        more = [settings.target, *([settings.weight] if settings.weight else [])]
+        with spooled(looked.file, prepare, more) as path, reading(looked.file.path):
             model.fit(Arrow(path, weight=settings.weight, prepare=prepare))
     del model.feature_names_in_  # they are in the preparation, which hands over arrays
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.fragments import FORMATS, Chunk, Fragments, dataset, pyarrow
+from cavity.data.preparation import Preparation
 from cavity.errors import BadInput, CavityError
 
 TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter, None for what the header suggests
@@ -23,7 +24,7 @@ LONGEST_HEADER = 64 << 20  # bytes
 BLOCK_BYTES = 4 << 20  # of a CSV file read at a time; a row must fit
 CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
-SPOOL_GROUP = 65_536  # rows of a row group
+SPOOL_GROUP, SPOOL_PAGE = 16_384, 32 << 10  # rows of a row group, bytes of a page
 
 
 class TableFile(Protocol):
@@ -204,26 +205,32 @@ def _rows_at_a_time(n_columns: int) -> int:
 
 
 @contextmanager
-def spooled(table: TableFile, columns: Sequence[str]) -> Iterator[Path]:
-    """These columns as Parquet, which can be read in any order: the file itself, or a copy in a temporary folder."""
+def spooled(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Path]:
+    """The columns that are prepared, and `more`, where they can be read in any order: the file itself, or a copy in Parquet."""
     if isinstance(table, Columnar):
         yield table.path
         return
-    arrow = pyarrow()
-    import pyarrow.parquet as parquet
-
     with tempfile.TemporaryDirectory(prefix="cavity-") as folder:
         path = Path(folder) / "rows.parquet"
-        writer = None
         try:
-            for chunk in table.chunks(columns):
-                writer = writer or parquet.ParquetWriter(path, chunk.table.schema)
-                writer.write_table(chunk.table, row_group_size=SPOOL_GROUP)
-        except (OSError, arrow.ArrowException) as error:
+            _copy(table, prepare, more, path)
+        except (OSError, pyarrow().ArrowException) as error:
             raise BadInput(
                 f"a copy of {table.path} could not be written to {folder} ({error}): make room there, or set TMPDIR."
             ) from error
-        finally:
-            if writer is not None:
-                writer.close()
         yield path
+
+
+def _copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Path) -> None:
+    """Numbers as numbers, in small pages: a shuffled pass has one of every column and every lane in memory."""
+    import pyarrow.parquet as parquet
+
+    writer = None
+    try:
+        for chunk in table.chunks([*prepare.inputs, *more]):
+            part = prepare.typed(chunk, more)
+            writer = writer or parquet.ParquetWriter(path, part.schema, data_page_size=SPOOL_PAGE)
+            writer.write_table(part, row_group_size=SPOOL_GROUP)
+    finally:
+        if writer is not None:
+            writer.close()

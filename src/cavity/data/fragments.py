@@ -134,15 +134,16 @@ class Fragments:
         fragment = _again(file.fragment)
         self._check_unchanged(file, fragment)
         physical = [c for c in self.columns if file.kinds[c] != "partition"]
-        if _is_parquet(fragment):
-            reader = _parquet(fragment)
-            yield from reader.iter_batches(size, [group], physical, use_threads=False)
-            return
-        for batch in fragment.to_batches(
-            columns=physical, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
-        ):
+        for batch in self._batches(fragment, group, size, physical):
             _check_sound(batch, file.name)
             yield batch
+
+    def _batches(self, fragment: Any, group: int, size: int, columns: list[str]) -> Iterator[Any]:
+        if _is_parquet(fragment):
+            return _parquet(fragment).iter_batches(size, [group], columns, use_threads=False)  # type: ignore[no-any-return]
+        return fragment.to_batches(  # type: ignore[no-any-return]
+            columns=columns, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
+        )
 
     def _check_unchanged(self, file: File, fragment: Any) -> None:
         schema, groups = _look(fragment, file.name)
@@ -211,7 +212,7 @@ def _with_partition(batch: Any, file: File) -> Any:
 
 
 def _check_sound(batch: Any, name: str) -> None:
-    """Arrow maps its files into memory as they are: offsets of a damaged one would lead out of them."""
+    """Arrow takes offsets and texts as files have them: those of a damaged one lead out of the file, or are no text."""
     try:
         batch.validate(full=True)
     except ValueError as error:

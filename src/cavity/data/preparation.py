@@ -201,6 +201,16 @@ class Preparation:
                 f"the data have no column {absent[0]!r}{more}, which the model was trained with{hint}"
             )
 
+    def typed(self, data: Any, more: Sequence[str] = ()) -> Any:
+        """The columns that `transform` reads, and `more`, as a table of Arrow in which numbers are numbers."""
+        chunk, arrow = as_chunk(data), pyarrow()
+        columns = {name: one_column(chunk.table, name) for name in (*self.inputs, *more)}
+        for column in self.columns:
+            if not isinstance(column, Category):
+                value, lacks = as_numbers(columns[column.name], column.name, chunk.first)
+                columns[column.name] = arrow.array(value, mask=lacks)
+        return arrow.table(columns)
+
     def labels(self, data: Any) -> NDArray[Any]:
         """The target's labels [n], as the classifier has them: whole numbers or text, none missing."""
         chunk = as_chunk(data)
