@@ -132,6 +132,11 @@ def nll(engine: Engine, state: State, held: build.Table) -> float:
 
 def log_probability(engine: Engine, state: State, held: build.Table) -> Any:
     """What the state predicts of these rows, [n C]; the run is left alone."""
-    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
-    model = fitted.extract(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
+    model = snapshot(engine, state)
     return fitted.log_probability(model, fitted.latent(model, torch.tensor(held.X))).numpy()
+
+
+def snapshot(engine: Engine, state: State) -> fitted.Fitted:
+    """The model as the state stands, in copies: the run is left alone."""
+    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+    return fitted.extract(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
