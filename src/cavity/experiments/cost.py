@@ -31,7 +31,6 @@ PEERS = {  # seconds as a function of rows, columns, classes
     "lightgbm": lambda N, D, C: 3e-6 * N * D * C + 5,
     "hist_boosting": lambda N, D, C: 3e-6 * N * D * C + 5,
     "gpytorch": lambda N, D, C: 2 * 1500 * (0.03 + 3e-8 * C * min(N, 1000) * (500 + 5 * D)),
-    "gpflow": lambda N, D, C: 1500 * (0.03 + 3e-8 * C * min(N, 1000) * (500 + 5 * D)),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 # name → method=, further arguments. The papers' VI steps q by its gradient with L-BFGS, and their GFITC uses L-BFGS too.
@@ -42,6 +43,14 @@ TITLES = {
     "sep_rate": "SEP, Adam at 0.001",
     "logistic": "logistic regression",
 }
+
+NEEDS = {"gpytorch": "gpytorch", "lightgbm": "lightgbm"}  # packages beyond our own
+
+
+def missing(method: str) -> str:
+    """The package that a peer needs and that is not installed; empty if it is there, or none is needed."""
+    package = NEEDS.get(method, "")
+    return package if package and find_spec(package) is None else ""
 
 
 def title(method: str) -> str:

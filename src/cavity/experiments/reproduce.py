@@ -11,6 +11,7 @@ from pathlib import Path
 from cavity.experiments import workers
 from cavity.experiments.cost import clock, expected
 from cavity.experiments.jobs import Job
+from cavity.experiments.methods import missing
 from cavity.experiments.provenance import Place, commit
 from cavity.experiments.rows import File
 from cavity.experiments.targets import Target, Wanted
@@ -54,7 +55,7 @@ def plan(target: Target, wanted: Wanted, means: Means) -> tuple[list[Job], dict[
     """The jobs that are still to do, and how long each may take."""
     file = file_of(target, means.results)
     done = file.finished()
-    todo = [job for job in wanted.of(target) if job.key not in done]
+    todo = [job for job in wanted.of(target) if job.key not in done and not missing(job.method)]
     seconds = expected(todo, file.read())
     # with a budget all cells get their first split before any gets its second; without one the longest come first
     todo.sort(key=lambda job: (job.split if means.budget is not None else 0, -seconds[job]))
@@ -67,6 +68,10 @@ def run(target: Target, wanted: Wanted, means: Means, echo: Echo = print) -> Tal
     file.mend()
     todo, seconds = plan(target, wanted, means)
     asked = wanted.of(target)
+    absent = {job.method: missing(job.method) for job in asked if missing(job.method)}
+    for method, package in absent.items():
+        echo(f"{method} is left out: {package} is not installed (pip install cavity[bench]).")
+    asked = [job for job in asked if job.method not in absent]
     tally.ready = len(asked) - len(todo)
     begun = time.monotonic()
     deadline = None if means.budget is None else begun + means.budget - SPARE
