@@ -44,13 +44,13 @@ def show(name: str, results: Path, echo: reproduce.Echo = print) -> None:
         return
     path = results / f"{target.name}.png"
     try:
-        figures.draw(target, rows, path)
+        drawn = figures.draw(target, rows, path)
     except ModuleNotFoundError as missing:
         if missing.name != "matplotlib":
             raise
         echo(f"No picture: matplotlib is not installed (pip install cavity[plot], then `page`). The rows are in {results}.")
     else:
-        echo(f"{path} drawn")
+        echo(f"{path} drawn" if drawn else "No picture: no rows at the target's full settings.")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -28,8 +28,8 @@ def digest(rows: Iterable[Row]) -> str:
     return "rows-" + total.hexdigest()[:16]
 
 
-def draw(target: Target, rows: list[Row], path: Path) -> None:
-    """The target's picture; nothing where there are no rows."""
+def draw(target: Target, rows: list[Row], path: Path) -> bool:
+    """The target's picture; False where there are no rows at its full settings."""
     from matplotlib.figure import Figure
 
     assert target.figure is not None
@@ -39,6 +39,7 @@ def draw(target: Target, rows: list[Row], path: Path) -> None:
         globals()[target.figure](figure, rows)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=90, metadata={"Description": digest(rows), "Software": None})
+    return bool(rows)
 
 
 def _colour(method: str) -> str:

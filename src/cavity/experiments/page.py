@@ -102,7 +102,7 @@ def new_thyroid(rows: Rows) -> str:
         return ""
     few, many = cells([r for r in found if r["split"] < 20], "nll"), cells(found, "nll")
     lines = [[title(p[2]), few[p].text(), f"{many[p].text()} [{many[p].n}]"] for p in sorted(many)]
-    return paragraphs()["new_thyroid"] + "\n\n" + tables.markdown(["new_thyroid, M = 10%", "20 splits", "more"], lines)
+    return paragraphs()["new_thyroid"] + "\n\n" + tables.markdown(["new_thyroid, M = 10%", "20 splits", "all"], lines)
 
 
 def _toy(rows: list[Row]) -> list[str]:

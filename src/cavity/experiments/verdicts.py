@@ -58,17 +58,20 @@ def cells(rows: Iterable[Row], score: str) -> dict[Place, Cell]:
 
 @cache
 def published(score: str) -> dict[Place, Cell]:
-    """The ICML paper's values of "nll" or "error", and the thesis' for what only it has."""
+    """The ICML paper's values of "nll" or "error", and the thesis' for what only it has (its spread of errors, too)."""
     table: dict[Place, Cell] = {}
     with PUBLISHED.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
+        for row in csv.DictReader(file):  # the ICML paper's lines come first
             share = row["m_percent"] if row["m_percent"].startswith("M=") else row["m_percent"] + "%"
             place = (share.removeprefix("M="), row["dataset"], row["method"])
-            if not row[score] or row["dataset"] == "average" or (place in table and row["source"] != "icml2017"):
+            if not row[score] or row["dataset"] == "average":
                 continue
             root = math.sqrt(PUBLISHED_SPLITS) if row["spread"].startswith("std") else 1.0
             spread = float(row[f"{score}_spread"] or "nan") / root
-            table[place] = Cell(float(row[score]), spread, PUBLISHED_SPLITS)
+            if place not in table:
+                table[place] = Cell(float(row[score]), spread, PUBLISHED_SPLITS)
+            elif math.isnan(table[place].se):
+                table[place] = table[place]._replace(se=spread)
     return table
 
 
