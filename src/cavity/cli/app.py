@@ -52,21 +52,33 @@ Sets = Annotated[list[str], typer.Option("--sets", help="Only this data set; may
 Methods = Annotated[list[str], typer.Option("--methods", help="Only this method; may be repeated.")]
 Splits = Annotated[int | None, typer.Option(min=1, help="Fewer repetitions than the target has.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes, each of one thread.")]
-Budget = Annotated[float | None, typer.Option(help="Seconds in all; fits that would not end in time are left out.")]
-Data = Annotated[str | None, typer.Option(help="Folder with the tables (default: $CAVITY_DATA, then OpenML).")]
+Budget = Annotated[
+    float | None, typer.Option(help="Seconds in all; fits that would not end in time are left out.")
+]
+Data = Annotated[
+    str | None, typer.Option(help="Folder with the tables (default: $CAVITY_DATA, then OpenML).")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
-Results = Annotated[Path | None, typer.Option(help="Folder of the rows (default: benchmarks/results in a clone).")]
+Results = Annotated[
+    Path | None, typer.Option(help="Folder of the rows (default: benchmarks/results in a clone).")
+]
 Plan = Annotated[bool, typer.Option("--plan", help="Only say what is to do and how long it may take.")]
 
 
 @app.command()
 def reproduce(
-    target: Annotated[str | None, typer.Argument(help="all, table2, table3, fig1, fig3 ... fig7; page.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Compute three random rows again and compare.")] = False,
+    target: Annotated[
+        str | None, typer.Argument(help="all, table2, table3, fig1, fig3 ... fig7; page.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compute three random rows again and compare.")
+    ] = False,
     sets: Sets = [],  # noqa: B006
     methods: Methods = [],  # noqa: B006
     splits: Splits = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Fewer epochs; kept apart from the full rows.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Fewer epochs; kept apart from the full rows.")
+    ] = None,
     jobs: Jobs = 1,
     budget: Budget = None,
     data: Data = None,

@@ -46,7 +46,9 @@ def candidates(means: Means, seconds: float) -> list[Choice]:
             if row["seconds"] <= seconds
         ]
     if not found:
-        raise BadInput(f"no rows of fits of at most {seconds:g} s in {means.results}: name another --results or --seconds.")
+        raise BadInput(
+            f"no rows of fits of at most {seconds:g} s in {means.results}: name another --results or --seconds."
+        )
     return found
 
 
@@ -64,7 +66,8 @@ def disagreement(old: Row, new: Row, noise: float) -> str:
     allowed = {"nll": SAME, "error": SAME} if same else {"nll": noise}
     wrong = {name: most for name, most in allowed.items() if not abs(new[name] - old[name]) <= most}
     return "; ".join(
-        f"{name} {new[name]:.6f}, the row has {old[name]:.6f} and may differ by {most:g}" for name, most in wrong.items()
+        f"{name} {new[name]:.6f}, the row has {old[name]:.6f} and may differ by {most:g}"
+        for name, most in wrong.items()
     )
 
 
@@ -81,8 +84,14 @@ def run(means: Means, seed: int | None, seconds: float, echo: Callable[[str], No
     for done in workers.each(queue, means.jobs, place):
         old, _, noise = chosen[done.job]
         wrong = done.failure or disagreement(old, done.rows[0], noise)
-        alike = "same code and versions" if old["versions"] == versions() else f"other code or versions: within {noise:.3f}"
+        alike = (
+            "same code and versions"
+            if old["versions"] == versions()
+            else f"other code or versions: within {noise:.3f}"
+        )
         gap = "" if done.failure else f", NLL {old['nll']:.6f} → {done.rows[0]['nll']:.6f}"
-        echo(f"{'DISAGREES' if wrong else 'agrees'}: {done.job} ({alike}{gap}){': ' + wrong if wrong else ''}")
+        echo(
+            f"{'DISAGREES' if wrong else 'agrees'}: {done.job} ({alike}{gap}){': ' + wrong if wrong else ''}"
+        )
         bad += bool(wrong)
     return 1 if bad else 0

@@ -18,7 +18,9 @@ def targets(name: str) -> list[str]:
     return list(PAPER) if name == "all" else [find(name).name]
 
 
-def fit(name: str, wanted: Wanted, means: reproduce.Means, plan_only: bool = False, echo: reproduce.Echo = print) -> int:
+def fit(
+    name: str, wanted: Wanted, means: reproduce.Means, plan_only: bool = False, echo: reproduce.Echo = print
+) -> int:
     """Run a target and show it; the exit code is 1 where a fit failed."""
     failed, seen = 0, set()
     for target in map(find, targets(name)):
@@ -48,7 +50,9 @@ def show(name: str, results: Path, echo: reproduce.Echo = print) -> None:
     except ModuleNotFoundError as missing:
         if missing.name != "matplotlib":
             raise
-        echo(f"No picture: matplotlib is not installed (pip install cavity[plot], then `page`). The rows are in {results}.")
+        echo(
+            f"No picture: matplotlib is not installed (pip install cavity[plot], then `page`). The rows are in {results}."
+        )
     else:
         echo(f"{path} drawn" if drawn else "No picture: no rows at the target's full settings.")
 
@@ -61,17 +65,25 @@ def parser() -> argparse.ArgumentParser:
     line.add_argument("--sets", nargs="+", default=[], help="only these data sets")
     line.add_argument("--methods", nargs="+", default=[], help="only these methods")
     line.add_argument("--inducing", nargs="+", default=[], help="only these M, such as 5%% or 200")
-    line.add_argument("--epochs", type=int, help="at most so many epochs a fit; kept apart from the full rows")
+    line.add_argument(
+        "--epochs", type=int, help="at most so many epochs a fit; kept apart from the full rows"
+    )
     line.add_argument("--jobs", type=int, default=1, help="processes")
     line.add_argument("--threads", type=int, default=1, help="threads of each process")
-    line.add_argument("--budget", type=float, help="seconds in all; fits that would not end in time are left out")
+    line.add_argument(
+        "--budget", type=float, help="seconds in all; fits that would not end in time are left out"
+    )
     line.add_argument("--data", help="folder with the tables (default: $CAVITY_DATA, then OpenML)")
     line.add_argument("--device", default="cpu", help="cpu, cuda or auto")
-    line.add_argument("--results", type=Path, help="folder of the rows (default: benchmarks/results in a clone)")
+    line.add_argument(
+        "--results", type=Path, help="folder of the rows (default: benchmarks/results in a clone)"
+    )
     line.add_argument("--plan", action="store_true", help="only say what is to do and how long it may take")
     line.add_argument("--check", action="store_true", help="recompute three random rows and compare")
     line.add_argument("--seed", type=int, help="which rows --check picks")
-    line.add_argument("--seconds", type=float, default=120.0, help="--check picks fits that took at most so long")
+    line.add_argument(
+        "--seconds", type=float, default=120.0, help="--check picks fits that took at most so long"
+    )
     return line
 
 

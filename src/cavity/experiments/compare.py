@@ -99,8 +99,15 @@ def rate(peer: Peer, X: sets.Array) -> float:
 def _load(method: str) -> None:
     """Import what the fit will import, so that only the fit's own memory is counted."""
     wanted = {"gpytorch": ["cavity.experiments.svgp"], "lightgbm": ["lightgbm"]}
-    usual = ["sklearn.linear_model", "sklearn.model_selection", "sklearn.ensemble", "sklearn.gaussian_process"]
-    for name in wanted.get(method, usual if method in PEERS else ["cavity.estimators", "cavity.experiments.curves"]):
+    usual = [
+        "sklearn.linear_model",
+        "sklearn.model_selection",
+        "sklearn.ensemble",
+        "sklearn.gaussian_process",
+    ]
+    for name in wanted.get(
+        method, usual if method in PEERS else ["cavity.estimators", "cavity.experiments.curves"]
+    ):
         importlib.import_module(name)
 
 

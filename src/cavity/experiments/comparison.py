@@ -14,6 +14,7 @@ from cavity.experiments.methods import title
 from cavity.experiments.peers import PEERS
 from cavity.experiments.rows import Row
 from cavity.experiments.tables import markdown
+from cavity.experiments.texts import paragraphs
 from cavity.experiments.verdicts import Cell, cell
 
 NAMES = {
@@ -29,25 +30,19 @@ NAMES = {
     "lightgbm": "LightGBM",
     "hist_boosting": "HistGradientBoosting",
 }
-SCORES = (("nll", "NLL", 3), ("error", "error", 3), ("ece", "calibration error", 3), ("brier", "Brier score", 3))
+TITLE = "# Beside other libraries"
+SCORES = (
+    ("nll", "NLL", 3),
+    ("error", "error", 3),
+    ("ece", "calibration error", 3),
+    ("brier", "Brier score", 3),
+)
 COSTS = (
     ("seconds", "seconds to fit", "{:.3g}"),
     ("predict_rows_per_second", "rows predicted a second", "{:,.0f}"),
     ("peak_mb", "memory that the fit adds, MB", "{:,.0f}"),
     ("model_kb", "size of the model, kB", "{:,.0f}"),
 )
-
-HEAD = """# Beside other libraries
-
-`cavity compare` fits `cavity` and what users would pick instead on the same splits, columns standardised alike (MNIST's pixels divided by 255), one thread and one process a
-fit. Ours is `GPClassifier(method)` with no further argument, the same for all sets. This page is made from [compare.csv](../benchmarks/results/compare.csv) by
-`python -m cavity.experiments page`; do not edit it.
-
-Peers have the settings that their documentation recommends, and a validation set (a tenth of the training rows) where that helps them: GPyTorch's SVGP with softmax has our M and
-batch size, starts from the median distance, and takes the better of Adam at 0.01 and 0.1, each until the validation NLL has stopped falling; its seconds are those of the better run up to
-its best state. Boosted trees stop by validation loss; logistic regression chooses its penalty by cross-validation (on MNIST: the default).
-scikit-learn's GP and GFITC run where a fit takes minutes. Means over splits (five; MNIST one) ± standard error.
-"""
 
 
 def methods(rows: Iterable[Row]) -> list[str]:
@@ -85,7 +80,8 @@ def ranks(rows: list[Row]) -> str:
     columns = {score: mean_ranks(rows, among, score) for score, _, _ in SCORES}
     order = sorted(columns["nll"], key=lambda m: columns["nll"][m][0])
     lines = [
-        [NAMES[m], *(f"{columns[s][m][0]:.2f}" for s, _, _ in SCORES), str(columns["nll"][m][1])] for m in order
+        [NAMES[m], *(f"{columns[s][m][0]:.2f}" for s, _, _ in SCORES), str(columns["nll"][m][1])]
+        for m in order
     ]
     return markdown(["method", *(name for _, name, _ in SCORES), "sets"], lines)
 
@@ -94,7 +90,10 @@ def level_times(rows: list[Row]) -> list[tuple[str, float, float, float]]:
     """(data set, GPyTorch's final NLL, its seconds, ours to the same NLL): medians over splits, ∞ if never reached."""
     found = []
     for dataset in SETS:
-        each = {m: {r["split"]: r for r in rows if r["dataset"] == dataset and r["method"] == m} for m in ("auto", "gpytorch")}
+        each = {
+            m: {r["split"]: r for r in rows if r["dataset"] == dataset and r["method"] == m}
+            for m in ("auto", "gpytorch")
+        }
         both = [(each["auto"][s], peer) for s, peer in each["gpytorch"].items() if s in each["auto"]]
         if both:
             reached = [_reaches(json.loads(a["curve"] or "[]"), g["nll"]) for a, g in both]
@@ -114,7 +113,10 @@ def _levels(rows: list[Row]) -> str:
         told = ["not reached", "–"] if math.isinf(ours) else [f"{ours:.2f}", f"{theirs / ours:.1f}"]
         lines.append([dataset, f"{level:.4f}", f"{theirs:.2f}", *told])
     head = ["data set", "GPyTorch's test NLL", "its seconds", "cavity's seconds to that NLL", "times faster"]
-    return markdown(head, lines) + f"\n\nAt least ten times faster on {faster} of {len(lines)} sets (medians over splits)."
+    return (
+        markdown(head, lines)
+        + f"\n\nAt least ten times faster on {faster} of {len(lines)} sets (medians over splits)."
+    )
 
 
 def winners(rows: list[Row]) -> str:
@@ -159,13 +161,19 @@ def _costs(rows: list[Row], score: str, form: str) -> str:
 def page(rows: list[Row]) -> str:
     """The whole page."""
     if not rows:
-        return HEAD + "\nNot run yet.\n"
+        return f"{TITLE}\n\n{paragraphs()['comparison-head']}\n\nNot run yet: `cavity compare`.\n"
     parts = [
-        HEAD.strip(),
-        "## Ranks\n\nMean rank over the sets on which a method ran, `auto` among the peers; 1 is best.\n\n" + ranks(rows),
+        TITLE,
+        paragraphs()["comparison-head"],
+        "## Ranks\n\nMean rank over the sets on which a method ran, `auto` among the peers; 1 is best.\n\n"
+        + ranks(rows),
         winners(rows),
-        *(f"## {name[0].upper() + name[1:]}\n\n{_scores(rows, score, digits)}" for score, name, digits in SCORES),
-        "## Time to GPyTorch's level\n\nWhen `auto` first has the NLL that SVGP ends with, on the test rows.\n\n" + _levels(rows),
+        *(
+            f"## {name[0].upper() + name[1:]}\n\n{_scores(rows, score, digits)}"
+            for score, name, digits in SCORES
+        ),
+        "## Time to GPyTorch's level\n\nWhen `auto` first has the NLL that SVGP ends with, on the test rows.\n\n"
+        + _levels(rows),
         "![NLL against seconds](figures/compare.png)",
         *(f"## {name[0].upper() + name[1:]}\n\n{_costs(rows, score, form)}" for score, name, form in COSTS),
     ]
@@ -191,9 +199,20 @@ def draw_pareto(figure: Any, rows: list[Row]) -> None:
         points = {m: (time[dataset, m].mean, nll[dataset, m].mean) for m in names if (dataset, m) in nll}
         for method, (x, y) in points.items():
             marker = "o" if method in OURS else "s"
-            axis.scatter(x, y, color=palette[method], marker=marker, label=NAMES.get(method, title(method)), zorder=3)
-        front = [p for p in points.values() if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points.values())]
+            axis.scatter(
+                x, y, color=palette[method], marker=marker, label=NAMES.get(method, title(method)), zorder=3
+            )
+        front = [
+            p
+            for p in points.values()
+            if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points.values())
+        ]
         axis.plot(*zip(*sorted(front), strict=True), color="0.6", lw=1, zorder=1)
         axis.set(xscale="log", xlabel="seconds", ylabel="test NLL", title=dataset)
-    handles = {t.get_label(): t for axis in panels for t in axis.collections if not str(t.get_label()).startswith("_")}
+    handles = {
+        t.get_label(): t
+        for axis in panels
+        for t in axis.collections
+        if not str(t.get_label()).startswith("_")
+    }
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=8)

@@ -61,7 +61,9 @@ def schedules(figure: Any, rows: list[Row]) -> None:
     for colour, schedule in zip(COLOURS, SCHEDULES, strict=False):
         for split in sorted({r["split"] for r in rows}):
             line = _of(rows, method=schedule, split=split)
-            axis.plot(*_values(line, "seconds", "log_evidence"), color=colour, label=None if split else schedule)
+            axis.plot(
+                *_values(line, "seconds", "log_evidence"), color=colour, label=None if split else schedule
+            )
     best = max(r["log_evidence"] for r in rows)
     axis.set(xscale="log", xlabel="seconds", ylabel="log Z_q", title="vehicle, M = N/5, 250 updates")
     axis.set_ylim(best - 0.6 * abs(best), best + 0.02 * abs(best))
@@ -76,7 +78,9 @@ def toy(figure: Any, rows: list[Row]) -> None:
     data = split("toy", 0)
     methods = [m for m in TOY_METHODS if _of(rows, method=m)]
     figure.set_size_inches(1.75 * len(TOY_SIZES), 1.8 * len(methods) + 0.3)
-    panels = np.atleast_2d(figure.subplots(len(methods), len(TOY_SIZES), sharex=True, sharey=True, squeeze=False))
+    panels = np.atleast_2d(
+        figure.subplots(len(methods), len(TOY_SIZES), sharex=True, sharey=True, squeeze=False)
+    )
     palette = np.array(["#2f6db3", "#b2365c", "#3a9b6f"])
     across = np.linspace(-BOX, BOX, fits.GRID)
     for line, method in zip(panels, methods, strict=True):
@@ -88,7 +92,9 @@ def toy(figure: Any, rows: list[Row]) -> None:
                 regions = fits.unpack(row["regions"], np.uint8, fits.GRID, fits.GRID)
                 for k in range(3):
                     if 0 < (regions == k).mean() < 1:
-                        axis.contour(across, across, regions == k, levels=[0.5], colors="black", linewidths=0.8)
+                        axis.contour(
+                            across, across, regions == k, levels=[0.5], colors="black", linewidths=0.8
+                        )
                 for k, Z in enumerate(fits.unpack(row["points"], np.float32, 3, size, 2)):
                     axis.scatter(*Z.T, s=9, color=palette[k], edgecolors="black", linewidths=0.5, zorder=4)
     for axis, size in zip(panels[0], TOY_SIZES, strict=True):
@@ -106,7 +112,9 @@ def satellite_error(figure: Any, rows: list[Row]) -> None:
 
 
 def _satellite(figure: Any, rows: list[Row], score: str) -> None:
-    sizes = {d: sorted({int(r["inducing"]) for r in _of(rows, dataset=d)}) for d in ("satellite", "satellite90")}
+    sizes = {
+        d: sorted({int(r["inducing"]) for r in _of(rows, dataset=d)}) for d in ("satellite", "satellite90")
+    }
     sizes = {d: s for d, s in sizes.items() if s}
     figure.set_size_inches(11, 3.4 * len(sizes))
     panels = figure.subplots(len(sizes), max(map(len, sizes.values())), squeeze=False)
@@ -117,7 +125,9 @@ def _satellite(figure: Any, rows: list[Row], score: str) -> None:
                 some = _of(rows, dataset=dataset, inducing=str(size), method=method)
                 if some:
                     axis.plot(*mean_curve(some, score), color=_colour(method), label=title(method))
-            axis.set(xscale="log", xlabel="seconds", ylabel=LABELS[score], title=f"{train} to train on, M = {size}")
+            axis.set(
+                xscale="log", xlabel="seconds", ylabel=LABELS[score], title=f"{train} to train on, M = {size}"
+            )
             axis.legend()
 
 
@@ -144,7 +154,9 @@ def _pair(figure: Any, rows: list[Row], against: str, datasets: list[str]) -> No
                     axis.axhline(curve[0][score], color="0.5", ls="--", label=title(method))
                     continue
                 dash = ":" if method.endswith("_rate") and len({r["method"] for r in some}) > 4 else "-"
-                axis.plot(*_values(curve, against, score), color=_colour(method), ls=dash, label=title(method))
+                axis.plot(
+                    *_values(curve, against, score), color=_colour(method), ls=dash, label=title(method)
+                )
             best = min(r[score] for r in some)
             top = max([r[score] for r in some if r["method"] == "logistic"] or [best])
             axis.set(xscale="log", xlabel=against, ylabel=LABELS[score], title=dataset)
@@ -176,7 +188,9 @@ def expected(figure: Any, rows: list[Row]) -> None:
     some = [r for r in rows if r["expected_log_p"] == r["expected_log_p"]]
     datasets = list(dict.fromkeys(r["dataset"] for r in some))
     figure.set_size_inches(5 * max(1, len(datasets)), 4)
-    for axis, dataset in zip(figure.subplots(1, max(1, len(datasets)), squeeze=False)[0], datasets, strict=False):
+    for axis, dataset in zip(
+        figure.subplots(1, max(1, len(datasets)), squeeze=False)[0], datasets, strict=False
+    ):
         line = _of(some, dataset=dataset)
         x, nll, bound = _values(line, "seconds", "nll", "expected_log_p")
         axis.plot(x, [-v for v in nll], color=COLOURS[0], label="log E p")

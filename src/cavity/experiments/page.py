@@ -12,22 +12,16 @@ from cavity.experiments.methods import title
 from cavity.experiments.reproduce import file_of
 from cavity.experiments.rows import Row
 from cavity.experiments.targets import PAPER, SHARES, TARGETS, TOY_METHODS, Target
+from cavity.experiments.texts import paragraphs
 from cavity.experiments.verdicts import cells, of_target
 
-REPRODUCTION, COMPARISON, PICTURES = Path("docs/reproduction.md"), Path("docs/comparison.md"), Path("docs/figures")
+REPRODUCTION, COMPARISON, PICTURES = (
+    Path("docs/reproduction.md"),
+    Path("docs/comparison.md"),
+    Path("docs/figures"),
+)
 MARKED = ("README.md", "docs/methods.md", "docs/scale.md")
 BLOCK = re.compile(r"(<!-- rows: ([\w-]+) -->\n).*?(<!-- end of rows -->)", re.DOTALL)
-TEXT = Path(__file__).with_name("differences.md")
-
-HEAD = """# The papers again
-
-Every table and figure of the two papers (ICML 2017, and the thesis of the same year) beside what this library computes. This page is made from the rows in
-[benchmarks/results](../benchmarks/results) by `python -m cavity.experiments page`; do not edit it. `cavity reproduce TARGET` computes rows that are missing,
-`cavity reproduce --check` computes three again and compares.
-
-Ours is a mean over splits ± its standard error; the published value is in brackets, a standard error too (the thesis gives standard deviations over 20 splits, divided by √20 here).
-✓: mean ≤ published + √(se² + se²) + 0.005. ≈: within two combined standard errors. ✗: above that. [n]: fewer than five splits.
-"""
 
 
 class Rows:
@@ -41,16 +35,19 @@ class Rows:
         return of_target(TARGETS[name], self.of(name))
 
 
-@cache
-def paragraphs() -> dict[str, str]:
-    """The hand-written text by section."""
-    parts = re.split(r"^## (\S+)\n", TEXT.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
-
-
 def reproduction(rows: Rows) -> str:
     """The whole page."""
-    return "\n\n".join([HEAD.strip(), *(section(TARGETS[name], rows) for name in PAPER), best(rows)]) + "\n"
+    return (
+        "\n\n".join(
+            [
+                "# The papers again",
+                paragraphs()["head"],
+                *(section(TARGETS[name], rows) for name in PAPER),
+                best(rows),
+            ]
+        )
+        + "\n"
+    )
 
 
 def section(target: Target, rows: Rows) -> str:
@@ -83,9 +80,9 @@ def _table2(rows: list[Row]) -> list[str]:
         tables.counts(rows),
         *(f"### M = {s}\n\n{tables.papers(rows, s, 'nll')}" for s in shares),
         "Marked ✗: " + "; ".join(over) + "." if over else "No cell is marked ✗.",
-        "### As shipped\n\n`GPClassifier()` with no argument but the seed, beside the best number that any method reached at any M in either paper.",
+        "### As shipped\n\n" + paragraphs()["shipped"],
         tables.auto(rows),
-        "### Seconds\n\nMean over the data sets, one core a fit; fits ran beside others, so these are no benchmark.",
+        "### Seconds\n\n" + paragraphs()["seconds"],
         tables.seconds(rows),
     ]
 
@@ -102,7 +99,11 @@ def new_thyroid(rows: Rows) -> str:
         return ""
     few, many = cells([r for r in found if r["split"] < 20], "nll"), cells(found, "nll")
     lines = [[title(p[2]), few[p].text(), f"{many[p].text()} [{many[p].n}]"] for p in sorted(many)]
-    return paragraphs()["new_thyroid"] + "\n\n" + tables.markdown(["new_thyroid, M = 10%", "20 splits", "all"], lines)
+    return (
+        paragraphs()["new_thyroid"]
+        + "\n\n"
+        + tables.markdown(["new_thyroid, M = 10%", "20 splits", "all"], lines)
+    )
 
 
 def _toy(rows: list[Row]) -> list[str]:
@@ -114,8 +115,16 @@ def _toy(rows: list[Row]) -> list[str]:
             for row in [r for r in rows if r["method"] == method and r["inducing"] == str(size)]:
                 near, far, out = toy_evidence.line(row)
                 score = f"{row['nll']:.3f}, {row['error']:.3f}"
-                lines.append([title(method), f"{100 * near:.0f} %", f"{far:.2f}", f"{100 * out:.0f} %", score])
-    head = ["", "points within 0.1 of another", "median distance to the boundary", "outside the box", "test NLL, error"]
+                lines.append(
+                    [title(method), f"{100 * near:.0f} %", f"{far:.2f}", f"{100 * out:.0f} %", score]
+                )
+    head = [
+        "",
+        "points within 0.1 of another",
+        "median distance to the boundary",
+        "outside the box",
+        "test NLL, error",
+    ]
     return [tables.markdown(head, lines)]
 
 
@@ -124,8 +133,14 @@ def _satellite(score: str) -> Callable[[list[Row]], list[str]]:
         ends = [r for r in rows if r["last"] == 1]
         value, time = cells(ends, score), cells(ends, "seconds")
         order = sorted(value, key=lambda p: (p[1], int(p[0]), p[2]))
-        lines = [[p[1], p[0], title(p[2]), value[p].text(4), f"{time[p].mean:.1f}", str(value[p].n)] for p in order]
-        return [tables.markdown(["rows", "M", "method", f"test {score} at the end", "seconds", "repetitions"], lines)]
+        lines = [
+            [p[1], p[0], title(p[2]), value[p].text(4), f"{time[p].mean:.1f}", str(value[p].n)] for p in order
+        ]
+        return [
+            tables.markdown(
+                ["rows", "M", "method", f"test {score} at the end", "seconds", "repetitions"], lines
+            )
+        ]
 
     return body
 
@@ -146,7 +161,10 @@ def _expected(rows: list[Row]) -> list[str]:
             best = min(line, key=lambda r: r["nll"])
             lines.append(
                 [dataset]
-                + [f"{-r['nll']:.3f}, {r['expected_log_p']:.3f} ({r['passes']:.3f})" for r in (first, best, last)]
+                + [
+                    f"{-r['nll']:.3f}, {r['expected_log_p']:.3f} ({r['passes']:.3f})"
+                    for r in (first, best, last)
+                ]
             )
     head = ["flights", "first: log E p, E log p (passes)", "where log E p is highest", "last"]
     return [tables.markdown(head, lines)] if lines else []
@@ -202,7 +220,11 @@ def pictures(results: Path) -> dict[str, str]:
 
 def stale(root: Path, results: Path) -> list[str]:
     """What does not say what the rows say."""
-    old = [str(p) for p, text in documents(root, results).items() if not p.exists() or p.read_text("utf-8") != text]
+    old = [
+        str(p)
+        for p, text in documents(root, results).items()
+        if not p.exists() or p.read_text("utf-8") != text
+    ]
     for name, digest in pictures(results).items():
         path = root / PICTURES / name
         if not path.exists() or digest.encode() not in path.read_bytes():

@@ -66,7 +66,9 @@ def logistic(data: Split, seed: int, device: str) -> Peer:
     usual = LogisticRegression(max_iter=2000)
     if len(data.y) > CROSS_VALIDATED or np.unique(data.y, return_counts=True)[1].min() < 5:
         return _scikit(usual, data, "C = 1")
-    return _scikit(GridSearchCV(usual, {"C": CHOICES}, scoring="neg_log_loss", cv=5), data, "C by cross-validation")
+    return _scikit(
+        GridSearchCV(usual, {"C": CHOICES}, scoring="neg_log_loss", cv=5), data, "C by cross-validation"
+    )
 
 
 def sklearn_gp(data: Split, seed: int, device: str) -> Peer:
@@ -90,7 +92,7 @@ def lightgbm(data: Split, seed: int, device: str) -> Peer:
         n_estimators=2000, learning_rate=0.05, random_state=seed, n_jobs=1, verbose=-1, min_child_samples=10
     )
     begin = time.perf_counter()
-    stop = [lgb.early_stopping(50, verbose=False)]
+    stop: list[Callable[..., Any]] = [lgb.early_stopping(50, verbose=False)]
     model.fit(train.X, train.y, eval_set=[(held.X, held.y)], eval_metric="multi_logloss", callbacks=stop)
     seconds = time.perf_counter() - begin
     note = f"{model.best_iteration_} rounds"
@@ -108,7 +110,9 @@ def hist_boosting(data: Split, seed: int, device: str) -> Peer:
     begin = time.perf_counter()
     model.fit(train.X, train.y, X_val=held.X, y_val=held.y)
     seconds = time.perf_counter() - begin
-    return Peer(lambda X: _floored(model.predict_proba(X)), model.classes_, model, seconds, f"{model.n_iter_} rounds")
+    return Peer(
+        lambda X: _floored(model.predict_proba(X)), model.classes_, model, seconds, f"{model.n_iter_} rounds"
+    )
 
 
 def gpytorch(data: Split, seed: int, device: str) -> Peer:
@@ -120,7 +124,9 @@ def gpytorch(data: Split, seed: int, device: str) -> Peer:
 
     from cavity.experiments.svgp import train
 
-    where = "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
+    where = (
+        "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
+    )
     runs = [train(data, seed, rate, where) for rate in RATES]
     best = min(runs, key=lambda run: run.judged)
     others = ", ".join(f"{run.rate:g}: {run.judged:.4f} after {run.steps} steps" for run in runs)
@@ -136,4 +142,3 @@ PEERS: dict[str, Callable[[Split, int, str], Peer]] = {
     "lightgbm": lightgbm,
     "hist_boosting": hist_boosting,
 }
-

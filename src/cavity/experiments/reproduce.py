@@ -105,7 +105,9 @@ def report(target: Target, asked: list[Job], tally: Tally, means: Means, echo: E
         echo(f"Reduced: {len(asked)} of the target's {len(full)} fits were asked for.")
     short = len({j.settings for j in asked} - {j.settings for j in full})
     if short:
-        echo(f"Reduced: fewer epochs than the papers' in {short} settings; such rows are not used by the page.")
+        echo(
+            f"Reduced: fewer epochs than the papers' in {short} settings; such rows are not used by the page."
+        )
     if tally.left:
         why = f"the budget of {means.budget:g} s is spent" if means.budget is not None else "interrupted"
         echo(f"{tally.left} fits are still to do ({why}): the same command goes on there.")

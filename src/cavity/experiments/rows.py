@@ -16,7 +16,19 @@ from cavity.experiments.jobs import Key
 Row = dict[str, Any]
 
 TEXTS = frozenset(
-    ("dataset", "method", "inducing", "settings", "commit", "versions", "points", "regions", "curve", "note", "device")
+    (
+        "dataset",
+        "method",
+        "inducing",
+        "settings",
+        "commit",
+        "versions",
+        "points",
+        "regions",
+        "curve",
+        "note",
+        "device",
+    )
 )
 COLUMNS = (
     "dataset", "split", "method", "inducing", "M", "flip",
@@ -30,7 +42,14 @@ COMPARED = (*COLUMNS, "predict_rows_per_second", "peak_mb", "model_kb", "curve",
 
 def key_of(row: Row) -> Key:
     """The key of the job that made a row."""
-    return (row["dataset"], int(row["split"]), row["method"], row["inducing"], float(row["flip"]), row["settings"])
+    return (
+        row["dataset"],
+        int(row["split"]),
+        row["method"],
+        row["inducing"],
+        float(row["flip"]),
+        row["settings"],
+    )
 
 
 class File:
@@ -48,7 +67,9 @@ class File:
         head, *lines = list(csv.reader(io.StringIO(whole))) or [[]]
         if head and set(head) - set(self.columns):
             strange = ", ".join(sorted(set(head) - set(self.columns)))
-            raise BadFile(f"{self.path} has columns that are not ours ({strange}): move it away, or name another --results.")
+            raise BadFile(
+                f"{self.path} has columns that are not ours ({strange}): move it away, or name another --results."
+            )
         return [_numbers(dict.fromkeys(self.columns, "") | dict(zip(head, line, strict=True))) for line in lines
                 if len(line) == len(head)]  # fmt: skip
 
@@ -105,4 +126,6 @@ def _cell(value: Any) -> Any:
 
 
 def _numbers(row: dict[str, str]) -> Row:
-    return {name: value if name in TEXTS else float(value) if value else math.nan for name, value in row.items()}
+    return {
+        name: value if name in TEXTS else float(value) if value else math.nan for name, value in row.items()
+    }

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cavity.experiments import peers
 from cavity.experiments.defaults import our_sizes
-from cavity.experiments.peers import EVERY, LEAST, MOST_STEPS, PATIENCE, SAMPLES, validation
+from cavity.experiments.peers import EVERY, LEAST, PATIENCE, SAMPLES, validation
 from cavity.experiments.sets import Array, Split
 
 PIECE = 1000
@@ -101,7 +102,7 @@ def train(data: Split, seed: int, rate: float, device: str) -> Trained:
     best = Trained(rate, model, float("inf"), 0.0, 0, [])
     kept: Any = None
     spent, since = 0.0, 0
-    for step in range(1, MOST_STEPS + 1):
+    for step in range(1, peers.MOST_STEPS + 1):
         begin = time.perf_counter()
         _step(model, bound, adam, X, y, batch)
         spent += time.perf_counter() - begin

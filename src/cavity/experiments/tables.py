@@ -16,7 +16,6 @@ from cavity.experiments.verdicts import (
     Cell,
     agrees,
     best_published,
-
     cells,
     combined,
     mark,
@@ -32,7 +31,9 @@ OF = len(UCI) * len(SHARES)
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table."""
     rule = "|" + "---|" * len(head)
-    return "\n".join(["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(line) + " |" for line in lines)])
+    return "\n".join(
+        ["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(line) + " |" for line in lines)]
+    )
 
 
 def on_screen(target: Target, rows: list[Row]) -> str:
@@ -74,8 +75,26 @@ def counts(rows: list[Row]) -> str:
         spread = f"{splits[0]} to {splits[-1]}" if len(splits) > 1 else "".join(map(str, splits))
         good, close = sum(agrees(*p) for p in pairs), sum(near(*p) or agrees(*p) for p in pairs)
         better = sum(m.mean < t.mean - 2 * combined(m, t) for m, t in pairs)
-        lines.append([title(method), str(len(pairs)), spread, str(good), str(close), str(better), _asked(method, pairs)])
-    head = ["method", f"cells (of {OF})", "splits", "✓ at or below", "✓ or ≈ within two", "clearly better", "asked for"]
+        lines.append(
+            [
+                title(method),
+                str(len(pairs)),
+                spread,
+                str(good),
+                str(close),
+                str(better),
+                _asked(method, pairs),
+            ]
+        )
+    head = [
+        "method",
+        f"cells (of {OF})",
+        "splits",
+        "✓ at or below",
+        "✓ or ≈ within two",
+        "clearly better",
+        "asked for",
+    ]
     return markdown(head, lines)
 
 
@@ -125,7 +144,11 @@ def seconds(rows: list[Row]) -> str:
         line = [f"M = {share}"]
         for method in TABLE_METHODS:
             found = [ours[share, d, method].mean for d in UCI if (share, d, method) in ours]
-            line.append(f"{np.mean(found):.0f}" + ("" if len(found) == len(UCI) else f" ({len(found)} sets)") if found else "–")
+            line.append(
+                f"{np.mean(found):.0f}" + ("" if len(found) == len(UCI) else f" ({len(found)} sets)")
+                if found
+                else "–"
+            )
         lines.append(line)
     return markdown(["", *map(title, TABLE_METHODS)], lines)
 
@@ -133,13 +156,23 @@ def seconds(rows: list[Row]) -> str:
 def methods(rows: list[Row]) -> str:
     """Eight methods side by side: the first five splits, M = 10 %."""
     names = ("ep", "sep", "rep", "pep", "gfitc", "vi", "vi_natural", "vi_softmax")
-    some = [r for r in of_target(TARGETS["table2"], rows) if r["split"] < targets.FEW_SPLITS and r["inducing"] == "10%"]
+    some = [
+        r
+        for r in of_target(TARGETS["table2"], rows)
+        if r["split"] < targets.FEW_SPLITS and r["inducing"] == "10%"
+    ]
     nll, error, time = (cells(some, score) for score in ("nll", "error", "seconds"))
     chosen = [d for d in UCI if all(("10%", d, m) in nll for m in names)]
     lines = [
-        [d, *(f"{nll['10%', d, m].text()} ({100 * error['10%', d, m].mean:.1f})" for m in names)] for d in chosen
+        [d, *(f"{nll['10%', d, m].text()} ({100 * error['10%', d, m].mean:.1f})" for m in names)]
+        for d in chosen
     ]
-    lines.append(["seconds, in this order", *(" ".join(f"{time['10%', d, m].mean:.0f}" for d in chosen) for m in names)])
+    lines.append(
+        [
+            "seconds, in this order",
+            *(" ".join(f"{time['10%', d, m].mean:.0f}" for d in chosen) for m in names),
+        ]
+    )
     return markdown(["data set", *names], lines)
 
 
@@ -152,7 +185,9 @@ def flipped(rows: list[Row]) -> str:
         for share in ("10%", "20%", "30%", "40%"):
             robust = "rep" if share == "10%" else "rep_learnt"
             found = [nll[share, d, m].text() if (share, d, m) in nll else "–" for m in ("ep", "sep", robust)]
-            lines.append([f"{d}, {share}", *found, "fixed at 0.001" if share == "10%" else eps.get((share, d), "–")])
+            lines.append(
+                [f"{d}, {share}", *found, "fixed at 0.001" if share == "10%" else eps.get((share, d), "–")]
+            )
     return markdown(["data set, M", "ep", "sep", "rep", "learnt ε, mean (range)"], lines)
 
 
@@ -173,7 +208,14 @@ def curves(rows: list[Row], against: str = "passes") -> str:
         for method in dict.fromkeys(r["method"] for r in some):
             line = sorted((r for r in some if r["method"] == method), key=lambda r: r["moment"])
             lines.append(_curve(dataset, method, line, linear, against))
-    head = ["data set", "method", "NLL at the end", "error", "lowest NLL on the way", f"better than linear from ({against})"]
+    head = [
+        "data set",
+        "method",
+        "NLL at the end",
+        "error",
+        "lowest NLL on the way",
+        f"better than linear from ({against})",
+    ]
     return markdown([*head, "seconds"], lines)
 
 
@@ -199,7 +241,9 @@ def mnist(rows: list[Row]) -> str:
             known = [theirs[s].get(place) if row["inducing"] == "200" else None for s in ("nll", "error")]
             told = [f" ({k.mean:.4f})" if k else "" for k in known]
             scores = [f"{row['nll']:.4f}{told[0]}", f"{row['error']:.4f}{told[1]}"]
-            lines.append([title(row["method"]), row["inducing"], *scores, f"{row['seconds']:.0f}", row["device"]])
+            lines.append(
+                [title(row["method"]), row["inducing"], *scores, f"{row['seconds']:.0f}", row["device"]]
+            )
     return markdown(["method", "M", "NLL (published)", "error (published)", "seconds", "device"], lines)
 
 
@@ -219,5 +263,3 @@ def _rule_text(rule: Callable[[Cell, Cell], bool]) -> str:
     return "at or below the published NLL, within one combined standard error" if rule is agrees else (
         "within two combined standard errors, or better"
     )  # fmt: skip
-
-

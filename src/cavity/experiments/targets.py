@@ -46,7 +46,9 @@ def _splits(dataset: str, method: str) -> range:
 def table() -> list[Job]:
     """Tables 2 and 3, the thesis' 6.2 and 6.3, and `method="auto"` as it is shipped."""
     cells = [(m, share) for share in SHARES for m in TABLE_METHODS] + [(m, "10%") for m in FURTHER]
-    papers = [Job("score", d, s, m, share, options=BATCH) for d in UCI for m, share in cells for s in _splits(d, m)]
+    papers = [
+        Job("score", d, s, m, share, options=BATCH) for d in UCI for m, share in cells for s in _splits(d, m)
+    ]
     return papers + [Job("score", d, s, "auto", "") for d in UCI for s in _splits(d, "auto")]
 
 
@@ -65,7 +67,9 @@ def flipped() -> list[Job]:
 
 def many_splits() -> list[Job]:
     """new_thyroid on a hundred splits: how far twenty of them can be from the mean."""
-    return [Job("score", "new_thyroid", s, m, "10%", options=BATCH) for m in ("ep", "sep") for s in range(100)]
+    return [
+        Job("score", "new_thyroid", s, m, "10%", options=BATCH) for m in ("ep", "sep") for s in range(100)
+    ]
 
 
 def schedules() -> list[Job]:
@@ -97,16 +101,23 @@ def mnist() -> list[Job]:
     """Figure 5, top: at the rates we ship, and at Adam's default of 0.001, which needs more passes."""
     ours: dict[str, Any] = {"batch_size": 200, "max_epochs": 30, "tol": 0.0}
     papers = ours | {"max_epochs": 100}
-    return [Job("curve", "mnist", 0, m, "200", options=ours) for m in ("ep", "sep", "rep", "vi", "vi_natural")] + [
-        Job("curve", "mnist", 0, m, "200", options=papers) for m in ("ep_rate", "sep_rate", "vi_rate")
-    ]
+    return [
+        Job("curve", "mnist", 0, m, "200", options=ours) for m in ("ep", "sep", "rep", "vi", "vi_natural")
+    ] + [Job("curve", "mnist", 0, m, "200", options=papers) for m in ("ep_rate", "sep_rate", "vi_rate")]
 
 
 def mnist_best() -> list[Job]:
     """The lowest NLL within ten minutes of one GPU, M and batch size free."""
     sizes = (("500", 2000, 200), ("1000", 2000, 100))
     return [
-        Job("curve", "mnist", 0, m, M, options={"batch_size": b, "max_epochs": e, "tol": 0.0, "max_seconds": 600})
+        Job(
+            "curve",
+            "mnist",
+            0,
+            m,
+            M,
+            options={"batch_size": b, "max_epochs": e, "tol": 0.0, "max_seconds": 600},
+        )
         for m in ("ep", "sep")
         for M, b, e in sizes
     ]
@@ -117,7 +128,9 @@ def airline() -> list[Job]:
     jobs = []
     for dataset, passes in (("flights_nyc2013", 5), ("flights_us2001", 1)):
         options: dict[str, Any] = {"batch_size": 200, "max_epochs": passes, "tol": 0.0}
-        jobs += [Job("curve", dataset, 0, m, "200", options=options) for m in ("ep_rate", "sep_rate", "vi_rate")]
+        jobs += [
+            Job("curve", dataset, 0, m, "200", options=options) for m in ("ep_rate", "sep_rate", "vi_rate")
+        ]
         jobs.append(Job("curve", dataset, 0, "logistic", ""))
     return jobs
 
@@ -125,7 +138,9 @@ def airline() -> list[Job]:
 def flights() -> list[Job]:
     """The same flights at the rates we ship, M = 100 and batches of 1,000: the page on scale."""
     options: dict[str, Any] = {"batch_size": 1000, "max_epochs": 2, "tol": 0.0}
-    lines = [("flights_nyc2013", m) for m in ("ep", "sep", "vi_natural")] + [("flights_us2001", m) for m in ("ep", "sep")]
+    lines = [("flights_nyc2013", m) for m in ("ep", "sep", "vi_natural")] + [
+        ("flights_us2001", m) for m in ("ep", "sep")
+    ]
     jobs = [Job("curve", d, 0, m, "100", options=options) for d, m in lines]
     return jobs + [Job("curve", d, 0, "logistic", "") for d in ("flights_nyc2013", "flights_us2001")]
 
@@ -141,10 +156,26 @@ TARGETS = {
     for t in (
         Target("table2", "Table 2: test NLL on eight UCI sets", "table2", table),
         Target("table3", "Table 3: test error on the same fits", "table2", table),
-        Target("fig1", "Figure 1: log Z_q against seconds for three schedules", "fig1", schedules, CURVE, "schedules"),
+        Target(
+            "fig1",
+            "Figure 1: log Z_q against seconds for three schedules",
+            "fig1",
+            schedules,
+            CURVE,
+            "schedules",
+        ),
         Target("fig3", "Figure 3: inducing points on a plane", "fig3", toy, POINTS, "toy"),
-        Target("fig4", "Figure 4: satellite, NLL against seconds", "satellite", satellite, CURVE, "satellite_nll"),
-        Target("fig6", "Figure 6: satellite, error against seconds", "satellite", satellite, CURVE, "satellite_error"),
+        Target(
+            "fig4", "Figure 4: satellite, NLL against seconds", "satellite", satellite, CURVE, "satellite_nll"
+        ),
+        Target(
+            "fig6",
+            "Figure 6: satellite, error against seconds",
+            "satellite",
+            satellite,
+            CURVE,
+            "satellite_error",
+        ),
         Target("fig5-mnist", "Figure 5, top: MNIST", "mnist", mnist, CURVE, "mnist"),
         Target("fig5-airline", "Figure 5, bottom: flights", "airline", airline, CURVE, "airline"),
         Target("fig7", "Figure 7: E log p and log E p of VI", "airline", airline, CURVE, "expected"),
@@ -201,4 +232,6 @@ class Wanted:
 
 def _shortened(job: Job, epochs: int) -> Job:
     """Fewer epochs are other settings: such rows never count as the full ones."""
-    return replace(job, options=job.options | {"max_epochs": min(epochs, job.options.get("max_epochs", epochs))})
+    return replace(
+        job, options=job.options | {"max_epochs": min(epochs, job.options.get("max_epochs", epochs))}
+    )

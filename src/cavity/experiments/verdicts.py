@@ -97,5 +97,7 @@ def mark(ours: Cell, theirs: Cell) -> str:
 
 def best_published(dataset: str) -> Cell:
     """The lowest NLL of any method and any M in the two papers' tables."""
-    candidates = [c for (share, name, _), c in published("nll").items() if name == dataset and share.endswith("%")]
+    candidates = [
+        c for (share, name, _), c in published("nll").items() if name == dataset and share.endswith("%")
+    ]
     return min(candidates, key=lambda c: c.mean)
