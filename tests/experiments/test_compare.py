@@ -35,7 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(sets, "split", lambda *arguments: some)
     monkeypatch.setattr(compare, "LEAST_SECONDS", 0.01)
-    monkeypatch.setattr(peers, "MOST_STEPS", 20)
+    monkeypatch.setattr(peers, "MOST_STEPS", 10)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ PATIENCE = 20  # judgements without a smaller validation NLL
 LEAST = 1e-4  # an improvement that counts
 EVERY = 10  # steps between judgements on full batches; on mini-batches once a pass, at most every fifty steps
 MOST_STEPS = 20_000
-SAMPLES = 256  # of the latent values, where probabilities are averaged
+SAMPLES, JUDGE_SAMPLES = 256, 64  # of the latent values, where probabilities are averaged: test, validation
 CHOICES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of logistic regression's C, by cross-validation up to so many rows:
 CROSS_VALIDATED = 10_000
 
@@ -32,7 +32,7 @@ class Peer(NamedTuple):
     model: Any  # what is pickled to learn its size
     seconds: float
     note: str = ""
-    curve: tuple[tuple[float, float], ...] = ()  # seconds, test NLL
+    curve: tuple[tuple[float, float], ...] = ()  # seconds, test NLL (GPyTorch: validation NLL)
     M: int | None = None
 
 
