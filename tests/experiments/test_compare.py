@@ -39,13 +39,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["auto", "logistic", "hist_boosting", "lightgbm", "sklearn_gp", "gpytorch"]
+    "method", ["auto", "logistic", "hist_boosting", "lightgbm", "sklearn_gp", "gpytorch", "gpflow"]
 )
 def test_a_fit_is_measured(small: None, method: str) -> None:
-    for package in {"lightgbm": ["lightgbm"], "gpytorch": ["gpytorch"]}.get(method, []):
+    for package in {"lightgbm": ["lightgbm"], "gpytorch": ["gpytorch"], "gpflow": ["gpflow"]}.get(method, []):
         pytest.importorskip(package)
     options = {"max_epochs": 3} if method == "auto" else {}
     (row,) = fits.run(Job("compared", "digits", 0, method, "", options=options), Place())
     assert 0 < row["nll"] < 3 and 0 <= row["error"] < 1 and row["seconds"] > 0
     assert row["predict_rows_per_second"] > 0 and row["model_kb"] > 0
-    assert bool(row["curve"]) == (method in ("auto", "gpytorch"))
+    assert bool(row["curve"]) == (method in ("auto", "gpytorch", "gpflow"))

@@ -98,7 +98,11 @@ def rate(peer: Peer, X: sets.Array) -> float:
 
 def _load(method: str) -> None:
     """Import what the fit will import, so that only the fit's own memory is counted."""
-    wanted = {"gpytorch": ["cavity.experiments.svgp"], "lightgbm": ["lightgbm"]}
+    wanted = {
+        "gpytorch": ["cavity.experiments.svgp"],
+        "gpflow": ["cavity.experiments.robust_max"],
+        "lightgbm": ["lightgbm"],
+    }
     usual = [
         "sklearn.linear_model",
         "sklearn.model_selection",
@@ -112,11 +116,9 @@ def _load(method: str) -> None:
 
 
 def _weight(model: Any) -> int:
-    """Bytes of the pickled model; of GPyTorch's, of its parameters."""
-    latent = getattr(model, "latent", None)
-    if latent is not None:
-        model = (latent.state_dict(), model.likelihood.state_dict())
-    return len(pickle.dumps(model))
+    """Bytes of the pickled model; of what has `weights`, of those."""
+    weights = getattr(model, "weights", None)
+    return len(pickle.dumps(model if weights is None else weights()))
 
 
 def _resident() -> float:

@@ -26,6 +26,7 @@ NAMES = {
     "gfitc": "cavity GFITC",
     "sklearn_gp": "scikit-learn GP",
     "gpytorch": "GPyTorch SVGP",
+    "gpflow": "GPflow SVGP",
     "logistic": "logistic regression",
     "lightgbm": "LightGBM",
     "hist_boosting": "HistGradientBoosting",

@@ -20,6 +20,7 @@ PEERS = {  # seconds as a function of rows, columns, classes
     "sklearn_gp": lambda N, D, C: 8e-9 * C * N**3 + 5,
     "lightgbm": lambda N, D, C: 3e-6 * N * D * C + 5,
     "hist_boosting": lambda N, D, C: 3e-6 * N * D * C + 5,
+    "gpflow": lambda N, D, C: 2 * 1500 * (0.03 + 3e-8 * C * min(N, 1000) * (500 + 5 * D)),
     "gpytorch": lambda N, D, C: 2 * 1500 * (0.03 + 3e-8 * C * min(N, 1000) * (500 + 5 * D)),
 }
 

@@ -44,7 +44,7 @@ TITLES = {
     "logistic": "logistic regression",
 }
 
-NEEDS = {"gpytorch": "gpytorch", "lightgbm": "lightgbm"}  # packages beyond our own
+NEEDS = {"gpytorch": "gpytorch", "lightgbm": "lightgbm", "gpflow": "gpflow"}  # packages beyond our own
 
 
 def missing(method: str) -> str:

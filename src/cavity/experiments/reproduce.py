@@ -70,7 +70,7 @@ def run(target: Target, wanted: Wanted, means: Means, echo: Echo = print) -> Tal
     asked = wanted.of(target)
     absent = {job.method: missing(job.method) for job in asked if missing(job.method)}
     for method, package in absent.items():
-        echo(f"{method} is left out: {package} is not installed (pip install cavity[bench]).")
+        echo(f"{method} is left out: {package} is not installed (pip install {package}).")
     asked = [job for job in asked if job.method not in absent]
     tally.ready = len(asked) - len(todo)
     begun = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import gpytorch
@@ -14,24 +13,10 @@ from torch import Tensor
 
 from cavity.experiments import peers
 from cavity.experiments.defaults import our_sizes
-from cavity.experiments.peers import EVERY, LEAST, PATIENCE, SAMPLES, validation
+from cavity.experiments.peers import EVERY, LEAST, OFTEN, PATIENCE, SAMPLES, Trained, validation
 from cavity.experiments.sets import Array, Split
 
 PIECE = 1000
-OFTEN = 50
-MEDIAN_ROWS = 1000
-
-
-@dataclass
-class Trained:
-    """The best state of one run, and how it came about."""
-
-    rate: float
-    model: Model
-    judged: float  # the lowest validation NLL
-    seconds: float  # until that state, judging not counted
-    steps: int
-    curve: list[tuple[float, float]]  # seconds, validation NLL
 
 
 class _Latent(gpytorch.models.ApproximateGP):  # type: ignore[misc]
@@ -59,7 +44,7 @@ class Model:
         rng = np.random.default_rng(seed)
         Z = np.stack([X[rng.choice(len(X), M, replace=False)] for _ in range(C)])
         self.M, self.device = M, device
-        self.latent = _Latent(torch.tensor(Z), _median(X, rng)).to(device, torch.float64)
+        self.latent = _Latent(torch.tensor(Z), peers.median_distance(X, rng)).to(device, torch.float64)
         self.likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=C, mixing_weights=False).to(
             device, torch.float64
         )
@@ -67,6 +52,10 @@ class Model:
     @property
     def parameters(self) -> list[Tensor]:
         return [*self.latent.parameters(), *self.likelihood.parameters()]
+
+    def weights(self) -> Any:
+        """What has to be kept."""
+        return self.latent.state_dict(), self.likelihood.state_dict()
 
     def log_proba(self, X: Array, samples: int = SAMPLES) -> Array:
         """Softmax averaged over draws of the latent values."""
@@ -77,14 +66,6 @@ class Model:
             for piece in torch.split(torch.as_tensor(X, dtype=torch.float64), PIECE):
                 parts.append(self.likelihood(self.latent(piece.to(self.device))).probs.mean(0).cpu())
         return torch.cat(parts).clamp_min(1e-300).log().numpy()
-
-
-def _median(X: Array, rng: np.random.Generator) -> float:
-    """The median distance of rows, a better start than the library's 0.69 where columns are many."""
-    some = X[rng.permutation(len(X))[:MEDIAN_ROWS]]
-    squares = (some**2).sum(1)
-    gap = squares[:, None] + squares[None] - 2 * some @ some.T
-    return float(np.sqrt(np.median(gap[np.triu_indices(len(some), 1)]).clip(1e-6)))
 
 
 def train(data: Split, seed: int, rate: float, device: str) -> Trained:
@@ -99,7 +80,7 @@ def train(data: Split, seed: int, rate: float, device: str) -> Trained:
     bound = gpytorch.mlls.VariationalELBO(model.likelihood, model.latent, num_data=len(y))
     adam = torch.optim.Adam(model.parameters, lr=rate)
     every = EVERY if batch is None else min(OFTEN, -(-len(y) // batch))
-    best = Trained(rate, model, float("inf"), 0.0, 0, [])
+    best = Trained(rate, model)
     kept: Any = None
     spent, since = 0.0, 0
     for step in range(1, peers.MOST_STEPS + 1):
@@ -113,7 +94,7 @@ def train(data: Split, seed: int, rate: float, device: str) -> Trained:
         since = 0 if judged < best.judged - LEAST else since + 1
         if judged < best.judged:
             best.judged, best.seconds, best.steps = judged, spent, step
-            kept = copy.deepcopy((model.latent.state_dict(), model.likelihood.state_dict()))
+            kept = copy.deepcopy(model.weights())
         if since >= PATIENCE:
             break
     model.latent.load_state_dict(kept[0])
