@@ -140,7 +140,12 @@ def nll(engine: Engine, state: State, held: build.Table) -> float:
 
 def log_probability(engine: Engine, state: State, held: build.Table) -> Any:
     """What the state predicts of these rows, [n C]; the run is left alone."""
-    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
-    model = fitted.at(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
+    model = snapshot(engine, state)
     rows = torch.tensor(held.X, device=state.theta.device)
     return fitted.log_probability(model, fitted.latent(model, rows)).cpu().numpy()
+
+
+def snapshot(engine: Engine, state: State) -> fitted.Fitted:
+    """The model as the state stands, on its device and in copies: the run is left alone."""
+    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+    return fitted.at(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
