@@ -30,6 +30,8 @@ class Model:
         self.svgp = gpflow.models.SVGP(
             kernel, gpflow.likelihoods.MultiClass(C), Z, num_latent_gps=C, num_data=len(X), whiten=True
         )
+        anything = tf.TensorSpec([None, X.shape[1]], tf.float64)
+        self.predict = tf.function(lambda rows: self.svgp.predict_y(rows)[0], input_signature=[anything])
 
     def weights(self) -> list[Any]:
         """What has to be kept."""
@@ -42,7 +44,7 @@ class Model:
 
     def log_proba(self, X: Array) -> Array:
         """Logarithms of the class probabilities, normalised."""
-        parts = [self.svgp.predict_y(X[i : i + PIECE])[0].numpy() for i in range(0, len(X), PIECE)]
+        parts = [self.predict(X[i : i + PIECE]).numpy() for i in range(0, len(X), PIECE)]
         P = np.maximum(np.concatenate(parts), 1e-300)
         return np.asarray(np.log(P / P.sum(1, keepdims=True)))
 
