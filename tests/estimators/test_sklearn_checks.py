@@ -15,11 +15,13 @@ METHODS = [
     {"method": "gfitc"},
     {"method": "vi"},
     {"method": "vi", "q_update": "gradient"},
+    {"method": "laplace"},
 ]
 VARIANTS = [
     {"method": "rep", "sites": "tied"},
     {"method": "rep", "learn": ("kernel", "noise", "inducing", "epsilon")},
     {"method": "vi", "likelihood": "softmax"},
+    {"method": "laplace", "inducing": None},
 ]
 
 

@@ -19,13 +19,16 @@ from cavity.factors import (
     BinaryProbit,
     LikelihoodFactor,
     Logistic,
+    LogisticPoint,
     ProbitPairs,
     RobustBinary,
     RobustMax,
     Softmax,
 )
 from cavity.inference import (
+    AtMode,
     Averaged,
+    Coupled,
     Engine,
     Free,
     HyperPrior,
@@ -151,7 +154,8 @@ def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options
     if isinstance(kernel, Kernel):
         kernel.bind(1 if options.share_kernel else C, begin.columns)
     kernel.requires_grad_("kernel" in options.learn)
-    noise = noise_values(estimator.noise, C, "noise" in options.learn)
+    given = 0.0 if options.method.at_mode else estimator.noise
+    noise = noise_values(given, C, "noise" in options.learn)
     leading = 1 if options.share_kernel else C
     noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
     if options.share_inducing:
@@ -198,7 +202,8 @@ def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
     if kind == "pairs":
         return BinaryProbit() if C == 2 else ProbitPairs(C)
     if kind == "softmax":
-        return Logistic() if C == 2 else Softmax(C)
+        kind_of_two = LogisticPoint if options.method.at_mode else Logistic
+        return kind_of_two(options.predictive == "probit") if C == 2 else Softmax(C)
     learn = "epsilon" in options.learn
     factor = RobustBinary(options.epsilon, learn) if C == 2 else RobustMax(C, options.epsilon, learn)
     for parameter in factor.parameters:
@@ -237,7 +242,9 @@ def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFact
     factor = factor or likelihood(table, options)
     sites = site_rule(table, factor, module.inducing.shape[-2], options)
     parameters = (*learnt(module), *getattr(factor, "parameters", ()))
-    return Engine(
+    on_f = AtMode() if options.method.at_mode else OnF()
+    kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
+    return kind(
         prior=module,
         parameters=parameters,
         factor=factor,
@@ -245,9 +252,9 @@ def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFact
         hyper_prior=hyper_prior(module, parameters, sites.size),
         total=_scalar(table.class_totals.sum(), options.device),
         removal=options.method.removal,
-        placement=OnF() if options.method.on_f else OnT(),
+        placement=on_f if options.method.on_f else OnT(),
         chunk=options.chunk,
-        exact=options.schedule == "inner-exact",
+        exact=options.schedule == "inner-exact" or options.method.at_mode,
     )
 
 
@@ -267,8 +274,8 @@ def rows(table: Table, options: Options) -> Rows:
 
 def first_state(machine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:
     """No sites yet: q is the prior."""
-    module, device = machine.prior, options.device
-    C, M = module.n_latent, module.inducing.shape[-2]
+    device = options.device
+    C, M = machine.shape
     S = machine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
     kept = 0 if machine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)

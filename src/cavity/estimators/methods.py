@@ -15,6 +15,7 @@ class Method(NamedTuple):
     sites: str  # own, tied, averaged (natural gradient), free (a mean and a Cholesky factor)
     removal: float  # 1 EP, p power EP, 0 variational
     on_f: bool = False  # sites on f, inducing values marginalised
+    at_mode: bool = False  # a cavity is a point: Laplace
 
     @property
     def variational(self) -> bool:
@@ -33,12 +34,14 @@ METHODS = {
     "pep": Method("pairs", "own", 0.5),
     "gfitc": Method("pairs", "own", 1.0, on_f=True),
     "vi": Method("robust-max", "averaged", 0.0),
+    "laplace": Method("softmax", "own", 1.0, on_f=True, at_mode=True),
 }
 NAMES = ("auto", *METHODS)
 
 SITES = ("own", "tied")
 Q_UPDATES = ("natural", "gradient")
 LIKELIHOODS = ("auto", "robust-max", "softmax")
+PREDICTIVES = ("quadrature", "probit")
 
 USED_BY = {
     "epsilon": ("rep", "vi"),
@@ -46,6 +49,7 @@ USED_BY = {
     "power": ("pep",),
     "q_update": ("vi",),
     "likelihood": ("vi",),
+    "predictive": ("vi", "laplace"),
 }
 
 
@@ -75,8 +79,18 @@ def _refuse_unused(estimator: Any, name: str) -> None:
             _unused(f"{option}={getattr(estimator, option)!r}", f"method={name!r}", users)
     if "epsilon" in _names(estimator.learn) and name not in USED_BY["epsilon"]:
         _unused("learn with 'epsilon'", f"method={name!r}", USED_BY["epsilon"])
+    if name == "laplace" and not _is_none(estimator.noise, usual["noise"].default):
+        raise BadOption(
+            f"noise={estimator.noise!r} is not used by method='laplace', whose logistic likelihood has its noise in itself: leave "
+            "noise out, or use method='vi' with likelihood='softmax'."
+        )
     if name != "vi":
         return
+    if estimator.predictive != usual["predictive"].default and estimator.likelihood != "softmax":
+        raise BadOption(
+            f"predictive={estimator.predictive!r} averages the logistic curve, which likelihood={estimator.likelihood!r} has not: "
+            "use likelihood='softmax', or method='laplace'."
+        )
     if estimator.likelihood == "softmax" and (
         "epsilon" in _names(estimator.learn) or estimator.epsilon != usual["epsilon"].default
     ):
@@ -90,6 +104,11 @@ def _refuse_unused(estimator: Any, name: str) -> None:
                     f"{option}={getattr(estimator, option)!r} is not used by q_update='gradient', which steps q and the "
                     "hyper-parameters together; it is used by q_update='natural'."
                 )
+
+
+def _is_none(noise: Any, default: float) -> bool:
+    """Whether `noise` says nothing: the default, or 0."""
+    return isinstance(noise, int | float) and noise in (0, default)
 
 
 def _unused(what: str, where: str, users: tuple[str, ...]) -> None:

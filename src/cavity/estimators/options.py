@@ -14,6 +14,7 @@ from cavity.data import Source
 from cavity.errors import BadOption
 from cavity.estimators import methods
 from cavity.estimators.methods import Method
+from cavity.inducing import CANDIDATES
 from cavity.kernels.base import check_kernel
 
 SHARE = (None, "kernel", "inducing", "both")
@@ -43,6 +44,7 @@ class Options(NamedTuple):
     share_kernel: bool
     share_inducing: bool
     learn: frozenset[str]
+    predictive: str
     schedule: str
     optimizer: str
     rate: float
@@ -143,7 +145,8 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | No
     e = estimator
     check_kernel(e.kernel) if e.kernel is not None else None
     method = _method(e, source is None or source.numbered)
-    learn = _learn(e.learn)
+    learn = _learn(e.learn) - _not_learnt(e, method, n_rows, source)
+    predictive = _predictive(e, n_latent)
     schedule = one_of("schedule", e.schedule, SCHEDULES)
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
     dtype = _dtype(e.dtype)
@@ -168,8 +171,9 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | No
         method=method,
         epsilon=_epsilon(e.epsilon, method, learn),
         share_kernel=share in ("kernel", "both"),
-        share_inducing=share in ("inducing", "both"),
+        share_inducing=share in ("inducing", "both") or e.inducing is None,
         learn=learn,
+        predictive=predictive,
         schedule=schedule,
         optimizer=optimizer,
         rate=rate,
@@ -202,11 +206,39 @@ def _refuse_for_source(name: str, method: Method, schedule: str, source: Source)
             f"method={name!r} keeps sites for each row, but rows of an iterable have no numbers by which to find them again: "
             "use method='sep', method='rep' with sites='tied', or method='vi'; or write the rows to Parquet or .npy files."
         )
+    if method.at_mode:
+        raise BadOption(
+            f"method={name!r} differentiates through all rows at once, which a source does not hold in memory: use method='ep', "
+            "'sep', 'rep', 'pep' or 'vi', or give the table as an array."
+        )
     if schedule == "inner-exact":
         raise BadOption(
             "schedule='inner-exact' differentiates through all rows at once, which a source does not hold in memory: use "
             "schedule='inner-approx' or 'outer', or give the table as an array."
         )
+
+
+def _not_learnt(e: Any, method: Method, n_rows: int, source: Source | None) -> frozenset[str]:
+    """What `learn` may name and yet stays as it is: Z where it is X, and a noise that the method has not."""
+    fixed = {"noise"} if method.at_mode else set()
+    if e.inducing is not None:
+        return frozenset(fixed)
+    if source is not None or n_rows > CANDIDATES:
+        where = "a source, whose rows are not in memory" if source is not None else f"{n_rows:,} rows"
+        raise BadOption(
+            f"inducing=None has an inducing point at every row, which is too much for {where}: use n_inducing=, and "
+            "inducing='auto' or 'kmeans'."
+        )
+    return frozenset({*fixed, "inducing"})
+
+
+def _predictive(e: Any, n_latent: int) -> str:
+    name: str = one_of("predictive", e.predictive, methods.PREDICTIVES)
+    if name == "probit" and n_latent > 1:
+        raise BadOption(
+            f"predictive='probit' is a formula for two classes, and y has {n_latent}: use predictive='quadrature'."
+        )
+    return name
 
 
 def _epsilon(value: float, method: Method, learn: frozenset[str]) -> float:
@@ -274,9 +306,9 @@ def _batch_size(value: Any, n_rows: int, room: int, schedule: str, optimizer: st
     size = whole("batch_size", value, 1)
     if size >= n_rows:
         return None
-    if needs_all and method == "gfitc":
+    if needs_all and method in ("gfitc", "laplace"):
         raise BadOption(
-            f"method='gfitc' needs all rows at once, but batch_size={size}: use batch_size=None, or a method that takes "
+            f"method={method!r} needs all rows at once, but batch_size={size}: use batch_size=None, or a method that takes "
             "mini-batches: 'ep', 'sep', 'rep', 'pep' or 'vi'."
         )
     if needs_all:

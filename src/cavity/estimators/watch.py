@@ -23,10 +23,11 @@ from cavity.training.checkpoint import Checkpoint, digest, facts_of, newest, ran
 def check(estimator: Any, reduce: Local) -> None:
     """The arguments that this module reads, and what several ranks cannot do."""
     e = estimator
-    if reduce.world > 1 and e.schedule == "inner-exact":
+    if reduce.world > 1 and (e.schedule == "inner-exact" or e.method == "laplace"):
+        what = "schedule='inner-exact'" if e.method != "laplace" else "method='laplace'"
         raise BadOption(
-            f"schedule='inner-exact' differentiates through all rows at once, and each of {reduce.world} ranks has only some: use "
-            "schedule='inner-approx' or 'outer', or a single process."
+            f"{what} differentiates through all rows at once, and each of {reduce.world} ranks has only some: use "
+            "schedule='inner-approx' or 'outer' of method='ep', or a single process."
         )
     if e.validation_fraction is not None:
         number("validation_fraction", e.validation_fraction, 0.0, 0.9)

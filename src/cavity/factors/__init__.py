@@ -1,6 +1,7 @@
 """Likelihoods as the engine sees them: moments, and where the sites sit."""
 
 from cavity.factors.base import Latents, Likelihood, LikelihoodFactor, Moments
+from cavity.factors.point import LogisticPoint
 from cavity.factors.probit import BinaryProbit, ProbitPairs
 from cavity.factors.robust import RobustBinary, RobustMax
 from cavity.factors.softmax import Logistic, Softmax
@@ -11,6 +12,7 @@ __all__ = [
     "Likelihood",
     "LikelihoodFactor",
     "Logistic",
+    "LogisticPoint",
     "Moments",
     "ProbitPairs",
     "RobustBinary",

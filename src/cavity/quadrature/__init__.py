@@ -1,6 +1,7 @@
 """Integrals over one latent value, to near machine precision whatever the scales."""
 
 from cavity.quadrature.argmax import MANY, MOST_EDGES, log_argmax_probability
+from cavity.quadrature.correlated import log_softmax_probability
 from cavity.quadrature.grid import ORDER, SPREAD
 from cavity.quadrature.largest import Win, win
 from cavity.quadrature.probit import probit_average, probit_power
@@ -14,6 +15,7 @@ __all__ = [
     "Win",
     "log_argmax_probability",
     "log_sigmoid_probability",
+    "log_softmax_probability",
     "probit_average",
     "probit_power",
     "sigmoid_average",
