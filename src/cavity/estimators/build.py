@@ -17,6 +17,7 @@ from cavity.data import Data, Rows
 from cavity.estimators.options import Options, noise_values
 from cavity.factors import (
     BinaryProbit,
+    Jaakkola,
     LikelihoodFactor,
     Logistic,
     LogisticPoint,
@@ -24,6 +25,7 @@ from cavity.factors import (
     RobustBinary,
     RobustMax,
     Softmax,
+    Taylor,
 )
 from cavity.inference import (
     AtMode,
@@ -48,6 +50,8 @@ Array = NDArray[np.float64]
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
+
+LOGISTICS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkola, "taylor": Taylor}
 
 
 class Facts(Protocol):
@@ -202,8 +206,8 @@ def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
     if kind == "pairs":
         return BinaryProbit() if C == 2 else ProbitPairs(C)
     if kind == "softmax":
-        kind_of_two = LogisticPoint if options.method.at_mode else Logistic
-        return kind_of_two(options.predictive == "probit") if C == 2 else Softmax(C)
+        two = LogisticPoint if options.method.at_mode else LOGISTICS[options.method.bound]
+        return two(options.predictive == "probit") if C == 2 else Softmax(C)
     learn = "epsilon" in options.learn
     factor = RobustBinary(options.epsilon, learn) if C == 2 else RobustMax(C, options.epsilon, learn)
     for parameter in factor.parameters:

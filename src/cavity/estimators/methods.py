@@ -16,6 +16,7 @@ class Method(NamedTuple):
     removal: float  # 1 EP, p power EP, 0 variational
     on_f: bool = False  # sites on f, inducing values marginalised
     at_mode: bool = False  # a cavity is a point: Laplace
+    bound: str = "quadrature"  # of the logistic: E log p itself, or what stands for it
 
     @property
     def variational(self) -> bool:
@@ -41,6 +42,7 @@ NAMES = ("auto", *METHODS)
 SITES = ("own", "tied")
 Q_UPDATES = ("natural", "gradient")
 LIKELIHOODS = ("auto", "robust-max", "softmax")
+BOUNDS = ("quadrature", "jaakkola", "taylor")
 PREDICTIVES = ("quadrature", "probit")
 
 USED_BY = {
@@ -49,6 +51,7 @@ USED_BY = {
     "power": ("pep",),
     "q_update": ("vi",),
     "likelihood": ("vi",),
+    "bound": ("vi",),
     "predictive": ("vi", "laplace"),
 }
 
@@ -64,9 +67,11 @@ def resolve(estimator: Any, auto: str = "ep") -> Method:
         return method._replace(removal=float(estimator.power))
     if name == "vi":
         free = estimator.q_update == "gradient"
-        softmax = estimator.likelihood == "softmax"
+        softmax = estimator.likelihood == "softmax" or estimator.bound != "quadrature"
         return method._replace(
-            sites="free" if free else "averaged", likelihood="softmax" if softmax else method.likelihood
+            sites="free" if free else "averaged",
+            likelihood="softmax" if softmax else method.likelihood,
+            bound=estimator.bound,
         )
     return method
 
@@ -86,14 +91,14 @@ def _refuse_unused(estimator: Any, name: str) -> None:
         )
     if name != "vi":
         return
-    if estimator.predictive != usual["predictive"].default and estimator.likelihood != "softmax":
+    _refuse_bound(estimator)
+    softmax = estimator.likelihood == "softmax" or estimator.bound != "quadrature"
+    if estimator.predictive != usual["predictive"].default and not softmax:
         raise BadOption(
             f"predictive={estimator.predictive!r} averages the logistic curve, which likelihood={estimator.likelihood!r} has not: "
             "use likelihood='softmax', or method='laplace'."
         )
-    if estimator.likelihood == "softmax" and (
-        "epsilon" in _names(estimator.learn) or estimator.epsilon != usual["epsilon"].default
-    ):
+    if softmax and ("epsilon" in _names(estimator.learn) or estimator.epsilon != usual["epsilon"].default):
         raise BadOption(
             "likelihood='softmax' has no epsilon: leave epsilon out, or use likelihood='robust-max'."
         )
@@ -104,6 +109,21 @@ def _refuse_unused(estimator: Any, name: str) -> None:
                     f"{option}={getattr(estimator, option)!r} is not used by q_update='gradient', which steps q and the "
                     "hyper-parameters together; it is used by q_update='natural'."
                 )
+
+
+def _refuse_bound(estimator: Any) -> None:
+    """A bound belongs to the logistic; Taylor's has no function of q that its steps climb."""
+    bound = estimator.bound
+    if bound != "quadrature" and estimator.likelihood == "robust-max":
+        raise BadOption(
+            f"bound={bound!r} is one of the logistic likelihood: leave likelihood out, or use likelihood='softmax'."
+        )
+    if bound == "taylor" and (estimator.q_update == "gradient" or estimator.optimizer == "lbfgs"):
+        what = "q_update='gradient'" if estimator.q_update == "gradient" else "optimizer='lbfgs'"
+        raise BadOption(
+            f"bound='taylor' moves its expansion with q and has no objective for {what} to climb: use q_update='natural' with "
+            "optimizer='adam' or 'sign', or bound='jaakkola'."
+        )
 
 
 def _is_none(noise: Any, default: float) -> bool:

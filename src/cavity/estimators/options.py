@@ -195,6 +195,7 @@ def _method(e: Any, numbered: bool) -> Method:
     one_of("sites", e.sites, methods.SITES)
     one_of("q_update", e.q_update, methods.Q_UPDATES)
     one_of("likelihood", e.likelihood, methods.LIKELIHOODS)
+    one_of("bound", e.bound, methods.BOUNDS)
     number("power", e.power, 0.0, 1.0)
     number("epsilon", e.epsilon, 0.0, 1.0, strict=False)
     return methods.resolve(e, "ep" if numbered else "sep")
@@ -234,6 +235,10 @@ def _not_learnt(e: Any, method: Method, n_rows: int, source: Source | None) -> f
 
 def _predictive(e: Any, n_latent: int) -> str:
     name: str = one_of("predictive", e.predictive, methods.PREDICTIVES)
+    if e.bound != "quadrature" and n_latent > 1:
+        raise BadOption(
+            f"bound={e.bound!r} is one of the logistic curve, for two classes, and y has {n_latent}: use bound='quadrature'."
+        )
     if name == "probit" and n_latent > 1:
         raise BadOption(
             f"predictive='probit' is a formula for two classes, and y has {n_latent}: use predictive='quadrature'."

@@ -1,6 +1,7 @@
 """Likelihoods as the engine sees them: moments, and where the sites sit."""
 
 from cavity.factors.base import Latents, Likelihood, LikelihoodFactor, Moments
+from cavity.factors.bounds import Jaakkola, Taylor
 from cavity.factors.point import LogisticPoint
 from cavity.factors.probit import BinaryProbit, ProbitPairs
 from cavity.factors.robust import RobustBinary, RobustMax
@@ -8,6 +9,7 @@ from cavity.factors.softmax import Logistic, Softmax
 
 __all__ = [
     "BinaryProbit",
+    "Jaakkola",
     "Latents",
     "Likelihood",
     "LikelihoodFactor",
@@ -18,4 +20,5 @@ __all__ = [
     "RobustBinary",
     "RobustMax",
     "Softmax",
+    "Taylor",
 ]
