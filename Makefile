@@ -15,7 +15,7 @@ PIP   = $(PY) -m pip install --disable-pip-version-check -c constraints.txt $(PI
 # One thread a process: the workers share the cores, and results do not depend on how many there are.
 TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
 
-.PHONY: help demo test test-all check format bench clean distclean
+.PHONY: help demo test test-all check format docs bench clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## show this list
@@ -48,6 +48,11 @@ check: $(VENV)/.dev     ## format, lint, types, import direction, tests
 
 format: $(VENV)/.dev    ## rewrite the files as `check` wants them
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+docs: $(VENV)/.docs     ## the documentation as a site, in build/site; warnings are errors
+	@echo "==> Building the documentation"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	@echo "==> build/site/index.html"
 
 bench: $(VENV)/.bench   ## speed against SVGP, quality against the published numbers (DATA=folder)
 	@echo "==> Time of one step"
@@ -85,6 +90,11 @@ $(VENV)/.test: $(DEPS)
 $(VENV)/.dev: $(DEPS)
 	@echo "==> Installing cavity, the tests' needs, formatter, linter and type checker"
 	@$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(DEPS)
+	@echo "==> Installing what builds the documentation"
+	@$(PIP) -e '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: $(DEPS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -10,6 +11,16 @@ from torch import Tensor
 SQRT_HALF = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """The numbers beside `like`; made once, since a step that is recorded may copy nothing from Python."""
+    return _constant(values, like.dtype, like.device)
+
+
+@cache
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def log_ndtr(x: Tensor) -> Tensor:

@@ -45,7 +45,12 @@ class Joint(NamedTuple):
 
 
 def extract(engine: Engine, state: State) -> Fitted:
-    """What prediction needs of a run, on the CPU."""
+    """What prediction needs of a run, on the CPU; the engine's workspace goes with it."""
+    return at(engine, state).to(torch.device("cpu"))
+
+
+def at(engine: Engine, state: State) -> Fitted:
+    """The model that a state stands for, on the run's device."""
     engine.load(state.theta)
     with torch.no_grad():
         prior_lower, _ = engine.prior.factor(state.jitter)
@@ -56,8 +61,7 @@ def extract(engine: Engine, state: State) -> Fitted:
     kind = prior_lower.dtype
     usual = BinaryProbit() if engine.prior.n_latent == 1 else ProbitPairs(engine.prior.n_latent)
     factor = engine.factor if isinstance(engine.factor, Likelihood) else usual
-    model = Fitted(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), factor)
-    return model.to(torch.device("cpu"))
+    return Fitted(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), factor)
 
 
 def on_cpu(state: Any) -> Any:

@@ -134,5 +134,6 @@ def nll(engine: Engine, state: State, held: build.Table) -> float:
 def log_probability(engine: Engine, state: State, held: build.Table) -> Any:
     """What the state predicts of these rows, [n C]; the run is left alone."""
     prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
-    model = fitted.extract(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
-    return fitted.log_probability(model, fitted.latent(model, torch.tensor(held.X))).numpy()
+    model = fitted.at(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
+    rows = torch.tensor(held.X, device=state.theta.device)
+    return fitted.log_probability(model, fitted.latent(model, rows)).cpu().numpy()

@@ -43,9 +43,10 @@ def _average(mean: Tensor, var: Tensor, residual: Tensor) -> _Step:
     return _Step(*probit_average(mean, var - residual, residual))
 
 
-def rivals(n_classes: int) -> Tensor:
-    """The other classes of each class, [C C−1]."""
-    return torch.tensor([[k for k in range(n_classes) if k != c] for c in range(n_classes)])
+def rivals(y: Tensor, n_classes: int) -> Tensor:
+    """The other classes of each row's class, ascending, [B C−1]."""
+    k = torch.arange(n_classes - 1, device=y.device)
+    return k + (k >= y[:, None])
 
 
 class ProbitPairs(Likelihood):
@@ -53,11 +54,10 @@ class ProbitPairs(Likelihood):
 
     def __init__(self, n_classes: int) -> None:
         self.n_classes = n_classes
-        self._rivals = rivals(n_classes)
 
     def sites(self, y: Tensor) -> Tensor:
         own = y[:, None].expand(-1, self.n_classes - 1)
-        return torch.cat([own, self._rivals.to(y.device)[y]], 1)
+        return torch.cat([own, rivals(y, self.n_classes)], 1)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         mean, var, residual = self._gaps(f)

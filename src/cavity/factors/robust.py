@@ -10,18 +10,21 @@ from torch import Tensor, nn
 
 from cavity.factors.base import Latents, Likelihood, Moments
 from cavity.factors.probit import BinaryProbit, rivals, signs
-from cavity.numerics import hazard, log_ndtr
+from cavity.numerics import constant, hazard, log_ndtr
 from cavity.quadrature import Win, log_argmax_probability, win
 
 
 class Epsilon(NamedTuple):
     """The share of random labels; stepped as its log-odds where it is learnt."""
 
-    value: Tensor  # [], where it is fixed
+    value: float  # where it is fixed
     log_odds: nn.Parameter | None
 
-    def now(self) -> Tensor:
-        return self.value if self.log_odds is None else self.log_odds.detach().double().sigmoid()[0]
+    def now(self, like: Tensor) -> Tensor:
+        """ε as it stands, a float64 scalar beside `like`."""
+        if self.log_odds is None:
+            return constant((self.value,), like.double())[0]
+        return self.log_odds.detach().double().sigmoid()[0].to(like.device)
 
 
 class _Robust(Likelihood):
@@ -31,8 +34,8 @@ class _Robust(Likelihood):
 
     def __init__(self, n_classes: int, epsilon: float, learn: bool) -> None:
         self.n_classes = n_classes
-        start = torch.tensor(epsilon, dtype=torch.float64)
-        self._epsilon = Epsilon(start, nn.Parameter(start.logit()[None]) if learn else None)
+        start = torch.tensor([epsilon], dtype=torch.float64)
+        self._epsilon = Epsilon(float(epsilon), nn.Parameter(start.logit()) if learn else None)
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
@@ -41,14 +44,14 @@ class _Robust(Likelihood):
     @property
     def epsilon(self) -> float:
         """ε as it stands."""
-        return float(self._epsilon.now())
+        return float(self._epsilon.now(torch.empty(0)))
 
     def _win(self, f: Latents, y: Tensor) -> Win:
         raise NotImplementedError
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         r"""Z = (1−ε) S + ε/C,  κ = (1−ε) S/Z:  ∂ log Z/∂m = κ S'/S,  ∂ log Z/∂v = ½ κ S''/S,  ∂ log Z/∂ε = (1/C − S)/Z."""
-        eps, C = self._epsilon.now().to(f.mean.device), self.n_classes
+        eps, C = self._epsilon.now(f.mean), self.n_classes
         w = self._win(f, y)
         log_right, log_random = torch.log1p(-eps) + w.log_value, eps.log() - math.log(C)
         value = torch.logaddexp(log_right, log_random)
@@ -59,7 +62,7 @@ class _Robust(Likelihood):
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         r"""E log p = S log(1−ε+ε/C) + (1−S) log(ε/C).        [METHOD 9]"""
-        eps, C = self._epsilon.now().to(f.mean.device), self.n_classes
+        eps, C = self._epsilon.now(f.mean), self.n_classes
         w = self._win(f, y)
         S = w.log_value.exp()
         right, wrong = (1 - eps + eps / C).log(), eps.log() - math.log(C)
@@ -74,7 +77,7 @@ class _Robust(Likelihood):
 
     def _mixed(self, log_p: Tensor) -> Tensor:
         """(1−ε) p + ε/C."""
-        eps = self._epsilon.now().cpu()
+        eps = self._epsilon.now(log_p)
         return torch.logaddexp(torch.log1p(-eps) + log_p, eps.log() - math.log(self.n_classes))
 
 
@@ -83,10 +86,9 @@ class RobustMax(_Robust):
 
     def __init__(self, n_classes: int, epsilon: float, learn: bool = False) -> None:
         super().__init__(n_classes, epsilon, learn)
-        self._rivals = rivals(n_classes)
 
     def sites(self, y: Tensor) -> Tensor:
-        return torch.cat([y[:, None], self._rivals.to(y.device)[y]], 1)
+        return torch.cat([y[:, None], rivals(y, self.n_classes)], 1)
 
     def _win(self, f: Latents, y: Tensor) -> Win:
         return win(f.mean, f.var)

@@ -4,7 +4,7 @@ from cavity.inference.coupled import Coupled
 from cavity.inference.engine import Engine, HyperPrior, Optimiser, Totals
 from cavity.inference.placement import AtMode, OnF, OnT
 from cavity.inference.sites import Averaged, Free, Own, Tied
-from cavity.inference.state import Info, Sites, State, empty_sites
+from cavity.inference.state import Info, Sites, State, copied, empty_sites
 
 __all__ = [
     "AtMode",
@@ -22,5 +22,6 @@ __all__ = [
     "State",
     "Tied",
     "Totals",
+    "copied",
     "empty_sites",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,3 +48,21 @@ def empty_sites(rows: int, sites: int, dtype: torch.dtype, device: torch.device)
     """No site yet: q is the prior."""
     zeros = torch.zeros(rows, sites, dtype=dtype, device=device)
     return Sites(zeros, zeros.clone(), torch.zeros(rows, dtype=torch.float64, device=device))
+
+
+def copied(state: State) -> State:
+    """A copy that no later step writes into."""
+    return state._replace(
+        **{
+            name: _clone(value)
+            for name, value in state._asdict().items()
+            if name not in ("generator", "epoch", "position")
+        }
+    )
+
+
+def _clone(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    parts = [t.clone() for t in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cavity.numerics import constant
+
 # Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms right in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
 ORDER = 8
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(ORDER)
+_NODES, _WEIGHTS = (tuple(column.tolist()) for column in np.polynomial.legendre.leggauss(ORDER))
 
 
 class Grid(NamedTuple):
@@ -23,8 +25,7 @@ class Grid(NamedTuple):
 
 def piecewise_legendre(edges: Tensor) -> Grid:
     """Eight Gauss–Legendre nodes between each pair of neighbouring edges ([... E], sorted)."""
-    nodes = torch.as_tensor(_NODES, dtype=edges.dtype, device=edges.device)
-    weights = torch.as_tensor(_WEIGHTS, dtype=edges.dtype, device=edges.device)
+    nodes, weights = constant(_NODES, edges), constant(_WEIGHTS, edges)
     half = 0.5 * edges.diff(dim=-1)[..., None]
     mid = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None]
     return Grid((mid + half * nodes).flatten(-2), (half * weights).log().flatten(-2))
@@ -32,8 +33,7 @@ def piecewise_legendre(edges: Tensor) -> Grid:
 
 def bumps(mean: Tensor, sd: Tensor) -> Tensor:
     """Sorted breakpoints [... 13 C] around C bumps, given as [... C]."""
-    spread = torch.as_tensor(SPREAD, dtype=mean.dtype, device=mean.device)
-    return (mean[..., None] + sd[..., None] * spread).flatten(-2).sort(-1).values
+    return (mean[..., None] + sd[..., None] * constant(SPREAD, mean)).flatten(-2).sort(-1).values
 
 
 def thin(edges: Tensor, floor: Tensor, ceiling: Tensor, most: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.numerics import LOG_SQRT_2PI, hazard, log_ndtr
+from cavity.numerics import LOG_SQRT_2PI, constant, hazard, log_ndtr
 from cavity.quadrature.argmax import MANY
 from cavity.quadrature.grid import ORDER, piecewise_legendre, thin
 
@@ -113,11 +113,10 @@ def _ends(g: _Standard, mode: Tensor) -> Tensor:
 def _breakpoints(g: _Standard, mode: Tensor) -> Tensor:
     """Sorted [B E]: graded towards the mode from both ends, and around every rival's step inside."""
     low, high = _ends(g, mode)[..., None]
-    inward = torch.tensor(INWARD, dtype=mode.dtype, device=mode.device)
+    inward = constant(INWARD, mode)
     centre = mode[:, None]
     graded = torch.cat([centre + (low - centre) * inward, centre, centre + (high - centre) * inward], 1)
-    steps = torch.tensor(STEPS, dtype=mode.dtype, device=mode.device)
-    around = (g.mean[..., None] + g.sd[..., None] * steps).flatten(1).sort(-1).values
+    around = (g.mean[..., None] + g.sd[..., None] * constant(STEPS, mode)).flatten(1).sort(-1).values
     most = MANY * len(STEPS)
     inside = around.clamp(low, high) if around.shape[1] <= most else thin(around, low, high, most)
     return torch.cat([graded, inside], 1).sort(-1).values

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavity.inference import Engine, State
+from cavity.inference import Engine, State, copied
 
 if TYPE_CHECKING:
     from cavity.training.loop import Run
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 class Callback:
     """Called as a run goes on, on every rank; override what you need. `epoch` returns True to stop, for all ranks."""
+
+    every_step = True  # `step` wants to see each; otherwise, where steps are recorded, one in some tens
 
     def start(self, run: Run) -> None:
         """Before the first step, or the first after a resume."""
@@ -96,13 +98,8 @@ class EarlyStopping(Callback):
         row["validation_nll"] = nll = self.judge(run.engine, run.state)
         self.since = 0 if nll < self.best - self.least else self.since + 1
         if nll < self.best:
-            self.best, self.state = nll, detached(run.state)
+            self.best, self.state = nll, copied(run.state)
         return self.since >= self.patience
 
     def end(self, run: Run) -> None:
         run.state = run.state if self.state is None else self.state
-
-
-def detached(state: State) -> State:
-    """A copy that later steps do not write into."""
-    return state._replace(sites=type(state.sites)(*(t.clone() for t in state.sites)))

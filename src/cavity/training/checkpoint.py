@@ -26,6 +26,8 @@ KIND = "checkpoint"
 class Checkpoint(Callback):
     """Writes the run every so many seconds, between two steps or epochs, and at the end of training."""
 
+    every_step = False
+
     def __init__(self, path: str | Path, every: float, facts: dict[str, Any]) -> None:
         self.path, self.every, self.facts = Path(path), every, facts
         self.last = time.monotonic()

@@ -41,17 +41,18 @@ class Guard:
             full,
         )
         if bool(info.failed):
-            return self._go_back(state, info), None
+            return self.go_back(state, info.undo), None
         self.good, self.in_a_row = state, 0
         self.undo = [info.undo] if info.undo is not None else []
         self.caution = min(1.0, self.caution * RECOVER)
         return tried._replace(damping=damping, rate=rate), info
 
-    def _go_back(self, state: State, info: Info) -> State:
+    def go_back(self, state: State, undo: tuple[Tensor, Sites] | None) -> State:
+        """Where to try again from, after a step from `state` failed; `undo`: the rows it wrote, as they were."""
         self.repairs += 1
         self.in_a_row += 1
         self.caution *= 0.5
-        for index, rows in ([info.undo] if info.undo is not None else []) + self.undo:
+        for index, rows in ([undo] if undo is not None else []) + self.undo:
             for kept, old in zip(state.sites, rows, strict=True):
                 kept[index] = old
         self.undo = []
@@ -63,8 +64,10 @@ class Guard:
             )
         # a state that fails as it stands needs more than smaller steps
         if self.good is None or self.in_a_row > 3:
-            origin = origin._replace(jitter=(origin.jitter * 10).clamp(1e-10, 1e-2))
-        return origin._replace(generator=state.generator, epoch=state.epoch, position=state.position)
+            origin = origin._replace(jitter=(state.jitter * 10).clamp(1e-10, 1e-2))
+        # where the run stands in its plan and in the data does not go back
+        keep = {name: getattr(state, name) for name in ("rate", "damping", "generator", "epoch", "position")}
+        return origin._replace(**keep)
 
 
 def as_scalar(value: float, like: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from cavity.distributed import Local
 from cavity.inference import Engine, Optimiser, State
 from cavity.training.callbacks import Callback
 from cavity.training.guard import Guard, as_scalar
+from cavity.training.replay import Replay
 
 WINDOW = 10  # epochs over which an improvement counts
 INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
@@ -44,6 +45,7 @@ class Plan:
     max_seconds: float | None
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     warm_up: Engine | None = None  # finds the first q, where the run's own engine has poor optima nearby
+    replay: bool = False  # mini-batch steps are recorded and replayed
     report: Report = lambda row: None
 
 
@@ -76,6 +78,8 @@ class Run:
         self.whole = self.rows.whole()
         self.total = float(self.engine.total)
         self.moved = math.inf
+        self.rate = self.plan.rate
+        self.replay: Replay | None = None
 
     def train(self) -> Run:
         """Epochs until the objective settles or a limit is reached, then the sites are made consistent."""
@@ -127,7 +131,33 @@ class Run:
         if plan.batch_size is None:
             self._set_rate(epoch)
             return self._steps([(self.whole, plan.optimiser, True)])
+        if plan.replay:
+            return self._replay(epoch)
         return self._steps((batch, plan.optimiser, False) for batch in self._batches(epoch))
+
+    def _replay(self, epoch: int) -> Outcome:
+        """A pass in recorded steps; callbacks that ask for every step have it looked at."""
+        if self.replay is None:
+            self.replay = Replay(self.guard, self.plan.optimiser, self.state)
+        replay, damping = self.replay, self.state.damping
+        self.state = replay.load(self.state)._replace(damping=damping)
+        watched = [c for c in self.callbacks if type(c).step is not Callback.step]
+        each = any(c.every_step for c in watched)
+        for batch in self._batches(epoch):
+            replay.push(batch, self.rate)
+            if each or not replay.waiting:
+                self._catch_up(replay)
+                for callback in watched:
+                    callback.step(self)
+                if self._late():
+                    break
+        self._catch_up(replay)
+        return self._outcome()
+
+    def _catch_up(self, replay: Replay) -> None:
+        """The record of the steps that were launched."""
+        self.tally = [old + new for old, new in zip(self.tally, replay.outcome(), strict=True)]
+        self.state = self.state._replace(rate=as_scalar(self.rate, self.state.damping))
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         assert self.plan.batch_size is not None
@@ -157,6 +187,9 @@ class Run:
                 callback.step(self)
             if self._late():
                 break
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
         objective, evidence, skipped, count = self.tally
         self.tally = [0.0, 0.0, 0, 0]
         return Outcome(objective / count, evidence / count, int(skipped))
@@ -194,8 +227,9 @@ class Run:
     def _set_rate(self, progress: float) -> None:
         plan = self.plan
         share = progress / max(1, plan.max_epochs)
-        rate = plan.rate * (plan.final_rate / plan.rate) ** share
-        self.state = self.state._replace(rate=as_scalar(rate, self.state.rate))
+        self.rate = plan.rate * (plan.final_rate / plan.rate) ** share
+        if not plan.replay:
+            self.state = self.state._replace(rate=as_scalar(self.rate, self.state.rate))
 
     def _settled(self) -> bool:
         """Fixed hyper-parameters: the last sweep moved little. Learning: ten epochs are hardly better than the ten before.

@@ -1,0 +1,272 @@
+"""One GPU on MNIST: time of a step, seconds to a level of test NLL, GPyTorch's SVGP beside it, and agreement with the CPU.
+
+All 784 columns, 60,000 rows to train on, 10,000 to judge by. The clock stands still while a model is judged, and includes
+everything else of a fit: starting values, recording, training.
+
+    python benchmarks/gpu.py [--data FOLDER] [--parts step train peer agree stream] [--seconds 60] [--csv FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from step_time import cavity_step, gpytorch_step, milliseconds
+
+from cavity import GPClassifier
+from cavity.callbacks import Callback
+from cavity.estimators import build, classifier, watch
+from cavity.training.loop import Plan
+
+LEVELS = (0.104, 0.08, 0.0725, 0.069)
+RUNS = [  # method, M, batch
+    ("ep", 200, 1000),
+    ("sep", 200, 1000),
+    ("ep", 500, 2000),
+    ("sep", 500, 2000),
+]
+
+
+def mnist(folder: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Pixels in [0, 1]."""
+    data = np.load(Path(folder or os.environ["CAVITY_DATA"]) / "mnist.npz")
+    X, X_test = (data[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test"))
+    return X, data["y_train"].astype(np.int64), X_test, data["y_test"].astype(np.int64)
+
+
+class Judge(Callback):
+    """Test NLL and error every so many seconds of training, which the judging is not part of."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, every: float, seconds: float) -> None:
+        self.X, self.y, self.every, self.seconds = X, y, every, seconds
+        self.rows: list[dict[str, float]] = []
+        self.begun = time.perf_counter()
+        self.judging = 0.0
+        self.next = every
+
+    def epoch(self, run: Any, row: dict[str, Any]) -> bool:
+        torch.cuda.synchronize()
+        now = time.perf_counter() - self.begun - self.judging
+        if now >= self.next:
+            self.next = now + self.every
+            self.look(run, now)
+        self.judging += time.perf_counter() - self.begun - self.judging - now
+        return now > self.seconds
+
+    def look(self, run: Any, now: float) -> None:
+        held = build.Table(self.X, self.y, np.ones(len(self.y)), 10)
+        log_p = watch.log_probability(run.engine, run.state, held)
+        nll = float(-log_p[np.arange(len(self.y)), self.y].mean())
+        error = float((log_p.argmax(1) != self.y).mean())
+        self.rows.append({"seconds": now, "epochs": len(run.history), "nll": nll, "error": error})
+
+
+def train(
+    data: Any, method: str, M: int, batch: int, epochs: int, seconds: float, dtype: str
+) -> list[dict[str, Any]]:
+    X, y, X_test, y_test = data
+    judge = Judge(X_test, y_test, 0.5, seconds)
+    clf = GPClassifier(
+        method,
+        n_inducing=M,
+        batch_size=batch,
+        max_epochs=epochs,
+        dtype=dtype,
+        device="cuda",
+        random_state=0,
+        callbacks=[judge],
+    )
+    clf.fit(X, y)
+    total = time.perf_counter() - judge.begun - judge.judging
+    log_p = clf.predict_log_proba(X_test)
+    nll = float(-log_p[np.arange(len(y_test)), y_test].mean())
+    final = {
+        "seconds": total,
+        "epochs": clf.n_epochs_,
+        "nll": nll,
+        "error": float((log_p.argmax(1) != y_test).mean()),
+    }
+    rows = [*judge.rows, final]
+    return [{"method": method, "M": M, "batch": batch, "dtype": dtype, **row} for row in rows]
+
+
+def peer(data: Any, M: int, batch: int, rate: float, seconds: float) -> list[dict[str, Any]]:
+    """GPyTorch's SVGP with a softmax likelihood, as its documentation has it."""
+    import gpytorch
+
+    X, y, X_test, y_test = (torch.tensor(a, device="cuda") for a in data)
+    X, X_test = X.float(), X_test.float()
+    begun, judging, rows, next_look = time.perf_counter(), 0.0, [], 2.0
+    Z = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:M].cuda()]
+
+    class SVGP(gpytorch.models.ApproximateGP):
+        def __init__(self) -> None:
+            shape = torch.Size([10])
+            q = gpytorch.variational.CholeskyVariationalDistribution(M, batch_shape=shape)
+            inner = gpytorch.variational.VariationalStrategy(
+                self, Z.expand(10, M, -1).clone(), q, learn_inducing_locations=True
+            )
+            super().__init__(
+                gpytorch.variational.IndependentMultitaskVariationalStrategy(inner, num_tasks=10)
+            )
+            self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
+            rbf = gpytorch.kernels.RBFKernel(ard_num_dims=784, batch_shape=shape)
+            self.covar_module = gpytorch.kernels.ScaleKernel(rbf, batch_shape=shape)
+            rbf.lengthscale = 5.0
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    model = SVGP().cuda()
+    likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=10, mixing_weights=False).cuda()
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
+    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=rate)
+
+    def look(now: float) -> None:
+        model.eval()
+        with torch.no_grad(), gpytorch.settings.num_likelihood_samples(64):
+            p = torch.cat([likelihood(model(part)).probs.mean(0) for part in X_test.split(2000)])
+        nll = float(-p[torch.arange(len(y_test)), y_test].log().mean())
+        error = float((p.argmax(1) != y_test).double().mean())
+        rows.append({"seconds": now, "epochs": passes, "nll": nll, "error": error})
+        model.train()
+
+    passes = 0
+    while True:
+        for index in torch.randperm(len(X), device="cuda").split(batch):
+            optimiser.zero_grad()
+            (-bound(model(X[index]), y[index])).backward()
+            optimiser.step()
+        passes += 1
+        torch.cuda.synchronize()
+        now = time.perf_counter() - begun - judging
+        if now >= next_look or now > seconds:
+            look(now)
+            next_look = now + 2.0
+            judging = time.perf_counter() - begun - now
+        if now > seconds:
+            break
+    return [
+        {"method": f"gpytorch {rate:g}", "M": M, "batch": batch, "dtype": "float32", **row} for row in rows
+    ]
+
+
+def levels(rows: list[dict[str, Any]]) -> None:
+    """Seconds to each level, and where it ended."""
+    last = rows[-1]
+    reached = [next((r["seconds"] for r in rows if r["nll"] <= level), None) for level in LEVELS]
+    text = "  ".join("    –" if s is None else f"{s:5.1f}" for s in reached)
+    best = min(r["nll"] for r in rows)
+    print(
+        f"{last['method']:14} {last['M']:4} {last['batch']:5} {last['dtype']:>8}  {text}   {last['nll']:.4f} (lowest {best:.4f}) "
+        f"{100 * last['error']:.2f} %  {last['seconds']:6.1f} s  {last['epochs']} passes",
+        flush=True,
+    )
+
+
+def steps(rounds: int) -> None:
+    print(f"{'ms a step':24} {'EP':>7} {'SEP':>7} {'GPyTorch':>9}")
+    for M, batch in ((200, 1000), (500, 2000)):
+        for dtype in ("float32", "float64"):
+            size = (10, M, batch, 784, dtype, "cuda")
+            made: list[Callable[[], None]] = [
+                cavity_step("ep", *size),
+                cavity_step("sep", *size),
+                gpytorch_step(*size),
+            ]
+            for step in made:
+                milliseconds(step, 5, "cuda")
+            ms = [np.median([milliseconds(step, 20, "cuda") for _ in range(rounds)]) for step in made]
+            print(f"M {M} batch {batch} {dtype:>8}  " + " ".join(f"{t:7.2f}" for t in ms), flush=True)
+
+
+def agree() -> None:
+    """The same fit on both devices, float64."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 5))
+    y = (X[:, :3] + 0.3 * rng.standard_normal((600, 3))).argmax(1)
+    for method in ("ep", "sep", "rep", "vi", "gfitc"):
+        batch = None if method == "gfitc" else 100
+        p = [
+            GPClassifier(
+                method, n_inducing=20, batch_size=batch, max_epochs=15, tol=0.0, random_state=0, device=d
+            )
+            .fit(X, y)
+            .predict_proba(X)
+            for d in ("cpu", "cuda")
+        ]
+        print(
+            f"CPU and GPU, {method}: probabilities differ by at most {np.abs(p[0] - p[1]).max():.1e}",
+            flush=True,
+        )
+
+
+def stream(data: Any) -> None:
+    """Rows from a file, through pinned memory, against the same rows on the GPU."""
+    X, y, _, _ = data
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/X.npy", X)
+        np.save(f"{folder}/y.npy", y)
+        options = dict(n_inducing=100, batch_size=1000, max_epochs=3, tol=0.0, random_state=0, device="cuda")
+        seconds, models = [], []
+        for given in ((X, y), (f"{folder}/X.npy", f"{folder}/y.npy")):
+            begin = time.perf_counter()
+            models.append(GPClassifier("sep", dtype="float32", **options).fit(*given))
+            seconds.append(time.perf_counter() - begin)
+    gap = np.abs(models[0].predict_proba(X[:2000]) - models[1].predict_proba(X[:2000])).max()
+    print(
+        f"three passes from memory {seconds[0]:.1f} s, from a file {seconds[1]:.1f} s; largest difference {gap:.1e}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data")
+    parser.add_argument("--parts", nargs="+", default=["step", "train", "peer", "agree", "stream"])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--record", action="store_true", help="record the steps as CUDA graphs")
+    parser.add_argument("--csv")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; recorded steps: {args.record}")
+    classifier.Plan = partial(Plan, replay=args.record)  # type: ignore[misc, assignment]
+    if "agree" in args.parts:
+        agree()
+    if "step" in args.parts:
+        steps(9)
+    data = mnist(args.data)
+    if "stream" in args.parts:
+        stream(data)
+    records: list[dict[str, Any]] = []
+    print("seconds to test NLL of " + ", ".join(map(str, LEVELS)))
+    if "train" in args.parts:
+        for method, M, batch in RUNS:
+            records += (rows := train(data, method, M, batch, args.epochs, args.seconds, args.dtype))
+            levels(rows)
+    if "peer" in args.parts:
+        for rate in (0.01, 0.1):
+            records += (rows := peer(data, 200, 1000, rate, args.seconds))
+            levels(rows)
+    if args.csv and records:
+        with open(args.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, records[0].keys())
+            writer.writeheader()
+            writer.writerows(records)
+
+
+if __name__ == "__main__":
+    main()

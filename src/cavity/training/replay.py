@@ -1,0 +1,209 @@
+"""Mini-batch steps on a GPU as a recorded graph: no step waits for Python, failures are read every few steps.
+
+A step is recorded once for each number of rows and replayed with new rows. The state lives in tensors that the graph writes in
+place; once a step has failed nothing moves any more, so that the guard finds the state as it was and the rows since are run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.data import Batch
+from cavity.inference import Optimiser, Sites, State, copied
+from cavity.training.guard import RECOVER, Guard
+
+LAG = 32  # steps under way before anyone looks
+
+
+class Recorded(NamedTuple):
+    """A step for batches of one size: fill `batch`, call `run`."""
+
+    batch: Batch
+    run: Callable[[], None]
+
+
+class Waiting(NamedTuple):
+    """A step that was launched and not yet looked at."""
+
+    batch: Batch
+    rate: float
+    caution: float  # of the guard, before it
+
+
+class Replay:
+    """Runs the steps of a guard's engine with an optimiser, recorded where the device can."""
+
+    def __init__(self, guard: Guard, optimiser: Optimiser, state: State, lag: int | None = None) -> None:
+        self.guard, self.engine, self.optimiser, self.lag = (
+            guard,
+            guard.engine,
+            optimiser,
+            LAG if lag is None else lag,
+        )
+        device = state.theta.device
+        self.state = copied(state)
+        self.before = copied(state)._replace(
+            sites=self.state.sites
+        )  # the last state from which a step succeeded
+        self.undo: tuple[Tensor, Sites] | None = None  # rows written since then, as they were
+        self.going = torch.ones((), dtype=torch.bool, device=device)
+        self.tally = torch.zeros(4, dtype=torch.float64, device=device)  # objective, evidence, skipped, steps
+        self.recorded: dict[int, Recorded] = {}
+        self.waiting: list[Waiting] = []
+        self.seen = 0  # steps in the tally that were looked at
+
+    def load(self, state: State) -> State:
+        """Go on from here, with the guard's way back; the state whose tensors the steps write."""
+        if not _same(state, self.state):
+            _fill(self.state, state)
+            for kept, row in zip(self.state.sites, state.sites, strict=True):
+                kept.copy_(row)
+            good = state if self.guard.good is None else self.guard.good
+            _fill(self.before, good)
+            self._remember(self.guard.undo)
+        self.damping = float(state.damping)
+        self.state = self.state._replace(
+            generator=state.generator, epoch=state.epoch, position=state.position
+        )
+        return self.state
+
+    def push(self, batch: Batch, rate: float) -> None:
+        """One more step."""
+        self._launch(Waiting(batch, rate, self.guard.caution))
+        if len(self.waiting) >= self.lag:
+            self.settle()
+
+    def settle(self) -> None:
+        """Look at the steps under way; mend and run again from the first that failed."""
+        while self.waiting:
+            good = int(self.tally[3]) - self.seen
+            failed = self.waiting[good:]
+            self.seen += good
+            self.waiting = []
+            if good:
+                self.guard.in_a_row = 0
+                self.guard.good = self.before
+                self.guard.undo = [] if self.undo is None else [self.undo]
+            if failed:
+                self._mend(failed[0].caution)
+                for step in failed:
+                    self._launch(step._replace(caution=self.guard.caution))
+
+    def outcome(self) -> list[float]:
+        """Sums over the steps since the last call: objective, evidence, skipped updates, number."""
+        self.settle()
+        sums = self.tally.tolist()
+        self.tally.zero_()
+        self.seen = 0
+        return sums
+
+    def _launch(self, step: Waiting) -> None:
+        batch = step.batch
+        recorded = self.recorded.get(len(batch.index))
+        if recorded is None:
+            recorded = self.recorded[len(batch.index)] = self._record(batch)
+        for fixed, given in zip(recorded.batch, batch, strict=True):
+            fixed.copy_(given, non_blocking=True)
+        self.state.rate.fill_(step.rate * step.caution)
+        self.state.damping.fill_(self.damping * step.caution)
+        recorded.run()
+        self.waiting.append(step)
+        self.guard.caution = min(1.0, step.caution * RECOVER)
+
+    def _mend(self, caution: float) -> None:
+        self.guard.caution = caution
+        _fill(self.state, self.guard.go_back(self.state, None))
+        self.going.fill_(True)
+
+    def _remember(self, undo: list[tuple[Tensor, Sites]]) -> None:
+        """Take over what the guard would undo; the graphs write into these tensors, so a larger batch needs new graphs."""
+        for index, rows in undo:
+            if self.undo is None or len(self.undo[0]) < len(index):
+                self.undo = index.clone(), Sites(*(t.clone() for t in rows))
+                self.recorded.clear()
+            else:
+                self._keep_rows(index, rows, torch.ones_like(self.going))
+
+    def _record(self, batch: Batch) -> Recorded:
+        fixed = Batch(*(t.clone() for t in batch))
+        if not self.engine.sites.tied and (self.undo is None or len(self.undo[0]) < len(fixed.index)):
+            self._grow(fixed.index)
+        if fixed.index.device.type != "cuda":
+            return Recorded(fixed, lambda: self._step(fixed))
+        kept = [t.clone() for t in self._tensors()]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(
+            side
+        ):  # libraries make their handles and workspaces on first use, which no graph may hold
+            for _ in range(2):
+                self._step(fixed)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step(fixed)
+        for tensor, old in zip(self._tensors(), kept, strict=True):
+            tensor.copy_(old)
+        return Recorded(fixed, graph.replay)
+
+    def _step(self, batch: Batch) -> None:
+        """A step that moves the state if it succeeds, and nothing if it or one before it failed."""
+        tried, info = self.engine.step(self.state, batch, self.guard.reduce, self.optimiser, False)
+        good = self.going & ~info.failed
+        if info.undo is not None:
+            self._write_rows(good, *info.undo)
+        for kept, now in zip(_moving(self.before), _moving(self.state), strict=True):
+            kept.copy_(torch.where(good, now, kept))
+        for now, new in zip(_moving(self.state), _moving(tried), strict=True):
+            now.copy_(torch.where(good, new, now))
+        news = torch.stack(
+            [info.objective, info.evidence, info.skipped.double(), torch.ones_like(info.objective)]
+        )
+        self.tally += torch.where(good, news, torch.zeros_like(news))
+        self.going.copy_(good)
+
+    def _write_rows(self, good: Tensor, index: Tensor, old: Sites) -> None:
+        """The engine wrote the batch's rows: take them back after a failure, remember the old ones otherwise."""
+        for table, rows in zip(self.state.sites, old, strict=True):
+            table[index] = torch.where(good, table[index], rows)
+        self._keep_rows(index, old, good)
+
+    def _keep_rows(self, index: Tensor, rows: Sites, good: Tensor) -> None:
+        """Batches differ by a row: of a smaller one, the last row is remembered twice."""
+        assert self.undo is not None
+        more = len(self.undo[0]) - len(index)
+        for kept, new in zip((self.undo[0], *self.undo[1]), (index, *rows), strict=True):
+            padded = torch.cat([new, *[new[-1:]] * more])
+            kept.copy_(torch.where(good, padded, kept))
+
+    def _grow(self, index: Tensor) -> None:
+        """Room for the rows of a larger batch than before; what is remembered stays."""
+        self.settle()
+        old = self.undo
+        self.undo = index.clone(), Sites(*(x[index] for x in self.state.sites))
+        self.recorded.clear()
+        if old is not None:
+            self._keep_rows(*old, torch.ones_like(self.going))
+
+    def _tensors(self) -> list[Tensor]:
+        undo = [] if self.undo is None else [self.undo[0], *self.undo[1]]
+        return [*_moving(self.state), *_moving(self.before), *self.state.sites, *undo, self.going, self.tally]
+
+
+def _moving(state: State) -> list[Tensor]:
+    """What a step replaces."""
+    return [state.theta, *state.sums, *state.optimiser, state.clock, state.jitter]
+
+
+def _same(a: State, b: State) -> bool:
+    return a.theta is b.theta and a.sums.P is b.sums.P and a.sites.tau is b.sites.tau
+
+
+def _fill(state: State, source: State) -> None:
+    """All but the sites and the position in the data."""
+    for kept, new in zip(_moving(state), _moving(source), strict=True):
+        kept.copy_(new)

@@ -1,0 +1,105 @@
+"""Recorded steps are the steps of the loop: same state, same record, same repairs. (On a CPU they are called, not recorded.)"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from cavity import GPClassifier
+from cavity.callbacks import Callback
+from cavity.estimators import classifier as module
+from cavity.inference import Engine
+from cavity.training.loop import Plan
+from support import toy
+
+OPTIONS = dict(n_inducing=6, batch_size=20, max_epochs=4, tol=0.0, random_state=0, device="cpu")
+METHODS = [
+    dict(method="ep"),
+    dict(method="sep"),
+    dict(method="rep"),
+    dict(method="vi"),
+    dict(method="vi", q_update="gradient"),
+]
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Brittle(Engine):
+    """Fails at some steps unless they are small: a function of the state alone."""
+
+    def step(self, state, batch, reduce, optimiser, full):
+        after, info = super().step(state, batch, reduce, optimiser, full)
+        if optimiser is None:
+            return after, info
+        steps = int(state.optimiser[2])
+        bad = (steps in (3, 11) and float(state.damping) > 0.3) or (steps == 0 and float(state.jitter) < 1e-7)
+        return after, info._replace(failed=info.failed | bad)
+
+
+def fits(monkeypatch, options, rows=101, brittle=False, callbacks=()):
+    X, y = toy(rows, 3, seed=1)
+    results = []
+    if brittle:
+        monkeypatch.setattr(module.build, "Engine", Brittle)
+    for recorded in (False, True):
+        monkeypatch.setattr(module, "Plan", partial(Plan, replay=recorded))
+        clf = GPClassifier(**{**OPTIONS, **options}, callbacks=[c() for c in callbacks]).fit(X, y)
+        results.append((clf, clf.predict_log_proba(X)))
+    return results
+
+
+def same(results):
+    (plain, p), (recorded, r) = results
+    np.testing.assert_array_equal(p, r)
+    for a, b in zip(plain.history_, recorded.history_, strict=True):
+        for name in set(a) - {"seconds"}:
+            np.testing.assert_allclose(a[name], b[name], rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("options", METHODS, ids=str)
+def test_recorded_steps_are_the_steps(monkeypatch, options):
+    same(fits(monkeypatch, options))
+
+
+@pytest.mark.parametrize("method", ["ep", "sep"])
+@pytest.mark.parametrize("lag", [1, 2, 5, 32])
+def test_failures_are_mended_as_they_would_have_been(monkeypatch, method, lag):
+    monkeypatch.setattr("cavity.training.replay.LAG", lag)
+    results = fits(monkeypatch, dict(method=method), brittle=True)
+    same(results)
+    assert sum(row["repairs"] for row in results[1][0].history_) >= 3
+
+
+def test_a_callback_sees_every_step(monkeypatch):
+    seen = []
+
+    class Watch(Callback):
+        def start(self, run):
+            seen.append([])
+
+        def step(self, run):
+            seen[-1].append((int(run.state.position), float(run.state.theta.sum()), float(run.state.rate)))
+
+    same(fits(monkeypatch, dict(method="ep"), callbacks=[Watch]))
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 4 * 6
+
+
+def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
+    X, y = toy(101, 3, seed=1)
+    monkeypatch.setattr(module, "Plan", partial(Plan, replay=True))
+    whole = GPClassifier("ep", **OPTIONS).fit(X, y)
+
+    class Stop(Callback):
+        def step(self, run):
+            if len(run.history) == 2 and int(run.state.position) == 3:
+                raise KeyboardInterrupt
+
+    file = dict(checkpoint=tmp_path / "run", checkpoint_every=0, resume=True)
+    with pytest.raises(KeyboardInterrupt):
+        GPClassifier("ep", **OPTIONS, **file, callbacks=[Stop()]).fit(X, y)
+    resumed = GPClassifier("ep", **OPTIONS, **file).fit(X, y)
+    np.testing.assert_array_equal(resumed.predict_log_proba(X), whole.predict_log_proba(X))
+
+
+def test_the_best_state_is_not_written_over(monkeypatch):
+    same(fits(monkeypatch, dict(method="ep", validation_fraction=0.2, patience=1, max_epochs=8)))
