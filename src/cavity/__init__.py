@@ -13,7 +13,7 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 
 if TYPE_CHECKING:
     from cavity import callbacks, kernels
-    from cavity.estimators import GPClassifier
+    from cavity.estimators import GPClassifier, GPRegressor
 
 __all__ = [
     "BadFile",
@@ -21,6 +21,7 @@ __all__ = [
     "BadOption",
     "CavityError",
     "GPClassifier",
+    "GPRegressor",
     "NotPositiveDefinite",
     "__version__",
     "callbacks",
@@ -34,8 +35,8 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
         if name in ("callbacks", "kernels"):
             return import_module(f"cavity.{name}")
-        if name == "GPClassifier":
-            return import_module("cavity.estimators").GPClassifier
+        if name in ("GPClassifier", "GPRegressor"):
+            return getattr(import_module("cavity.estimators"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from cavity import inducing
 from cavity.columns import Columns, summarize
 from cavity.data import Data, Rows
-from cavity.estimators.options import Options, noise_values
+from cavity.estimators.options import Options
+from cavity.estimators.values import noise_values
 from cavity.factors import (
     BinaryProbit,
     Jaakkola,
@@ -36,6 +37,7 @@ from cavity.inference import (
     HyperPrior,
     OnF,
     OnT,
+    Optimiser,
     Own,
     State,
     Tied,
@@ -44,7 +46,7 @@ from cavity.inference import (
 from cavity.kernels import RBF, Kernel
 from cavity.posterior import Sums
 from cavity.prior import Prior
-from cavity.training.optimisers import OPTIMISERS
+from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
 
 Array = NDArray[np.float64]
 
@@ -158,8 +160,8 @@ def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options
     if isinstance(kernel, Kernel):
         kernel.bind(1 if options.share_kernel else C, begin.columns)
     kernel.requires_grad_("kernel" in options.learn)
-    given = 0.0 if options.method.at_mode else estimator.noise
-    noise = noise_values(given, C, "noise" in options.learn)
+    noisy = options.method.latent_noise
+    noise = noise_values(estimator.noise if noisy else 0.0, C, noisy and "noise" in options.learn)
     leading = 1 if options.share_kernel else C
     noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
     if options.share_inducing:
@@ -171,7 +173,7 @@ def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options
         torch.tensor(begin.columns.center),
         torch.tensor(begin.columns.spread),
         C,
-        options.learn,
+        options.learn if noisy else options.learn - {"noise"},
     )
     return module.to(options.device, options.dtype)
 
@@ -181,12 +183,14 @@ def learnt(module: Prior) -> tuple[nn.Parameter, ...]:
     return tuple(p for p in module.parameters() if p.requires_grad)
 
 
-def hyper_prior(module: Prior, parameters: tuple[nn.Parameter, ...], free: int) -> HyperPrior:
+def hyper_prior(
+    module: Prior, parameters: tuple[nn.Parameter, ...], free: int, logs: tuple[nn.Parameter, ...] = ()
+) -> HyperPrior:
     """Weak normal priors on the logs of our own kernels' parameters and of the noise; none on the rest.
 
-    The rest: Z, foreign weights, ε, and the `free` parameters of q at the end.
+    The rest: Z, foreign weights, ε, and the `free` parameters of q at the end. `logs`: those of a likelihood that are logarithms.
     """
-    precision: dict[int, float] = {}
+    precision: dict[int, float] = {id(parameter): PRIOR_SD**-2 for parameter in logs}
     for part in module.modules():
         if isinstance(part, Kernel | Prior):
             for name, parameter in part.named_parameters(recurse=False):
@@ -253,13 +257,23 @@ def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFact
         parameters=parameters,
         factor=factor,
         sites=sites,
-        hyper_prior=hyper_prior(module, parameters, sites.size),
+        hyper_prior=hyper_prior(module, parameters, sites.size, getattr(factor, "logs", ())),
         total=_scalar(table.class_totals.sum(), options.device),
         removal=options.method.removal,
         placement=on_f if options.method.on_f else OnT(),
         chunk=options.chunk,
         exact=options.schedule == "inner-exact" or options.method.at_mode,
     )
+
+
+def optimiser(options: Options, machine: Engine, data: Data) -> Optimiser:
+    """The rule for the hyper-parameters; L-BFGS and Newton bring loops of their own."""
+    total = float(machine.total)
+    if options.optimizer == "gradient":
+        return Ascent(total)
+    if options.optimizer == "sag":
+        return AverageGradient(total, data.n_batches(options.batch_size or data.n_rows))
+    return OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"])
 
 
 def warm_up(machine: Engine, options: Options) -> Engine | None:
@@ -284,12 +298,12 @@ def first_state(machine: Engine, data: Data, options: Options, damping: float, s
     kept = 0 if machine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = machine.theta()
-    optimiser = OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"])
+    rule = optimiser(options, machine, data)
     return State(
         theta=theta,
         sites=empty_sites(kept, S, options.dtype, device),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
-        optimiser=optimiser.init(theta),
+        optimiser=rule.init(theta),
         damping=_scalar(damping, device),
         rate=_scalar(options.rate, device),
         jitter=_scalar(options.jitter, device),

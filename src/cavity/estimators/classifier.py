@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import logging
-import math
-import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity import inducing as choosing
-from cavity.data import Data, Shard
 from cavity.distributed import Local
 from cavity.errors import BadInput
-from cavity.estimators import build, fitted, partial, streams, watch
+from cavity.estimators import build, fitted, partial, runs, streams, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
-from cavity.estimators.options import USUAL_EPSILON, Options, inducing_count, read
+from cavity.estimators.options import USUAL_EPSILON, Options, read
+from cavity.estimators.values import inducing_count
 from cavity.kernels import Kernel
 from cavity.training.checkpoint import restore
-from cavity.training.lbfgs import train_lbfgs
-from cavity.training.loop import Plan, Run
-from cavity.training.optimisers import OPTIMISERS
-from cavity.training.progress import reporter
+from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 log = logging.getLogger("cavity")
-
-FULL_DAMPING = 0.5  # parallel updates of all sites at once can diverge undamped
-VARIATIONAL_DAMPING = 0.2  # natural-gradient steps: 0.5 needs repairs, 1 does not converge
-ON_F_DAMPING = (
-    0.8  # GFITC sweeps to convergence before every step; 0.5 takes twice as many sweeps, 1 does not converge
-)
-NEWTON_DAMPING = 1.0
 
 
 class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -228,13 +215,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if stored is not None:
             restore(run, stored, known)
         try:
-            run = train_lbfgs(run) if options.optimizer == "lbfgs" and run.plan.learn else run.train()
+            run = runs.train(run, options)
         except KeyboardInterrupt:
             self._keep(run, begin)  # what was learnt so far is there to predict with
             raise
         self._growing = partial.keep(self, run, begin, table)
         self._keep(run, begin)
-        self._warn(run, options)
+        runs.warn(run, options, stacklevel=3)
         return self
 
     @partial.where_tied
@@ -269,45 +256,14 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return build.Table(rows[present], encoded.reshape(-1), weight[present], len(self.classes_))
 
     def _run(self, table: build.Facts, module: Any, options: Options, seed: int, reduce: Local) -> Run:
-        machine = build.engine(module, table, options)
-        data: Data = table.rows(options)
-        if reduce.world > 1:
-            data = Shard(data, reduce.rank, reduce.world)
-        full = options.batch_size is None or not len(machine.hyper_prior.mean)
-        usual = ON_F_DAMPING if options.method.on_f else FULL_DAMPING
-        usual = NEWTON_DAMPING if options.method.at_mode else usual
-        usual = VARIATIONAL_DAMPING if options.method.variational else usual
-        usual = 1.0 if options.method.bound != "quadrature" else usual
-        damping = options.damping or (usual if full else 1.0)
-        state = build.first_state(machine, data, options, damping, seed)
-        continues = self.warm_start and hasattr(self, "_state")
-        if continues:
-            state = _continued(state, self._state)
-            state = machine.at(state, state.theta)
-        plan = Plan(
-            learn=bool(len(state.theta)),
-            schedule=options.schedule,
-            optimiser=OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"]),
-            rate=options.rate,
-            final_rate=options.final_rate,
-            damping=damping,
-            sweep_damping=options.damping or usual,
-            leap=not options.method.variational,
-            warm_up=None if continues else build.warm_up(machine, options),
-            batch_size=options.batch_size,
-            max_epochs=options.max_epochs,
-            tol=self.tol,
-            max_seconds=self.max_seconds,
-            report=reporter(
-                self.verbose if reduce.rank == 0 else 0, options.max_epochs, float(machine.total)
-            ),
+        return runs.start(
+            self, build.engine(module, table, options), table.rows(options), options, seed, reduce
         )
-        return Run(machine, data, plan, state, reduce)
 
     def _keep(self, run: Run, begin: build.Start) -> None:
         """The fitted attributes: NumPy, in the user's units."""
         C = run.engine.prior.n_latent
-        self.log_marginal_likelihood_ = _sound_evidence(run)
+        self.log_marginal_likelihood_ = runs.sound_evidence(run)
         self._fitted = fitted.extract(run.engine, run.state)
         bounded = run.engine.removal == 0 and getattr(run.engine.factor, "bounds", True)
         self._set("elbo_", self.log_marginal_likelihood_ if bounded else None)
@@ -330,26 +286,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             setattr(self, name, value)
         elif hasattr(self, name):
             delattr(self, name)
-
-    def _warn(self, run: Run, options: Options) -> None:
-        if run.guard.repairs:
-            warnings.warn(
-                f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit "
-                "went on with smaller steps. If the result is poor, raise jitter= or lower learning_rate=.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        # a plan of ours for mini-batches ends with its last epoch; any other limit is a limit
-        as_planned = (
-            options.planned and options.batch_size is not None and self.n_epochs_ == options.max_epochs
-        )
-        if not run.converged and not as_planned:
-            warnings.warn(
-                f"training stopped after {self.n_epochs_} epochs, before the objective settled to tol={self.tol:g}: raise "
-                "max_epochs= or max_seconds=, or accept a larger tol=.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
     def _latent(self, X: Any) -> Any:
         check_is_fitted(self, "_fitted")
@@ -377,32 +313,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The most probable class of each row."""
         best = self.predict_log_proba(X).argmax(1)
         return np.asarray(self.classes_[best])
-
-
-def _sound_evidence(run: Run) -> float:
-    """log Z_q of the last state that has a posterior: sites of negative precision can leave the very last one without."""
-    evidence = run.evidence()
-    if math.isfinite(evidence):
-        return evidence
-    info = None
-    while info is None:
-        kept = run.state
-        run.state, info = run.guard.advance(kept, run.whole, None, True)
-    run.state = kept
-    return float(info.evidence)
-
-
-def _continued(fresh: Any, old: Any) -> Any:
-    """The new run's state with what still fits of the old one's."""
-    if old.theta.shape == fresh.theta.shape:
-        fresh = fresh._replace(theta=old.theta.to(fresh.theta))
-    if old.sums.P.shape == fresh.sums.P.shape and old.sites.tau.shape == fresh.sites.tau.shape:
-        sums, sites = (
-            type(new)(*(a.to(b, copy=True) for a, b in zip(kept, new, strict=True)))
-            for kept, new in ((old.sums, fresh.sums), (old.sites, fresh.sites))
-        )
-        fresh = fresh._replace(sums=sums, sites=sites, clock=old.clock.to(fresh.clock))
-    return fresh
 
 
 def _relevance(kernel: Any, begin: build.Start) -> Array | None:

@@ -93,6 +93,24 @@ def _latent(model: Fitted, X: Tensor) -> Normal:
     return Normal(mean.mT.double(), var.mT.double())
 
 
+@torch.no_grad()
+def joint_over_rows(model: Fitted, X: Tensor, residual: bool = True) -> tuple[Tensor, Tensor]:
+    r"""Mean [n] and covariance [n n] of one latent function, noise excluded: k(X, X) − AᵀA + AᵀΣA; without the residual, AᵀΣA."""
+    rows = X.to(model.mean.dtype)
+    a = model.prior.project_with(model.prior_lower, rows).a
+    half = solve_lower(model.lower, a)[0].double()
+    cov = half.mT @ half
+    if residual:
+        cov = cov + model.prior.kernel.full(rows[None])[0].double() - (a[0].mT @ a[0]).double()
+    return (model.mean @ a[0])[0].double(), cov
+
+
+@torch.no_grad()
+def residual(model: Fitted, X: Tensor) -> Tensor:
+    """r of one latent function at new rows, [n]."""
+    return model.prior.project_with(model.prior_lower, X.to(model.mean.dtype)).r[0].double()
+
+
 def _joint(model: Fitted, X: Tensor) -> Joint:
     projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
     a = projection.a.double()

@@ -16,6 +16,8 @@ class Method(NamedTuple):
     removal: float  # 1 EP, p power EP, 0 variational
     on_f: bool = False  # sites on f, inducing values marginalised
     at_mode: bool = False  # a cavity is a point: Laplace
+    linear: bool = False  # sites are the same wherever they are asked: a Gaussian likelihood
+    settles: bool = False  # sites converge before every step of the hyper-parameters
     bound: str = "quadrature"  # of the logistic: E log p itself, or what stands for it
 
     @property
@@ -25,7 +27,12 @@ class Method(NamedTuple):
     @property
     def sweeps_first(self) -> bool:
         """Sites converge before every step of the hyper-parameters."""
-        return self.on_f
+        return self.on_f or self.settles
+
+    @property
+    def latent_noise(self) -> bool:
+        """Whether f has a noise of its own; the logistic's and the Gaussian's is in the likelihood."""
+        return not (self.at_mode or self.linear)
 
 
 METHODS = {
