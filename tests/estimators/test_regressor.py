@@ -28,9 +28,9 @@ Y = 30 + 5 * np.sin(X[:, 0]) + 0.2 * X[:, 1] + 0.3 * RNG.normal(size=40)
 
 
 def quick(name):
-    """Three methods learn; the others, which share their path, only find q."""
-    points = {"n_inducing": 5 if name in ("exact", "vi") else 40}
-    return SHORT | points | ({} if name in ("exact", "vi", "svi") else {"learn": ()})
+    """Two methods learn; the others, which share their path, only find q."""
+    learns = name in ("vi", "svi")
+    return SHORT | {"n_inducing": 5 if name == "vi" else 40} | ({} if learns else {"learn": ()})
 
 
 @parametrize_with_checks([GPRegressor(name, **quick(name)) for name in METHODS])
@@ -58,7 +58,8 @@ def test_the_units_of_the_columns_and_of_y_do_not_matter(method):
     ):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     assert other.noise_ == pytest.approx(16 * one.noise_, rel=1e-6)
-    evidence = one.log_marginal_likelihood_ - len(Y) * np.log(4)
+    rows = len(one.inducing_points_) if method == "sd" else len(Y)  # the evidence is that of its subset
+    evidence = one.log_marginal_likelihood_ - rows * np.log(4)
     assert other.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-4)
 
 
@@ -67,8 +68,9 @@ def test_a_pickle_predicts_the_same_bits_and_a_clone_fits_the_same_model(method)
     gp = short(method).fit(X, Y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(gp)).predict(X), gp.predict(X))
     np.testing.assert_array_equal(clone(gp).fit(X, Y).predict(X), gp.predict(X))
-    assert hasattr(gp, "elbo_") == (method in ("vi", "svi"))
-    assert gp.inducing_points_.shape == ((40 if method == "exact" else 5), 3)
+    assert hasattr(gp, "elbo_") == (method in ("vi", "svi", "cg"))
+    shapes = {"exact": (40, 3), "bcm": (4, 10, 3)}
+    assert gp.inducing_points_.shape == shapes.get(method, (5, 3))
 
 
 def test_a_refit_by_another_method_drops_the_bound():
@@ -127,6 +129,11 @@ def test_targets_that_cannot_be_used_are_named(y, words):
         ({"noise": -1.0}, "not negative"),
         ({"method": "fitc", "batch_size": 10}, "mini-batches: 'svi'"),
         ({"kernel": "rbf"}, "cavity.kernels"),
+        ({"n_blocks": 2}, "used by method='bcm'"),
+        ({"cg_tol": 0.1}, "used by method='cg'"),
+        ({"method": "bcm", "n_blocks": 0}, "at least 1"),
+        ({"method": "bcm", "blocks": "kmeans"}, "'random', 'clustered'"),
+        ({"method": "sd", "selection": "best"}, "'entropy', 'information'"),
         ({"method": "fitc", "inducing": "grid"}, "None for every row"),
         (
             {"method": "vi", "optimizer": "newton", "n_inducing": 40, "inducing": np.zeros((80, 3))},

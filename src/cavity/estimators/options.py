@@ -24,7 +24,7 @@ _TAKE_BATCHES, _REGRESS_BATCHES = "'ep', 'sep', 'rep', 'pep' or 'vi'", "'svi'"
 NEED_ALL = {  # methods that see all rows at once, and those to try instead
     "gfitc": _TAKE_BATCHES,
     "laplace": _TAKE_BATCHES,
-    **dict.fromkeys(("exact", "fitc", "sr", "pp"), _REGRESS_BATCHES),
+    **dict.fromkeys(("exact", "fitc", "vi", "sr", "pp", "nystrom", "sd", "bcm", "cg"), _REGRESS_BATCHES),
 }
 
 USUAL_EPSILON = 1e-3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,32 +13,45 @@ from numpy.typing import NDArray
 from cavity import inducing
 from cavity.data import Rows
 from cavity.errors import BadInput, BadOption
-from cavity.estimators import build
+from cavity.estimators import build, subset
 from cavity.estimators.checks import check_rows, check_weights
 from cavity.estimators.methods import Q_UPDATES, Method
 from cavity.estimators.options import Options, learnt_names, refuse_full, settings
-from cavity.estimators.values import inducing_count, noise_values, one_of
-from cavity.factors import Gaussian
+from cavity.estimators.values import inducing_count, noise_values, number, one_of, whole
+from cavity.factors import Committee, Gaussian
+from cavity.kernels import RBF, Kernel
 from cavity.kernels.base import check_kernel
 
 Array = NDArray[np.float64]
 
 # power EP finds the same Gaussian sites whatever its power, and half a site is never more than a cavity can spare
 _FITC = Method("gaussian", "own", 0.5, linear=True, settles=True)
+_VI = Method("gaussian", "averaged", 0.0, linear=True, settles=True)
 METHODS = {
     "exact": _FITC,
     "fitc": _FITC,
-    "vi": Method("gaussian", "averaged", 0.0, linear=True, settles=True),
+    "vi": _VI,
     "svi": Method("gaussian", "averaged", 0.0, linear=True),
     "pp": _FITC._replace(likelihood="gaussian-projected"),
     "sr": _FITC._replace(likelihood="gaussian-projected"),
+    "nystrom": _FITC._replace(likelihood="gaussian-projected"),
+    "sd": _FITC,
+    "bcm": _FITC._replace(likelihood="committee"),
+    "cg": _VI,
+}
+USED_BY = {
+    "q_update": ("svi",),
+    "n_blocks": ("bcm",),
+    "blocks": ("bcm",),
+    "selection": ("sd",),
+    "cg_tol": ("cg",),
 }
 LEARN = ("kernel", "noise", "inducing")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag")
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else stands between the model and the exact one
 # Z is X, or a subset of it: where the likelihood lacks the residual, its maximum would have all points in one place
-FIXED_INDUCING = ("exact", "pp", "sr")
-NEEDS_NOISE = ("vi", "svi", "pp", "sr")
+FIXED_INDUCING = ("exact", "pp", "sr", "nystrom", "sd", "bcm")
+NEEDS_NOISE = ("vi", "svi", "pp", "sr", "nystrom", "cg")
 
 
 class Targets(NamedTuple):
@@ -47,6 +62,7 @@ class Targets(NamedTuple):
     weight: Array  # [N], positive
     shift: float
     scale: float
+    member: NDArray[np.int64] | None = None  # [N], of a committee
 
     @property
     def n_classes(self) -> int:
@@ -54,7 +70,8 @@ class Targets(NamedTuple):
 
     @property
     def n_latent(self) -> int:
-        return 1
+        """One function; one for each member of a committee, with the same prior."""
+        return 1 if self.member is None else int(self.member.max()) + 1
 
     @property
     def n_rows(self) -> int:
@@ -81,7 +98,8 @@ class Targets(NamedTuple):
     def rows(self, options: Options) -> Rows:
         device = options.device
         X = torch.tensor(self.X, dtype=options.dtype, device=device)
-        return Rows(X, torch.tensor(self.y, device=device), torch.tensor(self.weight, device=device))
+        y = self.y if self.member is None else np.column_stack([self.member, self.y])
+        return Rows(X, torch.tensor(y, device=device), torch.tensor(self.weight, device=device))
 
 
 def targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Targets:
@@ -127,7 +145,11 @@ def check_targets(y: Any, n_rows: int) -> Array:
 
 
 def choose(estimator: Any, pool: inducing.Candidates, table: Targets, rng: np.random.Generator) -> Array:
-    """Inducing inputs [1 M D]: every distinct row for "exact"."""
+    """Inducing inputs [1 M D]: every distinct row where they are the model's; for a committee those of each member, [p M D]."""
+    if table.member is not None:
+        return subset.points_of(table.X, table.member, rng)
+    if estimator.method == "sd":
+        return np.unique(table.X, axis=0)[None]
     if estimator.method == "exact" or estimator.inducing is None:
         refuse_full("method='exact'" if estimator.method == "exact" else "inducing=None", table.n_rows)
         return inducing.choose(None, pool, 0, 1, rng)
@@ -135,17 +157,62 @@ def choose(estimator: Any, pool: inducing.Candidates, table: Targets, rng: np.ra
     return inducing.choose(estimator.inducing, pool, M, 1, rng)
 
 
+def check_options(estimator: Any) -> None:
+    """The arguments that say which method, before any row is looked at."""
+    e = estimator
+    one_of("method", e.method, METHODS)
+    one_of("q_update", e.q_update, Q_UPDATES)
+    one_of("blocks", e.blocks, subset.BLOCKS)
+    one_of("selection", e.selection, subset.CRITERIA)
+    whole("n_blocks", e.n_blocks, 1)
+    number("cg_tol", e.cg_tol, 0.0, 1.0)
+    usual = inspect.signature(type(e).__init__).parameters
+    for option, users in USED_BY.items():
+        value = getattr(e, option)
+        if e.method not in users and value != usual[option].default:
+            raise BadOption(
+                f"{option}={value!r} is not used by method={e.method!r}; it is used by method={users[0]!r}."
+            )
+
+
+def part(estimator: Any, table: Targets, begin: build.Start, rng: np.random.Generator) -> Targets:
+    """The rows that the method trains on: an active set ("sd"), all of them in blocks ("bcm"), or all.
+
+    Rows at the same place go together, so that repeating a row and giving it a weight are the same.
+    """
+    e = estimator
+    if e.method not in ("sd", "bcm"):
+        return table
+    distinct, place = np.unique(table.X, axis=0, return_inverse=True)
+    place = place.reshape(-1)
+    if e.method == "bcm":
+        blocks = min(e.n_blocks, len(distinct))
+        return table._replace(member=subset.BLOCKS[e.blocks](distinct, blocks, begin.columns, rng)[place])
+    M = inducing_count(e.n_inducing, table.weight.sum())
+    if M >= len(distinct):
+        return table
+    weight = np.bincount(place, weights=table.weight)
+    y = np.bincount(place, weights=table.weight * table.y) / weight
+    noise = np.maximum(noise_values(e.noise, 1, False)[0], 1e-6) / weight
+    chosen = subset.active_rows(_kernel(e, begin), distinct, y, noise, M, e.selection)
+    kept = np.isin(place, chosen)
+    return table._replace(X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
+
+
+def _kernel(estimator: Any, begin: build.Start) -> Any:
+    """The kernel as a fit starts with it."""
+    kernel = RBF() if estimator.kernel is None else copy.deepcopy(estimator.kernel)
+    if isinstance(kernel, Kernel):
+        kernel.bind(1, begin.columns)
+    return kernel
+
+
 def read(estimator: Any, table: Targets, M: int) -> Options:
     """All arguments of a GPRegressor."""
     e = estimator
     check_kernel(e.kernel) if e.kernel is not None else None
     method = METHODS[one_of("method", e.method, METHODS)]
-    one_of("q_update", e.q_update, Q_UPDATES)
     if e.q_update == "gradient":
-        if e.method != "svi":
-            raise BadOption(
-                f"q_update='gradient' is not used by method={e.method!r}; it is used by method='svi'."
-            )
         method = method._replace(sites="free")
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
     _refuse_optimizer(e, method, optimizer)
@@ -157,8 +224,10 @@ def read(estimator: Any, table: Targets, M: int) -> Options:
         )
     if e.method in FIXED_INDUCING or e.inducing is None:
         learn -= {"inducing"}
-    options = settings(e, method, learn, "inner-approx", optimizer, table.n_rows, 1, M)
-    if e.method == "exact" and e.jitter is None and options.dtype == torch.float64:
+    options = settings(e, method, learn, "inner-approx", optimizer, table.n_rows, table.n_latent, M)
+    if table.member is not None:
+        options = options._replace(share_kernel=True, share_inducing=False)
+    if e.method in ("exact", "sd", "bcm") and e.jitter is None and options.dtype == torch.float64:
         options = options._replace(jitter=EXACT_JITTER)
     return options
 
@@ -178,7 +247,10 @@ def _refuse_optimizer(e: Any, method: Method, optimizer: str) -> None:
 
 def factor(estimator: Any, options: Options) -> Gaussian:
     """The likelihood, with its noise in the units of the targets."""
-    noise = float(noise_values(estimator.noise, 1, False)[0])
-    likelihood = Gaussian(noise, "noise" in options.learn, options.method.likelihood.endswith("projected"))
+    noise, learn = float(noise_values(estimator.noise, 1, False)[0]), "noise" in options.learn
+    if options.method.likelihood == "committee":
+        likelihood: Gaussian = Committee(noise, learn)
+    else:
+        likelihood = Gaussian(noise, learn, options.method.likelihood.endswith("projected"))
     likelihood.log_noise.data = likelihood.log_noise.data.to(options.device)
     return likelihood

@@ -2,7 +2,7 @@
 
 from cavity.factors.base import Latents, Likelihood, LikelihoodFactor, Moments
 from cavity.factors.bounds import Jaakkola, Taylor
-from cavity.factors.gaussian import Gaussian
+from cavity.factors.gaussian import Committee, Gaussian
 from cavity.factors.point import LogisticPoint
 from cavity.factors.probit import BinaryProbit, ProbitPairs
 from cavity.factors.robust import RobustBinary, RobustMax
@@ -10,6 +10,7 @@ from cavity.factors.softmax import Logistic, Softmax
 
 __all__ = [
     "BinaryProbit",
+    "Committee",
     "Gaussian",
     "Jaakkola",
     "Latents",

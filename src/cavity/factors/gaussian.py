@@ -57,3 +57,13 @@ class Gaussian(Likelihood):
         dv = torch.full_like(f.var, -0.5) / noise
         value = -0.5 * ((2 * math.pi * noise).log() + misfit)
         return Moments(value[:, 0], off / noise, dv, dv, 0.5 * (misfit - 1) if self.parameters else None)
+
+
+class Committee(Gaussian):
+    """The same for rows that belong to members of a committee, each with a latent function: y is [B 2], member and target."""
+
+    def sites(self, y: Tensor) -> Tensor:
+        return y.reshape(len(y), -1)[:, :1].long()
+
+    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        return super().moments(f, y[:, 1], exponent)
