@@ -16,10 +16,10 @@ from cavity import distributed
 from cavity import inducing as choosing
 from cavity.distributed import Local
 from cavity.errors import BadInput
-from cavity.estimators import build, fitted, partial, runs, streams, watch
+from cavity.estimators import build, diagnosis, fitted, partial, runs, streams, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, read
-from cavity.estimators.values import inducing_count
+from cavity.estimators.values import inducing_count, whole
 from cavity.kernels import Kernel
 from cavity.training.checkpoint import restore
 from cavity.training.loop import Run
@@ -313,6 +313,22 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The most probable class of each row."""
         best = self.predict_log_proba(X).argmax(1)
         return np.asarray(self.classes_[best])
+
+    def diagnose(
+        self, X: Any, y: Any, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
+    ) -> diagnosis.Diagnosis:
+        """How far to trust this fit on the rows it was fitted to: samples of q, weighted by how probable the model makes them.
+
+        The result has the model's log evidence with its standard error, beside `log_marginal_likelihood_`, the effective number
+        of samples, and Pareto's k: below 0.5 is good, above 0.7 q misses part of the posterior. Needs the extra "diagnose".
+        """
+        check_is_fitted(self, "_fitted")
+        rows = check_rows(self, X, reset=False)
+        labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
+        encoded = diagnosis.encode(labels, self.classes_)
+        n = whole("n_samples", n_samples, 25)
+        rng = check_random_state(random_state)
+        return diagnosis.diagnose(self._fitted, rows, encoded, weight, self.log_marginal_likelihood_, n, rng)
 
 
 def _relevance(kernel: Any, begin: build.Start) -> Array | None:
