@@ -13,7 +13,8 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 
 if TYPE_CHECKING:
     from cavity import callbacks, kernels
-    from cavity.estimators import GPClassifier, GPRegressor
+    from cavity.data.preparation import Preparation
+    from cavity.estimators import GPClassifier, GPRegressor, load
 
 __all__ = [
     "BadFile",
@@ -23,9 +24,11 @@ __all__ = [
     "GPClassifier",
     "GPRegressor",
     "NotPositiveDefinite",
+    "Preparation",
     "__version__",
     "callbacks",
     "kernels",
+    "load",
 ]
 
 
@@ -35,8 +38,10 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
         if name in ("callbacks", "kernels"):
             return import_module(f"cavity.{name}")
-        if name in ("GPClassifier", "GPRegressor"):
+        if name in ("GPClassifier", "GPRegressor", "load"):
             return getattr(import_module("cavity.estimators"), name)
+        if name == "Preparation":
+            return import_module("cavity.data.preparation").Preparation
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -7,7 +7,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as TheirRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
 
-from cavity import BadOption, GPClassifier
+from cavity import BadOption, GPClassifier, load
 from cavity.factors import Latents, Logistic, LogisticPoint
 from cavity.kernels import RBF
 from cavity.quadrature import log_softmax_probability, softmax_average
@@ -172,6 +172,26 @@ def test_batching_rows_changes_nothing_for_coupled_classes():
     np.testing.assert_allclose(
         np.vstack([gp.predict_log_proba(NEW[i : i + 1]) for i in range(7)]), whole, atol=1e-12
     )
+
+
+@pytest.mark.parametrize(
+    ("C", "options"),
+    [
+        (2, {}),
+        (2, {"predictive": "probit"}),
+        (3, {}),
+        (3, {"dtype": "float32"}),
+        (2, {"method": "vi", "bound": "jaakkola"}),
+    ],
+    ids=str,
+)
+def test_a_saved_model_predicts_the_same_bits(tmp_path, C, options):
+    X, y = toy(30, C)
+    gp = GPClassifier(**{"method": "laplace", "n_inducing": 6, "max_epochs": 2, "tol": 0.1} | options).fit(
+        X, y
+    )
+    gp.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict_log_proba(NEW), gp.predict_log_proba(NEW))
 
 
 # --- Z = X -------------------------------------------------------------------------------------------------

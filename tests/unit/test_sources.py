@@ -202,9 +202,9 @@ def test_sorted_row_groups_are_mixed_although_the_buffer_is_small(tmp_path, monk
 
 def test_rows_are_numbered_in_file_order(tmp_path):
     source = parquet_folder(tmp_path)
-    assert [p.rows for p in source.parts()] == [33, 33, 33, 1, 33, 33, 33, 1, 33, 4]
-    assert source.parts()[4].first == 100
-    cut = source.parts(least=1000)
+    assert [p.rows for p in source.fragments.parts()] == [33, 33, 33, 1, 33, 33, 33, 1, 33, 4]
+    assert source.fragments.parts()[4].first == 100
+    cut = source.fragments.parts(least=1000)
     assert sum(p.rows for p in cut) == N and [p.first for p in cut] == sorted(p.first for p in cut)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from cavity import distributed
 from cavity import inducing as choosing
 from cavity.distributed import Local
 from cavity.errors import BadInput
-from cavity.estimators import build, diagnosis, fitted, partial, runs, streams, watch
+from cavity.estimators import build, diagnosis, fitted, partial, runs, saved, streams, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, read
 from cavity.estimators.values import inducing_count, whole
@@ -217,6 +218,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             run = runs.train(run, options)
         except KeyboardInterrupt:
+            watch.go_back(run)
             self._keep(run, begin)  # what was learnt so far is there to predict with
             raise
         self._growing = partial.keep(self, run, begin, table)
@@ -262,23 +264,25 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, run: Run, begin: build.Start) -> None:
         """The fitted attributes: NumPy, in the user's units."""
-        C = run.engine.prior.n_latent
         self.log_marginal_likelihood_ = runs.sound_evidence(run)
-        self._fitted = fitted.extract(run.engine, run.state)
         bounded = run.engine.removal == 0 and getattr(run.engine.factor, "bounds", True)
         self._set("elbo_", self.log_marginal_likelihood_ if bounded else None)
-        self._set("epsilon_", getattr(self._fitted.factor, "epsilon", None))
-        prior = self._fitted.prior
-        self.kernel_ = prior.kernel
-        if isinstance(self.kernel_, Kernel):
-            self.kernel_.settle(C)
-        self.inducing_points_ = np.repeat(fitted.numpy(prior.Z), C // prior.Z.shape[0], axis=0)
-        self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
+        self._show(fitted.extract(run.engine, run.state))
         self.history_ = run.history
         self.n_epochs_ = len(run.history)
         self.feature_relevance_ = _relevance(self.kernel_, begin)
         if self.warm_start:
             self._state, self._columns = fitted.on_cpu(run.state), begin.columns
+
+    def _show(self, model: fitted.Fitted) -> None:
+        """The model, and the attributes that are read off it."""
+        self._fitted, prior, C = model, model.prior, model.prior.n_latent
+        self._set("epsilon_", getattr(model.factor, "epsilon", None))
+        self.kernel_ = prior.kernel
+        if isinstance(self.kernel_, Kernel):
+            self.kernel_.settle(C)
+        self.inducing_points_ = np.repeat(fitted.numpy(prior.Z), C // prior.Z.shape[0], axis=0)
+        self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
 
     def _set(self, name: str, value: float | None) -> None:
         """An attribute that only some methods have."""
@@ -286,6 +290,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             setattr(self, name, value)
         elif hasattr(self, name):
             delattr(self, name)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file (safetensors and JSON), aside and renamed; `cavity.load(path)` reads it.
+
+        The file has the arguments, the posterior with its inducing points, what `partial_fit` continues from, and no rows.
+        (Inducing points that are not learnt are rows of the data.) Not in it: callbacks, a RandomState, the code of a kernel of
+        your own, and what `warm_start` continues from.
+        """
+        saved.save(self, path)
 
     def _latent(self, X: Any) -> Any:
         check_is_fitted(self, "_fitted")

@@ -1,4 +1,4 @@
-"""A trained model, ready to predict: CPU tensors of O(CM(M+D)) numbers, no rows."""
+"""A trained model, ready to predict: O(CM(M+D)) numbers, no rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Joint(NamedTuple):
 
 def extract(engine: Engine, state: State) -> Fitted:
     """What prediction needs of a run, on the CPU; the engine's workspace goes with it."""
-    return at(engine, state).to(torch.device("cpu"))
+    return ready(*at(engine, state).to(torch.device("cpu")))
 
 
 def at(engine: Engine, state: State) -> Fitted:
@@ -62,6 +62,12 @@ def at(engine: Engine, state: State) -> Fitted:
     usual = BinaryProbit() if engine.prior.n_latent == 1 else ProbitPairs(engine.prior.n_latent)
     factor = engine.factor if isinstance(engine.factor, Likelihood) else usual
     return Fitted(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), factor)
+
+
+def ready(prior: Prior, prior_lower: Tensor, mean: Tensor, lower: Tensor, factor: Likelihood) -> Fitted:
+    """The model with its tensors in one layout, on which the last bits of products and solves depend: factors column-major."""
+    prior_lower, lower = (t.mT.contiguous().mT for t in (prior_lower, lower))
+    return Fitted(prior, prior_lower, mean.contiguous(), lower, factor)
 
 
 def on_cpu(state: Any) -> Any:
@@ -82,11 +88,11 @@ def latent(model: Fitted, X: Tensor) -> Normal | Joint:
         return Joint(*(torch.cat(column) for column in zip(*joints, strict=True)))
     size = max(1, PREDICT_BYTES // (8 * C * M))
     parts = [_latent(model, piece) for piece in torch.split(X, size)]
-    return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
+    return Normal(torch.cat([p.mean for p in parts]).cpu(), torch.cat([p.var for p in parts]).cpu())
 
 
 def _latent(model: Fitted, X: Tensor) -> Normal:
-    projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
     a = projection.a
     mean = (model.mean[:, None, :] @ a)[:, 0]
     var = projection.r + solve_lower(model.lower, a).square().sum(-2)

@@ -98,12 +98,24 @@ class where_tied:
     def __get__(self, estimator: Any, owner: Any = None) -> Any:
         if estimator is None:
             return self.method
-        if estimator.method in methods.METHODS and not _grows(estimator):
-            raise NoPartialFit(
-                f"partial_fit adds rows to tied sites, which method={estimator.method!r} does not have here: use method='sep' "
-                "(also 'auto'), or method='rep' with sites='tied'."
-            )
+        reason = _refusal(estimator)
+        if reason is not None:
+            raise NoPartialFit(reason)
         return MethodType(self.method, estimator)
+
+
+def _refusal(estimator: Any) -> str | None:
+    """Why an estimator with these arguments has no partial_fit."""
+    if estimator.method in methods.METHODS and not _grows(estimator):
+        return (
+            f"partial_fit adds rows to tied sites, which method={estimator.method!r} does not have here: use method='sep' "
+            "(also 'auto'), or method='rep' with sites='tied'."
+        )
+    if estimator.optimizer == "lbfgs":
+        return "optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit."
+    if estimator.schedule == "inner-exact":
+        return "schedule='inner-exact' needs all rows at once: use 'inner-approx' for partial_fit."
+    return None
 
 
 def _grows(estimator: Any) -> bool:
@@ -121,8 +133,6 @@ def _check_options(estimator: Any, old: Growing | None) -> None:
         raise BadOption(
             f"class_weight={estimator.class_weight!r} needs the counts of all rows, which partial_fit does not know: use a dict."
         )
-    if estimator.optimizer == "lbfgs":
-        raise BadOption("optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit.")
 
 
 def _table(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool) -> build.Table:

@@ -18,6 +18,7 @@ from cavity.estimators.values import number, whole
 from cavity.inference import Engine, State
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, facts_of, newest, rank_file
+from cavity.training.loop import Run
 
 
 def check(estimator: Any, reduce: Local) -> None:
@@ -102,6 +103,13 @@ def callbacks(
         path = rank_file(estimator.checkpoint, reduce)
         watchers.append(Checkpoint(path, estimator.checkpoint_every, known))
     return tuple(watchers)
+
+
+def go_back(run: Run) -> None:
+    """To the best state so far, where rows are held out to judge by."""
+    for callback in run.callbacks:
+        if isinstance(callback, EarlyStopping):
+            callback.end(run)
 
 
 class Validation(Callback):
