@@ -97,7 +97,7 @@ def test_a_row_of_weight_two_is_two_rows(C):
 
 
 def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
-    mean, sd = np.meshgrid(np.linspace(-30, 30, 601), np.geomspace(1e-2, 30, 60))
+    mean, sd = np.meshgrid(np.linspace(-30, 30, 201), np.geomspace(1e-2, 30, 30))
     f = torch.tensor(mean.reshape(-1, 1)), torch.tensor(sd.reshape(-1, 1) ** 2)
     exact, quick = (Logistic(probit).log_probability(*f).exp() for probit in (False, True))
     error = (exact - quick).abs().max()
@@ -207,7 +207,7 @@ def test_binary_ep_without_sparsity_is_the_textbooks():
 
 
 def test_multiclass_ep_without_sparsity_is_the_sequential_one():
-    X, y = toy(9, 3)
+    X, y = toy(7, 3)
     gp = full("ep", 3, noise=0.3).fit(X, y)
     slow = full_multiclass_ep([k(X, X, c) for c in range(3)], y, 0.3)
     assert gp.log_marginal_likelihood_ == pytest.approx(slow.log_z, abs=1e-6)
@@ -215,7 +215,7 @@ def test_multiclass_ep_without_sparsity_is_the_sequential_one():
     np.testing.assert_allclose(gp.predict_proba(NEW), full_multiclass_predict(slow, Kstar, kss), atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["ep", "sep", "rep", "pep", "gfitc", "vi", "laplace"])
+@pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi", "laplace"])
 def test_inducing_none_is_every_distinct_row_and_stays_there(method):
     X, y = toy(15, 3)
     gp = GPClassifier(

@@ -74,25 +74,25 @@ def test_approximations_are_near_the_sampled_posterior(samples, method, options,
 def test_the_sampled_evidence_is_the_exact_one():
     X, y = toy(8, 2)
     gp = fixed(noise=1.0).fit(X, y)
-    found = gp.diagnose(X, y, n_samples=4000)
+    found = gp.diagnose(X, y, n_samples=1500)
     exact = binary_log_evidence_orthant(rbf(X, X, ELL, VAR), 2 * y - 1)
     assert found.standard_error < 0.02
     assert abs(found.log_marginal_likelihood - exact) < 4 * found.standard_error + 1e-3
     assert found.approximation == gp.log_marginal_likelihood_
-    assert found.pareto_k < 1 and 3000 < found.effective_sample_size < 4000
+    assert found.pareto_k < 1 and 1200 < found.effective_sample_size < 1500
     assert f"Pareto k {found.pareto_k:.2f}" in str(found)
 
 
 @pytest.mark.parametrize("C", [2, 3])
 def test_methods_for_one_model_agree_on_its_evidence(C):
-    """Whatever q proposes: EP, power EP and exact EP for the argmax; Laplace and VI for the softmax."""
-    X, y = toy(12, C)
+    """Whatever q proposes: EP and exact EP for the argmax; Laplace and VI for the softmax."""
+    X, y = toy(9, C)
     for group in (
-        [("ep", {}), ("pep", {}), ("rep", {"epsilon": 0})],
+        [("ep", {}), ("rep", {"epsilon": 0})],
         [("laplace", {}), ("vi", {"likelihood": "softmax"})],
     ):
         noise = {} if group[0][0] == "ep" else {"noise": 0.0}
-        found = [fixed(m, tol=1e-4, **noise, **o).fit(X, y).diagnose(X, y, n_samples=150) for m, o in group]
+        found = [fixed(m, tol=1e-4, **noise, **o).fit(X, y).diagnose(X, y, n_samples=80) for m, o in group]
         values, errors = [d.log_marginal_likelihood for d in found], [d.standard_error for d in found]
         assert max(values) - min(values) < 4 * sum(errors)
 
@@ -110,9 +110,9 @@ def test_a_poor_q_is_seen():
 def test_a_weight_is_so_many_rows():
     X, y = toy(10, 3)
     weight = np.where(np.arange(10) < 4, 2, 1)
-    one = fixed().fit(X, y, weight).diagnose(X, y, sample_weight=weight, n_samples=100)
+    one = fixed().fit(X, y, weight).diagnose(X, y, sample_weight=weight, n_samples=40)
     again = np.repeat(np.arange(10), weight)
-    other = fixed().fit(X[again], y[again]).diagnose(X[again], y[again], n_samples=100)
+    other = fixed().fit(X[again], y[again]).diagnose(X[again], y[again], n_samples=40)
     assert one.log_marginal_likelihood == pytest.approx(other.log_marginal_likelihood, abs=1e-5)
 
 
