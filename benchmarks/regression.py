@@ -2,7 +2,8 @@
 
 Three panels, as in its section 3: ways of stochastic variational inference (natural gradient, L-BFGS-B, full gradient and SAG on a
 Cholesky factor); the collapsed bound with k-means points ("vi-means") against them; L-BFGS-B against projected Newton. Data: a
-draw from a Gaussian process, and two sets that scikit-learn ships (diabetes; wine, alcohol from the other columns).
+draw from a Gaussian process, and two sets that scikit-learn ships (diabetes; wine, alcohol from the other columns). GPyTorch's
+SGPR learns its points as well, as is its custom.
 
     python benchmarks/regression.py [--rows 800] [--points 50] [--seconds 10] [--csv FILE] [--png FILE]
 """
