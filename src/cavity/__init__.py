@@ -14,7 +14,7 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 if TYPE_CHECKING:
     from cavity import callbacks, export, kernels, plots, report
     from cavity.data.preparation import Preparation
-    from cavity.estimators import GPClassifier, load
+    from cavity.estimators import GPClassifier, GPRegressor, load
 
 __all__ = [
     "BadFile",
@@ -22,6 +22,7 @@ __all__ = [
     "BadOption",
     "CavityError",
     "GPClassifier",
+    "GPRegressor",
     "NotPositiveDefinite",
     "Preparation",
     "__version__",
@@ -40,7 +41,7 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
         if name in ("callbacks", "export", "kernels", "plots", "report"):
             return import_module(f"cavity.{name}")
-        if name in ("GPClassifier", "load"):
+        if name in ("GPClassifier", "GPRegressor", "load"):
             return getattr(import_module("cavity.estimators"), name)
         if name == "Preparation":
             return import_module("cavity.data.preparation").Preparation

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from cavity.factors import BinaryProbit, Likelihood, ProbitPairs
 from cavity.inference import Engine, State
+from cavity.inference.coupled import cov_of
 from cavity.linalg import solve_lower
 from cavity.posterior import Normal, posterior
 from cavity.prior import Prior
-from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD
+from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_softmax_probability
 
 PREDICT_BYTES = 64 << 20
 
@@ -23,8 +24,8 @@ class Fitted(NamedTuple):
 
     prior: Prior
     prior_lower: Tensor  # [C M M] or [1 M M], factor of k(Z, Z)
-    mean: Tensor  # [C M]
-    lower: Tensor  # [C M M], factor of Λ
+    mean: Tensor  # [C M]; [1 CM] where q couples the classes
+    lower: Tensor  # [C M M], factor of Λ; [1 CM CM]
     factor: Likelihood
 
     def to(self, device: torch.device) -> Fitted:
@@ -33,6 +34,14 @@ class Fitted(NamedTuple):
             parameter.data = parameter.data.to(device)
         prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
         return Fitted(self.prior.to(device), prior_lower, mean, lower, self.factor)
+
+
+class Joint(NamedTuple):
+    """Marginals of f at new rows where classes are coupled."""
+
+    mean: Tensor  # [n C]
+    var: Tensor  # [n C]
+    cov: Tensor  # [n C C]
 
 
 def extract(engine: Engine, state: State) -> Fitted:
@@ -70,9 +79,13 @@ def on_cpu(state: Any) -> Any:
 
 
 @torch.no_grad()
-def latent(model: Fitted, X: Tensor) -> Normal:
+def latent(model: Fitted, X: Tensor) -> Normal | Joint:
     """Marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
     C, M, _ = model.lower.shape
+    if C < model.prior.n_latent:
+        size = max(1, PREDICT_BYTES // (8 * M * model.prior.n_latent))
+        joints = [_joint(model, piece) for piece in torch.split(X, size)]
+        return Joint(*(torch.cat(column) for column in zip(*joints, strict=True)))
     size = max(1, PREDICT_BYTES // (8 * C * M))
     parts = [_latent(model, piece) for piece in torch.split(X, size)]
     return Normal(torch.cat([p.mean for p in parts]).cpu(), torch.cat([p.var for p in parts]).cpu())
@@ -87,8 +100,36 @@ def _latent(model: Fitted, X: Tensor) -> Normal:
 
 
 @torch.no_grad()
-def log_probability(model: Fitted, f: Normal) -> Tensor:
+def joint_over_rows(model: Fitted, X: Tensor, residual: bool = True) -> tuple[Tensor, Tensor]:
+    r"""Mean [n] and covariance [n n] of one latent function, noise excluded: k(X, X) − AᵀA + AᵀΣA; without the residual, AᵀΣA."""
+    rows = X.to(model.mean.dtype)
+    a = model.prior.project_with(model.prior_lower, rows).a
+    half = solve_lower(model.lower, a)[0].double()
+    cov = half.mT @ half
+    if residual:
+        cov = cov + model.prior.kernel.full(rows[None])[0].double() - (a[0].mT @ a[0]).double()
+    return (model.mean @ a[0])[0].double(), cov
+
+
+@torch.no_grad()
+def residual(model: Fitted, X: Tensor) -> Tensor:
+    """r of one latent function at new rows, [n]."""
+    return model.prior.project_with(model.prior_lower, X.to(model.mean.dtype)).r[0].double()
+
+
+def _joint(model: Fitted, X: Tensor) -> Joint:
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
+    a = projection.a.double()
+    mean = torch.bmm(model.mean.double().reshape(len(a), 1, -1), a)[:, 0].mT
+    cov = cov_of(model.lower.double(), a) + torch.diag_embed(projection.r.double().mT)
+    return Joint(mean, cov.diagonal(dim1=-2, dim2=-1).contiguous(), cov)
+
+
+@torch.no_grad()
+def log_probability(model: Fitted, f: Normal | Joint) -> Tensor:
     """Logarithms of the class probabilities, normalised: [n C] → [n C], [n 1] → [n 2]."""
+    if isinstance(f, Joint):
+        return log_softmax_probability(f.mean, f.cov)
     return torch.cat([model.factor.log_probability(mean, var) for mean, var in pieces(f)])
 
 

@@ -19,16 +19,38 @@ from cavity.columns import Columns
 from cavity.data.preparation import Preparation
 from cavity.errors import BadFile, BadOption, CavityError
 from cavity.estimators import fitted, growing
-from cavity.estimators.options import resolve_device
 from cavity.estimators.plain import LeftOut, Packing, Unpacking, pack_labels, unpack_labels
-from cavity.factors import BinaryProbit, Likelihood, Logistic, ProbitPairs, RobustBinary, RobustMax, Softmax
+from cavity.estimators.values import resolve_device
+from cavity.factors import (
+    BinaryProbit,
+    Jaakkola,
+    Likelihood,
+    Logistic,
+    LogisticPoint,
+    ProbitPairs,
+    RobustBinary,
+    RobustMax,
+    Softmax,
+    Taylor,
+)
 from cavity.kernels import RBF, Deep, Kernel
 from cavity.prior import Prior
 
 KIND = "model"
 SCALARS = ("log_marginal_likelihood_", "elbo_")
 FACTORS: dict[str, type[Likelihood]] = {
-    kind.__name__: kind for kind in (BinaryProbit, ProbitPairs, RobustBinary, RobustMax, Logistic, Softmax)
+    kind.__name__: kind
+    for kind in (
+        BinaryProbit,
+        ProbitPairs,
+        RobustBinary,
+        RobustMax,
+        Logistic,
+        LogisticPoint,
+        Jaakkola,
+        Taylor,
+        Softmax,
+    )
 }
 DAMAGE = (
     KeyError,
@@ -155,6 +177,8 @@ def _estimator(stored: persist.Stored, kernel: Any) -> Any:
     estimator = GPClassifier(**_arguments(GPClassifier(), unpacking, meta["arguments"]))
     estimator.classes_ = unpack_labels(meta["classes"])
     model = _model(tensors, meta, estimator.kernel, len(estimator.classes_))
+    if isinstance(model.factor, Logistic):
+        model.factor.probit = estimator.predictive == "probit"
     estimator.n_features_in_ = len(model.prior.center)
     if meta["names"] is not None:
         estimator.feature_names_in_ = _column_names(meta["names"], estimator.n_features_in_)
@@ -197,11 +221,12 @@ def _model(tensors: dict[str, Tensor], meta: dict[str, Any], kernel: Any, n_clas
     """The posterior with its prior; every shape is compared with the others before anything is made of it."""
     C = 1 if n_classes == 2 else n_classes
     mean, lower, prior_lower = (tensors[name] for name in ("mean", "lower", "prior_lower"))
-    dtype, M = mean.dtype, mean.shape[-1]
     D = tensors["prior.center"].shape[0]
     Z = tensors["prior.inducing"]
-    _expect("mean", mean, [(C, M)], dtype)
-    _expect("lower", lower, [(C, M, M)], dtype)
+    dtype, M = mean.dtype, Z.shape[-2]
+    blocks = 1 if len(mean) < C else C  # of q: the classes may be coupled
+    _expect("mean", mean, [(blocks, C // blocks * M)], dtype)
+    _expect("lower", lower, [(blocks, C // blocks * M, C // blocks * M)], dtype)
     _expect("prior_lower", prior_lower, [(1, M, M), (C, M, M)], dtype)
     _expect("prior.inducing", Z, [(1, M, D), (C, M, D)], dtype)
     if not M * D:
@@ -264,7 +289,7 @@ def _factor(name: str, tensors: dict[str, Tensor], n_classes: int, dtype: torch.
     if name not in FACTORS:
         raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(FACTORS)}.")
     kind: Any = FACTORS[name]
-    two = kind in (BinaryProbit, RobustBinary, Logistic)
+    two = kind in (BinaryProbit, RobustBinary) or issubclass(kind, Logistic)
     if two != (n_classes == 2):
         raise BadFile(f"the likelihood {name} does not fit {n_classes} classes.")
     size = () if two else (n_classes,)

@@ -49,8 +49,8 @@ def _is_map(estimator: Any, X: Any, sample_weight: Any) -> bool:
     """A memory map that need not be read whole: that takes positive weights, and a schedule that reads in pieces."""
     if not isinstance(X, np.memmap) or X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
         return False
-    in_pieces = estimator.schedule != "inner-exact"
-    return in_pieces and (sample_weight is None or bool((np.asarray(sample_weight) > 0).all()))
+    whole = estimator.schedule == "inner-exact" or estimator.method == "laplace" or estimator.inducing is None
+    return not whole and (sample_weight is None or bool((np.asarray(sample_weight) > 0).all()))
 
 
 def _is_batches(X: Any) -> bool:

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.estimators.fitted import Fitted, numpy, pieces
-from cavity.estimators.options import whole
+from cavity.estimators.fitted import Fitted, Joint, numpy, pieces
+from cavity.estimators.values import whole
 from cavity.posterior import Normal
+from cavity.quadrature import softmax_uncertainty
 
 Array = NDArray[np.float64]
 
@@ -25,8 +26,10 @@ class Uncertainty(NamedTuple):
 
 
 @torch.no_grad()
-def of(model: Fitted, f: Normal) -> Uncertainty:
+def of(model: Fitted, f: Normal | Joint) -> Uncertainty:
     """The noise on f is the label's own; all other variance of f, the residual too, is not knowing f."""
+    if isinstance(f, Joint):  # its likelihood has its noise in itself
+        return Uncertainty(*(numpy(t) for t in softmax_uncertainty(f.mean.cpu(), f.cov.cpu())))
     noise = model.prior.noise.double().cpu().expand(f.mean.shape[1])
     f = Normal(f.mean.cpu(), f.var.cpu())
     parts = [model.factor.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in pieces(f)]

@@ -14,7 +14,7 @@ from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import build, fitted
 from cavity.estimators.checks import check_labels, check_rows
-from cavity.estimators.options import number, whole
+from cavity.estimators.values import number, whole
 from cavity.inference import Engine, State
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, facts_of, newest, rank_file
@@ -24,14 +24,15 @@ from cavity.training.loop import Run
 def check(estimator: Any, reduce: Local) -> None:
     """The arguments that this module reads, and what several ranks cannot do."""
     e = estimator
-    if reduce.world > 1 and e.schedule == "inner-exact":
+    if reduce.world > 1 and (getattr(e, "schedule", "") == "inner-exact" or e.method == "laplace"):
+        what = "schedule='inner-exact'" if e.method != "laplace" else "method='laplace'"
         raise BadOption(
-            f"schedule='inner-exact' differentiates through all rows at once, and each of {reduce.world} ranks has only some: use "
-            "schedule='inner-approx' or 'outer', or a single process."
+            f"{what} differentiates through all rows at once, and each of {reduce.world} ranks has only some: use "
+            "schedule='inner-approx' or 'outer' of method='ep', or a single process."
         )
-    if e.validation_fraction is not None:
+    if getattr(e, "validation_fraction", None) is not None:
         number("validation_fraction", e.validation_fraction, 0.0, 0.9)
-    whole("patience", e.patience, 1)
+    whole("patience", getattr(e, "patience", 1), 1)
     number("checkpoint_every", e.checkpoint_every, 0.0, strict=False)
     if e.resume and e.checkpoint is None:
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")

@@ -6,7 +6,8 @@ from __future__ import annotations
 def our_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:
     """M and batch size of our default for a table of this size."""
     from cavity import GPClassifier
-    from cavity.estimators.options import inducing_count, read
+    from cavity.estimators.options import read
+    from cavity.estimators.values import inducing_count
 
     default = GPClassifier()
     M = min(inducing_count(default.n_inducing, n_rows), n_rows)

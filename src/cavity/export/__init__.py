@@ -48,6 +48,15 @@ def onnx(clf: Any, path: str | Path, *, dtype: str = "float64") -> Path:
 def onnx_model(clf: Any, *, dtype: str = "float64") -> Any:
     """The same as an `onnx.ModelProto`."""
     check_is_fitted(clf, "_fitted")
+    if not hasattr(clf, "classes_"):
+        raise BadOption(
+            f"{type(clf).__name__} is no classifier: only GPClassifier can be written as an ONNX graph."
+        )
+    if len(clf._fitted.lower) < clf._fitted.prior.n_latent:
+        raise BadOption(
+            f"method={clf.method!r} with {len(clf.classes_)} classes couples them, which the ONNX graph has no integral for: use "
+            "method='ep', or 'vi' with likelihood='softmax'."
+        )
     if dtype not in INPUTS:
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
     graph = Graph()

@@ -24,9 +24,11 @@ SADDLE, DEGREE = 3.0, 12  # of the polynomial for erfc: relative error 3e-9
 
 def probabilities(factor: Any, mean: Value, var: Value, n_latent: int) -> Value:
     """[n C], rows sum to one; from [n C], or [n 1] for two classes."""
-    if type(factor) not in INTEGRALS:
-        raise BadOption(f"the likelihood {type(factor).__name__} cannot be written as an ONNX graph.")
-    p = INTEGRALS[type(factor)](mean, var, n_latent)
+    integral = next((f for kind, f in INTEGRALS.items() if isinstance(factor, kind)), None)
+    if integral is None or getattr(factor, "probit", False):
+        what = "predictive='probit'" if integral else f"the likelihood {type(factor).__name__}"
+        raise BadOption(f"{what} cannot be written as an ONNX graph.")
+    p = integral(mean, var, n_latent)
     p = p / p.sum(1, keep=True)
     if isinstance(factor, RobustMax | RobustBinary):
         p = p * (1 - factor.epsilon) + factor.epsilon / factor.n_classes

@@ -44,6 +44,8 @@ class Likelihood:
     """A factor of the library: what variational inference and prediction ask besides."""
 
     parameters: tuple[nn.Parameter, ...] = ()  # of the likelihood itself, learnt
+    bounds: bool = True  # `average` is E log φ or less
+    linear: bool = False  # its sites are the same wherever they are asked: one sweep finds them
     tempers: bool = (
         True  # `moments` takes exponents; where not, a row of weight below 1 is a whole row that counts less
     )

@@ -2,6 +2,7 @@
 
 from cavity.quadrature.argmax import MANY, MOST_EDGES, log_argmax_probability
 from cavity.quadrature.choice import Largest, softened
+from cavity.quadrature.correlated import log_softmax_probability, softmax_uncertainty
 from cavity.quadrature.grid import ORDER, SPREAD
 from cavity.quadrature.information import Latent, Uncertainty, uncertainty
 from cavity.quadrature.largest import Win, win
@@ -19,11 +20,13 @@ __all__ = [
     "Win",
     "log_argmax_probability",
     "log_sigmoid_probability",
+    "log_softmax_probability",
     "probit_average",
     "probit_power",
     "sigmoid_average",
     "softened",
     "softmax_average",
+    "softmax_uncertainty",
     "uncertainty",
     "win",
 ]
