@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity import inducing as choosing
+from cavity.columns import Columns
 from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.estimators import build, diagnosis, fitted, partial, runs, saved, streams, uncertainty, watch
@@ -277,7 +278,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.fit_warnings_ = []
         self.feature_relevance_ = _relevance(self.kernel_, begin)
         if self.warm_start:
-            self._state, self._columns = fitted.on_cpu(run.state), begin.columns
+            self._state = fitted.on_cpu(run.state)
+            self._columns: Columns = begin.columns
 
     def _show(self, model: fitted.Fitted) -> None:
         """The model, and the attributes that are read off it."""
