@@ -15,7 +15,7 @@ from cavity.errors import BadFile
 from cavity.estimators import build
 from cavity.estimators.fitted import Fitted
 from cavity.estimators.partial import Growing
-from cavity.inference import Engine, HyperPrior, State, Tied, empty_sites
+from cavity.inference import Engine, State, Tied, empty_sites
 from cavity.posterior import Sums
 
 SCALARS = ("damping", "rate", "jitter", "clock")
@@ -52,8 +52,7 @@ def tensors(estimator: Any) -> dict[str, Tensor]:
         "h": state.sums.h,
         "counts": engine.sites.counts,
         "total": engine.total,
-        "prior.mean": engine.hyper_prior.mean,
-        "prior.precision": engine.hyper_prior.precision,
+        "prior.mean": engine.hyper_prior.mean[engine.hyper_prior.precision > 0],  # the others have no prior
         "center": torch.tensor(kept.begin.columns.center),
         "spread": torch.tensor(kept.begin.columns.spread),
         "epoch": state.epoch,
@@ -72,7 +71,8 @@ def restore(
     prior, factor = copy.deepcopy((model.prior, model.factor))
     parameters = (*build.learnt(prior), *factor.parameters)
     found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
-    size = sum(p.numel() for p in parameters)
+    hyper_prior = build.hyper_prior(prior, parameters, 0)
+    held = hyper_prior.precision > 0
     C, M = model.mean.shape
     D = len(prior.center)
     shapes = {
@@ -84,16 +84,18 @@ def restore(
         "spread": (D,),
         "epoch": (),
     }
-    shapes |= dict.fromkeys(("theta", "prior.mean", "prior.precision"), (size,)) | dict.fromkeys(SCALARS, ())
+    shapes |= {"theta": tuple(held.shape), "prior.mean": (int(held.sum()),)} | dict.fromkeys(SCALARS, ())
+    kinds = {"theta": model.mean.dtype, "prior.mean": model.mean.dtype, "epoch": torch.int64}
     for name, shape in shapes.items():
-        if tuple(found[name].shape) != shape:
-            raise BadFile(f"growing.{name} has shape {tuple(found[name].shape)}; expected {shape}.")
+        kind = kinds.get(name, torch.float64)
+        if tuple(found[name].shape) != shape or (found[name].numel() and found[name].dtype != kind):
+            raise BadFile(f"growing.{name} has shape {tuple(found[name].shape)}; expected {shape}, {kind}.")
     engine = Engine(
         prior=prior,
         parameters=parameters,
         factor=factor,
         sites=_sites(found["counts"], about["sites"]),
-        hyper_prior=HyperPrior(found["prior.mean"], found["prior.precision"]),
+        hyper_prior=hyper_prior._replace(mean=hyper_prior.mean.masked_scatter(held, found["prior.mean"])),
         total=found["total"],
         exact=bool(about["exact"]),
     )
@@ -112,11 +114,14 @@ def _sites(counts: Tensor, about: dict[str, Any]) -> Tied:
 
 
 def _state(found: dict[str, Tensor], n_optimiser: int, width: int, dtype: torch.dtype) -> State:
+    memory = tuple(found[f"optimiser.{i}"] for i in range(n_optimiser))
+    if any(t.shape not in ((), found["theta"].shape) for t in memory):
+        raise BadFile("growing.optimiser does not fit the parameters.")
     return State(
         theta=found["theta"],
         sites=empty_sites(0, width, dtype, torch.device("cpu")),
         sums=Sums(found["P"], found["h"]),
-        optimiser=tuple(found[f"optimiser.{i}"] for i in range(n_optimiser)),
+        optimiser=memory,
         generator=torch.empty(0, dtype=torch.uint8),
         epoch=found["epoch"],
         position=torch.zeros((), dtype=torch.int64),
