@@ -114,6 +114,9 @@ def predict(
         Path | None, typer.Option(help=".csv or .parquet; without it, CSV on stdout.", metavar="FILE")
     ] = None,
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy; repeat.", metavar="COL")] = None,
+    uncertainty: Annotated[
+        bool, typer.Option("--uncertainty", help="Add total, aleatoric, epistemic entropy.")
+    ] = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -125,7 +128,7 @@ def predict(
     from cavity.cli import predicting
 
     terminal = Terminal(as_json, quiet)
-    predicting.predict(model, data, out, keep or [], device, terminal)
+    predicting.predict(model, data, out, keep or [], uncertainty, device, terminal)
 
 
 @app.command(
@@ -146,6 +149,67 @@ def evaluate(
     from cavity.cli import predicting
 
     predicting.evaluate(model, data, target, device, Terminal(as_json, quiet))
+
+
+@app.command(
+    short_help="Write a page about a model, and about rows.",
+    epilog="Example: cavity report penguins.cavity test.csv --out report.html",
+)
+@guarded
+def report(
+    model: ModelFile,
+    data: Annotated[Path | None, typer.Argument(metavar="[DATA]", show_default=False, hidden=True)] = None,
+    out: Annotated[Path, typer.Option(help="The page.", metavar="FILE")] = Path("report.html"),
+    target: Annotated[str | None, typer.Option(help="The labels, if named otherwise.", metavar="COL")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="At most so many, drawn at random.", metavar="N")] = 2000,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a self-contained HTML page about MODEL and, if given, about the rows of DATA."""
+    _there(model, data)
+    from cavity.cli import reporting
+
+    reporting.report(model, data, out, target, rows, device, Terminal(as_json, quiet))
+
+
+@app.command(
+    short_help="Write a model as an ONNX graph.",
+    epilog="Example: cavity export penguins.cavity --onnx penguins.onnx",
+)
+@guarded
+def export(
+    model: ModelFile,
+    onnx: Annotated[Path | None, typer.Option(help="The graph.", metavar="FILE")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the input: float64 or float32.", metavar="NAME")] = "float64",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write MODEL as an ONNX graph: probabilities and labels, the quadrature inside it."""
+    _there(model)
+    from cavity.cli import reporting
+
+    reporting.export(model, onnx, dtype, Terminal(as_json, quiet))
+
+
+@app.command(
+    short_help="Answer predictions over HTTP.",
+    epilog="Example: cavity serve penguins.cavity --port 8000",
+)
+@guarded
+def serve(
+    model: ModelFile,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.", metavar="N")] = 8000,
+    host: Annotated[str, typer.Option(help="The address to listen at.", metavar="NAME")] = "127.0.0.1",
+    most_rows: Annotated[int, typer.Option(min=1, help="Of a request.", metavar="N")] = 10_000,
+    most_bytes: Annotated[int, typer.Option(min=1, help="Of a request.", metavar="N")] = 16 << 20,
+    device: Device = None,
+) -> None:
+    """Answer predictions of MODEL over HTTP: /predict, /schema, /health, /docs."""
+    _there(model)
+    from cavity.cli import serving
+
+    serving.run(model, host, port, serving.Limits(most_rows, most_bytes), device)
 
 
 @app.command(short_help="Show what a model is.", epilog="Example: cavity info penguins.cavity")

@@ -57,11 +57,12 @@ class Model(NamedTuple):
             )
         return Preparation.plain(names)
 
-    def outputs(self, X: Any) -> dict[str, Any]:
-        """The columns of a prediction: the label, and a probability for each class."""
+    def outputs(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
+        """The columns of a prediction: the label, a probability for each class, and what they do not know, in nats."""
         P = self.classifier.predict_proba(X)
         classes = self.classifier.classes_
-        return {"label": classes[P.argmax(1)]} | {f"p_{spelt(c)}": P[:, i] for i, c in enumerate(classes)}
+        columns = {"label": classes[P.argmax(1)]} | {f"p_{spelt(c)}": P[:, i] for i, c in enumerate(classes)}
+        return columns | (self.classifier.predict_uncertainty(X)._asdict() if uncertainty else {})
 
 
 def spelt(label: Any) -> str:
@@ -73,7 +74,13 @@ def spelt(label: Any) -> str:
 
 
 def predict(
-    path: Path, data: Path, out: Path | None, keep: list[str], device: str | None, terminal: Terminal
+    path: Path,
+    data: Path,
+    out: Path | None,
+    keep: list[str],
+    uncertainty: bool,
+    device: str | None,
+    terminal: Terminal,
 ) -> None:
     """Write labels and probabilities of every row, in the order of the file."""
     model, file = Model.open(path, device), open_table(data)
@@ -84,14 +91,14 @@ def predict(
     notes: Counter[str] = Counter()
     rows, arrow = 0, pyarrow()
     with _writer(out) as write:
-        for chunk in _chunks(file, [*prepare.inputs, *keep], terminal):
-            found = model.outputs(prepare.transform(chunk, notes))
+        for chunk in chunks_of(file, [*prepare.inputs, *keep], terminal):
+            found = model.outputs(prepare.transform(chunk, notes), uncertainty)
             kept = {name: one_column(chunk.table, name) for name in keep}
             write(arrow.table(kept | {_free(name, kept): column for name, column in found.items()}))
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
-    _leave(notes, terminal)
+    leave(notes, terminal)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.result({"out": str(out), "rows": rows, "notes": dict(notes)})
@@ -101,13 +108,15 @@ def _free(name: str, taken: dict[str, Any]) -> str:
     return name if name not in taken else f"predicted {name}"
 
 
-def _chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:
+def chunks_of(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:
+    """These columns of a file, some rows at a time, with a bar."""
     yield from terminal.bar(
         file.chunks(list(dict.fromkeys(columns))), "rows", lambda chunk: chunk.table.num_rows
     )
 
 
-def _leave(notes: Counter[str], terminal: Terminal) -> None:
+def leave(notes: Counter[str], terminal: Terminal) -> None:
+    """Say which cells were not as in the training rows."""
     for note, count in notes.items():
         terminal.note(f"{note} ({count} cells)")
 
@@ -181,12 +190,12 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
     prepare = model.fitting(file, target)
     places = {spelt(c): i for i, c in enumerate(model.classifier.classes_)}
     scores, notes = Scores(len(places)), Counter[str]()
-    for chunk in _chunks(file, [*prepare.inputs, target], terminal):
-        y = _codes(chunk, target, places)
+    for chunk in chunks_of(file, [*prepare.inputs, target], terminal):
+        y = codes(chunk, target, places)
         scores.add(model.classifier.predict_log_proba(prepare.transform(chunk, notes)), y)
     if not scores.confusion.sum():
         raise BadInput(f"{file.path} has no rows.")
-    _leave(notes, terminal)
+    leave(notes, terminal)
     found = scores.result()
     terminal.say(
         table(
@@ -201,7 +210,7 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
     )
 
 
-def _codes(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
+def codes(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     """The labels of a chunk as numbers of classes."""
     text = label_text(one_column(chunk.table, target), target, chunk.first).to_pylist()
     codes = [places.get(label, -1) for label in text]
