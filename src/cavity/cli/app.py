@@ -57,7 +57,7 @@ def fit(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="More settings; flags win.", metavar="TOML")] = None,
     method: Annotated[
-        str | None, typer.Option(help="auto, ep, sep, rep, pep, gfitc, vi.", metavar="NAME")
+        str | None, typer.Option(help="auto, ep, sep, rep, pep, gfitc, vi, laplace.", metavar="NAME")
     ] = None,
     kernel: Annotated[str | None, typer.Option(help="Say, 'Matern52 + Linear'.", metavar="NAMES")] = None,
     n_inducing: Annotated[str | None, typer.Option(help="A class, or a share of rows.", metavar="N")] = None,
@@ -158,7 +158,7 @@ def evaluate(
 @guarded
 def report(
     model: ModelFile,
-    data: Annotated[Path | None, typer.Argument(metavar="[DATA]", show_default=False, hidden=True)] = None,
+    data: Annotated[Path | None, typer.Argument(metavar="DATA", show_default=False, hidden=True)] = None,
     out: Annotated[Path, typer.Option(help="The page.", metavar="FILE")] = Path("report.html"),
     target: Annotated[str | None, typer.Option(help="The labels, if named otherwise.", metavar="COL")] = None,
     rows: Annotated[int, typer.Option(min=1, help="At most so many, drawn at random.", metavar="N")] = 2000,
@@ -265,7 +265,11 @@ Results = Annotated[
 Plan = Annotated[bool, typer.Option("--plan", help="Only say what is to do and how long it may take.")]
 
 
-@app.command()
+@app.command(
+    short_help="Compute the papers' tables and figures again.",
+    epilog="Example: cavity reproduce table2 --splits 5 --jobs 2",
+)
+@guarded
 def reproduce(
     target: Annotated[
         str | None, typer.Argument(help="all, table2, table3, fig1, fig3 ... fig7; page.")
@@ -291,7 +295,11 @@ def reproduce(
     _experiments([*words, *(["--check"] if check else [])], locals())
 
 
-@app.command()
+@app.command(
+    short_help="Fit other libraries on the same splits.",
+    epilog="Example: cavity compare --sets wine --sets glass --jobs 2",
+)
+@guarded
 def compare(
     sets: Sets = [],  # noqa: B006
     methods: Methods = [],  # noqa: B006
@@ -303,7 +311,7 @@ def compare(
     results: Results = None,
     plan: Plan = False,
 ) -> None:
-    """Fit cavity beside other libraries on the same splits (extra: pip install cavity[bench])."""
+    """Fit cavity beside other libraries on the same splits (pip install 'cavity[bench]')."""
     _experiments(["compare"], locals())
 
 
