@@ -1,9 +1,11 @@
 # Every target makes the environment it needs: `make demo` is enough after a clone.
 #   PYTHON    the interpreter the environment is made from (3.11 or newer)
-#   WORKERS   processes the tests run in
+#   WORKERS   processes that tests and experiments run in
+#   TARGET    what `make reproduce` computes; ARGS: further arguments, such as --splits 5
 #   PIP_ARGS  further arguments for pip, say an index that has the build of torch you want
 PYTHON   ?= python3
 WORKERS  ?= 2
+TARGET   ?= all
 PIP_ARGS ?=
 
 VENV := .venv
@@ -15,13 +17,15 @@ PIP   = $(PY) -m pip install --disable-pip-version-check -c constraints.txt $(PI
 # One thread a process: the workers share the cores, and results do not depend on how many there are.
 TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
 
-.PHONY: help demo test test-all check format docs bench clean distclean
+EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
+
+.PHONY: help demo test test-all test-browser check format docs bench reproduce compare clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## show this list
 	@echo "cavity: multi-class Gaussian process classification by expectation propagation"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "  The first run makes $(VENV) and installs torch into it; that takes a few minutes."
 	@echo "  Variables: PYTHON=$(PYTHON) WORKERS=$(WORKERS) PIP_ARGS=$(PIP_ARGS) DATA=$(DATA)"
@@ -37,6 +41,12 @@ test: $(VENV)/.test     ## the fast tests
 test-all: $(VENV)/.test ## every test, the slow ones too
 	@echo "==> Running every test ($(WORKERS) processes)"
 	@$(TEST) -m "slow or not slow"
+
+test-browser: $(VENV)/.test ## install Debian's chromium where there is no browser, and open the report in it
+	@command -v chromium >/dev/null || { echo "==> Installing chromium (apt)"; \
+	  $$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y --no-install-recommends chromium; }
+	@echo "==> Opening the report in a browser"
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -rs tests/report/test_browser.py
 
 check: $(VENV)/.dev     ## format, lint, types, import direction, tests
 	@echo "==> Format";           $(BIN)/ruff format --check .
@@ -57,11 +67,19 @@ docs: $(VENV)/.docs     ## the documentation as a site, in build/site; warnings 
 bench: $(VENV)/.bench   ## speed against SVGP, quality against the published numbers (DATA=folder)
 	@echo "==> Time of one step"
 	@$(PY) benchmarks/step_time.py
-	@echo "==> Quality"
-	@$(PY) benchmarks/quality.py $(if $(DATA),--data "$(DATA)")
+	@echo "==> Quality: five splits of Table 2, fitted here (bench-results)"
+	@$(PY) -m cavity.experiments table2 --methods ep sep --inducing 10% --splits 5 --results bench-results $(EXPERIMENT)
+
+reproduce: $(VENV)/.bench ## a table or figure of the papers, then the page (TARGET=table2 WORKERS=2 DATA=folder)
+	@$(PY) -m cavity.experiments $(TARGET) $(EXPERIMENT) $(ARGS)
+	@$(PY) -m cavity.experiments page
+
+compare: $(VENV)/.bench ## cavity beside other libraries, then the page (WORKERS=2 DATA=folder)
+	@$(PY) -m cavity.experiments compare $(EXPERIMENT) $(ARGS)
+	@$(PY) -m cavity.experiments page
 
 clean:                  ## remove caches, build products and the demo's output (keeps .venv)
-	@rm -rf build dist demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf build dist demo-output bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@echo "==> Clean ($(VENV) kept: make distclean removes it)"
 

@@ -12,8 +12,9 @@ from cavity._version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import callbacks, kernels
-    from cavity.estimators import GPClassifier
+    from cavity import callbacks, export, kernels, plots, report
+    from cavity.data.preparation import Preparation
+    from cavity.estimators import GPClassifier, GPRegressor, load
 
 __all__ = [
     "BadFile",
@@ -21,10 +22,16 @@ __all__ = [
     "BadOption",
     "CavityError",
     "GPClassifier",
+    "GPRegressor",
     "NotPositiveDefinite",
+    "Preparation",
     "__version__",
     "callbacks",
+    "export",
     "kernels",
+    "load",
+    "plots",
+    "report",
 ]
 
 
@@ -32,10 +39,12 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
-        if name in ("callbacks", "kernels"):
+        if name in ("callbacks", "export", "kernels", "plots", "report"):
             return import_module(f"cavity.{name}")
-        if name == "GPClassifier":
-            return import_module("cavity.estimators").GPClassifier
+        if name in ("GPClassifier", "GPRegressor", "load"):
+            return getattr(import_module("cavity.estimators"), name)
+        if name == "Preparation":
+            return import_module("cavity.data.preparation").Preparation
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -54,12 +54,15 @@ def candidates(
 
 
 def choose(how: Any, pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
-    """Inducing inputs [C M D] for C latent functions; all distinct rows where M would reach their number."""
+    """Inducing inputs [C M D] for C latent functions; all distinct rows where M would reach their number, or for None."""
+    if how is None:
+        return np.repeat(pool.X[None], C, axis=0)
     if not isinstance(how, str):
         return given(how, C, pool.X.shape[1])
     if how not in CHOOSERS:
         raise BadOption(
-            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, or an array (M, D) or (C, M, D)."
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None for every row, or an array (M, D) or "
+            "(C, M, D)."
         )
     if len(pool.X) <= M:
         return np.repeat(pool.X[None], C, axis=0)

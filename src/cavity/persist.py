@@ -46,23 +46,38 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
 
 def read(path: str | Path, kind: str) -> Stored:
     """Tensors and JSON of a file of this kind; anything else is refused in words."""
+    path = Path(path)
+    _check_readable(path)
+    tensors, meta = _contents(path)
+    if not isinstance(meta, dict) or meta.get("kind") != kind:
+        found = meta.get("kind") if isinstance(meta, dict) else None
+        raise BadFile(f"{path} is no cavity {kind}" + (f" but a {found}." if found else "."))
+    number = meta.get("format")
+    if not isinstance(number, int) or not 1 <= number <= FORMAT:
+        raise BadFile(
+            f"{path} has format {number}, and this version of cavity reads up to {FORMAT}: update cavity."
+        )
+    return Stored(tensors, meta)
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        if not path.is_file():
+            raise BadFile(f"{path} is not a file.")
+        path.open("rb").close()
+    except (OSError, ValueError) as error:  # a name may hold what no name can
+        reason = getattr(error, "strerror", None) or error
+        raise BadFile(f"{path} cannot be read: {reason}.") from error
+
+
+def _contents(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """What the container holds; its reader checks every offset against the size of the file and allocates nothing before."""
     from safetensors import SafetensorError, safe_open
 
-    path = Path(path)
-    if not path.is_file():
-        raise BadFile(f"{path} is not a file.")
     try:
         with safe_open(path, framework="pt") as file:
             head = (file.metadata() or {}).get(_KEY)
             tensors = {name: file.get_tensor(name) for name in file.keys()}
-        meta = json.loads(head) if head else None
-    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        return tensors, json.loads(head) if head else None
+    except (SafetensorError, ValueError, RecursionError, OSError, RuntimeError, TypeError) as error:
         raise BadFile(f"{path} is truncated, or no file of cavity ({error}).") from error
-    if not isinstance(meta, dict) or meta.get("kind") != kind:
-        found = meta.get("kind") if isinstance(meta, dict) else None
-        raise BadFile(f"{path} is no cavity {kind}" + (f" but a {found}." if found else "."))
-    if not isinstance(meta.get("format"), int) or meta["format"] > FORMAT:
-        raise BadFile(
-            f"{path} has format {meta.get('format')}, and this version of cavity reads up to {FORMAT}: update cavity."
-        )
-    return Stored(tensors, meta)

@@ -26,7 +26,7 @@ def says(error, *words):
 
 
 UNKNOWN = [
-    ("method", "svgp", "'auto', 'ep', 'sep', 'rep', 'pep', 'gfitc', 'vi'"),
+    ("method", "svgp", "'auto', 'ep', 'sep', 'rep', 'pep', 'gfitc', 'vi', 'laplace'"),
     ("inducing", "grid", "'random', 'kmeans', 'kmeans++', 'per-class', 'greedy'"),
     ("share", "all", "None, 'kernel', 'inducing', 'both'"),
     ("learn", ("kernel", "lengthscale"), "'kernel', 'noise', 'inducing'"),

@@ -11,7 +11,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
-from cavity.data import Arrays
+from cavity.data import Arrays, Arrow
+from cavity.data.preparation import Preparation
 from cavity.estimators import fitted
 
 N, BLOCK = 230, 50
@@ -141,6 +142,31 @@ def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
         named.score(folder, target="label", weight="w"),
     ):
         assert score == pytest.approx(weighted, rel=1e-12)
+
+
+def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alike(tmp_path):
+    mixed = pa.table({"a": X[:, 0], "shade": np.where(X[:, 1] > 0, "light", "dark"), "label": Y})
+    prepare = Preparation.fit([mixed], target="label")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GPClassifier("sep", n_inducing=6, max_epochs=2, batch_size=60, random_state=0)
+        model.fit(Arrow(mixed, prepare=prepare))
+        model.preparation_ = prepare
+        expected = model.predict_proba(prepare.transform(mixed))
+    pq.write_table(mixed.drop_columns(["label"]), tmp_path / "new.parquet")
+    np.testing.assert_array_equal(model.predict_proba(tmp_path / "new.parquet"), expected)
+    assert model.score(mixed) == np.mean(model.classes_[expected.argmax(1)] == Y)
+    with pytest.raises(BadInput, match="no column 'shade', which the model was trained with"):
+        model.predict(mixed.drop_columns(["shade"]))
+
+
+def test_uncertainty_too_is_found_block_by_block(models, tmp_path):
+    for part, expected in zip(
+        models["plain"].predict_uncertainty(npy(tmp_path)),
+        models["plain"].predict_uncertainty(X),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(part, expected)
 
 
 def bad_cell(folder):

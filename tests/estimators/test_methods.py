@@ -28,9 +28,10 @@ METHODS = {
     "vi natural": ("vi", {}),
     "vi gradient": ("vi", {"q_update": "gradient"}),
     "vi softmax": ("vi", {"likelihood": "softmax"}),
+    "laplace": ("laplace", {}),
 }
 FIXED = [name for name in METHODS if name != "rep epsilon"]  # with learn=() it is "rep own"
-WITH_BATCHES = [name for name in METHODS if name != "gfitc"]
+WITH_BATCHES = [name for name in METHODS if name not in ("gfitc", "laplace")]
 CLASSES = [2, 3]
 
 every = pytest.mark.parametrize("name", METHODS)

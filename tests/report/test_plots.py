@@ -5,8 +5,15 @@ import pytest
 from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
-from cavity import BadInput, GPClassifier
-from cavity.report.plots import decision_regions, learning_curve, reliability_diagram
+from cavity import BadInput, GPClassifier, plots, report
+from cavity.plots import (
+    confusion_matrix,
+    decision_regions,
+    learning_curve,
+    rejection_curve,
+    relevance_bars,
+    reliability_diagram,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (60, 2))
@@ -64,3 +71,55 @@ def test_learning_curve(ax, clf, against) -> None:
 def test_learning_curve_says_what_it_needs(ax) -> None:
     with pytest.raises(BadInput, match="history_"):
         learning_curve([], ax)
+
+
+def test_confusion_matrix_counts_pairs_of_classes(ax) -> None:
+    assert confusion_matrix(["a", "a", "b", "c"], ["a", "b", "b", "b"], ax) is ax
+    shown = {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in ax.texts}
+    assert shown == {(0, 0): "1", (0, 1): "1", (1, 1): "1", (2, 1): "1"}
+    np.testing.assert_allclose(ax.images[0].get_array(), [[0.5, 0.5, 0], [0, 1, 0], [0, 1, 0]])
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b", "c"]
+
+
+def test_confusion_matrix_with_labels_of_its_own(ax) -> None:
+    confusion_matrix([1, 2], [2, 2], ax, labels=[3, 2, 1])
+    np.testing.assert_allclose(ax.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 1, 0]])
+    with pytest.raises(BadInput, match="'1' is not among"):
+        confusion_matrix([1, 2], [2, 2], ax, labels=[2, 3])
+
+
+def test_labels_with_dollar_signs_are_text_not_mathematics(ax) -> None:
+    confusion_matrix(["$x$", "$\\frac$"], ["$x$", "$x$"], ax)
+    relevance_bars([1.0], Figure().subplots(), names=["$\\nothing{$"])
+    ax.figure.canvas.draw()
+
+
+def test_relevance_bars_are_sorted_and_named(ax) -> None:
+    assert relevance_bars([0.2, 0.5, 0.3], ax, names=["x", "y", "z"], most=2) is ax
+    assert [bar.get_width() for bar in ax.patches] == [0.3, 0.5]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["z", "y"]
+
+
+def test_relevance_bars_say_what_they_need(ax) -> None:
+    with pytest.raises(BadInput, match="no relevance"):
+        relevance_bars(None, ax)
+    with pytest.raises(BadInput, match="one of each"):
+        relevance_bars([0.5, 0.5], ax, names=["x"])
+
+
+def test_rejection_curve_draws_the_rejection(ax, clf) -> None:
+    P, y = clf.predict_proba(X), np.searchsorted(clf.classes_, Y)
+    assert rejection_curve(P, y, ax) is ax
+    x, drawn = ax.get_lines()[0].get_data()
+    curve = report.rejection(P, y)
+    np.testing.assert_allclose(x[:-1], curve.rejected)
+    np.testing.assert_allclose(drawn[:-1], curve.error)
+
+
+def test_without_an_axis_the_current_one_is_drawn_on() -> None:
+    from matplotlib import pyplot
+
+    pyplot.switch_backend("agg")
+    _, own = pyplot.subplots()
+    assert plots.relevance_bars([0.4, 0.6]) is own
+    pyplot.close()

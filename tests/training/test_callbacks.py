@@ -183,6 +183,28 @@ def test_an_interrupt_keeps_what_was_learnt_and_goes_on_up(options):
     assert clf.score(X, Y) > 0.5
 
 
+def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
+    class Worse(callbacks.Callback):
+        """Spoils the state after the second epoch, then interrupts."""
+
+        def epoch(self, run, row):
+            if row["epoch"] == 2:
+                self.best = row["validation_nll"]
+                run.state = run.state._replace(sums=type(run.state.sums)(*(0 * t for t in run.state.sums)))
+            if row["epoch"] == 3:
+                raise KeyboardInterrupt
+            return False
+
+    held = X[:30], Y[:30]
+    watch = [callbacks.Validation(*held), Worse()]
+    clf = GPClassifier(**{**OPTIONS, "batch_size": 40}, callbacks=watch)
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(X, Y)
+    nll = -clf.predict_log_proba(held[0])[np.arange(30), held[1]].mean()
+    np.testing.assert_allclose(nll, min(row["validation_nll"] for row in clf.history_), rtol=1e-9)
+    assert clf.history_[-1]["validation_nll"] > nll
+
+
 def test_tensorboard_writes_or_says_what_to_install(tmp_path):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed; the message is tested below")
     fit(callbacks=[callbacks.TensorBoard(tmp_path)], max_epochs=2)

@@ -7,7 +7,7 @@ import pytest
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
-from cavity.estimators import classifier as module
+from cavity.estimators import runs as module
 from cavity.inference import Engine
 from cavity.training.loop import Plan
 from support import toy

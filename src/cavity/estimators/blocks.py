@@ -91,7 +91,7 @@ def _unlabelled(estimator: Any, X: Any) -> Source | None:
         source: Source = X
         return source
     if path or type(X).__module__.startswith("pyarrow"):
-        return streams.columns_of(estimator, X)
+        return streams.known_columns(estimator, X, labelled=False)
     if streams.is_batches(X) and (isinstance(X, list | tuple) or not isinstance(X, Sequence)):
         return Batches(lambda: map(_pair, X() if callable(X) else X))
     return None

@@ -14,23 +14,30 @@ from torch import Tensor, nn
 from cavity import inducing
 from cavity.columns import Columns, summarize
 from cavity.data import Data, Divisible, Rows
-from cavity.estimators.options import Options, noise_values
+from cavity.estimators.options import Options
+from cavity.estimators.values import noise_values
 from cavity.factors import (
     BinaryProbit,
+    Jaakkola,
     LikelihoodFactor,
     Logistic,
+    LogisticPoint,
     ProbitPairs,
     RobustBinary,
     RobustMax,
     Softmax,
+    Taylor,
 )
 from cavity.inference import (
+    AtMode,
     Averaged,
+    Coupled,
     Engine,
     Free,
     HyperPrior,
     OnF,
     OnT,
+    Optimiser,
     Own,
     State,
     Tied,
@@ -39,12 +46,14 @@ from cavity.inference import (
 from cavity.kernels import RBF, Kernel
 from cavity.posterior import Sums
 from cavity.prior import Prior
-from cavity.training.optimisers import OPTIMISERS
+from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
 
 Array = NDArray[np.float64]
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
+
+LOGISTICS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkola, "taylor": Taylor}
 
 
 class Facts(Protocol):
@@ -151,7 +160,8 @@ def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options
     if isinstance(kernel, Kernel):
         kernel.bind(1 if options.share_kernel else C, begin.columns)
     kernel.requires_grad_("kernel" in options.learn)
-    noise = noise_values(estimator.noise, C, "noise" in options.learn)
+    noisy = options.method.latent_noise
+    noise = noise_values(estimator.noise if noisy else 0.0, C, noisy and "noise" in options.learn)
     leading = 1 if options.share_kernel else C
     noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
     if options.share_inducing:
@@ -163,7 +173,7 @@ def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options
         torch.tensor(begin.columns.center),
         torch.tensor(begin.columns.spread),
         C,
-        options.learn,
+        options.learn if noisy else options.learn - {"noise"},
     )
     return module.to(options.device, options.dtype)
 
@@ -173,12 +183,14 @@ def learnt(module: Prior) -> tuple[nn.Parameter, ...]:
     return tuple(p for p in module.parameters() if p.requires_grad)
 
 
-def hyper_prior(module: Prior, parameters: tuple[nn.Parameter, ...], free: int) -> HyperPrior:
+def hyper_prior(
+    module: Prior, parameters: tuple[nn.Parameter, ...], free: int, logs: tuple[nn.Parameter, ...] = ()
+) -> HyperPrior:
     """Weak normal priors on the logs of our own kernels' parameters and of the noise; none on the rest.
 
-    The rest: Z, foreign weights, ε, and the `free` parameters of q at the end.
+    The rest: Z, foreign weights, ε, and the `free` parameters of q at the end. `logs`: those of a likelihood that are logarithms.
     """
-    precision: dict[int, float] = {}
+    precision: dict[int, float] = {id(parameter): PRIOR_SD**-2 for parameter in logs}
     for part in module.modules():
         if isinstance(part, Kernel | Prior):
             for name, parameter in part.named_parameters(recurse=False):
@@ -198,7 +210,8 @@ def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
     if kind == "pairs":
         return BinaryProbit() if C == 2 else ProbitPairs(C)
     if kind == "softmax":
-        return Logistic() if C == 2 else Softmax(C)
+        two = LogisticPoint if options.method.at_mode else LOGISTICS[options.method.bound]
+        return two(options.predictive == "probit") if C == 2 else Softmax(C)
     learn = "epsilon" in options.learn
     factor = RobustBinary(options.epsilon, learn) if C == 2 else RobustMax(C, options.epsilon, learn)
     for parameter in factor.parameters:
@@ -237,18 +250,30 @@ def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFact
     factor = factor or likelihood(table, options)
     sites = site_rule(table, factor, module.inducing.shape[-2], options)
     parameters = (*learnt(module), *getattr(factor, "parameters", ()))
-    return Engine(
+    on_f = AtMode() if options.method.at_mode else OnF()
+    kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
+    return kind(
         prior=module,
         parameters=parameters,
         factor=factor,
         sites=sites,
-        hyper_prior=hyper_prior(module, parameters, sites.size),
+        hyper_prior=hyper_prior(module, parameters, sites.size, getattr(factor, "logs", ())),
         total=_scalar(table.class_totals.sum(), options.device),
         removal=options.method.removal,
-        placement=OnF() if options.method.on_f else OnT(),
+        placement=on_f if options.method.on_f else OnT(),
         chunk=options.chunk,
-        exact=options.schedule == "inner-exact",
+        exact=options.schedule == "inner-exact" or options.method.at_mode,
     )
+
+
+def optimiser(options: Options, machine: Engine, data: Data) -> Optimiser:
+    """The rule for the hyper-parameters; L-BFGS and Newton bring loops of their own."""
+    total = float(machine.total)
+    if options.optimizer == "gradient":
+        return Ascent(total)
+    if options.optimizer == "sag":
+        return AverageGradient(total, data.n_batches(options.batch_size or data.n_rows))
+    return OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"])
 
 
 def warm_up(machine: Engine, options: Options) -> Engine | None:
@@ -267,18 +292,18 @@ def rows(table: Table, options: Options) -> Rows:
 
 def first_state(machine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:
     """No sites yet: q is the prior."""
-    module, device = machine.prior, options.device
-    C, M = module.n_latent, module.inducing.shape[-2]
+    device = options.device
+    C, M = machine.shape
     S = machine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
     kept = 0 if machine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = machine.theta()
-    optimiser = OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"])
+    rule = optimiser(options, machine, data)
     return State(
         theta=theta,
         sites=empty_sites(kept, S, options.dtype, device),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
-        optimiser=optimiser.init(theta),
+        optimiser=rule.init(theta),
         damping=_scalar(damping, device),
         rate=_scalar(options.rate, device),
         jitter=_scalar(options.jitter, device),

@@ -1,4 +1,4 @@
-"""A trained model, ready to predict: CPU tensors of O(CM(M+D)) numbers, no rows."""
+"""A trained model, ready to predict: O(CM(M+D)) numbers, no rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from torch import Tensor
 
 from cavity.factors import BinaryProbit, Likelihood, ProbitPairs
 from cavity.inference import Engine, State
+from cavity.inference.coupled import cov_of
 from cavity.linalg import solve_lower
 from cavity.posterior import Normal, posterior
 from cavity.prior import Prior
-from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD
+from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_softmax_probability
 
 PREDICT_BYTES = 64 << 20
 
@@ -23,8 +24,8 @@ class Fitted(NamedTuple):
 
     prior: Prior
     prior_lower: Tensor  # [C M M] or [1 M M], factor of k(Z, Z)
-    mean: Tensor  # [C M]
-    lower: Tensor  # [C M M], factor of Λ
+    mean: Tensor  # [C M]; [1 CM] where q couples the classes
+    lower: Tensor  # [C M M], factor of Λ; [1 CM CM]
     factor: Likelihood
 
     def to(self, device: torch.device) -> Fitted:
@@ -35,9 +36,17 @@ class Fitted(NamedTuple):
         return Fitted(self.prior.to(device), prior_lower, mean, lower, self.factor)
 
 
+class Joint(NamedTuple):
+    """Marginals of f at new rows where classes are coupled."""
+
+    mean: Tensor  # [n C]
+    var: Tensor  # [n C]
+    cov: Tensor  # [n C C]
+
+
 def extract(engine: Engine, state: State) -> Fitted:
     """What prediction needs of a run, on the CPU; the engine's workspace goes with it."""
-    return at(engine, state).to(torch.device("cpu"))
+    return ready(*at(engine, state).to(torch.device("cpu")))
 
 
 def at(engine: Engine, state: State) -> Fitted:
@@ -55,6 +64,12 @@ def at(engine: Engine, state: State) -> Fitted:
     return Fitted(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), factor)
 
 
+def ready(prior: Prior, prior_lower: Tensor, mean: Tensor, lower: Tensor, factor: Likelihood) -> Fitted:
+    """The model with its tensors in one layout, on which the last bits of products and solves depend: factors column-major."""
+    prior_lower, lower = (t.mT.contiguous().mT for t in (prior_lower, lower))
+    return Fitted(prior, prior_lower, mean.contiguous(), lower, factor)
+
+
 def on_cpu(state: Any) -> Any:
     """The same nest of tuples with its tensors on the CPU, so that what is kept unpickles without a GPU."""
     if isinstance(state, Tensor):
@@ -64,20 +79,23 @@ def on_cpu(state: Any) -> Any:
 
 
 def rows_at_a_time(model: Fitted) -> int:
-    """Rows whose projection [C M n] takes no more than PREDICT_BYTES."""
-    C, M, _ = model.lower.shape
-    return max(1, PREDICT_BYTES // (8 * C * M))
+    """Rows whose projection [C M n] (coupled: [C CM n]) takes no more than PREDICT_BYTES."""
+    return max(1, PREDICT_BYTES // (8 * model.lower.shape[-1] * model.prior.n_latent))
 
 
 @torch.no_grad()
-def latent(model: Fitted, X: Tensor) -> Normal:
+def latent(model: Fitted, X: Tensor) -> Normal | Joint:
     """Marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
-    parts = [_latent(model, piece) for piece in torch.split(X, rows_at_a_time(model))]
-    return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
+    size = rows_at_a_time(model)
+    if len(model.lower) < model.prior.n_latent:
+        joints = [_joint(model, piece) for piece in torch.split(X, size)]
+        return Joint(*(torch.cat(column) for column in zip(*joints, strict=True)))
+    parts = [_latent(model, piece) for piece in torch.split(X, size)]
+    return Normal(torch.cat([p.mean for p in parts]).cpu(), torch.cat([p.var for p in parts]).cpu())
 
 
 def _latent(model: Fitted, X: Tensor) -> Normal:
-    projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
     a = projection.a
     mean = (model.mean[:, None, :] @ a)[:, 0]
     var = projection.r + solve_lower(model.lower, a).square().sum(-2)
@@ -85,12 +103,41 @@ def _latent(model: Fitted, X: Tensor) -> Normal:
 
 
 @torch.no_grad()
-def log_probability(model: Fitted, f: Normal) -> Tensor:
+def joint_over_rows(model: Fitted, X: Tensor, residual: bool = True) -> tuple[Tensor, Tensor]:
+    r"""Mean [n] and covariance [n n] of one latent function, noise excluded: k(X, X) − AᵀA + AᵀΣA; without the residual, AᵀΣA."""
+    rows = X.to(model.mean.dtype)
+    a = model.prior.project_with(model.prior_lower, rows).a
+    half = solve_lower(model.lower, a)[0].double()
+    cov = half.mT @ half
+    if residual:
+        cov = cov + model.prior.kernel.full(rows[None])[0].double() - (a[0].mT @ a[0]).double()
+    return (model.mean @ a[0])[0].double(), cov
+
+
+@torch.no_grad()
+def residual(model: Fitted, X: Tensor) -> Tensor:
+    """r of one latent function at new rows, [n]."""
+    return model.prior.project_with(model.prior_lower, X.to(model.mean.dtype)).r[0].double()
+
+
+def _joint(model: Fitted, X: Tensor) -> Joint:
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
+    a = projection.a.double()
+    mean = torch.bmm(model.mean.double().reshape(len(a), 1, -1), a)[:, 0].mT
+    cov = cov_of(model.lower.double(), a) + torch.diag_embed(projection.r.double().mT)
+    return Joint(mean, cov.diagonal(dim1=-2, dim2=-1).contiguous(), cov)
+
+
+@torch.no_grad()
+def log_probability(model: Fitted, f: Normal | Joint) -> Tensor:
     """Logarithms of the class probabilities, normalised: [n C] → [n C], [n 1] → [n 2]."""
-    return torch.cat([model.factor.log_probability(mean, var) for mean, var in _pieces(f)])
+    if isinstance(f, Joint):
+        return log_softmax_probability(f.mean, f.cov)
+    return torch.cat([model.factor.log_probability(mean, var) for mean, var in pieces(f)])
 
 
-def _pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
+def pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
+    """Means and variances of a few rows at a time."""
     C = f.mean.shape[1]
     nodes = ORDER * min(len(SPREAD) * C, MOST_EDGES if C > MANY else len(SPREAD) * C)
     size = max(1, PREDICT_BYTES // (8 * nodes * C))

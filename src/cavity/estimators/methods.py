@@ -15,6 +15,10 @@ class Method(NamedTuple):
     sites: str  # own, tied, averaged (natural gradient), free (a mean and a Cholesky factor)
     removal: float  # 1 EP, p power EP, 0 variational
     on_f: bool = False  # sites on f, inducing values marginalised
+    at_mode: bool = False  # a cavity is a point: Laplace
+    linear: bool = False  # sites are the same wherever they are asked: a Gaussian likelihood
+    settles: bool = False  # sites converge before every step of the hyper-parameters
+    bound: str = "quadrature"  # of the logistic: E log p itself, or what stands for it
 
     @property
     def variational(self) -> bool:
@@ -23,7 +27,12 @@ class Method(NamedTuple):
     @property
     def sweeps_first(self) -> bool:
         """Sites converge before every step of the hyper-parameters."""
-        return self.on_f
+        return self.on_f or self.settles
+
+    @property
+    def latent_noise(self) -> bool:
+        """Whether f has a noise of its own; the logistic's and the Gaussian's is in the likelihood."""
+        return not (self.at_mode or self.linear)
 
 
 METHODS = {
@@ -33,12 +42,15 @@ METHODS = {
     "pep": Method("pairs", "own", 0.5),
     "gfitc": Method("pairs", "own", 1.0, on_f=True),
     "vi": Method("robust-max", "averaged", 0.0),
+    "laplace": Method("softmax", "own", 1.0, on_f=True, at_mode=True),
 }
 NAMES = ("auto", *METHODS)
 
 SITES = ("own", "tied")
 Q_UPDATES = ("natural", "gradient")
 LIKELIHOODS = ("auto", "robust-max", "softmax")
+BOUNDS = ("quadrature", "jaakkola", "taylor")
+PREDICTIVES = ("quadrature", "probit")
 
 USED_BY = {
     "epsilon": ("rep", "vi"),
@@ -46,6 +58,8 @@ USED_BY = {
     "power": ("pep",),
     "q_update": ("vi",),
     "likelihood": ("vi",),
+    "bound": ("vi",),
+    "predictive": ("vi", "laplace"),
 }
 
 
@@ -60,9 +74,11 @@ def resolve(estimator: Any, auto: str = "ep") -> Method:
         return method._replace(removal=float(estimator.power))
     if name == "vi":
         free = estimator.q_update == "gradient"
-        softmax = estimator.likelihood == "softmax"
+        softmax = estimator.likelihood == "softmax" or estimator.bound != "quadrature"
         return method._replace(
-            sites="free" if free else "averaged", likelihood="softmax" if softmax else method.likelihood
+            sites="free" if free else "averaged",
+            likelihood="softmax" if softmax else method.likelihood,
+            bound=estimator.bound,
         )
     return method
 
@@ -75,11 +91,21 @@ def _refuse_unused(estimator: Any, name: str) -> None:
             _unused(f"{option}={getattr(estimator, option)!r}", f"method={name!r}", users)
     if "epsilon" in _names(estimator.learn) and name not in USED_BY["epsilon"]:
         _unused("learn with 'epsilon'", f"method={name!r}", USED_BY["epsilon"])
+    if name == "laplace" and not _is_none(estimator.noise, usual["noise"].default):
+        raise BadOption(
+            f"noise={estimator.noise!r} is not used by method='laplace', whose logistic likelihood has its noise in itself: leave "
+            "noise out, or use method='vi' with likelihood='softmax'."
+        )
     if name != "vi":
         return
-    if estimator.likelihood == "softmax" and (
-        "epsilon" in _names(estimator.learn) or estimator.epsilon != usual["epsilon"].default
-    ):
+    _refuse_bound(estimator)
+    softmax = estimator.likelihood == "softmax" or estimator.bound != "quadrature"
+    if estimator.predictive != usual["predictive"].default and not softmax:
+        raise BadOption(
+            f"predictive={estimator.predictive!r} averages the logistic curve, which likelihood={estimator.likelihood!r} has not: "
+            "use likelihood='softmax', or method='laplace'."
+        )
+    if softmax and ("epsilon" in _names(estimator.learn) or estimator.epsilon != usual["epsilon"].default):
         raise BadOption(
             "likelihood='softmax' has no epsilon: leave epsilon out, or use likelihood='robust-max'."
         )
@@ -90,6 +116,26 @@ def _refuse_unused(estimator: Any, name: str) -> None:
                     f"{option}={getattr(estimator, option)!r} is not used by q_update='gradient', which steps q and the "
                     "hyper-parameters together; it is used by q_update='natural'."
                 )
+
+
+def _refuse_bound(estimator: Any) -> None:
+    """A bound belongs to the logistic; Taylor's has no function of q that its steps climb."""
+    bound = estimator.bound
+    if bound != "quadrature" and estimator.likelihood == "robust-max":
+        raise BadOption(
+            f"bound={bound!r} is one of the logistic likelihood: leave likelihood out, or use likelihood='softmax'."
+        )
+    if bound == "taylor" and (estimator.q_update == "gradient" or estimator.optimizer == "lbfgs"):
+        what = "q_update='gradient'" if estimator.q_update == "gradient" else "optimizer='lbfgs'"
+        raise BadOption(
+            f"bound='taylor' moves its expansion with q and has no objective for {what} to climb: use q_update='natural' with "
+            "optimizer='adam' or 'sign', or bound='jaakkola'."
+        )
+
+
+def _is_none(noise: Any, default: float) -> bool:
+    """Whether `noise` says nothing: the default, or 0."""
+    return isinstance(noise, int | float) and noise in (0, default)
 
 
 def _unused(what: str, where: str, users: tuple[str, ...]) -> None:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
-import os
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from cavity.data import Source
 from cavity.errors import BadOption
 from cavity.estimators import methods
 from cavity.estimators.methods import Method
+from cavity.estimators.values import number, one_of, read_dtype, read_jitter, resolve_device, whole
+from cavity.inducing import CANDIDATES
 from cavity.kernels.base import check_kernel
 
 SHARE = (None, "kernel", "inducing", "both")
 LEARN = ("kernel", "noise", "inducing", "epsilon")
 SCHEDULES = ("inner-approx", "inner-exact", "outer")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+_TAKE_BATCHES, _REGRESS_BATCHES = "'ep', 'sep', 'rep', 'pep' or 'vi'", "'svi'"
+NEED_ALL = {  # methods that see all rows at once, and those to try instead
+    "gfitc": _TAKE_BATCHES,
+    "laplace": _TAKE_BATCHES,
+    **dict.fromkeys(("exact", "fitc", "vi", "sr", "pp", "nystrom", "sd", "bcm", "cg"), _REGRESS_BATCHES),
+}
 
 USUAL_EPSILON = 1e-3
 LEARNT_EPSILON = (
@@ -43,6 +48,7 @@ class Options(NamedTuple):
     share_kernel: bool
     share_inducing: bool
     learn: frozenset[str]
+    predictive: str
     schedule: str
     optimizer: str
     rate: float
@@ -57,99 +63,42 @@ class Options(NamedTuple):
     dtype: torch.dtype
 
 
-def one_of(name: str, value: Any, valid: Any) -> Any:
-    """`value`, if it is valid."""
-    if not any(value is v or (isinstance(v, str) and isinstance(value, str) and value == v) for v in valid):
-        raise BadOption(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, valid))}.")
-    return value
-
-
-def number(name: str, value: Any, low: float, high: float = math.inf, strict: bool = True) -> float:
-    """A finite real number above (or at) `low`."""
-    good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    if not good or value < low or (strict and value == low) or value > high:
-        raise BadOption(
-            f"{name}={value!r} must be a number {'above' if strict else 'of at least'} {low:g}"
-            f"{f' and at most {high:g}' if high < math.inf else ''}."
-        )
-    return float(value)
-
-
-def is_whole(value: Any) -> bool:
-    """A whole number, of Python's or NumPy's; True and False are none."""
-    return not isinstance(value, bool) and isinstance(value, Integral)
-
-
-def whole(name: str, value: Any, low: int) -> int:
-    """A whole number of at least `low`."""
-    if not is_whole(value) or int(value) < low:
-        raise BadOption(f"{name}={value!r} must be a whole number of at least {low}.")
-    return int(value)
-
-
-def inducing_count(value: Any, n_rows: float) -> int:
-    """`n_inducing` as a number of points: a whole number, or a fraction of the rows."""
-    if is_whole(value):
-        return whole("n_inducing", value, 1)
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
-        raise BadOption(
-            f"n_inducing={value!r} must be a whole number of at least 1, or a fraction of the rows above 0 and at most 1."
-        )
-    return max(1, round(float(value) * n_rows))
-
-
-def noise_values(value: Any, n_latent: int, learnt: bool) -> np.ndarray:
-    """`noise` as [1] or [C] variances."""
-    try:
-        noise = np.asarray(value, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        raise BadOption(f"noise={value!r} must be a variance: a number, or one for each class.") from None
-    if noise.size not in (1, n_latent):
-        raise BadOption(
-            f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each."
-        )
-    if not np.isfinite(noise).all() or (noise < 0).any():
-        raise BadOption(f"noise={value!r} must be a variance: finite and not negative.")
-    if learnt and (noise == 0).any():
-        raise BadOption(
-            "noise=0 cannot be learnt (its logarithm is stepped): give a positive start, or leave 'noise' out of learn."
-        )
-    return noise
-
-
-def resolve_device(value: Any) -> torch.device:
-    """A torch device; "auto" is the GPU where there is one."""
-    if value == "auto":
-        local = int(os.environ.get("LOCAL_RANK", "0"))  # set by torchrun: a GPU for each rank
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        return torch.device("cuda", local % gpus) if gpus > 1 else torch.device("cuda" if gpus else "cpu")
-    try:
-        device = torch.device(value)
-    except (RuntimeError, TypeError) as error:
-        raise BadOption(f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise BadOption(f"device={value!r} is not supported; use 'auto', 'cpu', 'cuda' or 'cuda:1'.")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BadOption(f"device={value!r}, but torch sees no GPU here; use device='cpu' or 'auto'.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise BadOption(
-            f"device={value!r}, but torch sees {torch.cuda.device_count()} GPUs; they count from 0."
-        )
-    return device
-
-
 def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | None = None) -> Options:
     """All arguments of a GPClassifier, for a table of this size: in memory, or in a source."""
     e = estimator
     check_kernel(e.kernel) if e.kernel is not None else None
     method = _method(e, source is None or source.numbered)
-    learn = _learn(e.learn)
+    learn = learnt_names(e.learn) - _not_learnt(e, method, n_rows, source)
+    predictive = _predictive(e, n_latent)
     schedule = one_of("schedule", e.schedule, SCHEDULES)
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
-    dtype = _dtype(e.dtype)
+    read_dtype(e.dtype)
     _refuse_exact_without_sites(e.method, method, schedule)
     if source is not None:
         _refuse_for_source(e.method, method, schedule, source)
+    share = one_of("share", e.share, SHARE)
+    epsilon = _epsilon(e.epsilon, method, learn)
+    common = settings(e, method, learn, schedule, optimizer, n_rows, n_latent, M)
+    return common._replace(
+        epsilon=epsilon,
+        share_kernel=share in ("kernel", "both"),
+        share_inducing=common.share_inducing or share in ("inducing", "both"),
+        predictive=predictive,
+    )
+
+
+def settings(
+    e: Any,
+    method: Method,
+    learn: frozenset[str],
+    schedule: str,
+    optimizer: str,
+    n_rows: int,
+    n_latent: int,
+    M: int,
+) -> Options:
+    """The arguments that every estimator has, given those that say what it is."""
+    dtype = read_dtype(e.dtype)
     schedule = "outer" if method.sweeps_first else schedule
     room = max(1, BATCH_BYTES // (n_latent * M * (8 if dtype == torch.float64 else 4)))
     batch = _batch_size(e.batch_size, n_rows, room, schedule, optimizer, e.method)
@@ -163,13 +112,13 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | No
     if e.max_seconds is not None:
         number("max_seconds", e.max_seconds, 0.0)
     number("tol", e.tol, 0.0, strict=False)
-    share = one_of("share", e.share, SHARE)
     return Options(
         method=method,
-        epsilon=_epsilon(e.epsilon, method, learn),
-        share_kernel=share in ("kernel", "both"),
-        share_inducing=share in ("inducing", "both"),
+        epsilon=0.0,
+        share_kernel=False,
+        share_inducing=e.inducing is None,
         learn=learn,
+        predictive="quadrature",
         schedule=schedule,
         optimizer=optimizer,
         rate=rate,
@@ -179,7 +128,7 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | No
         chunk=room,
         max_epochs=max_epochs,
         planned=planned,
-        jitter=_jitter(e.jitter, dtype),
+        jitter=read_jitter(e.jitter, dtype),
         device=resolve_device(e.device),
         dtype=dtype,
     )
@@ -191,6 +140,7 @@ def _method(e: Any, numbered: bool) -> Method:
     one_of("sites", e.sites, methods.SITES)
     one_of("q_update", e.q_update, methods.Q_UPDATES)
     one_of("likelihood", e.likelihood, methods.LIKELIHOODS)
+    one_of("bound", e.bound, methods.BOUNDS)
     number("power", e.power, 0.0, 1.0)
     number("epsilon", e.epsilon, 0.0, 1.0, strict=False)
     return methods.resolve(e, "ep" if numbered else "sep")
@@ -202,11 +152,57 @@ def _refuse_for_source(name: str, method: Method, schedule: str, source: Source)
             f"method={name!r} keeps sites for each row, but rows of an iterable have no numbers by which to find them again: "
             "use method='sep', method='rep' with sites='tied', or method='vi'; or write the rows to Parquet or .npy files."
         )
+    if method.at_mode:
+        raise BadOption(
+            f"method={name!r} differentiates through all rows at once, which a source does not hold in memory: use method='ep', "
+            "'sep', 'rep', 'pep' or 'vi', or give the table as an array."
+        )
     if schedule == "inner-exact":
         raise BadOption(
             "schedule='inner-exact' differentiates through all rows at once, which a source does not hold in memory: use "
             "schedule='inner-approx' or 'outer', or give the table as an array."
         )
+
+
+def learnt_names(value: Any, valid: Any = LEARN) -> frozenset[str]:
+    """`learn` as a set of names."""
+    single = isinstance(value, str) or not hasattr(value, "__iter__")
+    names = () if value is None else (value,) if single else tuple(value)
+    for name in names:
+        one_of("learn", name, valid)
+    return frozenset(names)
+
+
+def _not_learnt(e: Any, method: Method, n_rows: int, source: Source | None) -> frozenset[str]:
+    """What `learn` may name and yet stays as it is: Z where it is X, and a noise that the method has not."""
+    fixed = {"noise"} if method.at_mode else set()
+    if e.inducing is not None:
+        return frozenset(fixed)
+    refuse_full("inducing=None", n_rows, source)
+    return frozenset({*fixed, "inducing"})
+
+
+def refuse_full(what: str, n_rows: int, source: Source | None = None) -> None:
+    """An inducing point at every row takes matrices of N² numbers."""
+    if source is not None or n_rows > CANDIDATES:
+        where = "a source, whose rows are not in memory" if source is not None else f"{n_rows:,} rows"
+        raise BadOption(
+            f"{what} has an inducing point at every row, which is too much for {where}: use n_inducing=, and "
+            "inducing='auto' or 'kmeans'."
+        )
+
+
+def _predictive(e: Any, n_latent: int) -> str:
+    name: str = one_of("predictive", e.predictive, methods.PREDICTIVES)
+    if e.bound != "quadrature" and n_latent > 1:
+        raise BadOption(
+            f"bound={e.bound!r} is one of the logistic curve, for two classes, and y has {n_latent}: use bound='quadrature'."
+        )
+    if name == "probit" and n_latent > 1:
+        raise BadOption(
+            f"predictive='probit' is a formula for two classes, and y has {n_latent}: use predictive='quadrature'."
+        )
+    return name
 
 
 def _epsilon(value: float, method: Method, learn: frozenset[str]) -> float:
@@ -236,30 +232,9 @@ def _refuse_exact_without_sites(name: str, method: Method, schedule: str) -> Non
         )
 
 
-def _learn(value: Any) -> frozenset[str]:
-    single = isinstance(value, str) or not hasattr(value, "__iter__")
-    names = () if value is None else (value,) if single else tuple(value)
-    for name in names:
-        one_of("learn", name, LEARN)
-    return frozenset(names)
-
-
-def _dtype(value: Any) -> torch.dtype:
-    """By name, or as torch or NumPy have it."""
-    known = {name: (kind, np.dtype(name), np.dtype(name).type) for name, kind in DTYPES.items()}
-    name = next((n for n, kinds in known.items() if any(value is k for k in kinds)), value)
-    return DTYPES[one_of("dtype", name, DTYPES)]
-
-
-def _jitter(value: Any, dtype: torch.dtype) -> float:
-    if value is None:
-        return 1e-6 if dtype == torch.float64 else 1e-4
-    return number("jitter", value, 0.0, 1.0, strict=False)
-
-
 def _batch_size(value: Any, n_rows: int, room: int, schedule: str, optimizer: str, method: str) -> int | None:
     """None for full batches."""
-    needs_all = schedule != "inner-approx" or optimizer in ("sign", "lbfgs")
+    needs_all = schedule != "inner-approx" or optimizer in ("sign", "lbfgs", "newton", "gradient")
     if isinstance(value, str):
         if value != "auto":
             raise BadOption(
@@ -274,10 +249,10 @@ def _batch_size(value: Any, n_rows: int, room: int, schedule: str, optimizer: st
     size = whole("batch_size", value, 1)
     if size >= n_rows:
         return None
-    if needs_all and method == "gfitc":
+    if needs_all and method in NEED_ALL:
         raise BadOption(
-            f"method='gfitc' needs all rows at once, but batch_size={size}: use batch_size=None, or a method that takes "
-            "mini-batches: 'ep', 'sep', 'rep', 'pep' or 'vi'."
+            f"method={method!r} needs all rows at once, but batch_size={size}: use batch_size=None, or a method that takes "
+            f"mini-batches: {NEED_ALL[method]}."
         )
     if needs_all:
         what = f"schedule={schedule!r}" if schedule != "inner-approx" else f"optimizer={optimizer!r}"

@@ -20,7 +20,8 @@ from cavity.errors import BadInput, BadOption
 from cavity.estimators import build, methods
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.fitted import on_cpu
-from cavity.estimators.options import Options, inducing_count, read
+from cavity.estimators.options import Options, read
+from cavity.estimators.values import inducing_count
 from cavity.inference import Engine, Info, Optimiser, State, Tied
 from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Plan, Run

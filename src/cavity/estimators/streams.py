@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from cavity import inducing
 from cavity.columns import from_moments
 from cavity.data import Arrays, Arrow, Batches, Divided, Source, Stream, Summary, Survey, look, share, survey
-from cavity.data.arrow import dataset
+from cavity.data.fragments import dataset
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.estimators.build import Array, Start, Table
@@ -33,8 +33,7 @@ def find(
         return source
     if path or (type(X).__module__.startswith("pyarrow") and y is None):
         _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
-        named = fitted and target is not None
-        return columns_of(estimator, X, target, weight) if named else Arrow(X, target, weight)
+        return known_columns(estimator, X, target, weight) if fitted else Arrow(X, target, weight)
     if y is None and is_batches(X):
         _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
         return Batches(X)
@@ -47,9 +46,18 @@ def path_of(X: Any) -> str:
     return os.fspath(X) if isinstance(X, str | os.PathLike) else ""
 
 
-def columns_of(estimator: Any, X: Any, target: Any = None, weight: Any = None) -> Arrow:
-    """Files or Arrow tables with the columns that the model was fitted on, by name where it knows names."""
+def known_columns(
+    estimator: Any, X: Any, target: Any = None, weight: Any = None, labelled: bool = True
+) -> Arrow:
+    """Files or Arrow tables with the columns that the model was fitted on, by name where it knows names.
+
+    A model that the command line fitted knows how its columns were prepared, and prepares these alike.
+    """
     data = dataset(X)
+    prepare = getattr(estimator, "preparation_", None)
+    if prepare is not None:
+        prepare.check(data.schema.names)
+        return Arrow(data, target, weight, prepare, labelled=labelled)
     rest = [name for name in data.schema.names if name not in (target, weight)]
     names = getattr(estimator, "feature_names_in_", None)
     names = rest if names is None else [str(name) for name in names]
@@ -65,7 +73,7 @@ def columns_of(estimator: Any, X: Any, target: Any = None, weight: Any = None) -
             f"{estimator.n_features_in_} features as input. The model was fitted on columns without names: give files that have "
             "these columns alone, in that order."
         )
-    return Arrow(data, target, weight, names)
+    return Arrow(data, target, weight, features=names, labelled=labelled)
 
 
 def _labels(y: Any) -> Any:
@@ -84,8 +92,8 @@ def _is_readable_map(estimator: Any, X: Any, sample_weight: Any) -> bool:
     """A memory map that need not be read whole: that takes positive weights, and a schedule that reads in pieces."""
     if not is_map(X):
         return False
-    in_pieces = estimator.schedule != "inner-exact"
-    return in_pieces and (sample_weight is None or bool((np.asarray(sample_weight) > 0).all()))
+    whole = estimator.schedule == "inner-exact" or estimator.method == "laplace" or estimator.inducing is None
+    return not whole and (sample_weight is None or bool((np.asarray(sample_weight) > 0).all()))
 
 
 def is_batches(X: Any) -> bool:

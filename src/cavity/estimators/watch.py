@@ -14,23 +14,25 @@ from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import build, fitted
 from cavity.estimators.checks import check_labels, check_rows
-from cavity.estimators.options import number, whole
+from cavity.estimators.values import number, whole
 from cavity.inference import Engine, State
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, facts_of, newest, rank_file
+from cavity.training.loop import Run
 
 
 def check(estimator: Any, reduce: Local) -> None:
     """The arguments that this module reads, and what several ranks cannot do."""
     e = estimator
-    if reduce.world > 1 and e.schedule == "inner-exact":
+    if reduce.world > 1 and (getattr(e, "schedule", "") == "inner-exact" or e.method == "laplace"):
+        what = "schedule='inner-exact'" if e.method != "laplace" else "method='laplace'"
         raise BadOption(
-            f"schedule='inner-exact' differentiates through all rows at once, and each of {reduce.world} ranks has only some: use "
-            "schedule='inner-approx' or 'outer', or a single process."
+            f"{what} differentiates through all rows at once, and each of {reduce.world} ranks has only some: use "
+            "schedule='inner-approx' or 'outer' of method='ep', or a single process."
         )
-    if e.validation_fraction is not None:
+    if getattr(e, "validation_fraction", None) is not None:
         number("validation_fraction", e.validation_fraction, 0.0, 0.9)
-    whole("patience", e.patience, 1)
+    whole("patience", getattr(e, "patience", 1), 1)
     number("checkpoint_every", e.checkpoint_every, 0.0, strict=False)
     if e.resume and e.checkpoint is None:
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")
@@ -103,6 +105,13 @@ def callbacks(
     return tuple(watchers)
 
 
+def go_back(run: Run) -> None:
+    """To the best state so far, where rows are held out to judge by."""
+    for callback in run.callbacks:
+        if isinstance(callback, EarlyStopping):
+            callback.end(run)
+
+
 class Validation(Callback):
     """Early stopping on a set of your own: labels as in `fit`; stops after `patience` epochs without a smaller NLL."""
 
@@ -132,7 +141,12 @@ def nll(engine: Engine, state: State, held: build.Table) -> float:
 
 def log_probability(engine: Engine, state: State, held: build.Table) -> Any:
     """What the state predicts of these rows, [n C]; the run is left alone."""
-    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
-    model = fitted.at(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
+    model = snapshot(engine, state)
     rows = torch.tensor(held.X, device=state.theta.device)
     return fitted.log_probability(model, fitted.latent(model, rows)).cpu().numpy()
+
+
+def snapshot(engine: Engine, state: State) -> fitted.Fitted:
+    """The model as the state stands, on its device and in copies: the run is left alone."""
+    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+    return fitted.at(replace(engine, prior=prior, parameters=parameters, factor=factor), state)

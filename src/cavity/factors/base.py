@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor, nn
 
 from cavity.errors import BadOption
+from cavity.quadrature import Uncertainty
 
 
 class Latents(NamedTuple):
@@ -43,6 +44,8 @@ class Likelihood:
     """A factor of the library: what variational inference and prediction ask besides."""
 
     parameters: tuple[nn.Parameter, ...] = ()  # of the likelihood itself, learnt
+    bounds: bool = True  # `average` is E log φ or less
+    linear: bool = False  # its sites are the same wherever they are asked: one sweep finds them
     tempers: bool = (
         True  # `moments` takes exponents; where not, a row of weight below 1 is a whole row that counts less
     )
@@ -60,3 +63,9 @@ class Likelihood:
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
         """Logarithms of the class probabilities given marginals of new rows, normalised: [n C] → [n C], [n 1] → [n 2]."""
         raise NotImplementedError
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
+        """The label's entropy and its parts, given marginals of the latent values without `noise` [C], their noise's variance."""
+        raise BadOption(
+            f"{type(self).__name__} has no split of its entropy: give it uncertainty(mean, var, noise), as the library's have."
+        )

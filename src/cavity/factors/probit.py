@@ -9,7 +9,15 @@ from torch import Tensor
 
 from cavity.factors.base import Latents, Likelihood, Moments
 from cavity.numerics import hazard, hazard_slope, log_ndtr
-from cavity.quadrature import log_argmax_probability, probit_average, probit_power
+from cavity.quadrature import (
+    Largest,
+    Latent,
+    Uncertainty,
+    log_argmax_probability,
+    probit_average,
+    probit_power,
+    uncertainty,
+)
 
 
 class _Step(NamedTuple):
@@ -80,6 +88,10 @@ class ProbitPairs(Likelihood):
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
         return log_argmax_probability(mean, var).log_softmax(1)
 
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
+        log_p = self.log_probability(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
+
 
 class BinaryProbit(Likelihood):
     """One latent function, y ∈ {0, 1}: Φ(±t/√r). One site a row."""
@@ -102,6 +114,10 @@ class BinaryProbit(Likelihood):
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
         alpha = mean / var.sqrt()
         return torch.cat([log_ndtr(-alpha), log_ndtr(alpha)], 1)
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
+        log_p = self.log_probability(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
 
 
 def signs(y: Tensor, like: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cavity.factors.base import Latents, Likelihood, Moments
 from cavity.factors.probit import BinaryProbit, rivals, signs
 from cavity.numerics import constant, hazard, log_ndtr
-from cavity.quadrature import Win, log_argmax_probability, win
+from cavity.quadrature import Largest, Latent, Uncertainty, Win, log_argmax_probability, uncertainty, win
 
 
 class Epsilon(NamedTuple):
@@ -75,6 +75,17 @@ class _Robust(Likelihood):
         """∂/∂(log-odds of ε), [B 1]."""
         return None if self._epsilon.log_odds is None else (slope * eps * (1 - eps))[:, None]
 
+    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
+        """log P(each class is the largest), normalised."""
+        raise NotImplementedError
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        return self._mixed(self._log_win(mean, var))
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
+        log_p = self._log_win(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, self.epsilon), Largest(noise))
+
     def _mixed(self, log_p: Tensor) -> Tensor:
         """(1−ε) p + ε/C."""
         eps = self._epsilon.now(log_p)
@@ -93,8 +104,8 @@ class RobustMax(_Robust):
     def _win(self, f: Latents, y: Tensor) -> Win:
         return win(f.mean, f.var)
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        return self._mixed(log_argmax_probability(mean, var).log_softmax(1))
+    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
+        return log_argmax_probability(mean, var).log_softmax(1)
 
 
 class RobustBinary(_Robust):
@@ -112,5 +123,5 @@ class RobustBinary(_Robust):
         beta = hazard(alpha)
         return Win(log_ndtr(alpha)[:, 0], sign * beta * scale, -beta * alpha * scale * scale)
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        return self._mixed(BinaryProbit().log_probability(mean, var))
+    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
+        return BinaryProbit().log_probability(mean, var)

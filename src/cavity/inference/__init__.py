@@ -1,12 +1,15 @@
 """From marginals to sites and back: one engine for every method."""
 
+from cavity.inference.coupled import Coupled
 from cavity.inference.engine import Engine, HyperPrior, Optimiser, Totals
-from cavity.inference.placement import OnF, OnT
+from cavity.inference.placement import AtMode, OnF, OnT
 from cavity.inference.sites import Averaged, Free, Own, Tied
 from cavity.inference.state import Info, Sites, State, copied, empty_sites
 
 __all__ = [
+    "AtMode",
     "Averaged",
+    "Coupled",
     "Engine",
     "Free",
     "HyperPrior",

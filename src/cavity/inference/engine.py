@@ -16,23 +16,21 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, LikelihoodFactor, Moments
-from cavity.inference.placement import Cotangents, OnF, OnT, SiteTotals
+from cavity.inference.placement import AtMode, Cotangents, OnF, OnT
 from cavity.inference.sites import (
     Averaged,
-    Cavity,
     Fresh,
-    Held,
     Own,
     Share,
     Site,
     Tied,
-    log_site_normaliser,
     refresh,
     refresh_average,
     remove,
     times,
 )
-from cavity.inference.state import Info, Sites, State
+from cavity.inference.state import Info, State
+from cavity.inference.view import View, flatten, gather, join, scatter, site_totals
 from cavity.linalg import times_transpose
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
@@ -97,6 +95,11 @@ class Engine:
         if self.parameters:
             vector_to_parameters(theta, self.parameters)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Independent blocks of q, and the values in each: [C M]."""
+        return self.prior.n_latent, self.prior.inducing.shape[-2]
+
     def at(self, state: State, theta: Tensor) -> State:
         """The state moved to other parameters."""
         return state._replace(theta=theta, sums=self.sites.place(theta, state.sums))
@@ -128,7 +131,7 @@ class Engine:
         assert totals is not None
         if self.exact and optimiser is not None:
             totals = totals._replace(gradient=self.exact_gradient(state, batch))
-        return self._finish(state, q, batch, _join(fresh), reduce.sum(totals), optimiser, full)
+        return self._finish(state, q, batch, join(fresh), reduce.sum(totals), optimiser, full)
 
     def _local(
         self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool
@@ -144,7 +147,7 @@ class Engine:
             update = refresh_average if self.removal == 0 else refresh
             site = update(view.cavity.t, view.moments, view.share)
             added = self.sites.added(view.held.site, site, view.cavity.usable, state.damping, full)
-            fed = self.placement.feed(_totals(added, view.classes, a, view.share), r)
+            fed = self.placement.feed(site_totals(added, view.classes, a, view.share), r)
             tau, nu = fed.tau.to(a.dtype), fed.nu.to(a.dtype)  # [C B]
             P, h = times_transpose(a * tau[:, None], a), torch.bmm(a, nu[..., None])[..., 0]
             gradient = (
@@ -178,10 +181,10 @@ class Engine:
         """The batch as its factors see it: cavities of their sites, and their moments there."""
         classes = self.factor.sites(batch.y)
         held = self.sites.held(state, batch, classes)
-        share = self.sites.share(batch.weight, self.removal)
-        totals = _totals(held.site, classes, m.t.mean, share) if self.placement.eliminates else None
+        share = self._share(batch)
+        totals = site_totals(held.site, classes, m.t.mean, share) if self.placement.eliminates else None
         seat = self.placement.seat(m.t, r, totals)
-        mean, var, residual = _gather(torch.stack([seat.t.mean, seat.t.var, seat.residual]), classes)
+        mean, var, residual = gather(torch.stack([seat.t.mean, seat.t.var, seat.residual]), classes)
         t = Normal(mean, var)
         cavity = remove(t, held.site, share)
         f = Latents(cavity.t.mean, cavity.t.var + residual, residual)
@@ -216,7 +219,7 @@ class Engine:
         a = projection.a.detach()
         shift = times(view.share.p, view.held.site.tau * view.t.mean - view.held.site.nu)
         parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / view.cavity.keep, dr]))
-        moved = Cotangents(*_scatter(parts, view.classes, a))
+        moved = Cotangents(*scatter(parts, view.classes, a))
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
         G_a = m.cov_a.mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
@@ -231,7 +234,7 @@ class Engine:
         if pairs:
             outputs, cotangents = zip(*pairs, strict=True)
             grads = torch.autograd.grad(outputs, self.parameters, cotangents, allow_unused=True)
-        return self._with_own(_flatten(grads, self.parameters), own, share)
+        return self._with_own(flatten(grads, self.parameters), own, share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
         if own is not None:
@@ -245,7 +248,7 @@ class Engine:
         grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
         if value.requires_grad:
             grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
-        return self._with_own(_flatten(grads, self.parameters), view.moments.own, view.share)
+        return self._with_own(flatten(grads, self.parameters), view.moments.own, view.share)
 
     def fixed_site_evidence(self, state: State, batch: Batch) -> Tensor:
         """log Z_q with the sums rebuilt from the stored sites, as a function of the workspace's parameters."""
@@ -254,15 +257,25 @@ class Engine:
     def _fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, View]:
         projection = self.prior.project(batch.X, state.jitter)
         classes = self.factor.sites(batch.y)
-        a = projection.a
-        held = torch.stack([x[batch.index].double() for x in state.sites[:2]])
-        tau, nu = _scatter(held, classes, a).to(a.dtype)
+        a, r = projection.a, projection.r.double()
+        held = Site(*(x[batch.index].double() for x in state.sites[:2]))
+        fed = self.placement.feed(site_totals(held, classes, a, self._share(batch)), r)
+        tau, nu = fed.tau.to(a.dtype), fed.nu.to(a.dtype)
         q = self.sites.gaussian(
             Sums(((a * tau[:, None]) @ a.mT).double(), (a @ nu[..., None])[..., 0].double())
         )
         m = marginals(q, a)
-        view = self._view(state, m, projection.r.double(), batch)
-        return q.log_normaliser.sum() + view.log_normaliser(view.held.site).sum(), view
+        view = self._view(state, m, r, batch)
+        value = q.log_normaliser.sum() + view.log_normaliser(view.held.site).sum()
+        value = value + self.placement.evidence(view.totals, r)
+        if isinstance(self.placement, AtMode):
+            width = gather(self.placement.width(m.t, r, view.totals)[None], classes)[0]
+            third = self.factor.third(view.t.mean.detach(), batch.y)  # type: ignore[attr-defined]
+            value = value + (times(view.share.copies, 0.5 * width * third).detach() * view.t.mean).sum()
+        return value, view
+
+    def _share(self, batch: Batch) -> Share:
+        return self.sites.share(batch.weight, self.removal)
 
     def _finish(
         self,
@@ -301,58 +314,3 @@ class Engine:
             undo,
         )
         return state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock), info
-
-
-class View(NamedTuple):
-    """A batch as its factors see it."""
-
-    classes: Tensor  # [B S]
-    t: Normal  # [B S], marginals of q
-    held: Held
-    totals: SiteTotals | None  # of the held sites, where the placement asks for them
-    share: Share
-    cavity: Cavity
-    moments: Moments
-
-    def log_normaliser(self, site: Site) -> Tensor:
-        """log s̃ of each row, [B]."""
-        return log_site_normaliser(self.moments, self.cavity.t, site, self.share)
-
-
-def _gather(x: Tensor, classes: Tensor) -> Tensor:
-    """K tables [K C B] at the sites' classes, [K B S]."""
-    return x.mT.gather(2, classes.expand(len(x), -1, -1))
-
-
-def _scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
-    """Sums over the sites of each class of K tables, [K B S] → [K C B]."""
-    zeros = torch.zeros(len(x), len(classes), len(like), dtype=x.dtype, device=x.device)
-    return zeros.scatter_add(2, classes.expand(len(x), -1, -1), x).mT.contiguous()
-
-
-def _totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> SiteTotals:
-    """Sums of the rows' sites on each class."""
-    tau, nu = _scatter(torch.stack(site), classes, like)
-    return SiteTotals(tau, nu, share.copies if isinstance(share.copies, float) else share.copies[:, 0])
-
-
-def _flatten(grads: tuple[Tensor | None, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
-    parts = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, parameters, strict=True)]
-    return torch.cat([g.flatten() for g in parts])
-
-
-def _join(parts: list[Fresh]) -> Fresh:
-    """The pieces of a batch in one."""
-    if len(parts) == 1:
-        return parts[0]
-    usable, added = torch.cat([p.usable for p in parts]), _cat([p.added for p in parts])
-    if parts[0].site is parts[0].added:  # a full sweep keeps nothing else
-        return Fresh(Held(added, None), added, usable, added)
-    stored = [p.held.rows for p in parts if p.held.rows is not None]
-    rows = Sites(*(torch.cat(column) for column in zip(*stored, strict=True))) if stored else None
-    held = Held(_cat([p.held.site for p in parts]), rows)
-    return Fresh(held, _cat([p.site for p in parts]), usable, added)
-
-
-def _cat(sites: list[Site]) -> Site:
-    return Site(torch.cat([s.tau for s in sites]), torch.cat([s.nu for s in sites]))

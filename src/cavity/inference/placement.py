@@ -1,4 +1,4 @@
-"""Where sites sit: on t = a·w, or on f itself with the residual eliminated (GFITC). [METHOD 4]
+"""Where sites sit: on t = a·w, on f itself with the residual eliminated (GFITC), or at the mode of f (Laplace). [METHOD 4]
 
 A placement wraps the projection: it says which marginals the sites see, what they feed into the sums, what they add to the
 evidence, and the cotangents of a and r.
@@ -103,3 +103,34 @@ class OnF:
         tau, nu, copies = self.feed(held, r)
         pull = nu - tau * t.mean
         return Cotangents(pull, -tau, 0.5 * ((pull.square() + tau.square() * t.var) / copies - tau))
+
+
+class AtMode(OnF):
+    r"""Laplace: sites on f, and a cavity that is a point, the mode f̂ = E f.        [METHOD 4, docs/decisions/0016]
+
+    A Gaussian without width has log Z = log p(y | f̂), so that the update of EP becomes Newton's, τ = −d₂, ν = d₁ + τ f̂, and its
+    log s̃ becomes log p(y | f̂) + ½ τ f̂² − ν f̂. A row of weight ω ≥ 1 is ω rows with a value f each; below 1 it is p(y | f)^ω.
+    """
+
+    def seat(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Seat:
+        mode = self._f(t, r, held).mean
+        return Seat(Normal(mode, torch.zeros_like(mode)), torch.zeros_like(r))
+
+    def width(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Tensor:
+        """Variance of f, [C B]."""
+        return self._f(t, r, held).var
+
+    def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
+        return super().feed(_rows_of(sites), r)
+
+    def evidence(self, held: SiteTotals | None, r: Tensor) -> Tensor:
+        return super().evidence(None if held is None else _rows_of(held), r)
+
+    def _f(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Normal:
+        return super().seat(t, r, None if held is None else _rows_of(held)).t
+
+
+def _rows_of(sites: SiteTotals) -> SiteTotals:
+    """The values f that belong to these totals: no fewer than one."""
+    copies = sites.copies
+    return sites if isinstance(copies, float) else sites._replace(copies=copies.clamp_min(1.0))

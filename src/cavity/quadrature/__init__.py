@@ -1,7 +1,10 @@
 """Integrals over one latent value, to near machine precision whatever the scales."""
 
 from cavity.quadrature.argmax import MANY, MOST_EDGES, log_argmax_probability
+from cavity.quadrature.choice import Largest, softened
+from cavity.quadrature.correlated import log_softmax_probability, softmax_uncertainty
 from cavity.quadrature.grid import ORDER, SPREAD
+from cavity.quadrature.information import Latent, Uncertainty, uncertainty
 from cavity.quadrature.largest import Win, win
 from cavity.quadrature.probit import probit_average, probit_power
 from cavity.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
@@ -11,12 +14,19 @@ __all__ = [
     "MOST_EDGES",
     "ORDER",
     "SPREAD",
+    "Largest",
+    "Latent",
+    "Uncertainty",
     "Win",
     "log_argmax_probability",
     "log_sigmoid_probability",
+    "log_softmax_probability",
     "probit_average",
     "probit_power",
     "sigmoid_average",
+    "softened",
     "softmax_average",
+    "softmax_uncertainty",
+    "uncertainty",
     "win",
 ]

@@ -1,5 +1,18 @@
-"""How good are the probabilities: scores, reliability, pictures, and the demo that shows them."""
+"""How good are the probabilities: scores, reliability, rejection, sets of classes, pictures, and a page with all of it."""
 
 from cavity.report.calibration import Reliability, error, expected_calibration_error, nll, reliability
+from cavity.report.html import write_report
+from cavity.report.selective import Conformal, Rejection, conformal, rejection
 
-__all__ = ["Reliability", "error", "expected_calibration_error", "nll", "reliability"]
+__all__ = [
+    "Conformal",
+    "Rejection",
+    "Reliability",
+    "conformal",
+    "error",
+    "expected_calibration_error",
+    "nll",
+    "rejection",
+    "reliability",
+    "write_report",
+]

@@ -24,20 +24,20 @@ class Reliability(NamedTuple):
 
 def nll(P: Any, y: Any) -> float:
     """Mean of −log P[n, y_n]; a probability that underflowed to 0 counts as the smallest positive number."""
-    P, y = _checked(P, y)
+    P, y = checked(P, y)
     own = P[np.arange(len(y)), y]
     return float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean())
 
 
 def error(P: Any, y: Any) -> float:
     """Share of rows whose most probable class is not the true one."""
-    P, y = _checked(P, y)
+    P, y = checked(P, y)
     return float((P.argmax(1) != y).mean())
 
 
 def reliability(P: Any, y: Any, bins: int = BINS) -> Reliability:
     """How often the prediction is right, as a function of its probability: `bins` equal bins of [0, 1]."""
-    P, y = _checked(P, y)
+    P, y = checked(P, y)
     edges = np.linspace(0, 1, bins + 1)
     top, right = P.max(1), P.argmax(1) == y
     place = np.clip(np.searchsorted(edges, top) - 1, 0, bins - 1)  # bin k is (e_k, e_k+1]
@@ -55,7 +55,8 @@ def expected_calibration_error(P: Any, y: Any, bins: int = BINS) -> float:
     return float(np.nansum(table.rows * gap) / table.rows.sum())
 
 
-def _checked(P: Any, y: Any) -> tuple[Array, NDArray[np.int64]]:
+def checked(P: Any, y: Any) -> tuple[Array, NDArray[np.int64]]:
+    """Probabilities and columns as arrays that belong together."""
     P, y = np.asarray(P, dtype=np.float64), np.asarray(y)
     if P.ndim != 2 or y.shape != P.shape[:1] or not len(y):
         raise BadInput(f"P has shape {P.shape} and y {y.shape}; they must be (n, C) and (n,), with n > 0.")

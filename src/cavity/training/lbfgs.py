@@ -76,7 +76,7 @@ def train_lbfgs(run: Run) -> Run:
 
 def settle(run: Run, theta: Tensor) -> tuple[State | None, float, float]:
     """Sites at convergence for these hyper-parameters, with the gradient in `optimiser`; None where no damping helps."""
-    for share in (1.0, 0.5, 0.25):
+    for share in (1.0,) if _linear(run) else (1.0, 0.5, 0.25):
         state = run.engine.at(run.state, theta)._replace(damping=share * run.state.damping)
         settled, value, evidence = _sweep(run, state)
         if settled is not None:
@@ -87,7 +87,8 @@ def settle(run: Run, theta: Tensor) -> tuple[State | None, float, float]:
 def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     """The objective and log Z_q beside the state."""
     last = math.inf
-    for _ in range(INNER_SWEEPS if run.engine.sites.sweeps else 0):
+    most = 1 if _linear(run) else INNER_SWEEPS
+    for _ in range(most if run.engine.sites.sweeps else 0):
         state, info = run.engine.step(state, run.whole, run.reduce, None, True)
         if bool(info.failed):
             return None, math.nan, math.nan
@@ -96,3 +97,8 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
         last = float(info.objective)
     state, info = run.engine.step(state, run.whole, run.reduce, Probe(), True)
     return (None if bool(info.failed) else state), float(info.objective), float(info.evidence)
+
+
+def _linear(run: Run) -> bool:
+    """Whether one sweep without damping is the fixed point."""
+    return bool(getattr(run.engine.factor, "linear", False)) and float(run.state.damping) == 1.0

@@ -45,6 +45,7 @@ class Plan:
     max_seconds: float | None
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     warm_up: Engine | None = None  # finds the first q, where the run's own engine has poor optima nearby
+    reshuffle: bool = True  # every pass has an order of its own
     replay: bool = False  # mini-batch steps are recorded and replayed
     report: Report = lambda row: None
 
@@ -178,9 +179,8 @@ class Run:
             self._set_rate(epoch + i / count)
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
-        self.state = self.state._replace(
-            generator=generator.get_state(), position=torch.zeros_like(self.state.position)
-        )
+        order = generator.get_state() if self.plan.reshuffle else self.state.generator
+        self.state = self.state._replace(generator=order, position=torch.zeros_like(self.state.position))
 
     def _steps(self, steps: Any) -> Outcome:
         """Run steps, each again after a repair."""

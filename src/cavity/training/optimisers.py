@@ -65,4 +65,39 @@ class SignRule(Optimiser):
         return theta + rate.to(theta.dtype) * relative * sign, (relative, sign)
 
 
+@dataclass(frozen=True)
+class Ascent(Optimiser):
+    """Plain gradient steps on the objective of `rows` rows, per row."""
+
+    rows: float
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return ()
+
+    def step(
+        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return theta + (rate / self.rows).to(theta.dtype) * gradient, state
+
+
+@dataclass(frozen=True)
+class AverageGradient(Optimiser):
+    """SAG: each step follows the mean of the last gradient of every batch, the batches coming in one order.        [review 3.1]"""
+
+    rows: float
+    batches: int
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        count = torch.zeros((), dtype=torch.int64, device=theta.device)
+        return theta.new_zeros(self.batches, len(theta)), count
+
+    def step(
+        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        memory, count = state
+        memory = memory.index_copy(0, (count % self.batches)[None], gradient[None])
+        mean = memory.sum(0) / (count + 1).clamp(max=self.batches)
+        return theta + (rate / self.rows).to(theta.dtype) * mean, (memory, count + 1)
+
+
 OPTIMISERS: dict[str, Optimiser] = {"adam": Adam(), "sign": SignRule()}

@@ -1,0 +1,218 @@
+"""The review's comparisons for regression: R² on held-out rows against seconds, and GPyTorch beside it in the same run.
+
+Three panels, as in its section 3: ways of stochastic variational inference (natural gradient, L-BFGS-B, full gradient and SAG on a
+Cholesky factor); the collapsed bound with k-means points ("vi-means") against them; L-BFGS-B against projected Newton. Data: a
+draw from a Gaussian process, and two sets that scikit-learn ships (diabetes; wine, alcohol from the other columns). GPyTorch's
+SGPR learns its points as well, as is its custom.
+
+    python benchmarks/regression.py [--rows 800] [--points 50] [--seconds 10] [--csv FILE] [--png FILE]
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import copy
+import csv
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import r2_score
+
+from cavity import GPRegressor
+from cavity.callbacks import Callback
+from cavity.estimators import fitted
+
+torch.set_num_threads(1)
+FIXED = {
+    "inducing": "kmeans",
+    "learn": ("kernel", "noise"),
+    "random_state": 0,
+    "tol": 0.0,
+    "max_epochs": 100_000,
+}
+STEPPED = {"method": "svi", "q_update": "gradient"}
+METHODS: dict[str, dict[str, Any]] = {
+    "svi-natural": {"method": "svi", "batch_size": 100, "max_epochs": 200},
+    "svi-L-BFGS-B": STEPPED,
+    "svi-FG": STEPPED | {"optimizer": "gradient", "learning_rate": 0.1},
+    "svi-SAG": STEPPED | {"optimizer": "sag", "batch_size": 100, "learning_rate": 0.05},
+    "vi-means": {"method": "vi"},
+    "vi-means-PN": {"method": "vi", "optimizer": "newton"},
+    "exact": {"method": "exact"},
+}
+PANELS = {
+    "stochastic variational inference": ["svi-natural", "svi-L-BFGS-B", "svi-FG", "svi-SAG"],
+    "collapsed or not": [
+        "vi-means",
+        "svi-L-BFGS-B",
+        "svi-natural",
+        "exact",
+        "GPyTorch SGPR",
+        "GPyTorch exact",
+    ],
+    "L-BFGS-B or Newton": ["vi-means", "vi-means-PN"],
+}
+
+
+def tables(rows: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Columns and targets, each with mean 0 and deviation 1."""
+    from sklearn.datasets import load_diabetes, load_wine
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, 2))
+    d2 = ((X[:, None] - X[None]) ** 2).sum(-1)
+    f = np.linalg.cholesky(np.exp(-0.5 * d2 / 0.5**2) + 1e-6 * np.eye(rows)) @ rng.normal(size=rows)
+    wine = load_wine().data
+    found = {
+        f"GP draw, N={rows}": (X, f + 0.3 * rng.normal(size=rows)),
+        "diabetes": load_diabetes(return_X_y=True),
+        "wine, alcohol": (wine[:, 1:], wine[:, 0]),
+    }
+    return {name: ((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()) for name, (X, y) in found.items()}
+
+
+class Judge(Callback):
+    """R² of the state after every epoch; the seconds it takes itself are not counted."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, limit: float) -> None:
+        self.X, self.y, self.limit = X, y, limit
+        self.points: list[tuple[float, float]] = []
+        self.begin, self.idle = time.perf_counter(), 0.0
+
+    def start(self, run: Any) -> None:
+        self.begin = time.perf_counter()
+
+    def epoch(self, run: Any, row: dict[str, Any]) -> bool:
+        now = time.perf_counter()
+        if self.points and now - self.begin - self.idle > self.limit:
+            return True
+        parts = copy.deepcopy((run.engine.prior, run.engine.parameters, run.engine.factor))
+        engine = replace(run.engine, **dict(zip(("prior", "parameters", "factor"), parts, strict=True)))
+        mean = fitted.latent(fitted.at(engine, run.state), torch.tensor(self.X)).mean[:, 0].numpy()
+        self.points.append((now - self.begin - self.idle, r2_score(self.y, mean)))
+        self.idle += time.perf_counter() - now
+        return False
+
+
+def ours(
+    options: dict[str, Any], points: int, train: Any, test: Any, limit: float
+) -> list[tuple[float, float]]:
+    judge = Judge(*test, limit)
+    options = FIXED | {"n_inducing": points, "normalize_y": False, "callbacks": [judge]} | options
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        GPRegressor(**options).fit(*train)
+    return judge.points
+
+
+def gpytorchs(sparse: bool, points: int, train: Any, test: Any, limit: float) -> list[tuple[float, float]]:
+    """GPyTorch's exact GP, or SGPR with the same number of points, by Adam at its usual rate of 0.1."""
+    import gpytorch
+    from sklearn.cluster import kmeans_plusplus
+
+    X, y, X_test = (torch.tensor(t) for t in (*train, test[0]))
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=X.shape[1]))
+
+    class Model(gpytorch.models.ExactGP):
+        def __init__(self) -> None:
+            super().__init__(X, y, likelihood)
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module: Any = kernel
+            if sparse:
+                Z = torch.tensor(kmeans_plusplus(train[0], points, random_state=0)[0])
+                self.covar_module = gpytorch.kernels.InducingPointKernel(kernel, Z, likelihood)
+
+        def forward(self, x: Any) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    model = Model().double()
+    evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    adam, found = torch.optim.Adam(model.parameters(), lr=0.1), []
+    begin, idle = time.perf_counter(), 0.0
+    while time.perf_counter() - begin - idle < limit and len(found) < 100:
+        model.train(), likelihood.train()
+        adam.zero_grad()
+        (-evidence(model(X), y)).backward()
+        adam.step()
+        now = time.perf_counter()
+        model.eval(), likelihood.eval()
+        with torch.no_grad():
+            found.append((now - begin - idle, r2_score(test[1], model(X_test).mean.numpy())))
+        idle += time.perf_counter() - now
+    return found
+
+
+def measure(name: str, points: int, train: Any, test: Any, limit: float) -> list[tuple[float, float]]:
+    if name in METHODS:
+        return ours(METHODS[name], points, train, test, limit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gpytorchs(name.endswith("SGPR"), points, train, test, limit)
+
+
+def draw(rows: list[dict[str, Any]], path: str) -> None:
+    """A row of panels for each table."""
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    figure = Figure(figsize=(13, 3.6 * len(names)), layout="constrained")
+    axes = figure.subplots(len(names), len(PANELS), squeeze=False)
+    for line, data in zip(axes, names, strict=True):
+        best = max(row["r2"] for row in rows if row["data"] == data)
+        for axis, (title, methods) in zip(line, PANELS.items(), strict=True):
+            for method in methods:
+                found = [row for row in rows if row["data"] == data and row["method"] == method]
+                axis.plot([r["seconds"] for r in found], [r["r2"] for r in found], label=method)
+            axis.set(
+                xscale="log",
+                ylim=(best - 0.6, best + 0.03),
+                xlabel="seconds",
+                ylabel="R²",
+                title=f"{data}: {title}",
+            )
+            axis.legend(fontsize=7)
+    figure.savefig(path, dpi=90)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=800)
+    parser.add_argument("--points", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--csv", default="regression.csv")
+    parser.add_argument("--png", default="regression.png")
+    args = parser.parse_args()
+    rows = []
+    for data, (X, y) in tables(args.rows).items():
+        held = np.random.default_rng(1).random(len(y)) < 0.25
+        train, test = (X[~held], y[~held]), (X[held], y[held])
+        for method in [*METHODS, "GPyTorch SGPR", "GPyTorch exact"]:
+            found = measure(method, args.points, train, test, args.seconds)
+            rows += [{"data": data, "method": method, "seconds": f"{s:.4f}", "r2": r} for s, r in found]
+            print(
+                f"{data:18} {method:15} R² {found[-1][1]:.4f} after {found[-1][0]:6.2f} s, {len(found)} epochs",
+                flush=True,
+            )
+    with open(args.csv, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    for row in rows:
+        row["seconds"] = float(row["seconds"])
+    draw(rows, args.png)
+    print(f"{args.csv} and {args.png} written")
+
+
+if __name__ == "__main__":
+    main()

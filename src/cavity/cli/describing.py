@@ -1,0 +1,77 @@
+"""`cavity info`: what a model file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cavity.cli.predicting import Model, spelt
+from cavity.cli.terminal import Terminal, table
+
+MOST_SHOWN = 5
+
+
+def facts(path: Path) -> dict[str, Any]:
+    """Everything that is worth knowing of a model, as JSON can hold it."""
+    model = Model.open(path)
+    clf, prepare = model.classifier, model.prepare
+    names = list(prepare.names) if prepare is not None else [f"column {j}" for j in range(clf.n_features_in_)]
+    relevance = (
+        None
+        if clf.feature_relevance_ is None
+        else dict(zip(names, clf.feature_relevance_.tolist(), strict=True))
+    )
+    return {
+        "model": str(path),
+        "bytes": path.stat().st_size,
+        "method": clf.method,
+        "kernel": repr(clf.kernel_),
+        "classes": [spelt(c) for c in clf.classes_],
+        "inducing_points": int(clf.inducing_points_.shape[1]),
+        "numbers_a_row": int(clf.n_features_in_),
+        "dtype": str(clf.dtype),
+        "epochs": clf.n_epochs_,
+        "log_marginal_likelihood": clf.log_marginal_likelihood_,
+        "target": model.target,
+        "columns": None if prepare is None else dict(prepare.describe()),
+        "relevance": relevance,
+        "training": getattr(clf, "notes_", {}),
+    }
+
+
+def info(path: Path, terminal: Terminal) -> None:
+    """Print it."""
+    found = facts(path)
+    terminal.result(found)
+    classes = found["classes"]
+    few = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
+    rows = [
+        ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
+        (
+            "method",
+            f"{found['method']}, {found['inducing_points']} inducing points a class, {found['dtype']}",
+        ),
+        ("kernel", found["kernel"]),
+        ("classes", f"{len(classes)}: {few}"),
+        ("epochs", f"{found['epochs']}, log marginal likelihood {found['log_marginal_likelihood']:.2f}"),
+    ]
+    trained = found["training"]
+    if trained:
+        rows.append(
+            (
+                "trained on",
+                f"{trained['data']}, {trained['rows']} rows, seed {trained['seed']}, cavity {trained['cavity']}",
+            )
+        )
+    if found["target"] is not None:
+        rows.append(("target", found["target"]))
+    terminal.say(table(rows, indent=0))
+    if found["columns"] is not None:
+        terminal.say("columns")
+        terminal.say(table([(name or "(no name)", what) for name, what in found["columns"].items()]))
+    if found["relevance"] is not None:
+        order = sorted(found["relevance"].items(), key=lambda item: -item[1])[:MOST_SHOWN]
+        terminal.say("matters most")
+        terminal.say(table([(name, f"{share:.2f}") for name, share in order if np.isfinite(share)]))

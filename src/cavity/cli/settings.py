@@ -1,0 +1,141 @@
+"""What a fit is to do: flags and a TOML file say it in the same words, and flags win."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cavity.errors import BadOption
+
+OWN = ("target", "out", "weight", "ignore", "columns", "unseen", "validation", "seed")
+NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
+
+
+class Settings(NamedTuple):
+    """Everything but the data."""
+
+    target: str
+    out: Path
+    weight: str | None
+    ignore: tuple[str, ...]
+    columns: dict[str, str]  # kinds of columns: number, category, ignore
+    unseen: str
+    validation: Path | None
+    seed: int
+    arguments: dict[str, Any]  # of GPClassifier
+
+
+def read(flags: dict[str, Any], config: Path | None) -> Settings:
+    """The flags that were given, and what the file says of the rest."""
+    given = {name: value for name, value in flags.items() if value not in (None, [], ())}
+    told = {} if config is None else _file(config)
+    values = told | given
+    values["ignore"] = [*told.get("ignore", ()), *given.get("ignore", ())]
+    for name in ("target", "out"):
+        if not values.get(name):
+            raise BadOption(
+                f"--{name} is missing: give it as a flag, or as {name} = ... in the file of --config."
+            )
+    arguments = {name: _argument(name, value) for name, value in values.items() if name not in OWN}
+    validation, seed = values.get("validation"), values.get("seed", 0)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise BadOption(f"seed = {seed!r} must be a whole number that is not negative.")
+    return Settings(
+        target=_text("target", values["target"]),
+        out=Path(_text("out", values["out"])),
+        weight=None if values.get("weight") is None else _text("weight", values["weight"]),
+        ignore=tuple(_text("ignore", name) for name in values["ignore"]),
+        columns=_kinds(values.get("columns", {})),
+        unseen=values.get("unseen", "ignore"),
+        validation=None if validation is None else Path(_text("validation", validation)),
+        seed=seed,
+        arguments={"random_state": seed} | arguments,
+    )
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadOption(f"{path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadOption(f"{path} is not TOML: {error}.") from error
+    known = [*OWN, *_arguments()]
+    values = {}
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            near = get_close_matches(name, known, 3)
+            hint = f"is it {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}."
+            raise BadOption(f"{path}: unknown key {key!r}; {hint}")
+        values[name] = value
+    if not isinstance(values.get("ignore", []), list):
+        raise BadOption(f'{path}: ignore must be a list of columns, ["a", "b"].')
+    return values
+
+
+def _arguments() -> Iterable[str]:
+    from cavity.estimators import GPClassifier
+
+    names = inspect.signature(GPClassifier.__init__).parameters
+    return (name for name in names if name != "self" and name not in NOT_HERE)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str | Path):
+        raise BadOption(f"{name} = {value!r} must be a text.")
+    return str(value)
+
+
+def _kinds(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(kind, str) for kind in value.values()):
+        raise BadOption('columns must be a table of kinds, columns = { zip = "category" }.')
+    return value
+
+
+def _argument(name: str, value: Any) -> Any:
+    """A flag's or TOML's value as Python has it."""
+    if name == "kernel" and isinstance(value, str):
+        return kernel(value)
+    if name == "batch_size" and value in ("full", "none"):
+        return None
+    if name in ("batch_size", "n_inducing") and isinstance(value, str) and value != "auto":
+        return _number(name, value)
+    if name == "learn" and isinstance(value, list):
+        return tuple(value)
+    return value
+
+
+def _number(name: str, text: str) -> int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    raise BadOption(f"--{name.replace('_', '-')} {text!r} is no number.")
+
+
+def kernel(text: str) -> Any:
+    """Names of kernels with + and *: "Matern52 + Linear * Constant"."""
+    from cavity import kernels
+    from cavity.estimators.plain import KERNELS
+
+    known = {name.lower(): getattr(kernels, name) for name in KERNELS if name not in ("Sum", "Product")}
+    total = None
+    for term in text.split("+"):
+        product = None
+        for word in term.split("*"):
+            name = word.strip().lower().replace("-", "").replace("_", "")
+            if name not in known:
+                names = ", ".join(k.__name__ for k in known.values())
+                raise BadOption(
+                    f"kernel {word.strip()!r} is unknown; known are {names}, joined with + and *."
+                )
+            part = known[name]()
+            product = part if product is None else product * part
+        total = product if total is None else total + product
+    return total

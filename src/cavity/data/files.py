@@ -1,0 +1,236 @@
+"""Tables in files, whatever their columns hold: CSV, Parquet, Arrow, .npz. Read in pieces; a damaged file is a `BadInput`."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.data.fragments import FORMATS, Chunk, Fragments, dataset, pyarrow
+from cavity.data.preparation import Preparation
+from cavity.errors import BadInput, CavityError
+
+TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter, None for what the header suggests
+PACKED = (".gz", ".bz2", ".zst")
+MOST_COLUMNS = 50_000
+LONGEST_HEADER = 64 << 20  # bytes
+BLOCK_BYTES = 4 << 20  # of a CSV file read at a time; a row must fit
+CHUNK_BYTES = 32 << 20
+CHUNK_ROWS = 65_536
+SPOOL_GROUP, SPOOL_PAGE = 16_384, 32 << 10  # rows of a row group, bytes of a page
+
+
+class TableFile(Protocol):
+    """Named columns that can be read again and again, some rows at a time."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def names(self) -> list[str]: ...
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        """All rows in order, of all columns or of these."""
+        ...
+
+
+def open_table(path: str | Path) -> TableFile:
+    """The reader that a file's name asks for, its columns known."""
+    path = Path(path)
+    suffixes = [s.lower() for s in path.suffixes]
+    kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
+    with reading(path):
+        if not path.exists():
+            raise BadInput(f"there is no file or folder {str(path)!r}.")
+        if path.is_dir() or kind in FORMATS:
+            table: TableFile = Columnar(path)
+        elif kind in TEXTS:
+            table = Csv(path, TEXTS[kind])
+        elif kind == ".npz":
+            table = Npz(path)
+        else:
+            known = ", ".join([*TEXTS, *FORMATS, ".npz"])
+            raise BadInput(
+                f"{str(path)!r} is of no kind that can be read; the names end in {known}, or it is a folder of them."
+            )
+        _check_names(table.names, path)
+    return table
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever goes wrong in a reader of files is said of the file: the libraries below raise what they like."""
+    try:
+        yield
+    except CavityError:
+        raise
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8."
+        ) from error
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        advice = ": save it as UTF-8" if "UTF8" in reason or "UTF-8" in reason else ""
+        raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.") from error
+
+
+def _check_names(names: list[str], path: Path) -> None:
+    if len(names) > MOST_COLUMNS:
+        raise BadInput(
+            f"{path} has {len(names):,} columns, and at most {MOST_COLUMNS:,} can be used: is it the right file, are rows and "
+            "columns swapped?"
+        )
+    seen: set[str] = set()
+    for name in names:
+        if name in seen and name:
+            raise BadInput(f"{path} has two columns called {name!r}: give each a name of its own.")
+        seen.add(name)
+
+
+class Csv:
+    """Comma-separated text with a header row, every cell read as text; semicolons and tabs too."""
+
+    def __init__(self, path: Path, delimiter: str | None) -> None:
+        self.path = path
+        line = self._header()
+        self.block = max(BLOCK_BYTES, 4 * len(line))
+        if delimiter is None:
+            delimiter = max(",;\t|", key=line.count)  # the first of equals
+        self.delimiter = delimiter
+        if line.count(delimiter) >= MOST_COLUMNS:  # before a million names are made
+            _check_names([""] * (line.count(delimiter) + 1), path)
+        self.names = next(csv.reader([line], delimiter=delimiter), [])
+
+    def _header(self) -> str:
+        with pyarrow().input_stream(str(self.path)) as stream:
+            line = b""
+            while b"\n" not in line and (more := stream.read(1 << 16)):
+                line += more
+                if len(line) > LONGEST_HEADER:
+                    raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
+        text = line.split(b"\n")[0].decode("utf-8-sig").rstrip("\r")
+        if not text.strip():
+            raise BadInput(f"{self.path} is empty: the first line must have the names of the columns.")
+        return text
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        arrow = pyarrow()
+        import pyarrow.csv as text
+
+        with reading(self.path):
+            wanted = list(self.names if columns is None else columns)
+            reader = text.open_csv(
+                str(self.path),
+                text.ReadOptions(block_size=self.block, use_threads=False),
+                text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                text.ConvertOptions(
+                    column_types=dict.fromkeys(self.names, arrow.string()),
+                    include_columns=wanted,
+                    strings_can_be_null=False,
+                ),
+            )
+            first = 0
+            for batch in reader:
+                yield Chunk(arrow.Table.from_batches([batch]), first, str(self.path))
+                first += batch.num_rows
+
+
+class Columnar:
+    """Parquet and Arrow: a file, or a folder of files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.is_file():
+            path.open("rb").close()  # a name for what is wrong before pyarrow has its own
+            if not path.stat().st_size:
+                raise BadInput(f"{path} is empty.")
+        self.names: list[str] = dataset(path).schema.names
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        with reading(self.path):
+            wanted = [name for name in (self.names if columns is None else columns) if name]
+            yield from Fragments(dataset(self.path), wanted).chunks(_rows_at_a_time(len(wanted)))
+
+
+class Npz:
+    """Arrays of NumPy that have a value a row: those as long as the longest. Several dimensions are several columns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not zipfile.is_zipfile(path):
+            raise BadInput(f"{path} is no archive of NumPy (numpy.savez makes them), or it is damaged.")
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
+        titles = arrays.get("feature_names")
+        self.columns: dict[str, NDArray[Any]] = {}
+        for name, array in arrays.items():
+            if array.ndim and len(array) == rows:
+                self._add(name, array, titles)
+        self.names = list(self.columns)
+
+    def _add(self, name: str, array: NDArray[Any], titles: NDArray[Any] | None) -> None:
+        array = array.astype(str) if array.dtype.kind == "S" else array
+        if array.ndim == 1:
+            self.columns[name] = array
+            return
+        flat = array.reshape(len(array), -1)
+        if flat.shape[1] > MOST_COLUMNS:
+            _check_names([""] * flat.shape[1], self.path)
+        named = titles is not None and titles.shape == flat.shape[1:] and titles.dtype.kind == "U"
+        for j in range(flat.shape[1]):
+            self.columns[str(titles[j]) if titles is not None and named else f"{name}{j}"] = flat[:, j]
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        arrow = pyarrow()
+        with reading(self.path):
+            wanted = self.names if columns is None else columns
+            size = _rows_at_a_time(len(wanted))
+            for start in range(0, len(self.columns[wanted[0]]) if wanted else 0, size):
+                cells = {
+                    name: arrow.array(self.columns[name][start : start + size].copy()) for name in wanted
+                }
+                yield Chunk(arrow.table(cells), start, str(self.path))
+
+
+def _rows_at_a_time(n_columns: int) -> int:
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
+
+
+@contextmanager
+def spooled(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Path]:
+    """The columns that are prepared, and `more`, where they can be read in any order: the file itself, or a copy in Parquet."""
+    if isinstance(table, Columnar):
+        yield table.path
+        return
+    with tempfile.TemporaryDirectory(prefix="cavity-") as folder:
+        path = Path(folder) / "rows.parquet"
+        try:
+            _copy(table, prepare, more, path)
+        except (OSError, pyarrow().ArrowException) as error:
+            raise BadInput(
+                f"a copy of {table.path} could not be written to {folder} ({error}): make room there, or set TMPDIR."
+            ) from error
+        yield path
+
+
+def _copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Path) -> None:
+    """Numbers as numbers, in small pages: a shuffled pass has one of every column and every lane in memory."""
+    import pyarrow.parquet as parquet
+
+    writer = None
+    try:
+        for chunk in table.chunks([*prepare.inputs, *more]):
+            part = prepare.typed(chunk, more)
+            writer = writer or parquet.ParquetWriter(path, part.schema, data_page_size=SPOOL_PAGE)
+            writer.write_table(part, row_group_size=SPOOL_GROUP)
+    finally:
+        if writer is not None:
+            writer.close()

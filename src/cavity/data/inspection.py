@@ -1,0 +1,245 @@
+"""The pass over a table that a preparation learns from: what each column holds, and whether it can be used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+import numpy as np
+
+from cavity.data.cells import (
+    DATE,
+    WHOLE,
+    as_numbers,
+    as_text,
+    is_number,
+    kind_of,
+    label_text,
+    one_column,
+    parsed,
+    refuse_continuous,
+    refuse_infinite,
+)
+from cavity.data.fragments import pyarrow
+from cavity.data.preparation import Category, Column, LeftOut, Number, Target
+from cavity.errors import BadInput, BadOption
+
+KINDS = ("number", "category", "ignore")
+MOST_LEVELS = 1000
+MOST_CLASSES = 10_000
+FEW_LEVELS = 50  # below this, a category may have as many levels as it likes
+ADVICE = "leave it out (--ignore, in Python ignore=)"
+
+
+class Inspection:
+    """Counts and moments of every column, added to batch by batch."""
+
+    def __init__(self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str]) -> None:
+        wrong = next((k for k in kinds.values() if k not in KINDS), None)
+        if wrong is not None:
+            raise BadOption(f"a column cannot be {wrong!r}: say {', '.join(map(repr, KINDS))}.")
+        self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
+        self.unnamed = 0
+        self.seen: dict[str, _Seen] = {}
+        self.labels = _Labels(target) if target is not None else None
+        self.rows = 0
+        self.names: list[str] | None = None
+
+    def add(self, table: Any) -> None:
+        """The next rows."""
+        names = table.column_names
+        if self.names is None:
+            self._check(names)
+            self.names = names
+            skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
+            self.unnamed = names.count("")
+            self.seen = {n: _Seen(n, self.kinds.get(n)) for n in names if n and n not in skip}
+        if names != self.names:
+            raise BadInput(
+                "the columns are not the same in every batch: give each the same names in the same order."
+            )
+        for name, seen in self.seen.items():
+            seen.add(one_column(table, name), self.rows)
+        if self.labels is not None:
+            self.labels.add(one_column(table, self.labels.name), self.rows)
+        self.rows += table.num_rows
+
+    def _check(self, names: list[str]) -> None:
+        twice = next((n for n, count in Counter(names).items() if n and count > 1), None)
+        if twice is not None:
+            raise BadInput(f"two columns are called {twice!r}: give each a name of its own.")
+        for what, name in (("the target", self.target), *(("column", n) for n in self.kinds)):
+            if name is not None and name not in names:
+                near = get_close_matches(name, names, 1)
+                listed = ", ".join(map(repr, names[:12])) + (
+                    f" and {len(names) - 12} more" if len(names) > 12 else ""
+                )
+                hint = f"is it {near[0]!r}?" if near else f"there are {listed}."
+                raise BadInput(f"{what} {name!r} is not among the columns; {hint}")
+
+    def decide(self) -> tuple[list[Column], Target | None, list[LeftOut]]:
+        """What becomes of each column; all that cannot be used are named together."""
+        if not self.rows:
+            raise BadInput("the table has no rows.")
+        decided: list[Column | LeftOut] = []
+        wrong: list[str] = []
+        for seen in self.seen.values():
+            try:
+                decided.append(seen.decide())
+            except BadInput as error:
+                wrong.append(str(error))
+        if wrong:
+            more = f" And {len(wrong) - 5} more columns." if len(wrong) > 5 else ""
+            raise BadInput(" ".join(wrong[:5]) + more)
+        ignored = [LeftOut(n, "not wanted") for n, kind in self.kinds.items() if kind == "ignore"]
+        ignored += [LeftOut("", "it has no name")] * self.unnamed
+        columns = [c for c in decided if not isinstance(c, LeftOut)]
+        left_out = [c for c in decided if isinstance(c, LeftOut)] + ignored
+        if not columns:
+            raise BadInput(
+                "no column is left to learn from: " + "; ".join(f"{c.name!r} {c.why}" for c in left_out[:8])
+            )
+        return columns, self.labels.decide() if self.labels is not None else None, left_out
+
+
+class _Seen:
+    """One column so far."""
+
+    def __init__(self, name: str, wanted: str | None) -> None:
+        self.name, self.wanted = name, wanted
+        self.rows = self.missing = self.numbers = self.dates = 0
+        self.mean = self.square = 0.0
+        self.low, self.high = np.inf, -np.inf
+        self.levels: set[str] | None = set()
+        self.odd: tuple[str, int] | None = None  # the first cell that is no number, and its row
+        self.typed: str | None = None
+
+    def add(self, column: Any, first: int) -> None:
+        kind = kind_of(column.type)
+        self.rows += len(column)
+        if kind in ("date", "other"):
+            self.typed = f"{kind}:{column.type}"
+        elif kind == "nothing":
+            self.missing += len(column)
+        elif kind == "number" and self.wanted != "category":
+            value, lacks = as_numbers(column, self.name, first)
+            self.levels = None if self.typed is None else self.levels
+            self.typed = "number"
+            self._numbers(value[~lacks])
+            self.missing += int(lacks.sum())
+        else:
+            self._text(as_text(column), first)
+
+    def _text(self, text: Any, first: int) -> None:
+        import pyarrow.compute as pc
+
+        lacks = np.asarray(text.is_null())
+        self.missing += int(lacks.sum())
+        if self.wanted != "category":
+            good = is_number(text)
+            value = parsed(text.filter(pyarrow().array(good)))
+            refuse_infinite(value, np.zeros(len(value), dtype=bool), self.name, first)
+            self._numbers(value)
+            wrong = np.flatnonzero(~good & ~lacks)
+            if len(wrong) and self.odd is None:
+                self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
+        self.dates += int(np.asarray(pc.match_substring_regex(text, DATE).fill_null(False)).sum())
+        if self.levels is not None:
+            self.levels.update(v for v in text.unique().to_pylist() if v is not None)
+            if len(self.levels) > MOST_LEVELS:
+                self.levels = None
+
+    def _numbers(self, value: Any) -> None:
+        """Chan's rule for mean and squares of two groups."""
+        if not len(value):
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(value.mean())
+            total, gap = self.numbers + len(value), mean - self.mean
+            self.square += float(((value - mean) ** 2).sum()) + gap * gap * self.numbers * len(value) / total
+        self.mean += gap * len(value) / total
+        self.numbers = total
+        self.low, self.high = min(self.low, float(value.min())), max(self.high, float(value.max()))
+
+    def decide(self) -> Column | LeftOut:
+        present = self.rows - self.missing
+        if self.typed is not None and self.typed.startswith(("date:", "other:")):
+            kind, _, what = self.typed.partition(":")
+            self._refuse_date(what) if kind == "date" else self._refuse(
+                f"is of type {what}, neither numbers nor categories"
+            )
+        if not present:
+            return LeftOut(self.name, "no values")
+        if self.wanted == "number" and self.odd is not None:
+            self._refuse(f"is to be of numbers, but row {self.odd[1]} has {self.odd[0]!r:.60}")
+        if self.wanted != "category" and self.odd is None:
+            return self._number()
+        if self.wanted != "category" and self.dates == present:
+            self._refuse_date("text")
+        return self._category(present)
+
+    def _number(self) -> Column | LeftOut:
+        if self.low == self.high and not self.missing:
+            return LeftOut(self.name, f"always {self.low:g}")
+        scale = float(np.sqrt(self.square / self.numbers)) if self.low < self.high else 1.0
+        if not (np.isfinite(self.mean) and np.isfinite(scale)) or scale == 0:
+            self._refuse("has numbers too large, or too close to each other, to be standardised")
+        return Number(self.name, self.mean, scale, self.missing > 0)
+
+    def _category(self, present: int) -> Column | LeftOut:
+        if self.levels is None or (len(self.levels) > FEW_LEVELS and len(self.levels) > present / 2):
+            share = self.numbers / present
+            if self.wanted != "category" and share > 0.5 and self.odd is not None:
+                self._refuse(
+                    f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}: mend such cells or leave them empty"
+                )
+            many = f"more than {MOST_LEVELS}" if self.levels is None else str(len(self.levels))
+            self._refuse(
+                f"has {many} different texts in {present} rows: names, identifiers or free text teach nothing"
+            )
+        if len(self.levels) == 1 and not self.missing:
+            return LeftOut(self.name, f"always {next(iter(self.levels))!r:.40}")
+        return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
+
+    def _refuse_date(self, what: str) -> NoReturn:
+        self._refuse(
+            f"holds dates or times ({what}): make numbers of what matters in them (the year, the month, the weekday, days since "
+            "an event)"
+        )
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise BadInput(f"column {self.name!r} {why}; or {ADVICE}.")
+
+
+class _Labels:
+    """The target so far: is it of whole numbers, has it a sensible number of classes."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.whole, self.numbers = name, True, True
+        self.classes: set[str] = set()
+
+    def add(self, column: Any, first: int) -> None:
+        import pyarrow.compute as pc
+
+        values = label_text(column, self.name, first).unique()
+        self.whole &= bool(pc.all(pc.match_substring_regex(values, WHOLE), min_count=0).as_py())
+        self.numbers &= bool(is_number(values).all())
+        self.classes.update(values.to_pylist())
+        if len(self.classes) > MOST_CLASSES:
+            raise BadInput(
+                f"the target {self.name!r} has more than {MOST_CLASSES} different values: is it the right column? A classifier "
+                "needs classes."
+            )
+
+    def decide(self) -> Target:
+        if self.numbers and not self.whole:
+            odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
+            if odd is not None:
+                refuse_continuous(self.name, odd)
+        if len(self.classes) < 2:
+            raise BadInput(
+                f"the target {self.name!r} has only one class, {next(iter(self.classes))!r:.60}: a classifier needs at least two."
+            )
+        return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes))

@@ -1,0 +1,135 @@
+"""What `partial_fit` continues from, in a model file: sums, counts and the optimiser's memory; no rows."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity import inducing
+from cavity.columns import Columns
+from cavity.errors import BadFile
+from cavity.estimators import build
+from cavity.estimators.fitted import Fitted
+from cavity.estimators.partial import Growing
+from cavity.inference import Engine, State, Tied, empty_sites
+from cavity.posterior import Sums
+
+SCALARS = ("damping", "rate", "jitter", "clock")
+
+
+def describe(estimator: Any) -> dict[str, Any] | None:
+    """The part that is no tensor; None where there is nothing to continue from."""
+    kept: Growing | None = getattr(estimator, "_growing", None)
+    if kept is None:
+        return None
+    sites = kept.engine.sites
+    assert isinstance(sites, Tied)
+    return {
+        "sites": {"weighted": sites.weighted, "unit": sites.unit, "tempers": sites.tempers},
+        "optimiser": len(kept.state.optimiser),
+        "width": kept.state.sites.tau.shape[1],
+        "exact": kept.engine.exact,
+        "distance": kept.begin.columns.distance,
+        "lightest": kept.lightest,
+        "heaviest": kept.heaviest,
+    }
+
+
+def tensors(estimator: Any) -> dict[str, Tensor]:
+    """The part that is."""
+    kept: Growing | None = getattr(estimator, "_growing", None)
+    if kept is None:
+        return {}
+    engine, state = kept.engine, kept.state
+    assert isinstance(engine.sites, Tied)
+    found = {
+        "theta": state.theta,
+        "P": state.sums.P,
+        "h": state.sums.h,
+        "counts": engine.sites.counts,
+        "total": engine.total,
+        "prior.mean": engine.hyper_prior.mean[engine.hyper_prior.precision > 0],  # the others have no prior
+        "center": torch.tensor(kept.begin.columns.center),
+        "spread": torch.tensor(kept.begin.columns.spread),
+        "epoch": state.epoch,
+        **{name: getattr(state, name) for name in SCALARS},
+        **{f"optimiser.{i}": t for i, t in enumerate(state.optimiser)},
+    }
+    return {f"growing.{name}": t.detach().clone() for name, t in found.items()}
+
+
+def restore(
+    tensors: dict[str, Tensor], about: Any, model: Fitted, history: list[dict[str, Any]]
+) -> Growing | None:
+    """The model that can take more rows, on copies of the fitted one's modules."""
+    if about is None:
+        return None
+    prior, factor = copy.deepcopy((model.prior, model.factor))
+    parameters = (*build.learnt(prior), *factor.parameters)
+    found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
+    hyper_prior = build.hyper_prior(prior, parameters, 0)
+    held = hyper_prior.precision > 0
+    C, M = model.mean.shape
+    D = len(prior.center)
+    shapes = {
+        "P": (C, M, M),
+        "h": (C, M),
+        "counts": (C,),
+        "total": (),
+        "center": (D,),
+        "spread": (D,),
+        "epoch": (),
+    }
+    shapes |= {"theta": tuple(held.shape), "prior.mean": (int(held.sum()),)} | dict.fromkeys(SCALARS, ())
+    kinds = {"theta": model.mean.dtype, "prior.mean": model.mean.dtype, "epoch": torch.int64}
+    for name, shape in shapes.items():
+        kind = kinds.get(name, torch.float64)
+        if tuple(found[name].shape) != shape or (found[name].numel() and found[name].dtype != kind):
+            raise BadFile(f"growing.{name} has shape {tuple(found[name].shape)}; expected {shape}, {kind}.")
+    engine = Engine(
+        prior=prior,
+        parameters=parameters,
+        factor=factor,
+        sites=_sites(found["counts"], about["sites"]),
+        hyper_prior=hyper_prior._replace(mean=hyper_prior.mean.masked_scatter(held, found["prior.mean"])),
+        total=found["total"],
+        exact=bool(about["exact"]),
+    )
+    state = _state(found, _count(about["optimiser"], 8), _count(about["width"], 2 * C), model.mean.dtype)
+    columns = Columns(
+        found["center"].numpy().copy(), found["spread"].numpy().copy(), float(about["distance"])
+    )
+    none = np.empty((0, D))
+    pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
+    lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
+    return Growing(engine, state, build.Start(columns, pool), lightest, heaviest, list(history))
+
+
+def _sites(counts: Tensor, about: dict[str, Any]) -> Tied:
+    return Tied(counts, bool(about["weighted"]), float(about["unit"]), bool(about["tempers"]), grows=True)
+
+
+def _state(found: dict[str, Tensor], n_optimiser: int, width: int, dtype: torch.dtype) -> State:
+    memory = tuple(found[f"optimiser.{i}"] for i in range(n_optimiser))
+    if any(t.shape not in ((), found["theta"].shape) for t in memory):
+        raise BadFile("growing.optimiser does not fit the parameters.")
+    return State(
+        theta=found["theta"],
+        sites=empty_sites(0, width, dtype, torch.device("cpu")),
+        sums=Sums(found["P"], found["h"]),
+        optimiser=memory,
+        generator=torch.empty(0, dtype=torch.uint8),
+        epoch=found["epoch"],
+        position=torch.zeros((), dtype=torch.int64),
+        **{name: found[name] for name in SCALARS},
+    )
+
+
+def _count(value: Any, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise BadFile(f"{value!r:.40} stands where a small whole number should.")
+    return value

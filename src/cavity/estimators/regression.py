@@ -1,0 +1,256 @@
+"""Regression's methods as points of the one engine, their arguments, and rows with real targets."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity import inducing
+from cavity.data import Rows
+from cavity.errors import BadInput, BadOption
+from cavity.estimators import build, subset
+from cavity.estimators.checks import check_rows, check_weights
+from cavity.estimators.methods import Q_UPDATES, Method
+from cavity.estimators.options import Options, learnt_names, refuse_full, settings
+from cavity.estimators.values import inducing_count, noise_values, number, one_of, whole
+from cavity.factors import Committee, Gaussian
+from cavity.kernels import RBF, Kernel
+from cavity.kernels.base import check_kernel
+
+Array = NDArray[np.float64]
+
+# power EP finds the same Gaussian sites whatever its power, and half a site is never more than a cavity can spare
+_FITC = Method("gaussian", "own", 0.5, linear=True, settles=True)
+_VI = Method("gaussian", "averaged", 0.0, linear=True, settles=True)
+METHODS = {
+    "exact": _FITC,
+    "fitc": _FITC,
+    "vi": _VI,
+    "svi": Method("gaussian", "averaged", 0.0, linear=True),
+    "pp": _FITC._replace(likelihood="gaussian-projected"),
+    "sr": _FITC._replace(likelihood="gaussian-projected"),
+    "nystrom": _FITC._replace(likelihood="gaussian-projected"),
+    "sd": _FITC,
+    "bcm": _FITC._replace(likelihood="committee"),
+    "cg": _VI,
+}
+USED_BY = {
+    "q_update": ("svi",),
+    "n_blocks": ("bcm",),
+    "blocks": ("bcm",),
+    "selection": ("sd",),
+    "cg_tol": ("cg",),
+}
+LEARN = ("kernel", "noise", "inducing")
+OPTIMIZERS = ("auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag")
+EXACT_JITTER = 1e-8  # relative; where Z = X nothing else stands between the model and the exact one
+# Z is X, or a subset of it: where the likelihood lacks the residual, its maximum would have all points in one place
+FIXED_INDUCING = ("exact", "pp", "sr", "nystrom", "sd", "bcm")
+NEEDS_NOISE = ("vi", "svi", "pp", "sr", "nystrom", "cg")
+
+
+class Targets(NamedTuple):
+    """Training rows in memory with targets in units of their spread: what the engine needs to know of them."""
+
+    X: Array  # [N D]
+    y: Array  # [N], (y − shift)/scale
+    weight: Array  # [N], positive
+    shift: float
+    scale: float
+    member: NDArray[np.int64] | None = None  # [N], of a committee
+
+    @property
+    def n_classes(self) -> int:
+        return 1
+
+    @property
+    def n_latent(self) -> int:
+        """One function; one for each member of a committee, with the same prior."""
+        return 1 if self.member is None else int(self.member.max()) + 1
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.y)
+
+    @property
+    def class_totals(self) -> Array:
+        return np.array([self.weight.sum()])
+
+    @property
+    def lightest(self) -> float:
+        return float(self.weight.min())
+
+    @property
+    def heaviest(self) -> float:
+        return float(self.weight.max())
+
+    def sample(self) -> tuple[Any, ...]:
+        return self.X, self.y, self.weight
+
+    def start(self, rng: np.random.Generator) -> build.Start:
+        return build.start(build.Table(self.X, np.zeros(len(self.y), dtype=np.int64), self.weight, 1), rng)
+
+    def rows(self, options: Options) -> Rows:
+        device = options.device
+        X = torch.tensor(self.X, dtype=options.dtype, device=device)
+        y = self.y if self.member is None else np.column_stack([self.member, self.y])
+        return Rows(X, torch.tensor(y, device=device), torch.tensor(self.weight, device=device))
+
+
+def targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Targets:
+    """The table of a fit; rows of weight 0 are left out."""
+    rows = check_rows(estimator, X, reset=True)
+    values = check_targets(y, len(rows))
+    weight = check_weights(sample_weight, rows)
+    present = weight > 0
+    rows, values, weight = rows[present], values[present], weight[present]
+    shift, scale = _units(values, weight) if estimator.normalize_y else (0.0, 1.0)
+    return Targets(rows, (values - shift) / scale, weight, shift, scale)
+
+
+def _units(y: Array, weight: Array) -> tuple[float, float]:
+    """Weighted mean and standard deviation; 1 for targets that are all the same."""
+    shift = float(np.average(y, weights=weight))
+    scale = float(np.sqrt(np.average((y - shift) ** 2, weights=weight)))
+    return shift, scale if scale > 1e-12 * max(1.0, abs(shift)) else 1.0
+
+
+def check_targets(y: Any, n_rows: int) -> Array:
+    """y as a one-dimensional array of finite numbers, one a row."""
+    from sklearn.utils.validation import column_or_1d
+
+    if y is None:
+        raise BadInput("This regressor requires y to be passed, but the target y is None.")
+    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
+        raise BadInput("Complex data not supported: y must hold real numbers.")
+    y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else y, warn=True)
+    if len(y) != n_rows:
+        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one target a row.")
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError):
+        odd = next(v for v in y if not isinstance(v, int | float | np.number))
+        raise BadInput(
+            f"y must hold numbers, and {odd!r} is none: for class labels use GPClassifier, or convert y first."
+        ) from None
+    if not np.isfinite(values).all():
+        bad = int((~np.isfinite(values)).sum())
+        raise BadInput(f"y contains NaN or infinity in {bad} rows: drop these rows.")
+    return values
+
+
+def choose(estimator: Any, pool: inducing.Candidates, table: Targets, rng: np.random.Generator) -> Array:
+    """Inducing inputs [1 M D]: every distinct row where they are the model's; for a committee those of each member, [p M D]."""
+    if table.member is not None:
+        return subset.points_of(table.X, table.member, rng)
+    if estimator.method == "sd":
+        return np.unique(table.X, axis=0)[None]
+    if estimator.method == "exact" or estimator.inducing is None:
+        refuse_full("method='exact'" if estimator.method == "exact" else "inducing=None", table.n_rows)
+        return inducing.choose(None, pool, 0, 1, rng)
+    M = inducing_count(estimator.n_inducing, table.weight.sum())
+    return inducing.choose(estimator.inducing, pool, M, 1, rng)
+
+
+def check_options(estimator: Any) -> None:
+    """The arguments that say which method, before any row is looked at."""
+    e = estimator
+    one_of("method", e.method, METHODS)
+    one_of("q_update", e.q_update, Q_UPDATES)
+    one_of("blocks", e.blocks, subset.BLOCKS)
+    one_of("selection", e.selection, subset.CRITERIA)
+    whole("n_blocks", e.n_blocks, 1)
+    number("cg_tol", e.cg_tol, 0.0, 1.0)
+    usual = inspect.signature(type(e).__init__).parameters
+    for option, users in USED_BY.items():
+        value = getattr(e, option)
+        if e.method not in users and value != usual[option].default:
+            raise BadOption(
+                f"{option}={value!r} is not used by method={e.method!r}; it is used by method={users[0]!r}."
+            )
+
+
+def part(estimator: Any, table: Targets, begin: build.Start, rng: np.random.Generator) -> Targets:
+    """The rows that the method trains on: an active set ("sd"), all of them in blocks ("bcm"), or all.
+
+    Rows at the same place go together, so that repeating a row and giving it a weight are the same.
+    """
+    e = estimator
+    if e.method not in ("sd", "bcm"):
+        return table
+    distinct, place = np.unique(table.X, axis=0, return_inverse=True)
+    place = place.reshape(-1)
+    if e.method == "bcm":
+        blocks = min(e.n_blocks, len(distinct))
+        return table._replace(member=subset.BLOCKS[e.blocks](distinct, blocks, begin.columns, rng)[place])
+    M = inducing_count(e.n_inducing, table.weight.sum())
+    if M >= len(distinct):
+        return table
+    weight = np.bincount(place, weights=table.weight)
+    y = np.bincount(place, weights=table.weight * table.y) / weight
+    noise = np.maximum(noise_values(e.noise, 1, False)[0], 1e-6) / weight
+    chosen = subset.active_rows(_kernel(e, begin), distinct, y, noise, M, e.selection)
+    kept = np.isin(place, chosen)
+    return table._replace(X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
+
+
+def _kernel(estimator: Any, begin: build.Start) -> Any:
+    """The kernel as a fit starts with it."""
+    kernel = RBF() if estimator.kernel is None else copy.deepcopy(estimator.kernel)
+    if isinstance(kernel, Kernel):
+        kernel.bind(1, begin.columns)
+    return kernel
+
+
+def read(estimator: Any, table: Targets, M: int) -> Options:
+    """All arguments of a GPRegressor."""
+    e = estimator
+    check_kernel(e.kernel) if e.kernel is not None else None
+    method = METHODS[one_of("method", e.method, METHODS)]
+    if e.q_update == "gradient":
+        method = method._replace(sites="free")
+    optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
+    _refuse_optimizer(e, method, optimizer)
+    learn = learnt_names(e.learn, LEARN)
+    noise = noise_values(e.noise, 1, "noise" in learn)
+    if e.method in NEEDS_NOISE and noise[0] == 0:
+        raise BadOption(
+            f"noise=0 leaves method={e.method!r} without a density for y: use a positive noise=, or method='exact' or 'fitc'."
+        )
+    if e.method in FIXED_INDUCING or e.inducing is None:
+        learn -= {"inducing"}
+    options = settings(e, method, learn, "inner-approx", optimizer, table.n_rows, table.n_latent, M)
+    if table.member is not None:
+        options = options._replace(share_kernel=True, share_inducing=False)
+    if e.method in ("exact", "sd", "bcm") and e.jitter is None and options.dtype == torch.float64:
+        options = options._replace(jitter=EXACT_JITTER)
+    return options
+
+
+def _refuse_optimizer(e: Any, method: Method, optimizer: str) -> None:
+    if optimizer == "newton" and not method.settles:
+        raise BadOption(
+            f"optimizer='newton' steps hyper-parameters with the best q at each, which method={e.method!r} does not seek: use "
+            "method='vi', 'exact' or 'fitc', or optimizer='lbfgs'."
+        )
+    if optimizer in ("gradient", "sag") and method.sites != "free":
+        raise BadOption(
+            f"optimizer={optimizer!r} steps q's mean and Cholesky factor: use method='svi' with q_update='gradient', or "
+            "optimizer='lbfgs' or 'adam'."
+        )
+
+
+def factor(estimator: Any, options: Options) -> Gaussian:
+    """The likelihood, with its noise in the units of the targets."""
+    noise, learn = float(noise_values(estimator.noise, 1, False)[0]), "noise" in options.learn
+    if options.method.likelihood == "committee":
+        likelihood: Gaussian = Committee(noise, learn)
+    else:
+        likelihood = Gaussian(noise, learn, options.method.likelihood.endswith("projected"))
+    likelihood.log_noise.data = likelihood.log_noise.data.to(options.device)
+    return likelihood

@@ -1,0 +1,145 @@
+"""Predictions of regression that go back to every training row: Nyström, conjugate gradients, a committee. [thesis 4.2]"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from cavity.estimators.fitted import PREDICT_BYTES, Fitted
+from cavity.linalg import solve_lower, solve_lower_t
+from cavity.posterior import Normal
+
+MOST_ITERATIONS = 2000
+HELD_BYTES = 512 << 20  # a Gram matrix up to this size is kept while a system is solved
+
+
+class Rows(NamedTuple):
+    """(Q + B⁻¹)⁻¹ = B − B Aᵀ Λ⁻¹ A B at the training rows, B = diag(ω/σ²): the inverse itself, or what preconditions K's."""
+
+    X: Tensor  # [N D]
+    y: Tensor  # [N]
+    weight: Tensor  # [N], ω/σ²
+    a: Tensor  # [M N]
+    lower: Tensor  # [M M], factor of Λ = I + A B Aᵀ
+    alpha: Tensor  # [N], the system's solution for y
+    tol: float  # of conjugate gradients; 0: none, Q stands for K
+
+
+def low_rank_solve(rows: Rows, V: Tensor) -> Tensor:
+    """(Q + B⁻¹)⁻¹ V, [N n]."""
+    scaled = rows.weight[:, None] * V
+    inner = solve_lower_t(rows.lower, solve_lower(rows.lower, rows.a @ scaled))
+    return scaled - rows.weight[:, None] * (rows.a.mT @ inner)
+
+
+@torch.no_grad()
+def build(model: Fitted, X: Tensor, y: Tensor, weight: Tensor, noise: float, tol: float) -> Rows:
+    """The training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
+    a = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype)).a[0].double()
+    scaled = weight / noise
+    eye = torch.eye(len(a), dtype=torch.float64)
+    lower = torch.linalg.cholesky(eye + (a * scaled) @ a.mT)
+    rows = Rows(X, y, scaled, a, lower, torch.zeros_like(y), tol)
+    return rows._replace(alpha=solve(model, rows, y[:, None])[:, 0])
+
+
+def solve(model: Fitted, rows: Rows, V: Tensor) -> Tensor:
+    """The system's solution for each column of V [N n]."""
+    return low_rank_solve(rows, V) if rows.tol == 0 else conjugate_gradients(model, rows, V)
+
+
+def conjugate_gradients(model: Fitted, rows: Rows, V: Tensor) -> Tensor:
+    """(K + B⁻¹)⁻¹ V for all columns at once, preconditioned by the low-rank inverse; a column that has converged rests."""
+    product = _product(model, rows)
+    x, residual = torch.zeros_like(V), V.clone()
+    z = low_rank_solve(rows, residual)
+    direction, rho = z, (residual * z).sum(0)
+    goal = rows.tol * V.norm(dim=0).clamp_min(1e-300)
+    for _ in range(MOST_ITERATIONS):
+        going = residual.norm(dim=0) > goal
+        if not going.any():
+            return x
+        image = product(direction)
+        step = torch.where(going, rho / (direction * image).sum(0).clamp_min(1e-300), 0.0)
+        x, residual = x + step * direction, residual - step * image
+        z = low_rank_solve(rows, residual)
+        new = (residual * z).sum(0)
+        direction, rho = z + torch.where(going, new / rho.clamp_min(1e-300), 0.0) * direction, new
+    warnings.warn(
+        f"conjugate gradients stopped after {MOST_ITERATIONS} iterations, before the residual fell to cg_tol={rows.tol:g}: raise "
+        "n_inducing= for a better preconditioner, or accept a larger cg_tol=.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+    return x
+
+
+def _product(model: Fitted, rows: Rows) -> Any:
+    """V → (K + B⁻¹) V, the Gram matrix held or made in pieces."""
+    N = len(rows.X)
+    size = N if 8 * N * N <= HELD_BYTES else max(1, HELD_BYTES // (8 * N))
+    held = _cross(model, rows.X, rows.X) if size == N else None
+
+    def apply(V: Tensor) -> Tensor:
+        pieces = (
+            [held]
+            if held is not None
+            else (_cross(model, rows.X, part) for part in torch.split(rows.X, size))
+        )
+        return torch.cat([piece.mT @ V for piece in pieces]) + V / rows.weight[:, None]
+
+    return apply
+
+
+def _cross(model: Fitted, X: Tensor, new: Tensor) -> Tensor:
+    """k(X, new), [N n]."""
+    kernel, kind = model.prior.kernel, model.mean.dtype
+    k: Tensor = kernel.cross(X.to(kind)[None], new.to(kind))[0].double()
+    return k
+
+
+@torch.no_grad()
+def latent(model: Fitted, rows: Rows, new: Tensor) -> Normal:
+    """Mean and variance of f at new rows [n], the variance no less than 0 (Nyström's can be)."""
+    size = max(1, PREDICT_BYTES // (8 * len(rows.X)))
+    parts = [joint(model, rows, piece) for piece in torch.split(new, size)]
+    mean, var = torch.cat([m for m, _ in parts]), torch.cat([cov.diagonal() for _, cov in parts])
+    return Normal(mean, var.clamp_min(0))
+
+
+@torch.no_grad()
+def joint(model: Fitted, rows: Rows, new: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean [n] and covariance [n n]: k(X, ·)ᵀα and k − k(X, ·)ᵀ (…)⁻¹ k(X, ·)."""
+    k = _cross(model, rows.X, new)
+    prior = model.prior.kernel.full(new.to(model.mean.dtype)[None])[0].double()
+    return k.mT @ rows.alpha, prior - k.mT @ solve(model, rows, k)
+
+
+@torch.no_grad()
+def committee(model: Fitted, members: Normal, new: Tensor) -> Normal:
+    r"""Rows predicted one by one: 1/v = Σ 1/v_i − (p − 1)/k(x, x),  m = v Σ m_i/v_i.        [thesis 4.10]"""
+    p = members.mean.shape[1]
+    prior = model.prior.kernel.diag(new.to(model.mean.dtype))[0].double()
+    precision = members.var.clamp_min(1e-300).reciprocal()
+    var = (precision.sum(1) - (p - 1) / prior).reciprocal()
+    return Normal(var * (precision * members.mean).sum(1), var)
+
+
+@torch.no_grad()
+def committee_joint(model: Fitted, new: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Rows predicted together: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C Σ C_i⁻¹ m_i."""
+    rows = new.to(model.mean.dtype)
+    a = model.prior.project_with(model.prior_lower, rows).a
+    half = solve_lower(model.lower, a).double()
+    prior = model.prior.kernel.full(rows[None])[0].double()
+    each = half.mT @ half + prior - (a.mT @ a).double()  # [p n n]
+    mean = (model.mean[:, None] @ a)[:, 0].double()
+    eye = torch.eye(len(rows), dtype=torch.float64)
+    small = 1e-10 * prior.diagonal().mean() * eye  # smooth functions at near rows have singular covariances
+    inverse = torch.linalg.inv(each + small)
+    cov = torch.linalg.inv(inverse.sum(0) - (len(a) - 1) * torch.linalg.inv(prior + small))
+    return cov @ (inverse @ mean[..., None]).sum(0)[:, 0], 0.5 * (cov + cov.mT)

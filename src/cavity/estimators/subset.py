@@ -1,0 +1,93 @@
+"""Parts of a table for regression: an active set chosen greedily, and the blocks of a committee. [thesis 4.1.2, 4.2.3, 4.2.5]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.columns import Columns
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+def entropy(mean: Array, var: Array, y: Array, noise: Array) -> Array:
+    """How much a row lowers the entropy of its own f: ½ log(1 + v/σ²).        [thesis 4.8]"""
+    return np.asarray(0.5 * np.log1p(var / noise))
+
+
+def information(mean: Array, var: Array, y: Array, noise: Array) -> Array:
+    """How far a row moves its own f: KL of the marginal with it to the one without."""
+    keep = noise / (var + noise)
+    moved = (1 - keep) * (y - mean)
+    return np.asarray(0.5 * (keep - 1 - np.log(keep) + moved**2 / np.maximum(var, 1e-300)))
+
+
+CRITERIA = {"entropy": entropy, "information": information}
+
+
+@torch.no_grad()
+def active_rows(kernel: Any, X: Array, y: Array, noise: Array, M: int, criterion: str) -> Index:
+    """M rows, each the best by the criterion given those before it: O(NM²), by the rows of a growing Cholesky factor."""
+    rows = torch.tensor(X)
+    mean, var = np.zeros(len(X)), kernel.diag(rows)[0].double().cpu().numpy().copy()
+    factor, chosen = np.zeros((M, len(X))), np.zeros(M, dtype=np.int64)
+    open_ = np.ones(len(X), dtype=bool)
+    for m in range(M):
+        gain = np.where(open_, CRITERIA[criterion](mean, np.maximum(var, 0.0), y, noise), -np.inf)
+        best = chosen[m] = int(np.argmax(gain))
+        open_[best] = False
+        k = kernel.cross(rows[None, best : best + 1], rows)[0, 0].double().cpu().numpy()
+        scale = np.sqrt(max(var[best], 0.0) + noise[best])
+        factor[m] = (k - factor[:m, best] @ factor[:m]) / scale
+        mean += factor[m] * ((y[best] - mean[best]) / scale)
+        var -= factor[m] ** 2
+    return np.sort(chosen)
+
+
+def random_blocks(X: Array, n_blocks: int, columns: Columns, rng: np.random.Generator) -> Index:
+    """Members [N] of nearly equal size, drawn at random."""
+    return np.asarray(rng.permutation(np.arange(len(X)) % n_blocks), dtype=np.int64)
+
+
+def clustered_blocks(X: Array, n_blocks: int, columns: Columns, rng: np.random.Generator) -> Index:
+    """Members [N] of nearly equal size that lie together: halved again and again along the longest axis."""
+    member = np.zeros(len(X), dtype=np.int64)
+    U = (X - columns.center) / columns.spread
+    parts = [(np.arange(len(X)), n_blocks)]
+    label = 0
+    while parts:
+        rows, blocks = parts.pop()
+        if blocks == 1:
+            member[rows] = label
+            label += 1
+            continue
+        axis = int(np.argmax(U[rows].var(0)))
+        order = rows[np.argsort(U[rows, axis], kind="stable")]
+        first = blocks // 2
+        cut = round(len(rows) * first / blocks)
+        parts += [(order[:cut], first), (order[cut:], blocks - first)]
+    return member
+
+
+BLOCKS = {"random": random_blocks, "clustered": clustered_blocks}
+
+
+def points_of(X: Array, member: Index, rng: np.random.Generator) -> Array:
+    """Inducing inputs [p M D]: each member's own distinct rows, filled up with others' where it has fewer than the largest.
+
+    A point beyond a member's rows changes nothing for it: its value is marginalised.
+    """
+    each = [np.unique(X[member == c], axis=0) for c in range(member.max() + 1)]
+    M = max(len(rows) for rows in each)
+    distinct = np.unique(X, axis=0)
+    filled = []
+    for rows in each:
+        known = {row.tobytes() for row in rows}
+        others = np.array([row.tobytes() not in known for row in distinct])
+        spare = rng.permutation(np.flatnonzero(others))[: M - len(rows)]
+        filled.append(np.vstack([rows, distinct[spare]]))
+    return np.stack(filled)

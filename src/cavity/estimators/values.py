@@ -1,0 +1,109 @@
+"""Single values of arguments: numbers, names, devices; what has no meaning is refused with what has."""
+
+from __future__ import annotations
+
+import math
+import os
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from cavity.errors import BadOption
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def one_of(name: str, value: Any, valid: Any) -> Any:
+    """`value`, if it is valid."""
+    if not any(value is v or (isinstance(v, str) and isinstance(value, str) and value == v) for v in valid):
+        raise BadOption(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, valid))}.")
+    return value
+
+
+def number(name: str, value: Any, low: float, high: float = math.inf, strict: bool = True) -> float:
+    """A finite real number above (or at) `low`."""
+    good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    if not good or value < low or (strict and value == low) or value > high:
+        raise BadOption(
+            f"{name}={value!r} must be a number {'above' if strict else 'of at least'} {low:g}"
+            f"{f' and at most {high:g}' if high < math.inf else ''}."
+        )
+    return float(value)
+
+
+def is_whole(value: Any) -> bool:
+    """A whole number, of Python's or NumPy's; True and False are none."""
+    return not isinstance(value, bool) and isinstance(value, Integral)
+
+
+def whole(name: str, value: Any, low: int) -> int:
+    """A whole number of at least `low`."""
+    if not is_whole(value) or int(value) < low:
+        raise BadOption(f"{name}={value!r} must be a whole number of at least {low}.")
+    return int(value)
+
+
+def inducing_count(value: Any, n_rows: float) -> int:
+    """`n_inducing` as a number of points: a whole number, or a fraction of the rows."""
+    if is_whole(value):
+        return whole("n_inducing", value, 1)
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
+        raise BadOption(
+            f"n_inducing={value!r} must be a whole number of at least 1, or a fraction of the rows above 0 and at most 1."
+        )
+    return max(1, round(float(value) * n_rows))
+
+
+def noise_values(value: Any, n_latent: int, learnt: bool) -> np.ndarray:
+    """`noise` as [1] or [C] variances."""
+    try:
+        noise = np.asarray(value, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise BadOption(f"noise={value!r} must be a variance: a number, or one for each class.") from None
+    if noise.size not in (1, n_latent):
+        raise BadOption(
+            f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each."
+        )
+    if not np.isfinite(noise).all() or (noise < 0).any():
+        raise BadOption(f"noise={value!r} must be a variance: finite and not negative.")
+    if learnt and (noise == 0).any():
+        raise BadOption(
+            "noise=0 cannot be learnt (its logarithm is stepped): give a positive start, or leave 'noise' out of learn."
+        )
+    return noise
+
+
+def resolve_device(value: Any) -> torch.device:
+    """A torch device; "auto" is the GPU where there is one."""
+    if value == "auto":
+        local = int(os.environ.get("LOCAL_RANK", "0"))  # set by torchrun: a GPU for each rank
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return torch.device("cuda", local % gpus) if gpus > 1 else torch.device("cuda" if gpus else "cpu")
+    try:
+        device = torch.device(value)
+    except (RuntimeError, TypeError) as error:
+        raise BadOption(f"device={value!r} is unknown; use 'auto', 'cpu', 'cuda' or 'cuda:1'.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise BadOption(f"device={value!r} is not supported; use 'auto', 'cpu', 'cuda' or 'cuda:1'.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadOption(f"device={value!r}, but torch sees no GPU here; use device='cpu' or 'auto'.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise BadOption(
+            f"device={value!r}, but torch sees {torch.cuda.device_count()} GPUs; they count from 0."
+        )
+    return device
+
+
+def read_dtype(value: Any) -> torch.dtype:
+    """By name, or as torch or NumPy have it."""
+    known = {name: (kind, np.dtype(name), np.dtype(name).type) for name, kind in DTYPES.items()}
+    name = next((n for n, kinds in known.items() if any(value is k for k in kinds)), value)
+    return DTYPES[one_of("dtype", name, DTYPES)]
+
+
+def read_jitter(value: Any, dtype: torch.dtype) -> float:
+    if value is None:
+        return 1e-6 if dtype == torch.float64 else 1e-4
+    return number("jitter", value, 0.0, 1.0, strict=False)

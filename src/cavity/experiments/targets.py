@@ -1,0 +1,239 @@
+"""What can be reproduced: for each table or figure its jobs, its file of rows, its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cavity.errors import BadOption
+from cavity.experiments.jobs import Job
+from cavity.experiments.rows import COLUMNS, COMPARED, CURVE, POINTS
+from cavity.experiments.sets import UCI
+
+BATCH: dict[str, Any] = {"batch_size": None, "max_epochs": 250, "tol": 0.0}  # the papers' 250 iterations
+ALL_SPLITS, SATELLITE_SPLITS, FEW_SPLITS = 20, 5, 5
+SHARES = ("5%", "10%", "20%")
+TABLE_METHODS = ("gfitc", "ep", "ep_outer", "rep", "sep", "vi")
+MANY = ("auto", "ep", "sep")  # on all splits
+FURTHER = ("pep", "vi_natural", "vi_softmax")  # not in the papers, M = 10 % only
+SCHEDULES = ("inner-approx", "inner-exact", "outer")
+TOY_METHODS = ("gfitc", "ep", "sep", "rep", "vi_rate")
+TOY_SIZES = tuple(2**k for k in range(9))  # 1 … 256
+TOY_NOISE = 1e-2  # the labels have none; a little keeps the factors from being steps
+LONGEST_SECONDS = (
+    1800  # GFITC on nine tenths of satellite, or with many points on the toy, would take hours a fit
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table or figure."""
+
+    name: str
+    title: str
+    file: str
+    jobs: Callable[[], list[Job]]
+    columns: tuple[str, ...] = COLUMNS
+    figure: str | None = None  # a function of `figures`
+    paper: str = ""  # what of the papers' settings a reader should know
+
+
+def _splits(dataset: str, method: str) -> range:
+    if dataset == "satellite":
+        return range(SATELLITE_SPLITS)
+    return range(ALL_SPLITS if method in MANY else FEW_SPLITS)
+
+
+def table() -> list[Job]:
+    """Tables 2 and 3, the thesis' 6.2 and 6.3, and `method="auto"` as it is shipped."""
+    cells = [(m, share) for share in SHARES for m in TABLE_METHODS] + [(m, "10%") for m in FURTHER]
+    papers = [
+        Job("score", d, s, m, share, options=BATCH) for d in UCI for m, share in cells for s in _splits(d, m)
+    ]
+    return papers + [Job("score", d, s, "auto", "") for d in UCI for s in _splits(d, "auto")]
+
+
+def flipped() -> list[Job]:
+    """Robust EP where a tenth of the training labels is redrawn."""
+    cells = [(m, share) for share in ("20%", "30%", "40%") for m in ("ep", "sep", "rep_learnt")]
+    cells += [(m, "10%") for m in ("ep", "sep", "rep")]
+    short = BATCH | {"max_epochs": 150}
+    return [
+        Job("score", d, s, m, share, 0.1, short if share == "40%" else BATCH)
+        for d in ("vowel6", "vehicle")
+        for m, share in cells
+        for s in range(FEW_SPLITS)
+    ]
+
+
+def many_splits() -> list[Job]:
+    """new_thyroid on a hundred splits: how far twenty of them can be from the mean."""
+    return [
+        Job("score", "new_thyroid", s, m, "10%", options=BATCH) for m in ("ep", "sep") for s in range(100)
+    ]
+
+
+def schedules() -> list[Job]:
+    """Figure 1."""
+    return [Job("history", "vehicle", s, m, "20%", options=BATCH) for m in SCHEDULES for s in range(3)]
+
+
+def toy() -> list[Job]:
+    """Figure 3: only the inducing points are learnt."""
+    still = {"learn": ("inducing",), "noise": TOY_NOISE, "tol": 0.0}
+    full = still | {"batch_size": None, "max_epochs": 2000}
+    own = {"vi_rate": {"batch_size": 100}, "gfitc": {"max_seconds": LONGEST_SECONDS}}
+    return [
+        Job("points", "toy", 0, m, str(M), options=full | own.get(m, {}))
+        for m in TOY_METHODS
+        for M in TOY_SIZES
+    ]
+
+
+def satellite() -> list[Job]:
+    """Figures 4 and 6, and the thesis' 6.2 on nine tenths of the rows."""
+    limit = BATCH | {"max_seconds": LONGEST_SECONDS}
+    paper = [("satellite", m, M, BATCH) for m in ("gfitc", "ep", "sep", "vi") for M in (4, 20, 100)]
+    thesis = [("satellite90", m, M, limit) for m in ("gfitc", "ep", "vi") for M in (4, 50, 200)]
+    return [Job("curve", d, s, m, str(M), options=o) for d, m, M, o in paper + thesis for s in range(10)]
+
+
+def mnist() -> list[Job]:
+    """Figure 5, top: at the rates we ship, and at Adam's default of 0.001, which needs more passes."""
+    ours: dict[str, Any] = {"batch_size": 200, "max_epochs": 30, "tol": 0.0}
+    papers = ours | {"max_epochs": 100}
+    return [
+        Job("curve", "mnist", 0, m, "200", options=ours) for m in ("ep", "sep", "rep", "vi", "vi_natural")
+    ] + [Job("curve", "mnist", 0, m, "200", options=papers) for m in ("ep_rate", "sep_rate", "vi_rate")]
+
+
+def mnist_best() -> list[Job]:
+    """The lowest NLL within ten minutes of one GPU, M and batch size free."""
+    sizes = (("500", 2000, 200), ("1000", 2000, 100))
+    return [
+        Job(
+            "curve",
+            "mnist",
+            0,
+            m,
+            M,
+            options={"batch_size": b, "max_epochs": e, "tol": 0.0, "max_seconds": 600},
+        )
+        for m in ("ep", "sep")
+        for M, b, e in sizes
+    ]
+
+
+def airline() -> list[Job]:
+    """Figure 5, bottom, and figure 7, on the flights that can be had."""
+    jobs = []
+    for dataset, passes in (("flights_nyc2013", 5), ("flights_us2001", 1)):
+        options: dict[str, Any] = {"batch_size": 200, "max_epochs": passes, "tol": 0.0}
+        jobs += [
+            Job("curve", dataset, 0, m, "200", options=options) for m in ("ep_rate", "sep_rate", "vi_rate")
+        ]
+        jobs.append(Job("curve", dataset, 0, "logistic", ""))
+    return jobs
+
+
+def flights() -> list[Job]:
+    """The same flights at the rates we ship, M = 100 and batches of 1,000: the page on scale."""
+    options: dict[str, Any] = {"batch_size": 1000, "max_epochs": 2, "tol": 0.0}
+    lines = [("flights_nyc2013", m) for m in ("ep", "sep", "vi_natural")] + [
+        ("flights_us2001", m) for m in ("ep", "sep")
+    ]
+    jobs = [Job("curve", d, 0, m, "100", options=options) for d, m in lines]
+    return jobs + [Job("curve", d, 0, "logistic", "") for d in ("flights_nyc2013", "flights_us2001")]
+
+
+def _compared() -> list[Job]:
+    from cavity.experiments.compare import jobs
+
+    return jobs()
+
+
+TARGETS = {
+    t.name: t
+    for t in (
+        Target("table2", "Table 2: test NLL on eight UCI sets", "table2", table),
+        Target("table3", "Table 3: test error on the same fits", "table2", table),
+        Target(
+            "fig1",
+            "Figure 1: log Z_q against seconds for three schedules",
+            "fig1",
+            schedules,
+            CURVE,
+            "schedules",
+        ),
+        Target("fig3", "Figure 3: inducing points on a plane", "fig3", toy, POINTS, "toy"),
+        Target(
+            "fig4", "Figure 4: satellite, NLL against seconds", "satellite", satellite, CURVE, "satellite_nll"
+        ),
+        Target(
+            "fig6",
+            "Figure 6: satellite, error against seconds",
+            "satellite",
+            satellite,
+            CURVE,
+            "satellite_error",
+        ),
+        Target("fig5-mnist", "Figure 5, top: MNIST", "mnist", mnist, CURVE, "mnist"),
+        Target("fig5-airline", "Figure 5, bottom: flights", "airline", airline, CURVE, "airline"),
+        Target("fig7", "Figure 7: E log p and log E p of VI", "airline", airline, CURVE, "expected"),
+        Target("mnist-best", "MNIST in ten minutes of a GPU", "mnist_best", mnist_best, CURVE),
+        Target("flights", "Flights at the shipped settings", "flights", flights, CURVE, "flights"),
+        Target("flipped", "Wrong labels", "flipped", flipped),
+        Target("new_thyroid", "new_thyroid on a hundred splits", "new_thyroid", many_splits),
+        Target("compare", "cavity beside its peers", "compare", _compared, COMPARED, "pareto"),
+    )
+}
+PAPER = ("table2", "table3", "fig1", "fig3", "fig4", "fig6", "fig5-mnist", "fig5-airline", "fig7")
+
+
+def find(name: str) -> Target:
+    """A target by name."""
+    if name not in TARGETS:
+        raise BadOption(f"no target {name!r}; use one of {', '.join(TARGETS)}.")
+    return TARGETS[name]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of a target is asked for; empty: all of it."""
+
+    sets: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    inducing: tuple[str, ...] = ()
+    splits: int | None = None
+    epochs: int | None = None
+
+    def of(self, target: Target) -> list[Job]:
+        """The jobs that remain."""
+        jobs = target.jobs()
+        self._check("--sets", self.sets, (job.dataset for job in jobs))
+        self._check("--methods", self.methods, (job.method for job in jobs))
+        self._check("--inducing", self.inducing, (job.inducing for job in jobs))
+        kept = [
+            job
+            for job in jobs
+            if (not self.sets or job.dataset in self.sets)
+            and (not self.methods or job.method in self.methods)
+            and (not self.inducing or job.inducing in self.inducing)
+            and (self.splits is None or job.split < self.splits)
+        ]
+        return kept if self.epochs is None else [_shortened(job, self.epochs) for job in kept]
+
+    @staticmethod
+    def _check(option: str, asked: tuple[str, ...], known: Iterable[str]) -> None:
+        known = list(dict.fromkeys(known))
+        for name in asked:
+            if name not in known:
+                raise BadOption(f"{option} {name}: this target has {', '.join(k for k in known if k)}.")
+
+
+def _shortened(job: Job, epochs: int) -> Job:
+    """Fewer epochs are other settings: such rows never count as the full ones."""
+    return replace(
+        job, options=job.options | {"max_epochs": min(epochs, job.options.get("max_epochs", epochs))}
+    )

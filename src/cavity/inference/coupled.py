@@ -1,0 +1,160 @@
+"""Laplace's method for the softmax, whose classes are coupled: the one q that is no product over classes. [docs/decisions/0016]
+
+The Hessian of log softmax at a row is W = diag π − ππᵀ, a C×C matrix, so that a site is exp(−½ fᵀW f + ν·f) and q a Gaussian of
+all CM whitened values at once. The store keeps π where other methods keep τ: W follows from it, and π = 0 is no site at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.data import Batch
+from cavity.inference.engine import Engine, Totals
+from cavity.inference.sites import Fresh, Site
+from cavity.inference.state import State
+from cavity.inference.view import flatten
+from cavity.linalg import solve_lower
+from cavity.posterior import Posterior, Sums, posterior
+from cavity.prior import Prior
+
+
+class Joined(NamedTuple):
+    """Sites of a batch's rows with the residual of f eliminated, those of one row; `rows` of them stand together."""
+
+    W: Tensor  # [B C C]
+    nu: Tensor  # [B C]
+    grown: Tensor  # [B C C],  I + R W
+    rows: Tensor  # [B]
+
+    def feed(self) -> tuple[Tensor, Tensor]:
+        r"""W' = W (I + RW)⁻¹,  ν' = (I + WR)⁻¹ ν, of all rows together: what the sums take."""
+        W = torch.linalg.solve(self.grown, self.W, left=False)
+        nu = _solve(self.grown.mT, self.nu)
+        return self.rows[:, None, None] * W, self.rows[:, None] * nu
+
+    def mode(self, t: Tensor, r: Tensor) -> Tensor:
+        r"""f̂ = (I + RW)⁻¹ (t + Rν), [B C]."""
+        return _solve(self.grown, t + r * self.nu)
+
+    def width(self, t_cov: Tensor, r: Tensor) -> Tensor:
+        r"""Covariance of f, (I + RW)⁻¹ R + (I + RW)⁻¹ S_t (I + WR)⁻¹, [B C C]."""
+        half = _solve(self.grown, t_cov)
+        return _solve(self.grown, torch.diag_embed(r)) + _solve(self.grown, half.mT).mT
+
+    def evidence(self, r: Tensor) -> Tensor:
+        r"""Σ −½ log|I + RW| + ½ νᵀR(I + WR)⁻¹ν."""
+        pulled = _solve(self.grown.mT, self.nu)
+        log_det: Tensor = torch.linalg.slogdet(self.grown).logabsdet
+        each = (self.nu * r * pulled).sum(-1) - log_det
+        return 0.5 * (self.rows * each).sum()
+
+
+def _solve(A: Tensor, b: Tensor) -> Tensor:
+    x: Tensor = torch.linalg.solve(A, b)
+    return x
+
+
+def hessian(pi: Tensor) -> Tensor:
+    """W = diag π − ππᵀ, [B C] → [B C C]."""
+    return torch.diag_embed(pi) - pi[:, :, None] * pi[:, None, :]
+
+
+def joined(site: Site, r: Tensor, weight: Tensor) -> Joined:
+    """A row of weight ω ≥ 1 is ω rows with values f of their own; below 1 it is p(y | f)^ω."""
+    rows = weight.clamp_min(1.0)
+    power = weight / rows
+    W = power[:, None, None] * hessian(site.tau)
+    eye = torch.eye(r.shape[1], dtype=r.dtype, device=r.device)
+    return Joined(W, power[:, None] * site.nu, eye + r[:, :, None] * W, rows)
+
+
+def sums(a: Tensor, fed: tuple[Tensor, Tensor]) -> Sums:
+    """P = Σ_n A W' Aᵀ and h = Σ_n A ν' as one block, [1 CM CM] and [1 CM], from a [C M B]."""
+    W, nu = fed
+    C, M, _ = a.shape
+    blocks = [torch.bmm(a, (a[c] * W[:, c, :].mT[:, None]).mT) for c in range(C)]  # [D M M]: block (d, c)
+    P = torch.stack(blocks, 1)  # [D C M M]
+    h = torch.bmm(a, nu.mT[..., None])[..., 0]
+    return Sums(P.permute(0, 2, 1, 3).reshape(1, C * M, C * M), h.reshape(1, C * M))
+
+
+def mean_of(q: Posterior, a: Tensor) -> Tensor:
+    """E t, [B C]."""
+    return torch.bmm(q.mean.reshape(len(a), 1, -1), a)[:, 0].mT
+
+
+def cov_of(q_lower: Tensor, a: Tensor) -> Tensor:
+    """Covariance of t_n over classes, A_nᵀ Σ A_n: [B C C]."""
+    C, M, _ = a.shape
+    eye = torch.eye(C * M, dtype=q_lower.dtype, device=q_lower.device)
+    inverse = solve_lower(q_lower[0], eye).to(a.dtype)  # [CM CM]
+    half = torch.stack([inverse[:, c * M : (c + 1) * M] @ a[c] for c in range(C)])  # [C CM B]
+    return torch.einsum("ckb,dkb->bcd", half, half)
+
+
+class Coupled(Engine):
+    """The engine with classes that know of each other; the loop around it, its state and its optimisers stay the same."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        C, M = super().shape
+        return 1, C * M
+
+    def _local(
+        self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool
+    ) -> tuple[Totals, Fresh]:
+        with torch.no_grad():
+            a, r, failed = _projected(self.prior, batch, state)
+            held = self.sites.held(state, batch, r)
+            old = joined(held.site, r, batch.weight)
+            f = old.mode(mean_of(q, a), r)
+            pi = f.softmax(-1)
+            own = torch.zeros_like(pi).scatter(1, batch.y[:, None], 1.0)
+            site = Site(pi, own - pi + pi * (f - (pi * f).sum(-1, keepdim=True)))
+            usable = torch.ones_like(pi, dtype=torch.bool)
+            added = self.sites.added(held.site, site, usable, state.damping, full)
+            P, h = sums(a, joined(added, r, batch.weight).feed())
+            value = (batch.weight * _rows(f, batch.y, held.site)).sum() + old.evidence(r)
+            none = torch.zeros_like(state.theta)
+            counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
+        skipped = torch.zeros((), dtype=torch.int64, device=r.device)
+        totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed.long())
+        return totals, Fresh(held, site, usable, added)
+
+    def exact_gradient(self, state: State, batch: Any) -> Tensor:
+        r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.
+
+        f_n(ξ) is the mode as the sites have it and S its covariance: c is ∂/∂f̂ of −½ log|I + KW(f̂)|.
+        """
+        with torch.enable_grad():
+            a, r, _ = _projected(self.prior, batch, state)
+            site = Site(*(x[batch.index].double() for x in state.sites[:2]))
+            fixed = joined(site, r, batch.weight)
+            q = posterior(sums(a, fixed.feed()))
+            f = fixed.mode(mean_of(q, a), r)
+            value = q.log_normaliser.sum() + (batch.weight * _rows(f, batch.y, site)).sum()
+            value = value + fixed.evidence(r) + (self._lean(q, a, r, f, fixed, batch.weight) * f).sum()
+            grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
+        return flatten(grads, self.parameters)
+
+    @torch.no_grad()
+    def _lean(self, q: Posterior, a: Tensor, r: Tensor, f: Tensor, fixed: Joined, weight: Tensor) -> Tensor:
+        S, pi = fixed.width(cov_of(q.lower, a), r), f.softmax(-1)
+        u = S.diagonal(dim1=-2, dim2=-1) - 2 * (S @ pi[..., None])[..., 0]
+        return -0.5 * weight[:, None] * pi * (u - (pi * u).sum(-1, keepdim=True))
+
+
+def _projected(prior: Prior, batch: Batch, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    """a [C M B], r [B C] and whether it failed, in float64."""
+    projection = prior.project(batch.X, state.jitter)
+    return projection.a.double(), projection.r.double().mT, projection.failed
+
+
+def _rows(f: Tensor, y: Tensor, site: Site) -> Tensor:
+    r"""log p(y | f̂) + ½ f̂ᵀW f̂ − ν·f̂ of each row, [B]."""
+    own = f.log_softmax(-1).gather(1, y[:, None])[:, 0]
+    square = (site.tau * f * f).sum(-1) - (site.tau * f).sum(-1).square()
+    return own + 0.5 * square - (site.nu * f).sum(-1)

@@ -1,0 +1,19 @@
+"""Pictures, each drawn on the axis it is given; matplotlib is an extra: `pip install cavity[plot]`."""
+
+from cavity.report.plots import (
+    confusion_matrix,
+    decision_regions,
+    learning_curve,
+    rejection_curve,
+    relevance_bars,
+    reliability_diagram,
+)
+
+__all__ = [
+    "confusion_matrix",
+    "decision_regions",
+    "learning_curve",
+    "rejection_curve",
+    "relevance_bars",
+    "reliability_diagram",
+]

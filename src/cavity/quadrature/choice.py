@@ -1,0 +1,145 @@
+"""p(y|f): the class that noise on given latent values makes the largest, by a short sum over where the largest lies.
+
+The sums are in single precision, right to about 1e-6: they are averaged over Sobol points, whose error is far larger.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from cavity.numerics import SQRT_HALF
+from cavity.quadrature.argmax import log_argmax_probability
+
+REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
+STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are right to about 1e-6
+MOST = 200  # terms of the sum; where noises differ so much that it had more, the general grid takes over
+GUMBEL = (-3.0, 14.0)  # where a Gumbel variable has its mass
+GUMBEL_STEP = 0.7
+INNER = 48  # trapezoidal nodes over a normal, as for the softmax's averages
+TABLE = 0.005  # step of the table of a distribution function
+
+
+class Choice(Protocol):
+    """How the label follows from noise-free latent values; `noise` is the variance on each, [C]."""
+
+    @property
+    def noise(self) -> Tensor: ...
+
+    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
+        """P(a wins against b | f_a − f_b = d), [n Q]; `noise` is that of the difference, [n]."""
+        ...
+
+    def width(self, noise: Tensor) -> Tensor:
+        """Over what length that probability rises."""
+        ...
+
+    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        """P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
+        ...
+
+    @property
+    def terms(self) -> int:
+        """Numbers that `among` makes of each of f."""
+        ...
+
+
+class Largest(NamedTuple):
+    """y = argmax_c f_c + e_c,  e_c ~ N(0, s_c)."""
+
+    noise: Tensor
+
+    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
+        return 0.5 * torch.erfc(-SQRT_HALF * d / noise.sqrt()[:, None])
+
+    def width(self, noise: Tensor) -> Tensor:
+        return noise.sqrt()
+
+    @property
+    def terms(self) -> int:
+        ratio = float((self.noise.max() / self.noise.min()).sqrt())
+        return 1 + math.ceil(min(2 * REACH * ratio / STEP, 1e9))
+
+    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        s = self.noise[chosen][..., None].sqrt()  # [n K 1]
+        if self.terms > MOST:
+            var = s.square().clamp_min(1e-8 * self.noise.max()).expand_as(f)
+            return log_argmax_probability(f.mT, var.mT).softmax(-1).mT
+        low, high = (f - REACH * s).amax(1, keepdim=True), (f + REACH * s).amax(1, keepdim=True)
+        rate = (SQRT_HALF / s)[..., None].float()
+        t = (_between(low, high, self.terms) - f[..., None]).float().mul_(rate)  # [n K S J]
+        return _winner(torch.erf(t).add_(1), t.square_().neg_().exp_().mul_(rate))
+
+
+class Softened(NamedTuple):
+    """y = argmax_c f_c + e_c + Gumbel: a softmax of the noisy latent values."""
+
+    noise: Tensor
+    start: Tensor  # []: where the tables begin
+    below: Tensor  # [C T]: distribution function of e_c + Gumbel
+    density: Tensor  # [C T]
+
+    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
+        z, weight = _normal_nodes(d)
+        return (d[..., None] + noise.sqrt()[:, None, None] * z).sigmoid() @ weight
+
+    def width(self, noise: Tensor) -> Tensor:
+        return (1 + noise).sqrt()
+
+    @property
+    def terms(self) -> int:
+        length = GUMBEL[1] - GUMBEL[0] + 2 * REACH * float(self.noise.max().sqrt())
+        return 1 + math.ceil(length / GUMBEL_STEP)
+
+    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        if not self.noise.any():
+            return f.softmax(1)
+        s = self.noise[chosen][..., None].sqrt()
+        low = (f - REACH * s).amax(1, keepdim=True) + GUMBEL[0]
+        high = (f + REACH * s).amax(1, keepdim=True) + GUMBEL[1]
+        t = (_between(low, high, self.terms) - f[..., None] - self.start).float()  # [n K S J]
+        length = self.below.shape[1]
+        place = t.div_(TABLE).clamp_(0, length - 1.001)
+        index = place.int()
+        share = place - index
+        index += (chosen * length).int()[..., None, None]
+        return _winner(_interpolated(self.below, index, share), _interpolated(self.density, index, share))
+
+
+def softened(noise: Tensor) -> Softened:
+    r"""With tables of F(t) = E exp(−exp(e − t)) and of its derivative."""
+    reach = REACH * float(noise.max().sqrt())
+    t = torch.arange(GUMBEL[0] - reach - 0.1, GUMBEL[1] + 2 * reach + 0.1, TABLE, dtype=noise.dtype)
+    z, weight = _normal_nodes(noise)
+    below, density = torch.empty(2, len(noise), len(t))
+    for c, s in enumerate(noise.sqrt()):
+        w = (s * z - t[:, None]).clamp(max=6.5).exp()  # [T I]
+        e = (-w).exp()
+        below[c], density[c] = e @ weight, (w * e) @ weight
+    return Softened(noise, t[0], below, density)
+
+
+def _interpolated(table: Tensor, index: Tensor, share: Tensor) -> Tensor:
+    """Between an entry of the flattened table and the next."""
+    flat = table.flatten()
+    return torch.lerp(flat[index], flat[index + 1], share)
+
+
+def _winner(below: Tensor, density: Tensor) -> Tensor:
+    """p_k ∝ Σ_j density_k Π_{c≠k} below_c over the nodes j, [n K S J] → [n K S]."""
+    below.clamp_min_(1e-30)
+    p = (below.prod(1, keepdim=True) * density.div_(below)).sum(-1).double()
+    return p / p.sum(1, keepdim=True)
+
+
+def _between(low: Tensor, high: Tensor, nodes: int) -> Tensor:
+    share = torch.linspace(0, 1, nodes, dtype=low.dtype)
+    return low[..., None] + (high - low)[..., None] * share
+
+
+def _normal_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
+    z = torch.linspace(-8.5, 8.5, INNER, dtype=like.dtype)
+    return z, torch.softmax(-0.5 * z * z, 0)

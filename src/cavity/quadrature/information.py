@@ -1,0 +1,159 @@
+"""How much of a prediction's entropy is noise, and how much is not knowing f. [docs/decisions/0014]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.numerics import log_normal_pdf
+from cavity.quadrature.choice import Choice, Largest
+from cavity.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
+
+POINTS = 1024  # Sobol points at which three and more contenders are tried
+DROPPED = 1e-5  # probability of all the classes that a row may leave out
+BYTES = 4 << 20  # of one array over a piece's nodes
+
+
+class Information(NamedTuple):
+    """In nats, [n]."""
+
+    aleatoric: Tensor  # E_f H(p(y|f))
+    epistemic: Tensor  # E_f KL(p(y|f) ‖ p(y)), the mutual information of y and f
+
+
+class Uncertainty(NamedTuple):
+    """Entropy of the label, H(p(y)), and its parts: in nats, [n]."""
+
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+
+
+class Latent(NamedTuple):
+    """Noise-free latent values, [n C] (or [n 1], the difference of two), and what they predict, [n C] (or [n 2])."""
+
+    mean: Tensor
+    var: Tensor
+    log_p: Tensor  # log p(y), random labels not counted
+    epsilon: float  # the share of labels that are drawn at random
+
+    def rows(self, index: Tensor) -> Latent:
+        return Latent(self.mean[index], self.var[index], self.log_p[index], self.epsilon)
+
+    def log_mean(self) -> Tensor:
+        """log p(y), random labels counted."""
+        eps, C = self.epsilon, self.log_p.shape[1]
+        return self.log_p if eps == 0 else ((1 - eps) * self.log_p.exp() + eps / C).log()
+
+
+def uncertainty(f: Latent, choice: Choice) -> Uncertainty:
+    """The label's entropy, how much of it noise would leave if f were known, and how much knowing f would take away."""
+    log_mean = f.log_mean()
+    return Uncertainty(-(log_mean.exp() * log_mean).sum(1), *information(f, choice))
+
+
+def information(f: Latent, choice: Choice) -> Information:
+    r"""Both averages taken directly, over the same f, so that none is a small difference of large numbers.
+
+        total H(p(y)) = aleatoric + epistemic        p(y) = E_f p(y|f)
+
+    holds exactly in the integrals. One latent or two contenders: a one-dimensional grid, near machine precision. More: Sobol
+    points, each average right to a few 1e-3. Without noise p(y|f) is certain, and all of the entropy is epistemic.
+    """
+    if isinstance(choice, Largest) and not choice.noise.any():
+        return _without_noise(f)
+    if f.mean.shape[1] == 1:
+        return _joined([_duel(f.rows(i), f.mean[i, 0], f.var[i, 0], choice.noise, choice) for i in _split(f)])
+    order = f.log_p.argsort(dim=1, descending=True, stable=True)
+    kept = f.log_p.gather(1, order).exp().cumsum(1)
+    count = ((kept < 1 - DROPPED).sum(1) + 1).clamp(2, order.shape[1])  # contenders of each row
+    result = Information(*torch.empty(2, len(order), dtype=f.mean.dtype))
+    for K in sorted(set(count.tolist())):
+        rows = torch.nonzero(count == K)[:, 0]
+        some = _contended(f.rows(rows), order[rows], K, choice)
+        for whole, part in zip(result, some, strict=True):
+            whole[rows] = part
+    return result
+
+
+def _split(f: Latent) -> Iterator[Tensor]:
+    """Rows in pieces, for the one-dimensional grid."""
+    size = max(1, BYTES // (8 * 2 * len(SPREAD) * ORDER * 48))
+    yield from torch.split(torch.arange(len(f.mean)), size)
+
+
+def _joined(parts: list[Information]) -> Information:
+    return Information(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _contended(f: Latent, order: Tensor, K: int, choice: Choice) -> Information:
+    """Rows with K contenders each; their latent values in the order of their probability."""
+    f = Latent(f.mean.gather(1, order), f.var.gather(1, order), f.log_p.gather(1, order), f.epsilon)
+    if K == 2:
+        mean, var = f.mean[:, 0] - f.mean[:, 1], f.var[:, 0] + f.var[:, 1]
+        noise = choice.noise[order[:, :2]].sum(1)
+        return _joined([_duel(f.rows(i), mean[i], var[i], noise[i], choice) for i in _split(f)])
+    z = _sobol(K).to(f.mean.dtype)
+    points = max(1, min(POINTS, BYTES // (4 * K * choice.terms)))
+    size = max(1, BYTES // (4 * K * choice.terms * points))
+    rows = torch.split(torch.arange(len(order)), size)
+    return _joined([_averaged(f.rows(i), order[i, :K], torch.split(z, points), choice) for i in rows])
+
+
+def _sobol(K: int) -> Tensor:
+    """The same normal points, [POINTS K], at every call."""
+    engine = torch.quasirandom.SobolEngine(K, scramble=True, seed=0)  # type: ignore[no-untyped-call]
+    uniform: Tensor = engine.draw(POINTS, dtype=torch.float64)
+    normal: Tensor = torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
+    return normal
+
+
+def _averaged(f: Latent, chosen: Tensor, points: tuple[Tensor, ...], choice: Choice) -> Information:
+    K = chosen.shape[1]
+    mean, sd = f.mean[:, :K, None], f.var[:, :K, None].sqrt()
+    parts = [_nats(choice.among(mean + sd * z.mT, chosen), f) for z in points]
+    return Information(*(sum(p.sum(1) for p in column) / POINTS for column in zip(*parts, strict=True)))
+
+
+def _duel(f: Latent, mean: Tensor, var: Tensor, noise: Tensor, choice: Choice) -> Information:
+    """Two contenders, or one latent function: only d = f_a − f_b matters."""
+    sign = 1.0
+    if f.mean.shape[1] == 1:  # d > 0 speaks for the second class
+        noise, sign = noise.expand_as(mean), -1.0
+    width = choice.width(noise)
+    sd = torch.maximum(var.sqrt(), 1e-8 * width)
+    edges = bumps(torch.stack([mean, 0 * mean], -1), torch.stack([sd, width], -1))
+    d, log_weight = piecewise_legendre(edges)
+    weight = (log_normal_pdf((d - mean[:, None]) / sd[:, None]) + log_weight).exp() / sd[:, None]
+    first = sign * d
+    each = _nats(torch.stack([choice.duel(first, noise), choice.duel(-first, noise)], 1), f)
+    return Information(*((weight * value).sum(1) for value in each))
+
+
+def _nats(p: Tensor, f: Latent) -> Information:
+    """Entropy and divergence from p(y) of each p(y|f): [n K S] contenders, in f's order → [n S].
+
+    With random labels every class has (1−ε) p + ε/C, the classes left out ε/C.
+    """
+    C, K, eps = f.log_p.shape[1], p.shape[1], f.epsilon
+    log_mean = f.log_mean()
+    floor = torch.tensor(eps / C, dtype=p.dtype)
+    p = (1 - eps) * p + floor
+    negative = torch.special.xlogy(p, p).sum(1) + (C - K) * torch.special.xlogy(floor, floor)
+    cross = (p * log_mean[:, :K, None]).sum(1)
+    if eps:
+        cross = cross + (floor * log_mean[:, K:]).sum(1)[:, None]
+    return Information(-negative, (negative - cross).clamp_min(0))
+
+
+def _without_noise(f: Latent) -> Information:
+    """p(y|f) is one class, or that class with ε/C of each: its entropy is the same whatever f is."""
+    C, eps = f.log_p.shape[1], f.epsilon
+    sure = torch.full((C,), eps / C, dtype=f.mean.dtype)
+    sure[0] += 1 - eps
+    noise = -torch.special.xlogy(sure, sure).sum().expand(len(f.mean))
+    log_mean = f.log_mean()
+    return Information(noise.clone(), (-(log_mean.exp() * log_mean).sum(1) - noise).clamp_min(0))

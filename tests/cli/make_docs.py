@@ -1,0 +1,60 @@
+"""Fills the transcripts of docs/cli.md by running their commands: python tests/cli/make_docs.py."""
+
+import contextlib
+import os
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from typer.testing import CliRunner
+
+from cavity.cli.app import app
+from cli.penguins import main as write_penguins
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SETTINGS = """\
+target = "species"
+n_inducing = 10
+max_epochs = 30
+kernel = "Matern52 + Linear"
+
+[columns]
+id = "ignore"
+"""
+
+
+def answer(line):
+    """What a command prints, in the present folder."""
+    name, *arguments = shlex.split(line)
+    if name == "cat":
+        return Path(arguments[0]).read_text()
+    if name == "head":
+        return "".join(Path(arguments[1]).read_text().splitlines(keepends=True)[: -int(arguments[0])])
+    assert name == "cavity", line
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, prog_name="cavity")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.output + (f"(exit code {result.exit_code})\n" if result.exit_code else "")
+
+
+def filled(text):
+    """The page with every transcript as the commands give it now."""
+
+    def run(block):
+        lines = [line for line in block.group(1).splitlines() if line.startswith("$ ")]
+        return "```console\n" + "\n".join(f"{line}\n{answer(line[2:])}" for line in lines) + "```"
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        write_penguins(Path(folder))
+        Path("settings.toml").write_text(SETTINGS)
+        return BLOCK.sub(run, text)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(PAGE)

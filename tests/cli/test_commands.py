@@ -1,0 +1,531 @@
+"""fit, predict, evaluate and info, through the real entry point and in process: good input, bad input, exit codes."""
+
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import cavity
+from cavity.cli import fitting
+from cavity.cli.app import app
+from cli.penguins import main as write_penguins
+from support import toy
+
+QUICK = ("--n-inducing", "6", "--max-epochs", "8", "--device", "cpu")
+
+
+def run(*arguments):
+    """In this process."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "80"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.output
+    return result
+
+
+def command(*arguments, cwd=None, module=("-m", "cavity")):
+    """As a user starts it."""
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))
+    }
+    return subprocess.run(
+        [sys.executable, *module, *map(str, arguments)],
+        cwd=cwd, capture_output=True, text=True, timeout=300, env={**environment, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    """A folder with the tables and a model, made by the command."""
+    folder = tmp_path_factory.mktemp("birds")
+    write_penguins(folder)
+    done = command(
+        "fit",
+        "penguins.csv",
+        "--target",
+        "species",
+        "--ignore",
+        "id",
+        "--out",
+        "birds.cavity",
+        *QUICK,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "fit.txt").write_text(done.stdout)
+    (folder / "fit.err").write_text(done.stderr)
+    return folder
+
+
+def read(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# ---------------------------------------------------------------- good input
+
+
+def test_fit_shows_what_becomes_of_the_columns_and_saves(birds):
+    shown = (birds / "fit.txt").read_text()
+    assert "penguins.csv: 240 rows, 6 columns, target 'species'" in shown
+    assert "bill    number, mean 44" in shown and "some missing" in shown
+    assert "island  category, 3 levels (Biscoe, Dream, Torgersen)" in shown
+    assert "id      left out: not wanted" in shown
+    assert "Saved birds.cavity" in shown
+    error = (birds / "fit.err").read_text()
+    assert (
+        error.startswith("note: training stopped after 8 epochs") and error.count("\n") == 1
+    )  # no bar where nobody looks
+    clf = cavity.load(birds / "birds.cavity")
+    assert clf.classes_.tolist() == ["Adelie", "Chinstrap", "Gentoo"]
+    assert clf.notes_["rows"] == 240 and clf.notes_["seed"] == 0
+
+
+def test_predict_writes_labels_and_probabilities(birds):
+    done = command(
+        "predict",
+        birds / "birds.cavity",
+        birds / "new.csv",
+        "--out",
+        birds / "p.csv",
+        "--keep",
+        "id",
+        "--keep",
+        "species",
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "Wrote 60 rows" in done.stdout
+    rows = read(birds / "p.csv")
+    assert list(rows[0]) == ["id", "species", "label", "p_Adelie", "p_Chinstrap", "p_Gentoo"]
+    P = np.array([[float(r[f"p_{c}"]) for c in ("Adelie", "Chinstrap", "Gentoo")] for r in rows])
+    np.testing.assert_allclose(P.sum(1), 1, rtol=1e-12)
+    assert [r["id"] for r in rows] == [str(i) for i in range(60)]
+    assert np.mean([r["label"] == r["species"] for r in rows]) > 0.8
+    clf = cavity.load(birds / "birds.cavity")
+    (chunk,) = cavity.data.files.open_table(birds / "new.csv").chunks()
+    np.testing.assert_allclose(P, clf.predict_proba(clf.preparation_.transform(chunk)), rtol=1e-9)
+
+
+def test_parquet_and_stdout_have_the_same_predictions(birds):
+    run("predict", birds / "birds.cavity", birds / "new.csv", "--out", birds / "p.parquet")
+    run("predict", birds / "birds.cavity", birds / "new.csv", "--out", birds / "q.csv")
+    table = pq.read_table(birds / "p.parquet")
+    assert table.column("label").to_pylist() == [r["label"] for r in read(birds / "q.csv")]
+    assert {p.name for p in birds.iterdir() if "part" in p.name} == set()
+
+
+def test_evaluate_gives_the_scores_of_the_predictions(birds):
+    done = command("evaluate", birds / "birds.cavity", birds / "new.csv", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    scores = json.loads(done.stdout)
+    clf = cavity.load(birds / "birds.cavity")
+    (chunk,) = cavity.data.files.open_table(birds / "new.csv").chunks()
+    X, y = clf.preparation_.transform(chunk), clf.preparation_.labels(chunk)
+    assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
+    np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))
+    P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)
+    np.testing.assert_allclose(scores["nll"], cavity.report.nll(P, place), rtol=1e-9)
+    np.testing.assert_allclose(scores["ece"], cavity.report.expected_calibration_error(P, place), rtol=1e-9)
+    shown = run("evaluate", birds / "birds.cavity", birds / "new.csv").output
+    assert f"nll    {scores['nll']:.4f}" in shown and "true / predicted" in shown
+
+
+def test_info_says_what_the_model_is(birds):
+    done = command("info", birds / "birds.cavity")
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in (
+        "6 inducing points a class",
+        "Adelie, Chinstrap, Gentoo",
+        "penguins.csv, 240 rows, seed 0",
+        "matters most",
+    ):
+        assert words in done.stdout
+    facts = json.loads(run("info", birds / "birds.cavity", "--json").output)
+    assert facts["target"] == "species" and facts["columns"]["id"] == "left out: not wanted"
+    np.testing.assert_allclose(sum(facts["relevance"].values()), 1)
+
+
+def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
+    common = ("fit", birds / "penguins.csv", "--target", "species", "--ignore", "id", *QUICK)
+    told = run(*common, "--out", tmp_path / "a", "--json")
+    result = json.loads(told.stdout)
+    assert (
+        result["rows"] == 240
+        and result["epochs"] == 8
+        and result["classes"] == ["Adelie", "Chinstrap", "Gentoo"]
+    )
+    assert run(*common, "--out", tmp_path / "b", "--quiet").output == ""
+    a, b = (cavity.load(p) for p in (tmp_path / "a", tmp_path / "b"))
+    first, second = (c.predict_log_proba(np.zeros((1, c.n_features_in_))) for c in (a, b))
+    np.testing.assert_array_equal(first, second)  # the seed is 0 unless told
+
+
+def test_the_same_rows_in_parquet_and_npz_give_the_same_model(tmp_path):
+    X, y = toy(60, 3)
+    columns = {"a": X[:, 0], "b": X[:, 1]}
+    pq.write_table(pa.table(columns | {"kind": y}), tmp_path / "t.parquet")
+    np.savez(tmp_path / "t.npz", **columns, kind=y)
+    with (tmp_path / "t.csv").open("w") as file:
+        file.write(
+            "a,b,kind\n" + "".join(f"{a!r},{b!r},{k}\n" for (a, b), k in zip(X.tolist(), y, strict=True))
+        )
+    found = []
+    for name in ("t.parquet", "t.npz", "t.csv"):
+        assert run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *QUICK).exit_code == 0
+        clf = cavity.load(tmp_path / "m")
+        assert clf.classes_.tolist() == [0, 1, 2]
+        found.append(clf.predict_proba(X))
+        assert run("evaluate", tmp_path / "m", tmp_path / name).exit_code == 0
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("name", ["penguins.csv", "penguins.parquet"])
+def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path, monkeypatch, name):
+    rows = read(birds / "penguins.csv")
+    pq.write_table(
+        pa.table({k: [r[k] for r in rows] for k in rows[0]}), birds / "penguins.parquet", row_group_size=50
+    )
+    common = ("--target", "species", "--ignore", "id", *QUICK)
+    assert run("fit", birds / name, "--out", tmp_path / "held", *common).exit_code == 0
+    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
+    assert run("fit", birds / name, "--out", tmp_path / "read", *common).exit_code == 0
+    held, streamed = (cavity.load(tmp_path / m) for m in ("held", "read"))
+    X = np.random.default_rng(0).normal(size=(20, held.n_features_in_))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # about names of columns
+        np.testing.assert_allclose(streamed.predict_proba(X), held.predict_proba(X), rtol=1e-6)
+    refused = run("fit", birds / name, "--out", tmp_path / "m", *common, "--validation-fraction", "0.1")
+    assert refused.exit_code == 2 and "validation = " in refused.output
+
+
+def test_a_model_saved_from_python_predicts_files_too(tmp_path):
+    X, y = toy(40, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = cavity.GPClassifier(n_inducing=5, max_epochs=2, random_state=0).fit(X, y == 1)
+    clf.save(tmp_path / "m")
+    np.savez(tmp_path / "t.npz", X=X, y=y == 1)
+    assert run("evaluate", tmp_path / "m", tmp_path / "t.npz").exit_code == 2  # which column is the target?
+    scores = json.loads(run("evaluate", tmp_path / "m", tmp_path / "t.npz", "--target", "y", "--json").output)
+    np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y == 1))
+    wrong = run("predict", tmp_path / "m", tmp_path / "t.npz")
+    assert wrong.exit_code == 1 and "3 columns" in wrong.output and "trained with 2" in wrong.output
+
+
+def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
+    (tmp_path / "c.toml").write_text(
+        'target = "species"\nignore = ["id"]\nn-inducing = 5\nmax_epochs = 3\nmethod = "sep"\nkernel = "Matern32 + Linear"\n'
+        'unseen = "error"\nseed = 4\nlearn = ["kernel"]\n[columns]\nsex = "ignore"\n'
+    )
+    done = run(
+        "fit",
+        birds / "penguins.csv",
+        "--config",
+        tmp_path / "c.toml",
+        "--out",
+        tmp_path / "m",
+        "--max-epochs",
+        "2",
+    )
+    assert done.exit_code == 0, done.output
+    clf = cavity.load(tmp_path / "m")
+    assert (clf.method, clf.n_inducing, clf.max_epochs, clf.random_state) == ("sep", 5, 2, 4)
+    assert repr(clf.kernel).startswith("Sum(k1=Matern32") and clf.learn == ("kernel",)
+    assert clf.preparation_.unseen == "error" and "sex" not in clf.preparation_.inputs
+
+
+def test_a_run_is_continued_from_its_checkpoint(birds, tmp_path):
+    common = ("fit", birds / "penguins.csv", "--target", "species", "--ignore", "id", "--n-inducing", "5")
+    kept = ("--checkpoint", tmp_path / "run.ckpt", "--resume")
+    assert run(*common, *kept, "--out", tmp_path / "m", "--max-epochs", "3").exit_code == 0
+    assert run(*common, *kept, "--out", tmp_path / "m", "--max-epochs", "5").exit_code == 0
+    assert run(*common, "--out", tmp_path / "n", "--max-epochs", "5").exit_code == 0
+    resumed, whole = cavity.load(tmp_path / "m"), cavity.load(tmp_path / "n")
+    assert resumed.n_epochs_ == 5
+    X = np.zeros((1, whole.n_features_in_))
+    np.testing.assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))
+
+
+def test_rows_of_their_own_to_stop_by(birds, tmp_path):
+    (tmp_path / "c.toml").write_text(f'validation = "{birds / "new.csv"}"\npatience = 2\n')
+    done = run(
+        "fit",
+        birds / "penguins.csv",
+        "--target",
+        "species",
+        "--config",
+        tmp_path / "c.toml",
+        "--out",
+        tmp_path / "m",
+        *QUICK,
+    )
+    assert done.exit_code == 0 and "validation NLL" in done.output
+
+
+# ---------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("name", ["fit", "predict", "evaluate", "info", "demo"])
+def test_every_help_fits_a_screen_and_has_an_example(name):
+    lines = run(name, "--help").output.splitlines()
+    assert len(lines) <= 26 and max(map(len, lines)) <= 80
+    assert f"Example: cavity {name}" in lines[-1]
+
+
+def test_the_exit_codes_are_in_the_help():
+    assert "0 done, 1 failed (the message says why), 2 wrong usage, 130" in run("--help").output
+
+
+# ---------------------------------------------------------------- bad input, in process
+
+
+def spoilt(folder):
+    """Files that are wrong in some way."""
+    (folder / "empty.csv").write_bytes(b"")
+    (folder / "header.csv").write_text("bill,species\n")
+    (folder / "wide.csv").write_bytes(b"x," * 10**6 + b"species\n")
+    (folder / "folder").mkdir(exist_ok=True)
+    (folder / "other.csv").write_text("bill,weight\n1,2\n")
+    (folder / "unknown.csv").write_text("bill,mass,island,sex,species\n40,3000,Dream,male,Emperor\n")
+    (folder / "text.csv").write_text("bill,mass,island,sex,species\n40,heavy,Dream,male,Gentoo\n")
+    (folder / "dates.csv").write_text("when,x,species\n2020-01-01,1,a\n2020-01-02,2,b\n")
+    (folder / "nonsense.parquet").write_bytes(b"PAR1" + bytes(50) + b"PAR1")
+    (folder / "bad.toml").write_text("n_inducng = 5\n")
+    (folder / "worse.toml").write_text("n_inducing = = 5\n")
+    (folder / "half.cavity").write_bytes((folder / "birds.cavity").read_bytes()[:5000])
+
+
+FIT, PREDICT, EVALUATE = ("fit",), ("predict", "birds.cavity"), ("evaluate", "birds.cavity")
+TO = ("--target", "species", "--out", "m.cavity")
+BAD = {
+    "a missing table": (1, ("fit", "none.csv", *TO), "no file or folder 'none.csv'"),
+    "a missing target": (1, ("fit", "new.csv", "--out", "m", "--target", "specie"), "not among the columns; is it 'species'?"),
+    "no target": (2, ("fit", "penguins.csv", "--out", "m"), "--target is missing"),
+    "no out": (2, ("fit", "penguins.csv", "--target", "species"), "--out is missing"),
+    "out is a folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "folder"), "is a folder: name a file"),
+    "out in no folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "no/m"), "there is no folder 'no'"),
+    "an unknown flag": (2, ("fit", "penguins.csv", "--taget", "species"), "No such option: --taget"),
+    "an unknown column to ignore": (1, ("fit", "penguins.csv", *TO, "--ignore", "idd"), "'idd' is not among the columns"),
+    "an empty table": (1, ("fit", "empty.csv", *TO), "is empty"),
+    "a table without rows": (1, ("fit", "header.csv", *TO), "has no rows"),
+    "a header of a million columns": (1, ("fit", "wide.csv", *TO), "1,000,001 columns"),
+    "a folder without tables": (1, ("fit", "folder", *TO), "no file that can be read"),
+    "dates": (1, ("fit", "dates.csv", *TO), "'when' holds dates or times"),
+    "damaged Parquet": (1, ("fit", "nonsense.parquet", *TO), "cannot be read"),
+    "a model as a table": (1, ("fit", "birds.cavity", *TO), "of no kind that can be read"),
+    "an unknown method": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--method", "laplace"), "method='laplace' is unknown"),
+    "an unknown kernel": (2, ("fit", "penguins.csv", *TO, "--kernel", "RBF + Cubic"), "kernel 'Cubic' is unknown"),
+    "an unknown device": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--device", "toaster"), "device='toaster' is unknown"),
+    "no number": (2, ("fit", "penguins.csv", *TO, "--n-inducing", "many"), "--n-inducing 'many' is no number"),
+    "no whole number": (2, ("fit", "penguins.csv", *TO, "--max-epochs", "2.5"), "'--max-epochs'"),
+    "an unknown setting": (2, ("fit", "penguins.csv", *TO, "--config", "bad.toml"), "unknown key 'n_inducng'; is it 'n_inducing'"),
+    "no TOML": (2, ("fit", "penguins.csv", *TO, "--config", "worse.toml"), "is not TOML"),
+    "no settings": (2, ("fit", "penguins.csv", *TO, "--config", "none.toml"), "none.toml cannot be read"),
+    "resume without a checkpoint": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--resume"), "resume=True needs checkpoint="),
+    "a missing model": (1, ("predict", "none.cavity", "new.csv"), "no file or folder 'none.cavity'"),
+    "half a model": (1, ("predict", "half.cavity", "new.csv"), "half.cavity is truncated"),
+    "a table as a model": (1, ("predict", "new.csv", "new.csv"), "new.csv is truncated, or no file of cavity"),
+    "a folder as a model": (1, ("info", "folder"), "folder is not a file"),
+    "a missing table to predict": (1, (*PREDICT, "none.csv"), "no file or folder"),
+    "wrong columns": (1, (*PREDICT, "other.csv"), "no column 'mass' (and 2 more), which the model was trained with"),
+    "text for a number": (1, (*PREDICT, "text.csv"), "'mass' holds numbers, but row 1 has 'heavy'"),
+    "an unknown kind of output": (2, (*PREDICT, "new.csv", "--out", "p.xlsx"), "written as .csv or .parquet"),
+    "output in a folder that is not there": (1, (*PREDICT, "new.csv", "--out", "no/p.csv"), "could not be written"),
+    "an unknown column to keep": (1, (*PREDICT, "new.csv", "--keep", "name"), "--keep 'name'"),
+    "JSON and predictions on one stdout": (2, (*PREDICT, "new.csv", "--json"), "give them a file, --out"),
+    "an empty table to evaluate": (1, (*EVALUATE, "empty.csv"), "is empty"),
+    "a label that the model does not know": (1, (*EVALUATE, "unknown.csv"), "row 1 of unknown.csv has the label 'Emperor'"),
+    "no labels": (1, (*EVALUATE, "other.csv"), "has no column 'species', which holds the labels"),
+    "an unknown command": (2, ("train", "penguins.csv"), "No such command 'train'"),
+    "too few arguments": (2, ("evaluate", "birds.cavity"), "Missing argument"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_ends_with_a_code_and_a_message(birds, name, monkeypatch):
+    code, arguments, words = BAD[name]
+    monkeypatch.chdir(birds)
+    if not (birds / "half.cavity").exists():
+        spoilt(birds)
+    done = run(*arguments)
+    assert done.exit_code == code, done.output
+    message = done.stderr if done.stderr else done.output
+    assert words in " ".join(message.split()) and len(message) < 1500
+    assert not (birds / "m.cavity").exists()
+
+
+def test_unseen_categories_are_noted_or_refused(birds, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("bill,mass,island,sex\n40,3000,Anvers,male\n41,3100,Anvers,male\n")
+    done = run("predict", birds / "birds.cavity", table, "--out", tmp_path / "p.csv")
+    assert (
+        done.exit_code == 0
+        and "note: column 'island' has categories that the training rows did not have" in done.stderr
+    )
+    (tmp_path / "c.toml").write_text('unseen = "error"\n')
+    fit = (
+        "fit",
+        birds / "penguins.csv",
+        "--target",
+        "species",
+        "--ignore",
+        "id",
+        "--out",
+        tmp_path / "m",
+        *QUICK,
+    )
+    assert run(*fit, "--config", tmp_path / "c.toml").exit_code == 0
+    done = run("predict", tmp_path / "m", table, "--out", tmp_path / "q.csv")
+    assert done.exit_code == 1 and "'island' has 'Anvers' in row 1" in done.stderr
+    assert not (tmp_path / "q.csv").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_files_that_may_not_be_read_or_written(birds, tmp_path):
+    closed = tmp_path / "closed.csv"
+    closed.write_text("x,y\n1,2\n")
+    closed.chmod(0)
+    assert "Permission denied" in run("fit", closed, "--target", "y", "--out", tmp_path / "m").stderr
+    tmp_path.chmod(0o500)
+    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m")
+    tmp_path.chmod(0o700)
+    assert done.exit_code == 1 and "may not be written to" in done.stderr
+
+
+def test_permission_denied_is_a_message(birds, monkeypatch):
+    """As for a user who is not root, whoever runs the test."""
+
+    def denied(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.chdir(birds)
+    monkeypatch.setattr(Path, "open", denied)
+    pq.write_table(pa.table({"x": [1, 2], "y": [0, 1]}), "t.parquet")
+    for arguments in (("fit", "t.parquet", "--target", "y", "--out", "m"), ("info", "birds.cavity")):
+        done = run(*arguments)
+        assert done.exit_code == 1 and "Permission denied" in done.stderr
+
+
+# ---------------------------------------------------------------- bad input, as a user starts it
+
+
+@pytest.mark.parametrize(
+    "code, arguments, words",
+    [
+        (1, ("fit", "none.csv", *TO), "error: there is no file or folder 'none.csv'."),
+        (1, (*PREDICT, "penguins.toml"), "error: there is no file or folder 'penguins.toml'."),
+        (1, ("evaluate", "none.cavity", "new.csv"), "error: there is no file or folder 'none.cavity'."),
+        (1, ("info", "none.cavity"), "error: there is no file or folder 'none.cavity'."),
+    ],
+    ids=["fit", "predict", "evaluate", "info"],
+)
+def test_a_real_process_ends_with_a_code_and_a_message(birds, code, arguments, words):
+    done = command(*arguments, cwd=birds)
+    assert done.returncode == code and words in done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_130(birds, tmp_path):
+    (tmp_path / "c.toml").write_text("checkpoint_every = 0\ntol = 0\nmax_epochs = 1000000\n")
+    arguments = [
+        "fit",
+        birds / "penguins.csv",
+        "--target",
+        "species",
+        "--ignore",
+        "id",
+        "--n-inducing",
+        "5",
+        "--device",
+        "cpu",
+    ]
+    arguments += [
+        "--config",
+        tmp_path / "c.toml",
+        "--checkpoint",
+        tmp_path / "run.ckpt",
+        "--out",
+        tmp_path / "m.cavity",
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cavity", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            until = time.monotonic() + 120
+            while not (tmp_path / "run.ckpt").exists() and time.monotonic() < until:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            message = process.communicate(timeout=120)[1]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    assert process.returncode == 130, message
+    assert "interrupted" in message and "m.cavity holds the model" in message and "Traceback" not in message
+    clf = cavity.load(tmp_path / "m.cavity")
+    assert clf.n_epochs_ >= 1 and clf.notes_["interrupted"]
+
+
+def test_an_interrupt_before_training_saves_nothing(birds, tmp_path, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cavity.GPClassifier, "fit", interrupt)
+    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    assert (
+        done.exit_code == 130 and "before there was a model" in done.stderr and not (tmp_path / "m").exists()
+    )
+    monkeypatch.setattr(fitting, "open_table", interrupt)
+    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    assert done.exit_code == 130 and "interrupted" in done.stderr
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
+    common = [
+        "fit",
+        birds / "penguins.csv",
+        "--target",
+        "species",
+        "--ignore",
+        "id",
+        "--n-inducing",
+        "5",
+        "--max-epochs",
+        "3",
+    ]
+    common += ["--batch-size", "50", "--device", "cpu"]
+    launcher = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "--monitor-interval=0.2",
+        "-m",
+        "cavity",
+    )
+    done = command(*common, "--out", tmp_path / "two", module=launcher)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Saved") == 1 and done.stdout.count("240 rows") == 1  # one rank speaks
+    assert run(*common, "--out", tmp_path / "one").exit_code == 0
+    one, two = (cavity.load(tmp_path / name) for name in ("one", "two"))
+    X = np.random.default_rng(0).normal(size=(30, one.n_features_in_))
+    np.testing.assert_allclose(two.predict_log_proba(X), one.predict_log_proba(X), rtol=1e-8, atol=1e-8)

@@ -1,0 +1,25 @@
+"""The transcripts in docs/cli.md are what the commands print."""
+
+import re
+
+from cli.make_docs import BLOCK, PAGE, filled
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def words(block):
+    """Its lines without numbers and spacing, and the numbers; seconds are nobody's, and what is level may change places."""
+    block = re.sub(r'in [\d.]+ s|"seconds": [\d.]+', "", block)
+    lines = sorted(" ".join(NUMBER.sub("#", line).split()) for line in block.splitlines())
+    return lines, sorted(float(n) for n in NUMBER.findall(block))
+
+
+def test_the_transcripts_are_up_to_date():
+    text = PAGE.read_text(encoding="utf-8")
+    told, given = BLOCK.findall(text), BLOCK.findall(filled(text))
+    assert len(told) == len(given) > 4
+    for old, new in zip(told, given, strict=True):
+        (old_words, old_numbers), (new_words, new_numbers) = words(old), words(new)
+        assert old_words == new_words, "run: python tests/cli/make_docs.py"
+        for a, b in zip(old_numbers, new_numbers, strict=True):
+            assert abs(a - b) <= 0.02 + 0.05 * abs(b)  # another machine rounds otherwise

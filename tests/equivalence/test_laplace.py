@@ -1,0 +1,249 @@
+"""Laplace's method, and methods without sparsity: Z = X."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF as TheirRBF
+from sklearn.gaussian_process.kernels import ConstantKernel
+
+from cavity import BadOption, GPClassifier, load
+from cavity.factors import Latents, Logistic, LogisticPoint
+from cavity.kernels import RBF
+from cavity.quadrature import log_softmax_probability, softmax_average
+from reference import kernels as written_out
+from reference.brute_ep import (
+    full_binary_ep,
+    full_binary_predict,
+    full_multiclass_ep,
+    full_multiclass_predict,
+)
+from reference.laplace import softmax_laplace
+from support import assert_gradient, central_differences, converge, machine, offered, toy
+
+LENGTHSCALE, VARIANCE = np.array([0.9, 1.4]), 2.0
+NEW = np.random.default_rng(9).normal(size=(7, 2))
+
+
+def k(A, B, c=0):
+    return written_out.rbf(A, B, LENGTHSCALE * (1 + 0.3 * c), VARIANCE * (1 + 0.2 * c))
+
+
+def ours(C=1):
+    scale = 1 + 0.3 * np.arange(C)[:, None]
+    return RBF(LENGTHSCALE * scale, VARIANCE * (1 + 0.2 * np.arange(C)))
+
+
+def full(method, C=1, **options):
+    settings = {"learn": (), "jitter": 1e-12, "tol": 1e-12, "device": "cpu"}
+    return GPClassifier(method, inducing=None, kernel=ours(C), **settings | options)
+
+
+# --- two classes -------------------------------------------------------------------------------------------
+
+
+def test_binary_laplace_is_scikit_learns():
+    X, y = toy(40, 2)
+    kernel = ConstantKernel(VARIANCE) * TheirRBF(LENGTHSCALE)
+    theirs = GaussianProcessClassifier(kernel, optimizer=None).fit(X, y)
+    gp = full("laplace").fit(X, y)
+    assert gp.log_marginal_likelihood_ == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-6)
+    residual = theirs.base_estimator_.y_train_ - theirs.base_estimator_.pi_  # at the mode, f̂ = K (y − π)
+    for rows in (X, NEW):
+        np.testing.assert_allclose(gp.predict_latent(rows)[0][:, 0], kernel(rows, X) @ residual, atol=1e-6)
+    # theirs averages the logistic curve by five error functions
+    np.testing.assert_allclose(gp.predict_proba(NEW), theirs.predict_proba(NEW), atol=3e-4)
+
+
+def test_the_maximum_of_the_laplace_evidence_is_scikit_learns():
+    """Begun there, where our weak prior on the kernel's parameters has its centre, a fit stays there."""
+    X, y = toy(40, 2)
+    kernel = ConstantKernel(VARIANCE) * TheirRBF(LENGTHSCALE)
+    best = GaussianProcessClassifier(kernel).fit(X, y)
+    found = best.kernel_
+    start = RBF(found.k2.length_scale, found.k1.constant_value)
+    gp = GPClassifier("laplace", inducing=None, kernel=start, jitter=1e-10, tol=0, max_epochs=5).fit(X, y)
+    assert gp.log_marginal_likelihood_ == pytest.approx(best.log_marginal_likelihood_value_, abs=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_gradient_of_laplace_is_that_of_its_evidence(C, weighted):
+    """Finite differences with the mode found again; few inducing points, so that the residual takes part."""
+    X, y = toy(14, C)
+    Z = np.random.default_rng(1).normal(size=(1 if C == 2 else C, 4, 2))
+    weight = np.random.default_rng(2).choice([0.4, 1.0, 2.0], 14) if weighted else None
+    run = machine(X, y, Z, kernel=RBF(1.2, 1.5), method="laplace", optimizer="lbfgs", weight=weight)
+    start = converge(run)
+
+    def evidence(theta):
+        return run.evidence(converge(run, run.engine.at(start, torch.tensor(theta)), tol=1e-13))
+
+    theta = start.theta.numpy()
+    assert_gradient(offered(run, start), central_differences(evidence, theta, 1e-5), rel=1e-6)
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_a_row_of_weight_two_is_two_rows(C):
+    X, y = toy(20, C)
+    weight = np.ones(20)
+    weight[:6] = 2
+    Z = np.random.default_rng(1).normal(size=(1 if C == 2 else C, 4, 2))
+    one = machine(X, y, Z, kernel=RBF(1.2), method="laplace", optimizer="lbfgs", weight=weight)
+    two = machine(np.r_[X, X[:6]], np.r_[y, y[:6]], Z, kernel=RBF(1.2), method="laplace", optimizer="lbfgs")
+    states = converge(one), converge(two)
+    assert one.evidence(states[0]) == pytest.approx(two.evidence(states[1]), abs=1e-9)
+    torch.testing.assert_close(tuple(states[0].sums), tuple(states[1].sums), rtol=1e-8, atol=1e-8)
+
+
+def test_the_probit_average_of_the_logistic_errs_by_two_hundredths_at_most():
+    mean, sd = np.meshgrid(np.linspace(-30, 30, 201), np.geomspace(1e-2, 30, 30))
+    f = torch.tensor(mean.reshape(-1, 1)), torch.tensor(sd.reshape(-1, 1) ** 2)
+    exact, quick = (Logistic(probit).log_probability(*f).exp() for probit in (False, True))
+    error = (exact - quick).abs().max()
+    assert 0.015 < error < 0.02
+    sure = (exact[:, 0] - 0.5).abs() > 1e-9
+    assert torch.equal(exact.argmax(1)[sure], quick.argmax(1)[sure])
+
+
+def test_the_user_chooses_how_the_logistic_is_averaged():
+    X, y = toy(40, 2)
+    one, other = (
+        full("laplace", predictive=how).fit(X, y).predict_proba(NEW) for how in ("quadrature", "probit")
+    )
+    assert 1e-5 < np.abs(one - other).max() < 0.02
+
+
+def test_a_point_is_the_limit_of_narrow_normals():
+    m, y = torch.linspace(-5, 5, 12).double()[:, None], torch.arange(12) % 2
+    point = LogisticPoint().moments(Latents(m, 0 * m, 0 * m), y, None)
+    narrow = Logistic().average(Latents(m, 0 * m + 1e-8, 0 * m), y)
+    torch.testing.assert_close(point.value, narrow.value, rtol=0, atol=1e-7)
+    torch.testing.assert_close(point.dm, narrow.dm, rtol=0, atol=1e-7)
+    torch.testing.assert_close(2 * point.dv - point.dm**2, 2 * narrow.dv, rtol=0, atol=1e-7)
+    h = 1e-4
+    second = [
+        2 * p.dv - p.dm**2
+        for p in (LogisticPoint().moments(Latents(m + s * h, 0 * m, 0 * m), y, None) for s in (1, -1))
+    ]
+    torch.testing.assert_close(
+        LogisticPoint().third(m, y), (second[0] - second[1]) / (2 * h), rtol=0, atol=1e-7
+    )
+
+
+# --- more classes ------------------------------------------------------------------------------------------
+
+
+def test_softmax_laplace_is_that_of_explicit_matrices():
+    X, y = toy(18, 3)
+    gp = full("laplace", 3).fit(X, y)
+    exact = softmax_laplace([k(X, X, c) for c in range(3)], y)
+    assert gp.log_marginal_likelihood_ == pytest.approx(exact.log_evidence, abs=1e-8)
+    mean, var = gp.predict_latent(X)
+    np.testing.assert_allclose(mean.T, exact.mode, atol=1e-7)
+    np.testing.assert_allclose(var.T.reshape(-1), np.diag(exact.cov), atol=1e-7)
+
+
+def test_softmax_laplace_couples_its_classes():
+    """Probabilities at training rows are averages over the joint Gaussian of explicit matrices."""
+    X, y = toy(18, 3)
+    exact = softmax_laplace([k(X, X, c) for c in range(3)], y)
+    p = full("laplace", 3).fit(X, y).predict_proba(X)
+    rng = np.random.default_rng(0)
+    for n in (0, 5):
+        at = np.arange(3) * 18 + n
+        f = rng.multivariate_normal(exact.mode[:, n], exact.cov[np.ix_(at, at)], 400_000)
+        e = np.exp(f - f.max(1, keepdims=True))
+        np.testing.assert_allclose(p[n], (e / e.sum(1, keepdims=True)).mean(0), atol=4e-3)
+
+
+def test_the_softmax_of_independent_normals_needs_no_points():
+    rng = np.random.default_rng(0)
+    mean, var = torch.tensor(rng.normal(size=(50, 4))), torch.tensor(rng.uniform(0.1, 4, (50, 4)))
+    exact = softmax_average(mean, var).dm
+    ours = log_softmax_probability(mean, torch.diag_embed(var)).exp()
+    assert (exact - ours).abs().max() < 1e-3
+
+
+def test_batching_rows_changes_nothing_for_coupled_classes():
+    X, y = toy(30, 3)
+    gp = GPClassifier("laplace", n_inducing=6, max_epochs=2, tol=0.1, random_state=0).fit(X, y)
+    whole = gp.predict_log_proba(NEW)
+    np.testing.assert_allclose(
+        np.vstack([gp.predict_log_proba(NEW[i : i + 1]) for i in range(7)]), whole, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("C", "options"),
+    [
+        (2, {}),
+        (2, {"predictive": "probit"}),
+        (3, {}),
+        (3, {"dtype": "float32"}),
+        (2, {"method": "vi", "bound": "jaakkola"}),
+    ],
+    ids=str,
+)
+def test_a_saved_model_predicts_the_same_bits(tmp_path, C, options):
+    X, y = toy(30, C)
+    gp = GPClassifier(**{"method": "laplace", "n_inducing": 6, "max_epochs": 2, "tol": 0.1} | options).fit(
+        X, y
+    )
+    gp.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict_log_proba(NEW), gp.predict_log_proba(NEW))
+
+
+# --- Z = X -------------------------------------------------------------------------------------------------
+
+
+def test_binary_ep_without_sparsity_is_the_textbooks():
+    X, y = toy(25, 2)
+    gp = full("ep", noise=1.0).fit(X, y)
+    textbook = full_binary_ep(k(X, X), 2 * y - 1)
+    assert gp.log_marginal_likelihood_ == pytest.approx(textbook.log_z, abs=1e-8)
+    expected = full_binary_predict(textbook, k(X, X), k(NEW, X), np.diag(k(NEW, NEW)))
+    np.testing.assert_allclose(gp.predict_proba(NEW)[:, 1], expected, atol=1e-7)
+
+
+def test_multiclass_ep_without_sparsity_is_the_sequential_one():
+    X, y = toy(7, 3)
+    gp = full("ep", 3, noise=0.3).fit(X, y)
+    slow = full_multiclass_ep([k(X, X, c) for c in range(3)], y, 0.3)
+    assert gp.log_marginal_likelihood_ == pytest.approx(slow.log_z, abs=1e-6)
+    Kstar, kss = [k(NEW, X, c) for c in range(3)], [np.diag(k(NEW, NEW, c)) for c in range(3)]
+    np.testing.assert_allclose(gp.predict_proba(NEW), full_multiclass_predict(slow, Kstar, kss), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi", "laplace"])
+def test_inducing_none_is_every_distinct_row_and_stays_there(method):
+    X, y = toy(15, 3)
+    gp = GPClassifier(
+        method, inducing=None, max_epochs=2, tol=0.1, random_state=0, learn=("kernel", "inducing")
+    )
+    gp.fit(np.r_[X, X[:3]], np.r_[y, y[:3]])
+    np.testing.assert_array_equal(gp.inducing_points_, np.repeat(np.unique(X, axis=0)[None], 3, axis=0))
+
+
+# --- refusals ----------------------------------------------------------------------------------------------
+
+
+def test_what_laplace_does_not_use_is_refused():
+    X, y = toy(20, 2)
+    three = toy(20, 3)
+    for options, words in (
+        ({"noise": 0.5}, "noise=0.5 is not used by method='laplace'"),
+        ({"batch_size": 5}, "needs all rows at once"),
+        ({"predictive": "exact"}, "'quadrature', 'probit'"),
+        ({"schedule": "inner-exact"}, "inner-exact"),
+    ):
+        with pytest.raises(BadOption, match=words):
+            GPClassifier("laplace", **options).fit(X, y)
+    with pytest.raises(BadOption, match="formula for two classes"):
+        GPClassifier("laplace", predictive="probit").fit(*three)
+    with pytest.raises(BadOption, match="predictive='probit' is not used by method='ep'"):
+        GPClassifier("ep", predictive="probit").fit(X, y)
+    with pytest.raises(BadOption, match="likelihood='softmax'"):
+        GPClassifier("vi", predictive="probit").fit(X, y)
+    with pytest.raises(BadOption, match="every row"):
+        GPClassifier("sep", inducing=None).fit(lambda: iter([(X, y)]))

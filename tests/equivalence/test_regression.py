@@ -1,0 +1,283 @@
+"""GPRegressor: each method is what explicit matrices say, and meets its parents where theory says so."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from cavity import GPRegressor
+from cavity.estimators import build, regression
+from cavity.factors import Gaussian, Latents
+from cavity.inference import Engine, State
+from cavity.kernels import Matern32
+from cavity.training.optimisers import AverageGradient
+from reference import kernels as written_out
+from reference import sparse_regression as explicit
+from support import Machine, assert_gradient, central_differences, offered
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 2))
+Y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * RNG.normal(size=30)
+NEW, Z = RNG.normal(size=(7, 2)), RNG.normal(size=(6, 2))
+SPARSE = ["fitc", "vi", "svi", "pp", "sr"]
+
+
+def k(A, B):
+    return written_out.matern32(A, B, LENGTHSCALE, VARIANCE)
+
+
+def theirs(optimizer=None):
+    return ConstantKernel(VARIANCE) * Matern(LENGTHSCALE, nu=1.5)
+
+
+def model(method, **options):
+    fixed = {
+        "kernel": Matern32(LENGTHSCALE, VARIANCE),
+        "noise": NOISE,
+        "learn": (),
+        "jitter": 0.0,
+        "device": "cpu",
+    }
+    return GPRegressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
+
+
+def assert_is(gp, answer, atol=1e-8, evidence=True):
+    mean, cov = gp.predict(NEW, return_cov=True)
+    np.testing.assert_allclose(mean, answer.mean, atol=atol)
+    np.testing.assert_allclose(cov, answer.cov, atol=atol)
+    np.testing.assert_allclose(gp.predict(NEW, return_std=True)[1], np.sqrt(np.diag(answer.cov)), atol=atol)
+    np.testing.assert_array_equal(gp.predict(NEW), gp.predict(NEW, return_std=True)[0])
+    if evidence:
+        assert gp.log_marginal_likelihood_ == pytest.approx(answer.log_evidence, abs=atol)
+
+
+# --- what each method is -----------------------------------------------------------------------------------
+
+
+def test_exact_is_scikit_learns():
+    gp = model("exact").fit(X, Y)
+    other = GaussianProcessRegressor(theirs(), alpha=NOISE, optimizer=None).fit(X, Y)
+    mean, cov = other.predict(NEW, return_cov=True)
+    assert_is(gp, explicit.Answer(mean, cov, other.log_marginal_likelihood_value_))
+
+
+def test_exact_in_units_of_y_is_scikit_learns():
+    y = 1000 + 50 * Y
+    gp = model("exact", normalize_y=True).fit(X, y)
+    other = GaussianProcessRegressor(theirs(), alpha=NOISE, optimizer=None, normalize_y=True).fit(X, y)
+    for ours, other_ in zip(
+        gp.predict(NEW, return_cov=True), other.predict(NEW, return_cov=True), strict=True
+    ):
+        np.testing.assert_allclose(ours, other_, rtol=1e-8, atol=1e-8)
+    # theirs is the evidence of scaled targets
+    evidence = other.log_marginal_likelihood_value_ - len(y) * np.log(y.std())
+    assert gp.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-8)
+    assert gp.noise_ == pytest.approx(NOISE * y.var())
+
+
+def test_without_noise_the_mean_passes_through_the_targets():
+    gp = model("exact", noise=0.0, jitter=1e-9).fit(X, Y)
+    mean, sd = gp.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, Y, atol=1e-7)
+    assert sd.max() < 1e-4 and gp.noise_ == 0
+    other = GaussianProcessRegressor(theirs(), alpha=1e-12, optimizer=None).fit(X, Y)
+    np.testing.assert_allclose(gp.predict(NEW), other.predict(NEW), atol=1e-7)
+    # sums of y²/jitter cancel in it: what is left has ten digits fewer
+    assert gp.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_value_, abs=1e-4)
+
+
+@pytest.mark.parametrize("method", SPARSE)
+def test_each_sparse_method_is_that_of_explicit_matrices(method):
+    answer = explicit.sparse(explicit.kernels(k, Z, X, NEW), Y, NOISE, "vi" if method == "svi" else method)
+    assert_is(model(method, inducing=Z).fit(X, Y), answer)
+
+
+@pytest.mark.parametrize("method", SPARSE)
+def test_with_a_point_at_every_row_each_is_exact(method):
+    answer = explicit.exact(explicit.kernels(k, X, X, NEW), Y, NOISE)
+    gp = model(method, inducing=None).fit(X, Y)
+    if method != "sr":
+        assert_is(gp, answer)
+    else:  # the subset of regressors has no variance beyond its regressors
+        np.testing.assert_allclose(gp.predict(NEW), answer.mean, atol=1e-8)
+        assert gp.log_marginal_likelihood_ == pytest.approx(answer.log_evidence, abs=1e-8)
+        K = explicit.kernels(k, X, X, X)
+        np.testing.assert_allclose(
+            gp.predict(X, return_cov=True)[1], explicit.exact(K, Y, NOISE).cov, atol=1e-8
+        )
+
+
+def test_the_bound_is_below_the_evidence_and_rises_with_points():
+    evidence = model("exact").fit(X, Y).log_marginal_likelihood_
+    bounds = [model("vi", inducing=X[:m]).fit(X, Y).elbo_ for m in (3, 10, 20, 30)]
+    assert (np.diff(bounds) > 0).all() and bounds[-1] == pytest.approx(evidence, abs=1e-8)
+
+
+def test_weights_are_rows():
+    times = np.random.default_rng(1).integers(0, 4, 30)
+    again = np.repeat(X, times, axis=0), np.repeat(Y, times)
+    for method in ("exact", *SPARSE):
+        one = model(method, inducing=Z).fit(X, Y, sample_weight=times)
+        other = model(method, inducing=Z).fit(*again)
+        np.testing.assert_allclose(one.predict(NEW), other.predict(NEW), atol=1e-8)
+        assert one.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, abs=1e-8)
+
+
+# --- stochastic variational inference ----------------------------------------------------------------------
+
+
+def machine(method, learn=(), **options) -> Machine:
+    """The engine that GPRegressor runs, without a fit."""
+    estimator = model(method, inducing=Z, learn=learn, **options)
+    table = regression.targets(estimator, X, Y, None)
+    begin = table.start(np.random.default_rng(0))
+    chosen = regression.read(estimator, table, len(Z))
+    module = build.prior(estimator, table, begin, Z[None], chosen)
+    engine = build.engine(module, table, chosen, regression.factor(estimator, chosen))
+    rows = table.rows(chosen)
+    return Machine(engine, rows, build.first_state(engine, rows, chosen, 1.0, 0))
+
+
+def test_one_natural_step_on_all_rows_is_the_collapsed_optimum():
+    run = machine("svi")
+    rng = np.random.default_rng(3)
+    A = torch.tensor(rng.normal(size=(1, 6, 6)))
+    start: State = run.state._replace(
+        sums=type(run.state.sums)(A @ A.mT, torch.tensor(rng.normal(size=(1, 6))))
+    )
+    after, _ = run.step(start)
+    collapsed = explicit.sparse(explicit.kernels(k, Z, X, NEW), Y, NOISE, "vi")
+    assert run.evidence(after) == pytest.approx(collapsed.log_evidence, abs=1e-8)
+    assert run.evidence(start) < run.evidence(after) - 1
+
+
+@pytest.mark.parametrize("method", ["fitc", "vi", "pp"])
+def test_the_gradient_is_that_of_the_evidence(method):
+    """Kernel, points and noise; the sites found again at every point."""
+    run = machine(method, learn=("kernel", "noise", "inducing"))
+    engine: Engine = run.engine
+    swept = run.step(run.state)[0]
+
+    def evidence(theta):
+        moved = run.step(engine.at(swept, torch.tensor(theta)))[0]
+        return run.evidence(moved)
+
+    theta = swept.theta.numpy()
+    assert_gradient(offered(run, swept), central_differences(evidence, theta, 1e-5), rel=1e-6)
+
+
+def test_the_exact_gradient_is_scikit_learns():
+    run_options = dict(learn=("kernel", "noise"), inducing=None)
+    estimator = model("exact", **run_options)
+    table = regression.targets(estimator, X, Y, None)
+    begin = table.start(np.random.default_rng(0))
+    chosen = regression.read(estimator, table, len(X))
+    module = build.prior(estimator, table, begin, X[None], chosen)
+    engine = build.engine(module, table, chosen, regression.factor(estimator, chosen))
+    rows = table.rows(chosen)
+    run = Machine(engine, rows, build.first_state(engine, rows, chosen, 1.0, 0))
+    kernel = theirs() + WhiteKernel(NOISE)
+    other = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(X, Y)
+    _, slope = other.log_marginal_likelihood(kernel.theta, eval_gradient=True)
+    np.testing.assert_allclose(offered(run, run.step(run.state)[0]), slope[[1, 2, 0, 3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [None, 0.4])
+def test_the_gaussian_factor_is_one(exponent):
+    e = None if exponent is None else torch.tensor([exponent, 1.0]).double()
+    y, h = torch.tensor([1.0, -2.0]).double(), 1e-6
+    f = Latents(*(torch.full((2, 1), v).double() for v in (0.3, 0.8, 0.1)))
+    for average in (False, True):
+        of = lambda g, noise=NOISE, average=average: (
+            Gaussian(noise, True).average(g, y) if average else Gaussian(noise, True).moments(g, y, e)
+        )
+        got = of(f)
+        moved = {
+            "mean": lambda s: f._replace(mean=f.mean + s),
+            "var": lambda s: f._replace(var=f.var + s),
+            "residual": lambda s: f._replace(var=f.var + s, residual=f.residual + s),
+        }
+        for name, slope in (("mean", got.dm), ("var", got.dv), ("residual", got.dr)):
+            ends = [of(moved[name](s * h)).value for s in (1, -1)]
+            np.testing.assert_allclose(slope[:, 0], (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
+        ends = [of(f, NOISE * np.exp(s * h)).value for s in (1, -1)]
+        np.testing.assert_allclose(got.own[:, 0], (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
+
+
+GRADIENT = {"q_update": "gradient", "tol": 0}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GRADIENT,
+        GRADIENT | {"optimizer": "gradient", "learning_rate": 0.3, "max_epochs": 150},
+        GRADIENT | {"optimizer": "sag", "batch_size": 10, "learning_rate": 0.15, "max_epochs": 100},
+        GRADIENT | {"optimizer": "adam", "learning_rate": 0.05, "max_epochs": 150},
+    ],
+    ids=["lbfgs", "full gradient", "sag", "adam"],
+)
+def test_every_way_of_stepping_q_comes_near_the_collapsed_bound(options):
+    best = explicit.sparse(explicit.kernels(k, Z, X, NEW), Y, NOISE, "vi")
+    gp = model("svi", inducing=Z, **options).fit(X, Y)
+    assert best.log_evidence - 0.05 < gp.elbo_ <= best.log_evidence + 1e-9, best.log_evidence - gp.elbo_
+    np.testing.assert_allclose(gp.predict(NEW), best.mean, atol=0.1)
+
+
+def test_mini_batches_climb_towards_the_full_bound():
+    options = {"inducing": Z, "learn": ("kernel", "noise"), "jitter": 1e-8}
+    full = model("vi", **options, tol=1e-6).fit(X, Y)
+    start = model("vi", inducing=Z).fit(X, Y)
+    batches = model("svi", **options, batch_size=10, max_epochs=20).fit(X, Y)
+    assert start.elbo_ + 0.2 * (full.elbo_ - start.elbo_) < batches.elbo_ < full.elbo_ + 1e-6
+
+
+def test_the_average_gradient_remembers_one_of_each_batch():
+    rule, theta = AverageGradient(rows=10.0, batches=3), torch.zeros(2).double()
+    state, rate, seen = rule.init(theta), torch.tensor(0.5).double(), []
+    for i in range(7):
+        g = torch.tensor([1.0 * i, 2.0]).double()
+        seen.append(g)
+        after, state = rule.step(state, theta, g, rate)
+        expected = theta + 0.5 / 10 * torch.stack(seen[-3:]).mean(0)
+        torch.testing.assert_close(after, expected)
+        theta = after
+
+
+# --- hyper-parameters --------------------------------------------------------------------------------------
+
+
+def test_the_maximum_of_the_evidence_is_scikit_learns():
+    """Begun there, where our weak prior on the logarithms has its centre, a fit stays there."""
+    best = GaussianProcessRegressor(theirs() + WhiteKernel(NOISE), alpha=0.0).fit(X, Y)
+    covariance, white = best.kernel_.k1, best.kernel_.k2
+    start = Matern32(covariance.k2.length_scale, covariance.k1.constant_value)
+    gp = model("exact", kernel=start, noise=white.noise_level, learn=("kernel", "noise"), max_epochs=5).fit(
+        X, Y
+    )
+    assert gp.log_marginal_likelihood_ == pytest.approx(best.log_marginal_likelihood_value_, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["exact", "vi"])
+def test_newton_and_lbfgs_meet(method):
+    options = {"inducing": Z, "learn": ("kernel", "noise"), "jitter": 1e-8, "tol": 1e-9}
+    newton, lbfgs = (model(method, optimizer=name, **options).fit(X, Y) for name in ("newton", "lbfgs"))
+    value = lambda gp: gp.history_[-1]["objective"]
+    assert value(newton) == pytest.approx(value(lbfgs), abs=1e-4)
+    assert newton.n_epochs_ < lbfgs.n_epochs_
+
+
+def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():
+    start, gp = (
+        model("exact", jitter=1e-8).fit(X, Y),
+        model("exact", learn=("kernel", "noise"), jitter=1e-8).fit(X, Y),
+    )
+    assert gp.log_marginal_likelihood_ > start.log_marginal_likelihood_ + 0.5
+    mean, cov = gp.predict(NEW, return_cov=True)
+    draws = gp.sample_y(NEW, 40_000, random_state=1)
+    assert draws.shape == (7, 40_000)
+    np.testing.assert_allclose(draws.mean(1), mean, atol=0.03)
+    np.testing.assert_allclose(np.cov(draws), cov, atol=0.03)

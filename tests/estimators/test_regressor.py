@@ -1,0 +1,167 @@
+"""GPRegressor as a citizen of scikit-learn: its checks, bad input, options, and what a user meets."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cavity import BadInput, BadOption, GPRegressor
+from cavity.estimators.regression import METHODS
+from cavity.kernels import RBF
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning"),
+]
+SHORT = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
+VARIANTS = [
+    GPRegressor("svi", q_update="gradient", **SHORT),
+    GPRegressor("vi", optimizer="newton", learn=("kernel", "noise"), **SHORT),
+    GPRegressor("exact", noise=0.0, learn=("kernel",), jitter=1e-6, **SHORT),
+]
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 3)) * [1.0, 20.0, 0.1]
+Y = 30 + 5 * np.sin(X[:, 0]) + 0.2 * X[:, 1] + 0.3 * RNG.normal(size=40)
+
+
+def quick(name):
+    """Two methods learn; the others, which share their path, only find q."""
+    learns = name in ("vi", "svi")
+    return SHORT | {"n_inducing": 5 if name == "vi" else 40} | ({} if learns else {"learn": ()})
+
+
+@parametrize_with_checks([GPRegressor(name, **quick(name)) for name in METHODS])
+def test_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([*(GPRegressor(name) for name in METHODS), *VARIANTS])
+def test_more_checks(estimator, check):
+    check(estimator)
+
+
+def short(method="exact", **options):
+    return GPRegressor(method, **SHORT | {"random_state": 0, "device": "cpu"} | options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_units_of_the_columns_and_of_y_do_not_matter(method):
+    one = short(method).fit(X, Y)
+    other = short(method).fit(X * [8.0, 0.25, 16.0], 4 * Y + 512)
+    mean, sd = one.predict(X, return_std=True)
+    for a, b in zip(
+        other.predict(X * [8.0, 0.25, 16.0], return_std=True), (4 * mean + 512, 4 * sd), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert other.noise_ == pytest.approx(16 * one.noise_, rel=1e-6)
+    rows = len(one.inducing_points_) if method == "sd" else len(Y)  # the evidence is that of its subset
+    evidence = one.log_marginal_likelihood_ - rows * np.log(4)
+    assert other.log_marginal_likelihood_ == pytest.approx(evidence, abs=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_pickle_predicts_the_same_bits_and_a_clone_fits_the_same_model(method):
+    gp = short(method).fit(X, Y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(gp)).predict(X), gp.predict(X))
+    np.testing.assert_array_equal(clone(gp).fit(X, Y).predict(X), gp.predict(X))
+    assert hasattr(gp, "elbo_") == (method in ("vi", "svi", "cg"))
+    shapes = {"exact": (40, 3), "bcm": (4, 10, 3)}
+    assert gp.inducing_points_.shape == shapes.get(method, (5, 3))
+
+
+def test_a_refit_by_another_method_drops_the_bound():
+    gp = short("vi").fit(X, Y)
+    assert not hasattr(gp.set_params(method="fitc").fit(X, Y), "elbo_")
+
+
+def test_a_grid_search_reaches_into_the_kernel():
+    grid = {"kernel__lengthscale": [0.5, 5.0], "method": ["exact", "vi"]}
+    search = GridSearchCV(short(kernel=RBF(1.0)), grid, cv=2).fit(X / X.std(0), Y)
+    assert search.best_params_["method"] in ("exact", "vi") and np.isfinite(search.best_score_)
+
+
+def test_a_warm_start_goes_on():
+    gp = short("vi", warm_start=True, max_epochs=2).fit(X, Y)
+    first = gp.elbo_
+    assert gp.fit(X, Y).elbo_ >= first
+
+
+def test_a_checkpoint_is_continued(tmp_path):
+    path = tmp_path / "run"
+    options = {"batch_size": 10, "checkpoint": path, "max_epochs": 4, "tol": 0}
+    whole = short("svi", **options | {"checkpoint": None}).fit(X, Y)
+    short("svi", **options | {"max_epochs": 2}).fit(X, Y)
+    again = short("svi", **options, resume=True).fit(X, Y)
+    assert again.n_epochs_ == whole.n_epochs_ == 4
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (None, "requires y"),
+        (Y[:-1], "X has 40 rows and y has 39"),
+        (np.where(np.arange(40) == 3, np.nan, Y), "NaN or infinity in 1 rows"),
+        (np.array(["a", "b"] * 20), "use GPClassifier"),
+        (Y + 1j, "Complex"),
+    ],
+    ids=["none", "short", "nan", "text", "complex"],
+)
+def test_targets_that_cannot_be_used_are_named(y, words):
+    with pytest.raises(BadInput, match=words):
+        short().fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "krr"}, "'exact', 'fitc', 'vi', 'svi'"),
+        ({"optimizer": "sgd"}, "'lbfgs', 'newton'"),
+        ({"learn": ("epsilon",)}, "'kernel', 'noise', 'inducing'"),
+        ({"q_update": "gradient"}, "used by method='svi'"),
+        ({"method": "svi", "optimizer": "newton"}, "method='vi', 'exact' or 'fitc'"),
+        ({"method": "vi", "optimizer": "sag"}, "q_update='gradient'"),
+        ({"method": "vi", "noise": 0.0, "learn": ()}, "without a density"),
+        ({"noise": 0.0}, "cannot be learnt"),
+        ({"noise": -1.0}, "not negative"),
+        ({"method": "fitc", "batch_size": 10}, "mini-batches: 'svi'"),
+        ({"kernel": "rbf"}, "cavity.kernels"),
+        ({"n_blocks": 2}, "used by method='bcm'"),
+        ({"cg_tol": 0.1}, "used by method='cg'"),
+        ({"method": "bcm", "n_blocks": 0}, "at least 1"),
+        ({"method": "bcm", "blocks": "kmeans"}, "'random', 'clustered'"),
+        ({"method": "sd", "selection": "best"}, "'entropy', 'information'"),
+        ({"method": "fitc", "inducing": "grid"}, "None for every row"),
+        (
+            {"method": "vi", "optimizer": "newton", "n_inducing": 40, "inducing": np.zeros((80, 3))},
+            "leave 'inducing' out",
+        ),
+    ],
+    ids=str,
+)
+def test_an_option_without_meaning_is_refused_with_what_has_one(options, words):
+    with pytest.raises(BadOption, match=words):
+        short(**options).fit(X, Y)
+
+
+def test_what_predict_cannot_do_is_said():
+    gp = short().fit(X, Y)
+    with pytest.raises(BadOption, match="exclude each other"):
+        gp.predict(X, return_std=True, return_cov=True)
+    with pytest.raises(BadOption, match="n_samples"):
+        gp.sample_y(X, 0)
+    with pytest.raises(BadInput, match="NaN"):
+        gp.predict(np.full((2, 3), np.nan))
+
+
+def test_too_many_rows_for_exact_are_refused_before_anything_is_allocated():
+    many = np.arange(10_001.0)[:, None]
+    with pytest.raises(BadOption, match="too much for 10,001 rows"):
+        short().fit(many, many[:, 0])
+
+
+def test_constant_targets_are_predicted():
+    np.testing.assert_allclose(short().fit(X, np.full(40, 7.0)).predict(X), 7.0, atol=1e-6)

@@ -1,0 +1,90 @@
+"""predict_uncertainty: entropy, noise and not knowing, for every likelihood; which rows to label next."""
+
+import numpy as np
+import pytest
+
+from cavity import BadOption, GPClassifier
+from reference.information import monte_carlo
+from support import toy
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+SOBOL = 0.004  # nats, beside the error of the Monte Carlo
+MODELS = {
+    "ep": {"method": "ep"},
+    "gfitc": {"method": "gfitc"},
+    "rep": {"method": "rep", "epsilon": 0.2},
+    "vi": {"method": "vi"},
+    "softmax": {"method": "vi", "likelihood": "softmax"},
+}
+
+
+def fitted(model: str, C: int, **options) -> GPClassifier:
+    X, y = toy(60, C)
+    settings = {"n_inducing": 8, "learn": (), "max_epochs": 5, "tol": 1.0, "random_state": 0, "noise": 0.2}
+    return GPClassifier(**{**settings, **MODELS[model], **options}).fit(X, y)
+
+
+def new_rows(n: int) -> np.ndarray:
+    rng = np.random.default_rng(5)
+    return rng.normal(size=(n, 2)) * rng.uniform(0.3, 4.0, (n, 1))
+
+
+@pytest.mark.parametrize("C", [2, 3, 10])
+@pytest.mark.parametrize("model", MODELS)
+def test_each_of_the_three_agrees_with_monte_carlo_on_the_latent_values(model, C) -> None:
+    clf, X = fitted(model, C), new_rows(8 if C < 10 else 4)
+    mean, var = clf.predict_latent(X)
+    epsilon = {"rep": 0.2, "vi": 1e-3}.get(model, 0.0)
+    kind = "softmax" if model == "softmax" else "largest"
+    expected = monte_carlo(mean, var - clf.noise_, clf.noise_, kind, epsilon, 1000)
+    got = clf.predict_uncertainty(X)
+    for value, (estimate, error) in zip(got, expected, strict=True):
+        assert (np.abs(value - estimate) < 4.5 * error + (SOBOL if C > 2 else 1e-6)).all()
+    P = clf.predict_proba(X)
+    np.testing.assert_allclose(got.total, -(P * np.log(P)).sum(1), rtol=1e-9)
+    np.testing.assert_allclose(got.aleatoric + got.epistemic, got.total, atol=0.01 if C > 2 else 1e-8)
+    assert (got.epistemic >= 0).all() and (got.aleatoric >= 0).all()
+
+
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_epistemic_part_grows_away_from_the_data(C) -> None:
+    clf = fitted("ep", C, max_epochs=50, tol=1e-3)
+    angle = np.linspace(0, 2 * np.pi, 12, endpoint=False)
+    ray = np.column_stack([np.cos(angle), np.sin(angle)])
+    rings = [clf.predict_uncertainty(r * ray).epistemic.mean() for r in (0.5, 2.0, 4.0, 8.0, 16.0)]
+    assert (np.diff(rings) > -1e-3).all() and rings[-1] > 5 * rings[0]
+
+
+@pytest.mark.parametrize("C", [2, 4])
+def test_the_same_rows_get_the_same_numbers_however_they_are_batched(C) -> None:
+    clf, X = fitted("ep", C), new_rows(30)
+    whole = clf.predict_uncertainty(X)
+    for value, again, one in zip(
+        whole, clf.predict_uncertainty(X), clf.predict_uncertainty(X[7:8]), strict=True
+    ):
+        np.testing.assert_array_equal(value, again)
+        assert one[0] == pytest.approx(value[7], abs=1e-12)
+
+
+def test_single_precision_agrees_with_double() -> None:
+    X = new_rows(20)
+    single, double = (
+        fitted("ep", 3, dtype=d, jitter=1e-4).predict_uncertainty(X) for d in ("float32", "float64")
+    )
+    for a, b in zip(single, double, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def test_rank_for_labeling_is_the_order_of_the_epistemic_part() -> None:
+    clf, X = fitted("ep", 3), new_rows(25)
+    order = clf.rank_for_labeling(X)
+    assert sorted(order) == list(range(25))
+    assert (np.diff(clf.predict_uncertainty(X).epistemic[order]) <= 0).all()
+    np.testing.assert_array_equal(clf.rank_for_labeling(X, 4), order[:4])
+    assert len(clf.rank_for_labeling(X, n=100)) == 25
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, "all"])
+def test_rank_for_labeling_needs_a_whole_number(n) -> None:
+    with pytest.raises(BadOption, match="n="):
+        fitted("ep", 2).rank_for_labeling(new_rows(3), n)

@@ -1,0 +1,26 @@
+"""A target of tiny fits on a set that needs no file."""
+
+from dataclasses import replace
+
+import pytest
+
+from cavity.experiments.jobs import Job
+from cavity.experiments.rows import COLUMNS
+from cavity.experiments.targets import Target
+
+SHORT = {"batch_size": None, "max_epochs": 2, "tol": 0.0}
+
+
+def jobs() -> list[Job]:
+    return [Job("score", "toy", split, "ep", "4", options=SHORT) for split in range(2)]
+
+
+@pytest.fixture
+def tiny() -> Target:
+    return Target("tiny", "Two tiny fits", "tiny", jobs, COLUMNS)
+
+
+@pytest.fixture
+def broken(tiny: Target) -> Target:
+    """One of its fits names a method that does not exist."""
+    return replace(tiny, jobs=lambda: [*jobs()[:1], Job("score", "toy", 0, "nonsense", "4", options=SHORT)])

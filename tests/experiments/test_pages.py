@@ -1,0 +1,102 @@
+"""The documents say what the rows say, and the rules of agreement are those that they state."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cavity.experiments import check, comparison, page, tables
+from cavity.experiments.rows import File
+from cavity.experiments.sets import UCI
+from cavity.experiments.targets import SHARES, TABLE_METHODS, TARGETS
+from cavity.experiments.verdicts import Cell, agrees, best_published, cell, mark, near, published
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def test_no_document_is_out_of_date_with_the_rows() -> None:
+    assert page.stale(ROOT, RESULTS) == [], "run: python -m cavity.experiments page"
+
+
+def test_a_row_that_changes_makes_its_pages_stale(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(RESULTS, results)
+    for name in ("table2", "flights"):
+        file = File(results / f"{name}.csv", TARGETS[name].columns)
+        rows = [row | {"nll": row["nll"] + 0.5} for row in file.read()]
+        file.path.unlink()
+        file.add(rows)
+    stale = {Path(path).name for path in page.stale(ROOT, results)}
+    assert {"reproduction.md", "scale.md", "flights.png"} <= stale
+
+
+def test_every_mark_in_a_document_names_a_table() -> None:
+    for name in page.MARKED:
+        marks = page.BLOCK.findall((ROOT / name).read_text(encoding="utf-8"))
+        assert marks and all(kind in page.BLOCKS for _, kind, _ in marks)
+
+
+def test_every_published_cell_is_there() -> None:
+    for score in ("nll", "error"):
+        table = published(score)
+        missing = [(s, d, m) for s in SHARES for d in UCI for m in TABLE_METHODS if (s, d, m) not in table]
+        assert missing in ([], [("20%", "wine", "vi")])  # that cell of the ICML paper is empty
+    assert published("nll")["5%", "glass", "gfitc"] == Cell(0.61, 0.05, 20)
+    assert published("nll")["200", "mnist", "sep"].mean == 0.0725
+    thesis = published("nll")["20%", "waveform", "ep_outer"]
+    assert thesis.mean == 0.35 and thesis.se == pytest.approx(0.02 / math.sqrt(20))
+    assert best_published("glass").mean == 0.58
+
+
+def test_a_mean_at_the_edge_of_one_combined_error_agrees_and_beyond_two_it_does_not() -> None:
+    theirs = Cell(0.30, 0.03, 20)
+    at = lambda mean: Cell(mean, 0.04, 20)
+    assert agrees(at(0.3549), theirs) and not agrees(at(0.3551), theirs)
+    assert near(at(0.3999), theirs) and not near(at(0.4001), theirs)
+    assert [mark(at(m), theirs) for m in (0.1, 0.38, 0.5)] == ["✓", "≈", "✗"]
+
+
+def test_a_cell_is_a_mean_with_its_standard_error() -> None:
+    assert cell([1.0, 3.0]) == Cell(2.0, 1.0, 2)
+    assert math.isnan(cell([1.0]).se)
+
+
+def test_reduced_rows_are_on_no_page() -> None:
+    rows = File(RESULTS / "table2.csv").read()
+    short = [row | {"settings": "0000000000", "nll": 99.0} for row in rows]
+    assert tables.counts(rows + short) == tables.counts(rows)
+
+
+def test_the_check_is_strict_for_the_same_versions_and_allows_noise_for_others() -> None:
+    old = {"nll": 0.5, "error": 0.1, "versions": "a", "device": "cpu"}
+    assert not check.disagreement(old, old | {"nll": 0.5 + 1e-7}, 0.1)
+    assert "nll" in check.disagreement(old, old | {"nll": 0.501}, 0.1)
+    other = old | {"versions": "b"}
+    assert not check.disagreement(old, other | {"nll": 0.55}, 0.1)
+    assert "nll" in check.disagreement(old, other | {"nll": 0.61}, 0.1)
+    assert "nll" in check.disagreement(old, other | {"nll": math.nan}, 0.1)
+
+
+def rank_rows() -> list[dict[str, object]]:
+    nll = {"wine": {"auto": 0.1, "logistic": 0.2, "lightgbm": 0.3}, "glass": {"auto": 0.9, "logistic": 0.9}}
+    return [
+        {"dataset": d, "method": m, "split": 0, "nll": v, "seconds": 1.0}
+        for d, line in nll.items()
+        for m, v in line.items()
+    ]
+
+
+def test_equal_scores_share_their_ranks() -> None:
+    ranks = comparison.mean_ranks(rank_rows(), ("auto", "logistic", "lightgbm"))
+    assert ranks == {"auto": (1.25, 2), "logistic": (1.75, 2), "lightgbm": (3.0, 1)}
+
+
+def test_time_to_a_level_is_when_the_curve_first_reaches_it() -> None:
+    ours = {"dataset": "wine", "method": "auto", "split": 0, "nll": 0.1, "seconds": 9.0}
+    theirs = {"dataset": "wine", "method": "gpytorch", "split": 0, "nll": 0.2, "seconds": 30.0, "curve": ""}
+    rows = [ours | {"curve": "[[1, 0.5], [2, 0.2], [3, 0.1]]"}, theirs]
+    assert comparison.level_times(rows) == [("wine", 0.2, 30.0, 2.0)]
+    rows[1]["nll"] = 0.05
+    assert math.isinf(comparison.level_times(rows)[0][3])

@@ -1,0 +1,163 @@
+"""A model as an ONNX graph says what predict_proba says, in onnxruntime."""
+
+import json
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from cavity import BadFile, BadOption, GPClassifier, export, kernels
+from cavity.export.graph import OPSET
+from support import toy
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+METHODS = [
+    {"method": "ep"},
+    {"method": "sep"},
+    {"method": "rep", "epsilon": 0.1},
+    {"method": "pep"},
+    {"method": "gfitc"},
+    {"method": "vi"},
+    {"method": "vi", "likelihood": "softmax"},
+]
+KERNELS = {
+    "Matern12": kernels.Matern12(),
+    "Matern32": kernels.Matern32(),
+    "Matern52": kernels.Matern52(),
+    "RationalQuadratic": kernels.RationalQuadratic(alpha=0.7),
+    "Linear": kernels.Linear(),
+    "Constant": kernels.Constant(),
+    "Sum of a Product": kernels.RBF() * kernels.Linear() + kernels.Constant(2.0),
+    "Deep": kernels.Deep(
+        torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2), torch.nn.ReLU()),
+        kernels.RBF(),
+    ),
+}
+
+
+def fitted(C: int = 3, **options) -> GPClassifier:
+    X, y = toy(50, C, 3)
+    settings = {"n_inducing": 6, "max_epochs": 3, "random_state": 0}
+    return GPClassifier(**{**settings, **options}).fit(X * [1.0, 10.0, 0.1] + 5, y)
+
+
+def new_rows(n: int = 30) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(n, 3)) * rng.uniform(0.1, 5, (n, 1)) * [1.0, 10.0, 0.1] + 5
+
+
+def session(clf, **options) -> onnxruntime.InferenceSession:
+    model = export.onnx_model(clf, **options).SerializeToString()
+    alone = onnxruntime.SessionOptions()
+    alone.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, alone, providers=["CPUExecutionProvider"])
+
+
+def assert_same(clf: GPClassifier, X: np.ndarray, tolerance: float = 1e-7, **options) -> None:
+    label, P = session(clf, **options).run(["label", "probabilities"], {"X": X})
+    np.testing.assert_allclose(P, clf.predict_proba(X), atol=tolerance)
+    np.testing.assert_array_equal(label, clf.predict(X))
+    np.testing.assert_allclose(P.sum(1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: "-".join(map(str, m.values())))
+def test_every_method(method, C) -> None:
+    assert_same(fitted(C, **method), new_rows())
+
+
+@pytest.mark.parametrize("C", [10, 20])
+def test_many_classes(C) -> None:
+    assert_same(fitted(C), new_rows(10))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel(name) -> None:
+    assert_same(fitted(kernel=KERNELS[name]), new_rows())
+
+
+@pytest.mark.parametrize("share", ["kernel", "inducing", "both"])
+def test_what_classes_share(share) -> None:
+    assert_same(fitted(share=share), new_rows())
+
+
+def test_learnt_noise_on_two_classes_and_a_kernel_of_scalar_variance() -> None:
+    assert_same(fitted(2, kernel=kernels.RBF(variance=1 / 3)), new_rows(), 1e-8)
+
+
+@pytest.mark.parametrize("model", ["float32", "float64"])
+@pytest.mark.parametrize("rows", ["float32", "float64"])
+def test_single_precision_of_the_model_or_of_the_rows(model, rows) -> None:
+    clf, X = fitted(dtype=model), new_rows().astype(rows)
+    assert_same(clf, X, 1e-5, dtype=rows)
+    assert session(clf, dtype=rows).run(["probabilities"], {"X": X})[0].dtype == rows
+
+
+def test_any_number_of_rows() -> None:
+    run, X = session(fitted()), new_rows()
+    whole = run.run(["probabilities"], {"X": X})[0]
+    for n in (1, 7):
+        np.testing.assert_allclose(run.run(["probabilities"], {"X": X[:n]})[0], whole[:n], atol=1e-12)
+    assert run.run(["probabilities"], {"X": X[:0]})[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("C", [2, 3, 20])
+def test_far_rows_and_sure_ones_have_finite_probabilities(C) -> None:
+    clf = fitted(C, kernel=kernels.Linear(variance=1e4), noise=1e-4, learn=())
+    X = new_rows(6) * 1e3
+    assert_same(clf, X, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "names", [["no", "yes", "<b>ü"], [-3, 5, 1000], [1.0, 2.0, 4.0]], ids=["text", "whole", "numbers"]
+)
+def test_labels_of_every_kind_and_the_metadata(names) -> None:
+    X, y = toy(50, 3, 3)
+    clf = GPClassifier(n_inducing=5, max_epochs=2, random_state=0).fit(X, np.array(names)[y])
+    run = session(clf)
+    np.testing.assert_array_equal(run.run(["label"], {"X": X})[0], clf.predict(X))
+    meta = run.get_modelmeta().custom_metadata_map
+    assert json.loads(meta["classes"]) == clf.classes_.tolist() and meta["method"] == "auto"
+
+
+def test_two_classes_of_truth_values() -> None:
+    X, y = toy(50, 2, 3)
+    clf = GPClassifier(n_inducing=5, max_epochs=2, random_state=0).fit(X, y == 1)
+    assert session(clf).run(["label"], {"X": X})[0].dtype == bool
+    assert_same(clf, X)
+
+
+def test_the_file_is_written_whole_or_not_at_all(tmp_path) -> None:
+    clf = fitted()
+    path = export.onnx(clf, tmp_path / "model.onnx")
+    run = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert [i.name for i in run.get_inputs()] == ["X"] and len(list(tmp_path.iterdir())) == 1
+    assert [o.version for o in export.onnx_model(clf).opset_import] == [OPSET]
+    with pytest.raises(BadFile, match="could not be written"):
+        export.onnx(clf, tmp_path / "no" / "model.onnx")
+
+
+class Cauchy(kernels.Stationary):
+    def shape(self, d2):
+        return -torch.log1p(d2)
+
+
+def test_what_has_no_graph_is_told_in_words() -> None:
+    with pytest.raises(BadOption, match=r"Cauchy cannot be written.*RBF"):
+        export.onnx_model(fitted(kernel=kernels.RBF() + Cauchy()))
+    odd = kernels.Deep(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2)), kernels.RBF())
+    with pytest.raises(BadOption, match="LayerNorm"):
+        export.onnx_model(fitted(kernel=odd))
+    with pytest.raises(BadOption, match="dtype='int8'"):
+        export.onnx_model(fitted(), dtype="int8")
+    with pytest.raises(NotFittedError):
+        export.onnx_model(GPClassifier())
+
+
+def test_a_missing_package_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(BadOption, match=r"cavity\[onnx\]"):
+        export.onnx_model(fitted())

@@ -1,0 +1,258 @@
+"""A damaged or forged model file is refused in words: nothing is run, nothing huge is made, no other error escapes."""
+
+import json
+import os
+import resource
+import struct
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load as parse
+from safetensors.torch import save as serialise
+
+import cavity
+from cavity import BadFile, persist
+from saved.make_models import FOLDER
+
+CONTENT = (FOLDER / f"format-{persist.FORMAT}.cavity").read_bytes()
+LENGTH = struct.unpack("<Q", CONTENT[:8])[0]
+HEADER = json.loads(CONTENT[8 : 8 + LENGTH])
+META = json.loads(HEADER["__metadata__"]["cavity"])
+TENSORS = parse(CONTENT)
+
+
+def container(header, body=CONTENT[8 + LENGTH :]):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def file(meta=None, tensors=None):
+    """A sound container of other contents."""
+    return serialise(
+        TENSORS if tensors is None else tensors, {"cavity": json.dumps(META if meta is None else meta)}
+    )
+
+
+def load(content, tmp_path):
+    path = tmp_path / "model.cavity"
+    path.write_bytes(content)
+    return cavity.load(path)
+
+
+def changed(*path, to):
+    """The meta data with one place changed, or without it."""
+    copy = json.loads(json.dumps(META))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    if to is KeyError:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = to
+    return file(copy)
+
+
+def with_tensor(name, change):
+    tensors = dict(TENSORS)
+    new = change(tensors.pop(name))
+    return file(tensors=tensors | ({} if new is None else {name: new.contiguous()}))
+
+
+def nan(t):
+    t = t.clone()
+    t.view(-1)[0] = float("nan")
+    return t
+
+
+def deep(levels):
+    packed = {"kernel": "RBF", "number": 0, "arguments": {}}
+    for i in range(levels):
+        packed = {"kernel": "Sum", "number": i + 1, "arguments": {"k1": packed, "k2": {"same": 0}}}
+    return packed
+
+
+CASES = {
+    "empty": (b"", "truncated"),
+    "no header": (b"cavity!", "truncated"),
+    "half of it": (CONTENT[: len(CONTENT) // 2], "truncated"),
+    "a byte less": (CONTENT[:-1], "truncated"),
+    "a header of 2⁶⁰ bytes": (struct.pack("<Q", 1 << 60) + CONTENT[8:], "truncated"),
+    "a header of 200 MB that is not there": (struct.pack("<Q", 200_000_000) + CONTENT[8:], "truncated"),
+    "a tensor of 2⁵⁰ numbers": (
+        container(HEADER | {"mean": {"dtype": "F64", "shape": [1 << 25, 1 << 25], "data_offsets": [0, 8 << 50]}}), "truncated"),
+    "a tensor of no rows and 2⁶⁰ columns": (with_tensor("mean", lambda t: t.new_empty(0, 1 << 60)), "shape"),
+    "a pickle": (b"\x80\x04\x95\x1f\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.", "truncated"),
+    "no words of ours": (serialise(TENSORS), "no cavity model"),
+    "not JSON": (serialise(TENSORS, {"cavity": "{"}), "truncated"),
+    "JSON of a thousand levels": (serialise(TENSORS, {"cavity": "[" * 100_000}), "truncated"),
+    "a number of 10⁵ digits": (serialise(TENSORS, {"cavity": "9" * 100_000}), "truncated"),
+    "of the future": (file(META | {"format": persist.FORMAT + 1}), "update cavity"),
+    "of no format": (file(META | {"format": "1"}), "update cavity"),
+    "of format 0": (file(META | {"format": 0}), "update cavity"),
+    "a checkpoint": (file(META | {"kind": "checkpoint"}), "no cavity model but a checkpoint"),
+    "an unknown kernel": (changed("arguments", "kernel", "kernel", to="os.system"), "kernel 'os.system' is unknown"),
+    "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "whose code no file holds"),
+    "a kernel with strange arguments": (changed("arguments", "kernel", "arguments", to={"net": 1}), "TypeError"),
+    "kernels 300 levels deep": (changed("arguments", "kernel", to=deep(300)), "."),
+    "a negative lengthscale": (
+        changed("arguments", "kernel", to={"kernel": "RBF", "number": 0, "arguments": {"lengthscale": -1.0}}), "."),
+    "an unknown argument": (changed("arguments", "nonsense", to=1), "'nonsense' is no argument"),
+    "a value of an unknown kind": (changed("arguments", "noise", to={"call": "exit"}), "'call' is unknown"),
+    "an unknown likelihood": (changed("factor", to="__import__"), "likelihood '__import__' is unknown"),
+    "a likelihood for two classes": (changed("factor", to="BinaryProbit"), "does not fit 3 classes"),
+    "another likelihood": (changed("factor", to="RobustMax"), "epsilon"),
+    "one class": (changed("classes", "values", to=["a"]), "fewer than two"),
+    "a class twice": (changed("classes", "values", to=["a", "b", "b"]), "not in order"),
+    "more classes": (changed("classes", "values", to=["a", "b", "c", "d"]), "mean has shape"),
+    "a million classes": (changed("classes", to={"type": "str", "values": ["a"] * 10**6}), "not in order"),
+    "labels of a strange type": (changed("classes", "type", to="M8[s]"), "unknown type"),
+    "labels of mixed types": (changed("classes", "values", to=["a", 1, None]), "not all of type"),
+    "names of fewer columns": (changed("names", to=["a"]), "names are not those"),
+    "no history": (changed("history", to=KeyError), "KeyError"),
+    "a history of texts": (changed("history", to=[{"epoch": "1"}]), "history"),
+    "an evidence in words": (changed("scalars", "log_marginal_likelihood_", to="high"), "where a number should"),
+    "too many sets of parameters": (changed("prior", "kernels", to=10**9), "sets of parameters"),
+    "a damaged preparation": (changed("preparation", "columns", to=[{"kind": "pickle", "name": "x"}]), "preparation"),
+    "a scale of zero": (changed("preparation", "columns", 0, "scale", to=0.0), "preparation"),
+    "an optimiser of many parts": (changed("growing", "optimiser", to=10**9), "small whole number"),
+    "sites of endless width": (changed("growing", "width", to=10**12), "small whole number"),
+    "NaN in the mean": (with_tensor("mean", nan), "'mean' holds NaN"),
+    "NaN in the inducing points": (with_tensor("prior.inducing", nan), "'prior.inducing' holds NaN"),
+    "no mean": (with_tensor("mean", lambda t: None), "KeyError 'mean'"),
+    "a mean in single precision": (with_tensor("mean", torch.Tensor.float), "shape"),
+    "a mean of whole numbers": (with_tensor("mean", torch.Tensor.long), "."),
+    "a mean of booleans": (with_tensor("mean", torch.Tensor.bool), "of type torch.bool"),
+    "a mean in bfloat16": (with_tensor("mean", torch.Tensor.bfloat16), "of type torch.bfloat16"),
+    "a longer mean": (with_tensor("mean", lambda t: torch.cat([t, t], 1)), "shape"),
+    "a scalar for a mean": (with_tensor("mean", lambda t: t[0, 0]), "."),
+    "a factor with a zero": (with_tensor("lower", torch.zeros_like), "no Cholesky factor"),
+    "lengthscales of other columns": (with_tensor("prior.kernel.k2.log_lengthscale", lambda t: t[:, :1]), "shape"),
+    "a tensor too many": (file(tensors=TENSORS | {"prior.kernel.hook": torch.zeros(1)}), "not known to this kernel"),
+    "sums of other shape": (with_tensor("growing.P", lambda t: t[:1]), "growing.P has shape"),
+    "no sums": (with_tensor("growing.h", lambda t: None), "KeyError 'h'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_forged_file_is_refused_in_words(name, tmp_path):
+    content, words = CASES[name]
+    begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(BadFile, match=words) as refused:
+        load(content, tmp_path)
+    assert "model.cavity" in str(refused.value) and len(str(refused.value)) < 1000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB
+    assert time.process_time() - begin < 5
+
+
+def test_a_folder_a_missing_file_and_one_that_may_not_be_read(tmp_path):
+    with pytest.raises(BadFile, match="is not a file"):
+        cavity.load(tmp_path)
+    with pytest.raises(BadFile, match="is not a file"):
+        cavity.load(tmp_path / "none.cavity")
+    with pytest.raises(BadFile, match="cannot be read"):
+        cavity.load("a\0b")
+    if os.geteuid() != 0:
+        (tmp_path / "closed").write_bytes(CONTENT)
+        (tmp_path / "closed").chmod(0)
+        with pytest.raises(BadFile, match="Permission denied"):
+            cavity.load(tmp_path / "closed")
+
+
+# ---------------------------------------------------------------- fuzzing
+
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.sampled_from([2**63, -1, 10**9, 1e308, float("nan"), float("inf")]),
+    st.text(max_size=8), st.sampled_from(["RBF", "Sum", "kernel", "array", "same", "foreign", "left out", "mean", "float64"]),
+)  # fmt: skip
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+PLACES = [p for p in places(META) if p]
+OF_HEADER = [p for p in places({k: v for k, v in HEADER.items() if k != "__metadata__"}) if p]
+
+
+def replaced(value, path, new, drop):
+    copy = json.loads(json.dumps(value))
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    if drop:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = new
+    return copy
+
+
+@st.composite
+def damaged(draw):
+    """Bytes of a model file after an accident or a forgery."""
+    kind = draw(st.sampled_from(["cut", "bits", "splice", "meta", "header", "tensor"]))
+    if kind == "cut":
+        return CONTENT[: draw(st.integers(0, len(CONTENT) - 1))]
+    if kind in ("bits", "splice"):
+        content = bytearray(CONTENT)
+        for _ in range(draw(st.integers(1, 4))):
+            place = draw(st.one_of(st.integers(0, 8 + LENGTH), st.integers(0, len(content) - 1)))
+            if kind == "bits":
+                content[min(place, len(content) - 1)] ^= 1 << draw(st.integers(0, 7))
+            else:
+                content[place : place + draw(st.integers(0, 40))] = draw(st.binary(max_size=40))
+        return bytes(content)
+    if kind == "meta":
+        meta = META
+        for _ in range(draw(st.integers(1, 2))):
+            path = draw(st.sampled_from(PLACES))
+            try:
+                meta = replaced(meta, path, draw(JSON), draw(st.booleans()))
+            except (KeyError, IndexError, TypeError):  # the place went with the first change
+                pass
+        return file(meta)
+    if kind == "header":
+        return container(replaced(HEADER, draw(st.sampled_from(OF_HEADER)), draw(JSON), draw(st.booleans())))
+    name = draw(st.sampled_from(sorted(TENSORS)))
+    shape = draw(st.lists(st.integers(0, 5), max_size=4))
+    dtype = draw(st.sampled_from([torch.float64, torch.float32, torch.float16, torch.int64, torch.uint8]))
+    value = draw(st.sampled_from([0, 1, -1, 1e30, float("nan"), float("inf")]))
+    return file(tensors=TENSORS | {name: torch.full(shape, value, dtype=torch.float64).to(dtype)})
+
+
+def survives(content, path):
+    path.write_bytes(content)
+    try:
+        clf = cavity.load(path)
+    except BadFile as refused:
+        assert str(path.name) in str(refused)
+        return
+    clf.predict_proba(np.zeros((1, clf.n_features_in_)))
+
+
+QUIET = dict(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+@settings(max_examples=200, derandomize=True, **QUIET)
+@example(content=CONTENT)
+@given(content=damaged())
+def test_no_other_error_escapes(content, tmp_path_factory):
+    survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")
+
+
+@pytest.mark.slow
+@settings(max_examples=12_000, **QUIET)
+@given(content=damaged())
+def test_no_other_error_escapes_at_length(content, tmp_path_factory):
+    survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")

@@ -1,0 +1,341 @@
+"""A saved model is the model: the same bits after load, everything but the rows, and no code."""
+
+import io
+import json
+import pickle
+import warnings
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+
+import cavity
+from cavity import BadFile, BadInput, BadOption, GPClassifier, Preparation, persist
+from cavity.callbacks import Callback
+from cavity.kernels import (
+    RBF,
+    Constant,
+    Deep,
+    Kernel,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    Stationary,
+)
+from saved.make_models import table
+from support import toy
+
+METHODS = {
+    "auto": {},
+    "ep": dict(method="ep"),
+    "sep": dict(method="sep"),
+    "rep": dict(method="rep", learn=("kernel", "epsilon")),
+    "rep tied": dict(method="rep", sites="tied", epsilon=0.02),
+    "pep": dict(method="pep", power=0.7),
+    "gfitc": dict(method="gfitc"),
+    "vi": dict(method="vi"),
+    "vi gradient": dict(method="vi", q_update="gradient"),
+    "vi softmax": dict(method="vi", likelihood="softmax"),
+    "nothing learnt": dict(learn=(), noise=0.0),
+    "all shared": dict(share="both"),
+    "inducing shared": dict(share="inducing", noise=[0.1, 0.2, 0.3]),
+    "mini-batches": dict(method="sep", batch_size=10),
+}
+TWICE = Matern32()
+KERNELS = {
+    "rbf": RBF(variance=2.0),
+    "matern12": Matern12(lengthscale=[1.0, 2.0]),
+    "matern32": Matern32(lengthscale=np.array([1.0, 2.0])),
+    "matern52": Matern52(),
+    "rational quadratic": RationalQuadratic(alpha=2),
+    "sum and product": RBF() * Linear() + Constant(0.5) * Matern12(),
+    "one kernel twice": TWICE + TWICE * Constant(),
+}
+
+
+class Cauchy(Stationary):
+    def shape(self, d2):
+        return -torch.log1p(d2)
+
+
+class Cosine(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log_variance = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def _unit(self, X):
+        return torch.nn.functional.normalize(X, dim=-1)
+
+    def full(self, Z):
+        return self.log_variance.exp() * self._unit(Z) @ self._unit(Z).mT
+
+    def cross(self, Z, X):
+        return self.log_variance.exp() * self._unit(Z) @ self._unit(X).mT
+
+    def diag(self, X):
+        return self.log_variance.exp().expand(1, len(X))
+
+
+def net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+
+
+FOREIGN = {
+    "a torch module": Cosine,
+    "a stationary kernel of one's own": Cauchy,
+    "a sum with one": lambda: RBF() + Cauchy(),
+    "a deep kernel": lambda: Deep(net(), RBF()),
+}
+
+
+def fit(X, y, **options):
+    usual = dict(n_inducing=5, max_epochs=2, tol=1.0, random_state=0, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GPClassifier(**usual | options).fit(X, y)
+
+
+def attributes(clf):
+    return {
+        name: value for name, value in vars(clf).items() if name.endswith("_") and not name.startswith("_")
+    }
+
+
+def same(a, b):
+    """Everything public is equal, predictions to the bit."""
+    assert attributes(a).keys() == attributes(b).keys()
+    for name, value in attributes(a).items():
+        other = getattr(b, name)
+        if isinstance(value, np.ndarray):
+            assert value.dtype.kind == other.dtype.kind
+            np.testing.assert_array_equal(value, other)
+        elif isinstance(value, Kernel):
+            assert repr(value) == repr(other)
+            assert sum(1 for _ in value.parameters()) == sum(1 for _ in other.parameters())
+            for p, q in zip(value.parameters(), other.parameters(), strict=True):
+                assert torch.equal(p, q) and p.requires_grad == q.requires_grad
+        elif not isinstance(value, torch.nn.Module):
+            assert value == other, name
+    X = np.random.default_rng(1).normal(scale=2, size=(50, a.n_features_in_))
+    for what in ("predict_log_proba", "predict_proba", "predict"):
+        np.testing.assert_array_equal(getattr(a, what)(X), getattr(b, what)(X))
+    for p, q in zip(a.predict_latent(X), b.predict_latent(X), strict=True):
+        np.testing.assert_array_equal(p, q)
+
+
+def again(clf, tmp_path, **options):
+    clf.save(tmp_path / "model.cavity")
+    return cavity.load(tmp_path / "model.cavity", **options)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("classes, dtype", [(2, "float64"), (3, "float64"), (3, "float32")])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_comes_back_to_the_bit(tmp_path, name, classes, dtype):
+    options = METHODS[name] | dict(dtype=dtype)
+    if classes == 2 and isinstance(options.get("noise"), list):
+        options["noise"] = 0.2
+    clf = fit(*toy(30, classes), **options)
+    loaded = again(clf, tmp_path)
+    same(clf, loaded)
+    assert loaded.get_params() == clf.get_params()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_comes_back_to_the_bit(tmp_path, name):
+    clf = fit(*toy(40, 3), kernel=KERNELS[name])
+    loaded = again(clf, tmp_path)
+    same(clf, loaded)
+    assert repr(loaded.kernel) == repr(clf.kernel)
+    assert loaded.kernel is not loaded.kernel_
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_kernel_of_ones_own_is_asked_for_and_gets_its_learnt_values(tmp_path, name):
+    make = FOREIGN[name]
+    clf = fit(*toy(40, 3), kernel=make())
+    with pytest.raises(BadFile, match=r"whose code no file holds.*kernel="):
+        again(clf, tmp_path)
+    same(clf, again(clf, tmp_path, kernel=make()))
+    with pytest.raises(BadFile, match="as for the fit"):
+        again(clf, tmp_path, kernel=RBF())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["b", "a", "çé"]),
+        np.array(["b", "a", "long label"], dtype=object),
+        np.array([10, -2, 3], dtype=np.int32),
+        np.array([3.0, 1.0, 2.0]),
+        np.array([True, False, True]),
+        np.array([3, 200, 7], dtype=np.uint8),
+    ],
+    ids=lambda a: str(a.dtype),
+)
+def test_labels_keep_their_type(tmp_path, labels):
+    X, y = toy(40, 3)
+    clf = fit(X, labels[y])
+    loaded = again(clf, tmp_path)
+    same(clf, loaded)
+    assert loaded.score(X, labels[y]) == clf.score(X, labels[y])
+    assert type(loaded.predict(X)[0]) is type(clf.predict(X)[0])
+
+
+def test_labels_that_json_cannot_hold_are_refused_in_words(tmp_path):
+    clf = fit(*toy(40, 2))
+    clf.classes_ = np.array([b"no", b"yes"])
+    with pytest.raises(BadInput, match=r"bytes.*cannot be saved.*astype\(str\)"):
+        clf.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_of_columns_come_back(tmp_path):
+    X, y = toy(40, 3)
+    frame = pd.DataFrame(X, columns=["height", "weight"])
+    clf = fit(frame, y)
+    loaded = again(clf, tmp_path)
+    np.testing.assert_array_equal(loaded.predict_proba(frame), clf.predict_proba(frame))
+    assert loaded.feature_names_in_.tolist() == ["height", "weight"]
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(frame[["weight", "height"]])
+
+
+def test_arguments_come_back_as_they_were_and_what_no_file_holds_at_its_default(tmp_path):
+    X, y = toy(40, 3)
+    given = dict(
+        inducing=X[:5], noise=np.array([0.1, 0.2, 0.3]), class_weight={0: 1.0, 1: 2.0, 2: 1.5}, learn=("kernel",)
+    )  # fmt: skip
+    clf = fit(
+        X, y, **given, random_state=np.random.RandomState(3), callbacks=[Callback()], dtype=torch.float64
+    )
+    loaded = again(clf, tmp_path)
+    same(clf, loaded)
+    np.testing.assert_array_equal(loaded.inducing, given["inducing"])
+    np.testing.assert_array_equal(loaded.noise, given["noise"])
+    assert loaded.class_weight == given["class_weight"] and loaded.learn == ("kernel",)
+    assert loaded.random_state is None and loaded.callbacks == () and loaded.dtype == "float64"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, dict(method="sep"), dict(method="rep", sites="tied", learn=("kernel", "epsilon"))],
+    ids=str,
+)
+def test_partial_fit_goes_on_where_it_was(tmp_path, options):
+    X, y = toy(120, 3)
+    clf = fit(X[:60], y[:60], **options)
+    clf.partial_fit(X[60:80], y[60:80])  # an optimiser with a memory
+    loaded = again(clf, tmp_path)
+    for model in (clf, loaded):
+        model.partial_fit(X[80:], y[80:])
+    same_but_for_time(clf, loaded)
+
+
+def same_but_for_time(a, b):
+    for clf in (a, b):
+        for row in clf.history_:
+            row.pop("seconds", None)
+    same(a, b)
+
+
+def test_other_methods_say_that_they_cannot_go_on(tmp_path):
+    X, y = toy(40, 3)
+    loaded = again(fit(X, y, method="ep"), tmp_path)
+    with pytest.raises(BadOption, match="partial_fit adds rows to tied sites"):
+        loaded.partial_fit(X, y)
+
+
+def test_a_loaded_model_can_be_fitted_anew(tmp_path):
+    X, y = toy(40, 3)
+    clf = fit(X, y)
+    same_but_for_time(clf, again(clf, tmp_path).fit(X, y))
+
+
+def test_no_row_is_in_the_file(tmp_path):
+    """Numbers of the table that no statistic shows: neither in float64 nor in float32."""
+    X, y = toy(60, 3, D=3)
+    clf = fit(X, y, method="sep")
+    clf.save(tmp_path / "m")
+    content = (tmp_path / "m").read_bytes()
+    low, high = X.min(), X.max()
+    inner = [v for v in X.ravel() if low < v < high]
+    assert not [v for v in inner if np.float64(v).tobytes() in content or np.float32(v).tobytes() in content]
+
+
+def test_a_model_of_digits_is_small(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    clf = fit(X[:300], y[:300], n_inducing=100, max_epochs=1)
+    clf.save(tmp_path / "m")
+    assert clf.inducing_points_.shape == (10, 100, 64)
+    assert (tmp_path / "m").stat().st_size < 5e6
+
+
+@pytest.mark.parametrize("through", ["pickle", "joblib"])
+def test_pickles_work_too(tmp_path, through):
+    clf = fit(*toy(40, 3), kernel=RBF() + Linear())
+    if through == "pickle":
+        other = pickle.loads(pickle.dumps(clf))
+    else:
+        joblib.dump(clf, tmp_path / "m.joblib")
+        other = joblib.load(tmp_path / "m.joblib")
+    same(clf, other)
+    same(clf, pickle.load(io.BytesIO(pickle.dumps(again(clf, tmp_path)))))
+
+
+def test_only_a_fitted_model_is_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        GPClassifier().save(tmp_path / "m")
+
+
+def test_saving_replaces_whole_files_only(tmp_path, monkeypatch):
+    clf = fit(*toy(40, 3))
+    path = tmp_path / "m"
+    clf.save(path)
+    before = path.read_bytes()
+
+    def fails(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fails)
+    with pytest.raises(BadFile, match="No space left"):
+        clf.save(path)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def test_the_device_is_for_predictions_and_later_fits(tmp_path):
+    clf = fit(*toy(40, 3))
+    loaded = again(clf, tmp_path, device="cpu")
+    assert loaded.device == "cpu"
+    same(clf, loaded)
+    with pytest.raises(BadOption, match="device"):
+        again(clf, tmp_path, device="toaster")
+
+
+# ---------------------------------------------------------------- for ever
+
+MODELS = sorted((Path(__file__).parent / "models").glob("*.cavity"))
+
+
+def test_there_is_a_file_of_the_present_format():
+    assert f"format-{persist.FORMAT}" in {path.stem for path in MODELS}
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_files_of_every_format_load_for_ever(path):
+    assert path.stat().st_size < 50_000
+    clf = cavity.load(path)
+    expected = json.loads(path.with_suffix(".json").read_text())
+    X = clf.preparation_.transform(table())
+    np.testing.assert_allclose(clf.predict_proba(X[:8]), expected["p"], rtol=1e-9)
+    assert clf.predict(X[:8]).tolist() == expected["label"]
+    assert clf.notes_ and isinstance(clf.preparation_, Preparation)
+    clf.partial_fit(X, clf.preparation_.labels(table()))

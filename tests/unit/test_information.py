@@ -1,0 +1,124 @@
+"""Entropy of a label, split into noise and not knowing f: laws of the integrals, and Monte Carlo beside them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cavity.quadrature import Largest, Latent, log_argmax_probability, softened, softmax_average, uncertainty
+from cavity.quadrature import information as module
+from cavity.quadrature.choice import MOST
+from reference.information import monte_carlo
+
+SOBOL = 0.004  # nats; what 1024 Sobol points are allowed beside the error of the Monte Carlo
+
+
+def latents(n: int, C: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    return torch.tensor(1.5 * rng.normal(size=(n, C))), torch.tensor(rng.uniform(0.02, 1.5, (n, C)))
+
+
+def split(mean, var, noise, kind="largest", epsilon=0.0):
+    if kind == "largest":
+        log_p, choice = log_argmax_probability(mean, var + noise).log_softmax(1), Largest(noise)
+    else:
+        log_p, choice = softmax_average(mean, var + noise).dm.log().log_softmax(1), softened(noise)
+    return uncertainty(Latent(mean, var, log_p, epsilon), choice)
+
+
+@pytest.mark.parametrize(
+    "kind, epsilon, noise, C",
+    [
+        ("largest", 0.0, 0.1, 3),
+        ("largest", 0.2, 0.5, 3),
+        ("largest", 0.0, "unequal", 10),
+        ("softmax", 0.0, 0.1, 10),
+        ("softmax", 0.0, 0.0, 3),
+    ],
+)
+def test_all_three_agree_with_monte_carlo(kind, epsilon, noise, C) -> None:
+    mean, var = latents(10 if C == 3 else 5, C, seed=C)
+    s = torch.linspace(0.02, 0.6, C).double() if noise == "unequal" else torch.full((C,), noise).double()
+    got = split(mean, var, s, kind, epsilon)
+    for value, (expected, error) in zip(got, monte_carlo(mean, var, s, kind, epsilon, 1000), strict=True):
+        difference = value.numpy() - expected
+        assert (np.abs(difference) < 4.5 * error + SOBOL).all()
+        assert abs(difference.mean()) < 4 * np.sqrt((error**2).sum()) / len(error) + SOBOL / 2
+
+
+def test_the_short_sum_gives_the_probabilities_of_the_general_grid() -> None:
+    rng = np.random.default_rng(0)
+    s = torch.tensor([0.04, 0.3, 0.1, 0.02]).double()
+    f = torch.tensor(rng.normal(size=(1, 4, 50)))
+    p = Largest(s).among(f, torch.arange(4)[None])[0].mT
+    np.testing.assert_allclose(p, log_argmax_probability(f[0].mT, s.expand(50, 4)).exp(), atol=1e-5)
+
+
+def test_noises_of_very_different_size_take_the_general_grid() -> None:
+    mean, var = latents(3, 3)
+    narrow, wide = torch.tensor([1e-6, 0.3, 0.1]).double(), torch.tensor([2e-3, 0.3, 0.1]).double()
+    assert Largest(narrow).terms > MOST > Largest(wide).terms
+    for a, b in zip(split(mean, var, narrow), split(mean, var, wide), strict=True):
+        np.testing.assert_allclose(a, b, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["largest", "softmax"])
+@pytest.mark.parametrize("C", [3, 7])
+def test_the_parts_add_up_to_the_whole(kind, C) -> None:
+    mean, var = latents(20, C)
+    total, aleatoric, epistemic = split(mean, var, torch.full((C,), 0.1).double(), kind)
+    assert (epistemic >= 0).all() and (aleatoric >= 0).all()
+    np.testing.assert_allclose(aleatoric + epistemic, total, atol=0.01)
+
+
+def test_where_only_two_can_win_the_sum_is_exact() -> None:
+    mean, var = latents(30, 3)
+    mean[:, 2] -= 60
+    total, aleatoric, epistemic = split(mean, var, torch.full((3,), 0.1).double())
+    np.testing.assert_allclose(aleatoric + epistemic, total, atol=1e-9)
+    assert aleatoric.max() > 0.1 and epistemic.max() > 0.1
+
+
+def test_a_class_that_cannot_win_changes_nothing() -> None:
+    mean, var = latents(20, 3)
+    more = torch.cat([mean, torch.full((20, 1), -80.0).double()], 1), torch.cat([var, var[:, :1]], 1)
+    three, four = (split(*f, torch.full((f[0].shape[1],), 0.1).double()) for f in ((mean, var), more))
+    for a, b in zip(three, four, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_the_order_of_classes_changes_nothing() -> None:
+    mean, var = latents(20, 5)
+    s = torch.linspace(0.05, 0.3, 5).double()
+    turn = torch.tensor([3, 0, 4, 1, 2])
+    for a, b in zip(split(mean, var, s), split(mean[:, turn], var[:, turn], s[turn]), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def test_known_latent_values_leave_no_epistemic_part() -> None:
+    mean, _ = latents(20, 4)
+    total, aleatoric, epistemic = split(mean, torch.zeros(20, 4).double(), torch.full((4,), 0.3).double())
+    np.testing.assert_allclose(epistemic, 0, atol=1e-5)
+    np.testing.assert_allclose(aleatoric, total, atol=1e-4)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+def test_without_noise_only_random_labels_are_aleatoric(epsilon) -> None:
+    mean, var = latents(20, 3)
+    total, aleatoric, epistemic = split(mean, var, torch.zeros(3).double(), epsilon=epsilon)
+    sure = np.array([1 - epsilon + epsilon / 3, epsilon / 3, epsilon / 3])
+    expected = -sum(p * math.log(p) for p in sure if p > 0)
+    np.testing.assert_allclose(aleatoric, expected, atol=1e-12)
+    np.testing.assert_allclose(aleatoric + epistemic, total, atol=1e-12)
+
+
+def test_hundreds_of_contenders_go_in_pieces(monkeypatch) -> None:
+    monkeypatch.setattr(module, "BYTES", 1 << 20)
+    C = 120
+    mean, var = 0.1 * torch.arange(C).double().sin()[None], torch.full((1, C), 0.5).double()
+    sizes, among = [], Largest.among
+    monkeypatch.setattr(Largest, "among", lambda self, f, c: sizes.append(f.numel()) or among(self, f, c))
+    total, aleatoric, epistemic = split(mean, var, torch.full((C,), 0.1).double())
+    assert max(sizes) * Largest(torch.ones(2)).terms * 4 <= 1 << 20
+    assert aleatoric + epistemic == pytest.approx(total, rel=0.02)

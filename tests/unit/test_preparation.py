@@ -1,0 +1,377 @@
+"""Mixed columns become numbers: the same ones however the rows come, and a column that cannot is named with what to do."""
+
+import functools
+import json
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cavity import BadFile, BadInput, BadOption, CavityError, Preparation
+from cavity.data import Arrow
+from cavity.data.files import open_table, spooled
+
+HEIGHT = [1.5, None, 2.5, 4.0, 3.0, 2.0]
+COLOUR = ["red", "blue", None, "red", "green", "blue"]
+FRAME = {
+    "height": HEIGHT,
+    "count": [1, 2, 3, 4, 5, 6],
+    "open": [True, False, True, True, False, False],
+    "colour": COLOUR,
+    "same": [7, 7, 7, 7, 7, 7],
+    "nothing": [None] * 6,
+    "kind": ["a", "b", "a", "b", "a", "b"],
+}
+NAMES = (
+    "height",
+    "height missing",
+    "count",
+    "open",
+    "colour=blue",
+    "colour=green",
+    "colour=red",
+    "colour missing",
+)
+
+
+@pytest.fixture
+def learnt():
+    return Preparation.fit([FRAME], target="kind")
+
+
+def csv(path, frame=FRAME, separator=","):
+    cells = [["" if v is None else str(v) for v in column] for column in frame.values()]
+    lines = [separator.join(frame), *(separator.join(row) for row in zip(*cells, strict=True))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_numbers_are_standardised_categories_one_hot_and_what_is_missing_is_said(learnt):
+    X = learnt.transform(FRAME)
+    assert learnt.names == NAMES and X.shape == (6, 8)
+    height = np.array([np.nan if h is None else h for h in HEIGHT])
+    np.testing.assert_allclose(
+        X[:, 0], np.nan_to_num((height - np.nanmean(height)) / np.nanstd(height)), atol=1e-15
+    )
+    np.testing.assert_array_equal(X[:, 1], np.isnan(height))
+    np.testing.assert_allclose(X[:, 2].mean(), 0, atol=1e-15)
+    np.testing.assert_allclose(X[:, 2].std(), 1)
+    expected = np.array([[c == level for level in ("blue", "green", "red", None)] for c in COLOUR])
+    np.testing.assert_array_equal(X[:, 4:], expected)
+    assert {c.name: c.why for c in learnt.left_out} == {"same": "always 7", "nothing": "no values"}
+    assert learnt.labels(FRAME).tolist() == FRAME["kind"]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_one_pass_over_pieces_is_one_over_the_whole(learnt, cut):
+    table = pa.table(FRAME)
+    pieces = [table.slice(i, cut) for i in range(0, 6, cut)]
+    again = Preparation.fit(pieces, target="kind")
+    assert again.names == learnt.names
+    np.testing.assert_allclose(again.transform(table), learnt.transform(table), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(
+        np.concatenate([learnt.transform(p) for p in pieces]), learnt.transform(table)
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", ["csv", "semicolons", "tabs", "gz", "parquet", "arrow", "folder", "npz", "pandas", "polars"]
+)
+def test_every_container_gives_the_same_numbers(learnt, tmp_path, kind):
+    table = pa.table({k: v for k, v in FRAME.items() if k != "nothing"})
+    if kind in ("csv", "semicolons", "tabs"):
+        separator = {"csv": ",", "semicolons": ";", "tabs": "\t"}[kind]
+        path = csv(tmp_path / "t.csv", FRAME | {"open": [int(v) for v in FRAME["open"]]}, separator)
+    elif kind == "gz":
+        content = csv(tmp_path / "t.csv", FRAME | {"open": [int(v) for v in FRAME["open"]]}).read_bytes()
+        path = tmp_path / "t.csv.gz"
+        with pa.output_stream(str(path), compression="gzip") as stream:
+            stream.write(content)
+    elif kind in ("parquet", "folder"):
+        path = tmp_path / "t.parquet" if kind == "parquet" else tmp_path
+        pq.write_table(table, tmp_path / "t.parquet", row_group_size=4)
+    elif kind == "arrow":
+        path = tmp_path / "t.arrow"
+        feather.write_feather(table, str(path))
+    elif kind == "npz":
+        path = tmp_path / "t.npz"
+        known = {
+            k: np.array([np.nan if v is None and k == "height" else v or "" for v in c])
+            for k, c in FRAME.items()
+            if k not in ("nothing", "open")
+        }
+        np.savez(path, open=np.array(FRAME["open"]), **known)
+    else:
+        frame = pd.DataFrame(FRAME) if kind == "pandas" else pl.DataFrame(FRAME)
+        again = Preparation.fit([frame], target="kind")
+        np.testing.assert_array_equal(again.transform(frame), learnt.transform(FRAME))
+        return
+    again = Preparation.fit(open_table(path).chunks(), target="kind")
+    order = [again.names.index(name) for name in learnt.names]
+    X = np.concatenate([again.transform(chunk) for chunk in open_table(path).chunks()])
+    np.testing.assert_allclose(X[:, order], learnt.transform(FRAME), rtol=1e-12, atol=1e-12)
+
+
+def test_json_holds_everything(learnt):
+    again = Preparation.from_json(json.loads(json.dumps(learnt.to_json())))
+    np.testing.assert_array_equal(again.transform(FRAME), learnt.transform(FRAME))
+    assert again.to_json() == learnt.to_json() and again.describe() == learnt.describe()
+
+
+@pytest.mark.parametrize("unseen", ["ignore", "error"])
+def test_unseen_categories_are_ignored_or_refused(unseen):
+    learnt = Preparation.fit([FRAME], target="kind", unseen=unseen)
+    new = FRAME | {"colour": ["red", "mauve", None, "mauve", "red", "red"]}
+    if unseen == "error":
+        with pytest.raises(
+            BadInput, match=r"'colour' has 'mauve' in row 2, which the training rows did not have"
+        ):
+            learnt.transform(new)
+        return
+    notes = Counter()
+    X = learnt.transform(new, notes)
+    np.testing.assert_array_equal(X[1, 4:], 0)
+    assert list(notes.values()) == [2] and "'colour' has categories" in next(iter(notes))
+
+
+def test_cells_that_are_newly_missing_are_taken_as_the_mean_and_noted(learnt):
+    notes = Counter()
+    X = learnt.transform(FRAME | {"count": [1, None, 3, 4, 5, 6]}, notes)
+    assert X[1, 2] == 0 and list(notes.values()) == [1]
+
+
+def test_other_columns_and_another_order_do_not_matter(learnt):
+    new = {"more": [1] * 6, **dict(reversed(FRAME.items()))}
+    np.testing.assert_array_equal(learnt.transform(new), learnt.transform(FRAME))
+    with pytest.raises(BadInput, match=r"no column 'height'.*is it 'heights'\?"):
+        learnt.transform({("heights" if k == "height" else k): v for k, v in FRAME.items()})
+
+
+def test_the_user_has_the_last_word_on_what_a_column_is():
+    zip_code = {"zip": ["1001", "1002", "1001", "1003"], "x": [1, 2, 3, 4], "y": [0, 1, 0, 1]}
+    assert Preparation.fit([zip_code], target="y").names == ("zip", "x")
+    chosen = Preparation.fit([zip_code], target="y", kinds={"zip": "category"}, ignore=["x"])
+    assert chosen.names == ("zip=1001", "zip=1002", "zip=1003")
+    whole = Preparation.fit(
+        [zip_code | {"zip": [1001, 1002, 1001, 1003]}], target="y", kinds={"zip": "category"}, ignore=["x"]
+    )
+    np.testing.assert_array_equal(whole.transform(zip_code), chosen.transform(zip_code))
+    with pytest.raises(BadOption, match="cannot be 'text'"):
+        Preparation.fit([zip_code], kinds={"zip": "text"})
+
+
+LABELS = {
+    "whole numbers": ([3, 10, 3], [3, 10, 3]),
+    "text of whole numbers": (["3", "10", "3"], [3, 10, 3]),
+    "floats that are whole": ([3.0, 10.0, 3.0], [3, 10, 3]),
+    "text": (["no", "yes", "no"], ["no", "yes", "no"]),
+    "leading zeros": (["007", "12", "007"], ["007", "12", "007"]),
+    "decimals that are whole": (["1.0", "2.0", "1.0"], ["1.0", "2.0", "1.0"]),
+    "truth values": ([True, False, True], ["true", "false", "true"]),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_are_whole_numbers_or_text(name):
+    given_labels, expected = LABELS[name]
+    table = {"x": [1, 2, 3], "y": given_labels}
+    assert Preparation.fit([table], target="y").labels(table).tolist() == expected
+
+
+NAMES_OF_PEOPLE = [f"person {i}" for i in range(60)]
+REFUSED = {
+    "dates": ({"when": pa.array([1, 2], pa.date32())}, r"'when' holds dates or times \(date32.*the weekday.*--ignore"),
+    "dates as text": ({"when": ["2020-01-31", "2021-02-03"]}, "'when' holds dates or times"),
+    "dates with points": ({"when": ["31.01.2020", "03.02.21"]}, "'when' holds dates or times"),
+    "times": ({"when": pa.array([1, 2], pa.timestamp("s"))}, "dates or times"),
+    "lists": ({"x": [[1], [2]]}, "'x' is of type list"),
+    "infinity": ({"x": [1.0, float("inf")]}, "'x' has an infinite or too large number in row 2"),
+    "numbers beyond float64": ({"x": ["1", "1e999"]}, "'x' has an infinite or too large number"),
+    "one class": ({"x": [1, 2], "y": ["a", "a"]}, "only one class, 'a'"),
+    "no label": ({"x": [1, 2], "y": ["a", None]}, r"label \(column 'y'\) is missing in row 2"),
+    "a quantity as target": ({"x": [1, 2], "y": [0.5, 1.25]}, "values such as 0.5: a classifier needs classes"),
+    "a quantity in text": ({"x": [1, 2], "y": ["0.5", "1.25"]}, "values such as 0.5"),
+    "nothing to learn from": ({"x": [1, 1]}, "no column is left to learn from: 'x' always 1"),
+    "no target": ({"x": [1, 2], "z": [1, 2]}, "the target 'y' is not among the columns"),
+    "no rows": ({"x": pa.array([], "int64"), "y": pa.array([], "int64")}, "no rows"),
+    "no table": ([1, 2, 3], "no table with named columns"),
+    "names": ({"x": NAMES_OF_PEOPLE, "y": [0, 1] * 30}, "'x' has 60 different texts in 60 rows: names, identifiers"),
+    "numbers with a slip": (
+        {"x": [*(str(i / 7) for i in range(99)), "12,5"], "y": [0, 1] * 50}, r"numbers in most rows, but '12,5' in row 100"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_used_is_named_with_what_to_do(name):
+    columns, words = REFUSED[name]
+    table = (
+        columns
+        if isinstance(columns, list) or "y" in columns or name == "no target"
+        else {**columns, "y": [0, 1]}
+    )
+    with pytest.raises(BadInput, match=words):
+        Preparation.fit([table], target="y")
+
+
+def test_all_bad_columns_are_named_at_once():
+    with pytest.raises(BadInput, match=r"'a'.*'b'"):
+        Preparation.fit([{"a": ["2020-01-01"] * 2, "b": [[1], [2]], "y": [0, 1]}], target="y")
+
+
+def test_a_number_that_became_text_is_named_with_its_row(learnt):
+    with pytest.raises(BadInput, match=r"'count' holds numbers, but row 3 has 'three'"):
+        learnt.transform(FRAME | {"count": ["1", "2", "three", "4", "5", "6"]})
+
+
+@pytest.mark.parametrize(
+    "change", [dict(columns=[]), dict(columns=None), dict(unseen="x"), dict(target=3), dict(left_out=[1])]
+)
+def test_damaged_json_is_refused(learnt, change):
+    with pytest.raises((BadFile, BadOption)):
+        Preparation.from_json(learnt.to_json() | change)
+
+
+def test_prepared_files_are_a_source(tmp_path, learnt):
+    """From CSV by way of a copy in Parquet, in pieces and in any order."""
+    table = open_table(csv(tmp_path / "t.csv", FRAME | {"open": [int(v) for v in FRAME["open"]]}))
+    with spooled(table, learnt, ["kind"]) as path:
+        source = Arrow(path, prepare=learnt)
+        pieces = list(source.pieces(4))
+        assert source.names == learnt.names and [len(p.index) for p in pieces] == [4, 2]
+        np.testing.assert_allclose(np.concatenate([p.X for p in pieces]), learnt.transform(FRAME), atol=1e-12)
+        mixed = list(source.scattered(2, np.random.default_rng(0)))
+        assert sorted(np.concatenate([p.index for p in mixed])) == list(range(6))
+    assert not path.exists()
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_an_index_without_a_name_is_left_out(tmp_path):
+    (tmp_path / "t.csv").write_text(",x,y\n0,1.5,a\n1,2.5,b\n")
+    learnt = Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y")
+    assert learnt.names == ("x",)
+
+
+def test_text_may_hold_commas_and_line_breaks(tmp_path):
+    (tmp_path / "t.csv").write_text('x,y\n"a,\nb",0\nc,1\n"a,\nb",1\n')
+    learnt = Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y")
+    assert learnt.columns[0].levels == ("a,\nb", "c")
+
+
+BAD_FILES = {
+    "missing": ("none.csv", None, "no file or folder"),
+    "empty.csv": ("t.csv", b"", "is empty"),
+    "empty.parquet": ("t.parquet", b"", "is empty"),
+    "only a header": ("t.csv", b"x,y\n", "no rows"),
+    "ragged": ("t.csv", b"x,y\n1,2\n3\n", "Expected 2 columns, got 1"),
+    "latin-1": ("t.csv", "x,y\né,1\n".encode("latin-1"), "save it as UTF-8"),
+    "a latin-1 header": ("t.csv", "é,y\n1,1\n".encode("latin-1"), "save it as UTF-8"),
+    "a header of a million columns": ("t.csv", b"x," * 10**6 + b"y\n", "1,000,001 columns"),
+    "a column twice": ("t.csv", b"x,x,y\n1,2,3\n", "two columns called 'x'"),
+    "no parquet": ("t.parquet", b"PAR1" * 5, "cannot be read"),
+    "no arrow": ("t.arrow", b"ARROW1" * 5, "cannot be read"),
+    "no archive": ("t.npz", b"PK", "no archive of NumPy"),
+    "of no kind": ("t.xlsx", b"PK", "of no kind that can be read"),
+    "no gzip": ("t.csv.gz", b"x,y\n", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_named_with_its_trouble(name, tmp_path):
+    file, content, words = BAD_FILES[name]
+    if content is not None:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(BadInput, match=words):
+        Preparation.fit(open_table(tmp_path / file).chunks(), target="y")
+
+
+def test_pickles_in_an_archive_are_not_read(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.array([{"a": 1}, None], dtype=object), y=np.arange(2))
+    with pytest.raises(BadInput, match="cannot be read"):
+        open_table(tmp_path / "t.npz")
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(BadInput, match="no file that can be read"):
+        open_table(tmp_path)
+
+
+# ---------------------------------------------------------------- fuzzing
+
+
+@functools.cache
+def contents(folder):
+    """A sound file of each kind."""
+    folder.mkdir(exist_ok=True)
+    small = {k: FRAME[k] * 4 for k in ("height", "count", "colour", "kind")}
+    csv(folder / "t.csv", small)
+    pq.write_table(pa.table(small), folder / "t.parquet", row_group_size=10)
+    feather.write_feather(pa.table(small), str(folder / "t.arrow"), compression="uncompressed")
+    np.savez(
+        folder / "t.npz",
+        count=np.arange(24),
+        x=np.ones((24, 2)) * np.arange(24)[:, None],
+        kind=np.arange(24) % 3,
+    )
+    return {name: (folder / name).read_bytes() for name in ("t.csv", "t.parquet", "t.arrow", "t.npz")}
+
+
+@st.composite
+def accidents(draw):
+    """Where bytes are cut off, flipped, or replaced: shares of the file's length."""
+    share = st.floats(0, 1, exclude_max=True)
+    cut = draw(st.none() | share)
+    flips = draw(
+        st.lists(st.tuples(share | st.floats(0.9, 1, exclude_max=True), st.integers(0, 7)), max_size=4)
+    )
+    splice = draw(st.none() | st.tuples(share, st.binary(max_size=20)))
+    return draw(st.sampled_from(["t.csv", "t.parquet", "t.arrow", "t.npz"])), cut, flips, splice
+
+
+def damage(content, cut, flips, splice):
+    changed = bytearray(content)
+    for place, bit in flips:
+        changed[int(place * len(changed))] ^= 1 << bit
+    if splice is not None:
+        place = int(splice[0] * len(changed))
+        changed[place : place + len(splice[1])] = splice[1]
+    return bytes(changed if cut is None else changed[: int(cut * len(changed))])
+
+
+def survives(accident, folder):
+    """Either the file is read after all, or our own error says that it cannot be."""
+    sound = contents(folder)
+    name, *what = accident
+    (folder / name).write_bytes(damage(sound[name], *what))
+    try:
+        table = open_table(folder / name)
+        learnt = Preparation.fit(table.chunks(), target="kind")
+        for chunk in table.chunks():
+            learnt.transform(chunk)
+            learnt.labels(chunk)
+    except CavityError:
+        pass
+
+
+QUIET = dict(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+@settings(max_examples=200, derandomize=True, **QUIET)
+@given(accident=accidents())
+def test_damaged_tables_raise_our_own_error_or_none(accident, tmp_path_factory):
+    survives(accident, tmp_path_factory.getbasetemp() / "tables")
+
+
+@pytest.mark.slow
+@settings(max_examples=12_000, **QUIET)
+@given(accident=accidents())
+def test_damaged_tables_raise_our_own_error_or_none_at_length(accident, tmp_path_factory):
+    survives(accident, tmp_path_factory.getbasetemp() / "tables")
