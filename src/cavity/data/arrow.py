@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,16 +44,25 @@ class Part(NamedTuple):
 
 
 class Arrow:
-    """The rows of a dataset, numbered in file order; `target` names the labels' column, `weight` that of the weights."""
+    """The rows of a dataset, numbered in file order; `target` names the labels' column, `weight` that of the weights.
+
+    With `features`, only these columns are read, and without a target every label is 0.
+    """
 
     numbered = True
 
-    def __init__(self, data: Any, target: Any = None, weight: str | None = None) -> None:
-        dataset = _dataset(data)
+    def __init__(
+        self,
+        data: Any,
+        target: Any = None,
+        weight: str | None = None,
+        features: Sequence[str] | None = None,
+    ) -> None:
+        files = dataset(data)
         self.target, self.weight = target, weight
-        self.names: tuple[str, ...] = _features(dataset.schema, target, weight)
-        fragments = list(dataset.get_fragments())
-        self.columns = [*self.names, target, *([weight] if weight else [])]
+        self.names: tuple[str, ...] = _features(files.schema, target, weight, features)
+        fragments = list(files.get_fragments())
+        self.columns = [*self.names, *(name for name in (target, weight) if name is not None)]
         self.files = [self._file(fragment, i) for i, fragment in enumerate(fragments)]
 
     def _file(self, fragment: Any, number: int) -> File:
@@ -106,16 +115,20 @@ class Arrow:
         queue = [parts[i] for i in rng.permutation(len(parts))[::-1]]
         running: list[Iterator[Visit]] = []
         left: list[int] = []
-        while queue or running:
-            while queue and len(running) < lanes:
-                left.append(queue[-1].rows)
-                running.append(self._turns(queue.pop(), size, keep))
-            lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
-            visit = next(running[lane])
-            yield visit
-            left[lane] -= len(visit.numbers)
-            if not left[lane]:
-                del running[lane], left[lane]
+        try:
+            while queue or running:
+                while queue and len(running) < lanes:
+                    left.append(queue[-1].rows)
+                    running.append(self._turns(queue.pop(), size, keep))
+                lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
+                visit = next(running[lane])
+                yield visit
+                left[lane] -= len(visit.numbers)
+                if not left[lane]:
+                    del running[lane], left[lane]
+        finally:  # pages of the open row groups, which the pool would keep while the next pass takes its own
+            running.clear()
+            _pyarrow().default_memory_pool().release_unused()
 
     def _turns(self, part: Part, size: int, keep: range) -> Iterator[Visit]:
         """A part cut at multiples of `size`, with the rows of each cut that are in `keep`."""
@@ -183,7 +196,7 @@ class Arrow:
         for j, name in enumerate(self.names):
             X[:, j] = _numbers(column(name))
         weight = None if self.weight is None else np.broadcast_to(_numbers(column(self.weight)), rows)
-        y = column(self.target)
+        y = 0 if self.target is None else column(self.target)
         labels = _labels(y) if hasattr(y, "type") else np.full(rows, y)
         return Piece(np.arange(first, first + rows), X, labels, weight, file.name)
 
@@ -198,13 +211,16 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _dataset(data: Any) -> Any:
-    """Files by path, tables and datasets as they are."""
+def dataset(data: Any) -> Any:
+    """A dataset of pyarrow: files by path, tables and datasets as they are."""
     ds = _pyarrow().dataset
     if isinstance(data, ds.Dataset):
         return data
     if not isinstance(data, str | os.PathLike):
-        return ds.dataset(data)
+        try:
+            return ds.dataset(data)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"a {type(data).__name__} of pyarrow is no table of rows: {error}") from error
     path = Path(data)
     if not path.exists():
         raise BadInput(f"there is no file or folder {str(path)!r}.")
@@ -229,13 +245,17 @@ def _hidden(path: Path, base: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in path.relative_to(base).parts)
 
 
-def _features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
+def _features(
+    schema: Any, target: Any, weight: str | None, features: Sequence[str] | None
+) -> tuple[str, ...]:
     known = ", ".join(map(repr, schema.names))
-    if target is None:
+    if target is None and features is None:
         raise BadOption(f"say which column holds the labels: target= one of {known}.")
     for argument, name in (("target", target), ("weight", weight)):
         if name is not None and name not in schema.names:
             raise BadInput(f"{argument}={name!r} is not among the columns: {known}.")
+    if features is not None:
+        return tuple(features)
     names = tuple(n for n in schema.names if n not in (target, weight))
     if not names:
         raise BadInput(f"there is no column besides {known}: nothing to learn from.")

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity import inducing as choosing
 from cavity.data import Data, Shard
 from cavity.distributed import Local
 from cavity.errors import BadInput
-from cavity.estimators import build, fitted, partial, streams, watch
+from cavity.estimators import blocks, build, fitted, partial, streams, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, inducing_count, read
 from cavity.kernels import Kernel
@@ -339,32 +338,57 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
 
-    def _latent(self, X: Any) -> Any:
-        check_is_fitted(self, "_fitted")
-        rows = check_rows(self, X, reset=False)
+    def _latent(self, rows: Array) -> Any:
         return fitted.latent(self._fitted, torch.from_numpy(rows if rows.flags.writeable else rows.copy()))
+
+    def _log_proba(self, rows: Array) -> Array:
+        return fitted.log_probability(self._fitted, self._latent(rows)).numpy()
+
+    def _labels(self, rows: Array) -> NDArray[Any]:
+        return np.asarray(self.classes_[self._log_proba(rows).argmax(1)])
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the latent values, noise included: each (n, C), or (n, 1) for two classes."""
-        f = self._latent(X)
-        return f.mean.numpy(), f.var.numpy()
+
+        def latent(rows: Array) -> tuple[Array, Array]:
+            f = self._latent(rows)
+            return f.mean.numpy(), f.var.numpy()
+
+        mean, var = blocks.predicted(self, X, latent)
+        return mean, var
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the class probabilities (n, C), also where the probabilities underflow.
 
         With more than 16 classes, one that cannot win a row gets an upper bound: its duel with the row's leader.
+        X as for `predict`.
         """
-        f = self._latent(X)
-        return fitted.log_probability(self._fitted, f).numpy()
+        (log_p,) = blocks.predicted(self, X, lambda rows: (self._log_proba(rows),))
+        return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, C), columns in the order of `classes_`."""
-        return np.exp(self.predict_log_proba(X))
+        """Class probabilities (n, C), columns in the order of `classes_`; X as for `predict`."""
+        (p,) = blocks.predicted(self, X, lambda rows: (np.exp(self._log_proba(rows)),))
+        return np.asarray(p)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
-        best = self.predict_log_proba(X).argmax(1)
-        return np.asarray(self.classes_[best])
+        """The most probable class of each row.
+
+        X may also be what `fit` reads in pieces: a .npy file or memory map, a Parquet or Arrow file, a folder of them, a pyarrow
+        table or dataset (the columns that the model was fitted on, by name; others are not read), or batches, with their labels
+        or without. Then no more than a block of rows is in memory, beside the result.
+        """
+        (labels,) = blocks.predicted(self, X, lambda rows: (self._labels(rows),))
+        return np.asarray(labels)
+
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+    ) -> float:
+        """Share of the rows whose label is predicted, by weight; rows, labels and weights in every way that `fit` takes them."""
+        source = blocks.labelled(self, X, y, sample_weight, target, weight)
+        if source is None:
+            return float(super().score(X, y, sample_weight))
+        return blocks.accuracy(self, source, self._labels)
 
 
 def _sound_evidence(run: Run) -> float:

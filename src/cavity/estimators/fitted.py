@@ -63,12 +63,16 @@ def on_cpu(state: Any) -> Any:
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
+def rows_at_a_time(model: Fitted) -> int:
+    """Rows whose projection [C M n] takes no more than PREDICT_BYTES."""
+    C, M, _ = model.lower.shape
+    return max(1, PREDICT_BYTES // (8 * C * M))
+
+
 @torch.no_grad()
 def latent(model: Fitted, X: Tensor) -> Normal:
     """Marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
-    C, M, _ = model.lower.shape
-    size = max(1, PREDICT_BYTES // (8 * C * M))
-    parts = [_latent(model, piece) for piece in torch.split(X, size)]
+    parts = [_latent(model, piece) for piece in torch.split(X, rows_at_a_time(model))]
     return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
 
 
