@@ -1,10 +1,13 @@
 """Peak memory of training from Parquet, and what a step costs, as rows, inducing points and classes grow.
 
 Each measurement is a process of its own: a generated file with 16 columns and 5 classes, M = 100, mini-batches of 1,000 for some
-seconds, then what every fit ends with, full sweeps over the file. Peak resident memory is the operating system's figure; the
-share before the fit (interpreter, torch) is listed beside it. Exponents are least-squares slopes of log time on log size.
+seconds, then what a fit ends with when its time is up, a sweep over the file. Peak resident memory is the operating system's
+figure; beside it the share before the fit (interpreter, torch) and, for EP, the numbers that it keeps of every row. A step's
+time is a median after the first few; exponents are least-squares slopes of log time on log size.
 
-    python benchmarks/memory.py [--rows 300000 3000000] [--seconds 10] [--methods sep ep] [--csv FILE]
+    python benchmarks/memory.py [--quick] [--rows 300000 3000000] [--seconds 10] [--methods sep ep] [--csv FILE]
+
+Rows go to benchmarks/results/memory.csv; a quick look (small tables, four seconds each) leaves that file alone.
 """
 
 from __future__ import annotations
@@ -28,7 +31,11 @@ import numpy as np
 
 COLUMNS, CLASSES, INDUCING, BATCH = 16, 5, 100, 1000
 GROUP = 100_000  # rows of a row group
-POINTS, LABELS = (50, 100, 200, 400), (3, 5, 10, 20)
+POINTS, LABELS = [50, 100, 200, 400], [3, 5, 10, 20]
+RESULTS = Path(__file__).parent / "results" / "memory.csv"
+WARM = 5  # first steps, in which libraries make their workspaces, are not timed
+QUICK = {"rows": [200_000, 400_000], "seconds": 4.0, "points": [25, 50, 100], "labels": [3, 6, 12]}
+FIELDS = "varies method rows M C before_mb peak_mb kept_mb steps step_ms fit_s exponent".split()
 
 
 def draw(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,59 +93,77 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
     if "path" in job:
         model.fit(job["path"], target="label")
     else:
-        model.fit(*draw(20 * BATCH, job["C"], 1))
+        model.fit(*draw(job["rows"], job["C"], 1))
     seconds = time.perf_counter() - start
     return {
-        "before": before,
-        "peak": peak(),
-        "step": float(np.median(steps)),
+        "before_mb": before,
+        "peak_mb": peak(),
         "steps": len(steps),
-        "seconds": seconds,
+        "step_ms": 1e3 * float(np.median(steps[WARM:] or steps)),
+        "fit_s": seconds,
     }
 
 
 def apart(**job: Any) -> dict[str, float]:
     """The same in a fresh process."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--job", json.dumps(job)], check=True, capture_output=True, text=True
-    )
+    command = [sys.executable, __file__, "--job", json.dumps(job)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def slope(sizes: tuple[int, ...], times: list[float]) -> float:
-    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+def kept(method: str, rows: int, classes: int) -> float:
+    """Megabytes of EP's site store: τ and ν of 2 (C − 1) sites and a clock for every row."""
+    return rows * (4 * (classes - 1) + 1) * 8 / 2**20 if method == "ep" else 0.0
+
+
+def series(varies: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One measurement for each job, and the exponent of a step's time in what varies."""
+    table = []
+    for job in jobs:
+        row = {key: job[key] for key in ("method", "rows", "M", "C")} | apart(**job)
+        table.append({"varies": varies, **row, "kept_mb": kept(job["method"], job["rows"], job["C"])})
+        print(line(table[-1]), flush=True)
+    sizes, times = ([row[key] for row in table] for key in (varies, "step_ms"))
+    exponent = float(np.polyfit(np.log(sizes), np.log(times), 1)[0]) if len(set(sizes)) > 1 else float("nan")
+    print(f"{'':6} a step's time grows as {varies}^{exponent:.2f}", flush=True)
+    if varies == "rows" and len(table) > 1:
+        grown, stored = (max(r[k] for r in table) - min(r[k] for r in table) for k in ("peak_mb", "kept_mb"))
+        print(f"{'':6} peak memory grows by {grown:.0f} MB, of which {stored:.0f} MB are kept of every row")
+    return [row | {"exponent": exponent} for row in table]
+
+
+def head() -> str:
+    return "method       rows     M    C   before MB   peak MB   kept MB   steps   ms a step   fit s"
+
+
+def line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['method']:6} {row['rows']:10d} {row['M']:5d} {row['C']:4d} {row['before_mb']:11.0f} {row['peak_mb']:9.0f} "
+        f"{row['kept_mb']:9.0f} {row['steps']:7.0f} {row['step_ms']:11.2f} {row['fit_s']:7.1f}"
+    )
 
 
 def from_files(rows: list[int], methods: list[str], seconds: float) -> list[dict[str, Any]]:
-    print("method       rows   before MB   peak MB   steps   ms a step   fit s", flush=True)
     table = []
     with tempfile.TemporaryDirectory() as folder:
-        for n in rows:
-            write(Path(folder) / f"{n}.parquet", n)
-            for method in methods:
-                got = apart(method=method, M=INDUCING, path=f"{folder}/{n}.parquet", seconds=seconds)
-                table.append({"method": method, "rows": n, "M": INDUCING, "C": CLASSES, **got})
-                print(
-                    f"{method:6} {n:10d} {got['before']:11.0f} {got['peak']:9.0f} {got['steps']:7.0f} {1e3 * got['step']:11.1f} "
-                    f"{got['seconds']:7.0f}",
-                    flush=True,
-                )
+        paths = {n: f"{folder}/{n}.parquet" for n in rows}
+        for n, path in paths.items():
+            write(Path(path), n)
+        for method in methods:
+            common = {"method": method, "M": INDUCING, "C": CLASSES, "seconds": seconds}
+            table += series("rows", [{**common, "rows": n, "path": path} for n, path in paths.items()])
     return table
 
 
-def from_sizes(methods: list[str], seconds: float) -> list[dict[str, Any]]:
+def from_sizes(
+    methods: list[str], seconds: float, points: list[int], labels: list[int]
+) -> list[dict[str, Any]]:
     table = []
     for method in methods:
-        for name, sizes in (("M", POINTS), ("C", LABELS)):
-            jobs = [{"M": INDUCING, "C": CLASSES} | {name: size} for size in sizes]
-            got = [apart(method=method, seconds=seconds, **job) for job in jobs]
-            table += [
-                {"method": method, "rows": 20 * BATCH, **j, **g} for j, g in zip(jobs, got, strict=True)
-            ]
-            times = [g["step"] for g in got]
-            listed = ", ".join(f"{name}={s}: {1e3 * t:.1f} ms" for s, t in zip(sizes, times, strict=True))
-            print(f"{method:6} {listed}; exponent {slope(sizes, times):.2f}", flush=True)
+        common = {"method": method, "rows": 20 * BATCH, "M": INDUCING, "C": CLASSES, "seconds": seconds}
+        table += series("M", [common | {"M": size} for size in points])
+        table += series("C", [common | {"C": size} for size in labels])
     return table
 
 
@@ -146,21 +171,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, nargs="*", default=[300_000, 3_000_000])
+    parser.add_argument("--quick", action="store_true", help="small tables, four seconds each")
+    parser.add_argument("--rows", type=int, nargs="+")
     parser.add_argument("--methods", nargs="+", default=["sep", "ep"])
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--csv")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--csv", type=Path)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
         print(json.dumps(measure(json.loads(args.job))))
         return
-    table = from_files(args.rows, args.methods, args.seconds) + from_sizes(args.methods, args.seconds)
-    if args.csv:
-        with open(args.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, table[0])
+    usual = {"rows": [300_000, 3_000_000], "seconds": 10.0, "points": POINTS, "labels": LABELS}
+    plan: dict[str, Any] = QUICK if args.quick else usual
+    rows, seconds = args.rows or plan["rows"], args.seconds or plan["seconds"]
+    print(head(), flush=True)
+    table = from_files(rows, args.methods, seconds)
+    table += from_sizes(args.methods, seconds, plan["points"], plan["labels"])
+    csv_file = args.csv or (None if args.quick else RESULTS)
+    if csv_file is not None:
+        with csv_file.open("w", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
-            writer.writerows(table)
+            writer.writerows({name: rounded(row[name]) for name in FIELDS} for row in table)
+        print(f"wrote {csv_file}")
+
+
+def rounded(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from cavity.data.arrow import Arrow
 from cavity.data.iterables import Batches
 from cavity.data.mapped import Arrays
 from cavity.data.shard import Shard, share
-from cavity.data.source import Data, Divided, Divisible, Piece, Source, Whole
+from cavity.data.source import Data, Divided, Divisible, Piece, Source, Whole, place, regroup, sound
 from cavity.data.stream import Stream
 from cavity.data.summary import Summary, Survey, look, survey
 
@@ -26,6 +26,9 @@ __all__ = [
     "Survey",
     "Whole",
     "look",
+    "place",
+    "regroup",
     "share",
+    "sound",
     "survey",
 ]

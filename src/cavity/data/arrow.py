@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,20 +20,27 @@ class Arrow:
     """The rows of a dataset, numbered in file order; `target` names the labels' column, `weight` that of the weights.
 
     Without `prepare` every other column must be of numbers; with it, its columns and its target are read and prepared.
+    With `features`, only these columns are read, and without a target every label is 0.
     """
 
     numbered = True
 
     def __init__(
-        self, data: Any, target: Any = None, weight: str | None = None, prepare: Preparation | None = None
+        self,
+        data: Any,
+        target: Any = None,
+        weight: str | None = None,
+        prepare: Preparation | None = None,
+        features: Sequence[str] | None = None,
     ) -> None:
         files = dataset(data)
         self.prepare, self.weight = prepare, weight
         self.target = target if prepare is None or prepare.target is None else prepare.target.name
-        known = _features(files.schema, self.target, weight)
+        known = _features(files.schema, self.target, weight, features)
         self.names: tuple[str, ...] = known if prepare is None else prepare.names
         inputs = known if prepare is None else prepare.inputs
-        self.fragments = Fragments(files, [*inputs, self.target, *([weight] if weight else [])])
+        more = [name for name in (self.target, weight) if name is not None]
+        self.fragments = Fragments(files, [*inputs, *more])
         for file in self.fragments.files if prepare is None else ():
             _refuse_types(file, self.names)
 
@@ -75,19 +82,23 @@ class Arrow:
             X = np.empty((rows, len(self.names)))
             for j, name in enumerate(self.names):
                 X[:, j] = numbers(table.column(name))
-            y = labels(table.column(self.target))
+            y = np.zeros(rows, dtype=np.int64) if self.target is None else labels(table.column(self.target))
         else:
             X, y = self.prepare.transform(chunk), self.prepare.labels(chunk)
         return Piece(np.arange(chunk.first, chunk.first + rows), X, y, weight, chunk.where)
 
 
-def _features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
+def _features(
+    schema: Any, target: Any, weight: str | None, features: Sequence[str] | None
+) -> tuple[str, ...]:
     known = ", ".join(map(repr, schema.names))
-    if target is None:
+    if target is None and features is None:
         raise BadOption(f"say which column holds the labels: target= one of {known}.")
     for argument, name in (("target", target), ("weight", weight)):
         if name is not None and name not in schema.names:
             raise BadInput(f"{argument}={name!r} is not among the columns: {known}.")
+    if features is not None:
+        return tuple(features)
     names = tuple(n for n in schema.names if n not in (target, weight))
     if not names:
         raise BadInput(f"there is no column besides {known}: nothing to learn from.")

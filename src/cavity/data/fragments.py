@@ -101,16 +101,20 @@ class Fragments:
         queue = [parts[i] for i in rng.permutation(len(parts))[::-1]]
         running: list[Iterator[Visit]] = []
         left: list[int] = []
-        while queue or running:
-            while queue and len(running) < lanes:
-                left.append(queue[-1].rows)
-                running.append(visit(queue.pop()))
-            lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
-            come = next(running[lane])
-            yield come
-            left[lane] -= len(come.numbers)
-            if not left[lane]:
-                del running[lane], left[lane]
+        try:
+            while queue or running:
+                while queue and len(running) < lanes:
+                    left.append(queue[-1].rows)
+                    running.append(visit(queue.pop()))
+                lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
+                come = next(running[lane])
+                yield come
+                left[lane] -= len(come.numbers)
+                if not left[lane]:
+                    del running[lane], left[lane]
+        finally:  # pages of the open row groups, which the pool would keep while the next pass takes its own
+            running.clear()
+            pyarrow().default_memory_pool().release_unused()
 
     def read(self, part: Part, size: int) -> Iterator[Chunk]:
         """The rows of a part, at most `size` at a time."""
@@ -176,7 +180,10 @@ def dataset(data: Any) -> Any:
     if isinstance(data, ds.Dataset):
         return data
     if not isinstance(data, str | os.PathLike):
-        return ds.dataset(data)
+        try:
+            return ds.dataset(data)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"a {type(data).__name__} of pyarrow is no table of rows: {error}") from error
     path = Path(data)
     if not path.exists():
         raise BadInput(f"there is no file or folder {str(path)!r}.")

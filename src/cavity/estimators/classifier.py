@@ -18,7 +18,18 @@ from cavity import inducing as choosing
 from cavity.columns import Columns
 from cavity.distributed import Local
 from cavity.errors import BadInput
-from cavity.estimators import build, diagnosis, fitted, partial, runs, saved, streams, uncertainty, watch
+from cavity.estimators import (
+    blocks,
+    build,
+    diagnosis,
+    fitted,
+    partial,
+    runs,
+    saved,
+    streams,
+    uncertainty,
+    watch,
+)
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, Options, read
 from cavity.estimators.values import inducing_count, whole
@@ -307,32 +318,57 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         saved.save(self, path)
 
-    def _latent(self, X: Any) -> Any:
-        check_is_fitted(self, "_fitted")
-        rows = check_rows(self, X, reset=False)
+    def _latent(self, rows: Array) -> Any:
         return fitted.latent(self._fitted, torch.from_numpy(rows if rows.flags.writeable else rows.copy()))
+
+    def _log_proba(self, rows: Array) -> Array:
+        return fitted.log_probability(self._fitted, self._latent(rows)).numpy()
+
+    def _labels(self, rows: Array) -> NDArray[Any]:
+        return np.asarray(self.classes_[self._log_proba(rows).argmax(1)])
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the latent values, noise included: each (n, C), or (n, 1) for two classes."""
-        f = self._latent(X)
-        return f.mean.numpy(), f.var.numpy()
+
+        def latent(rows: Array) -> tuple[Array, Array]:
+            f = self._latent(rows)
+            return f.mean.numpy(), f.var.numpy()
+
+        mean, var = blocks.predicted(self, X, latent)
+        return mean, var
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the class probabilities (n, C), also where the probabilities underflow.
 
         With more than 16 classes, one that cannot win a row gets an upper bound: its duel with the row's leader.
+        X as for `predict`.
         """
-        f = self._latent(X)
-        return fitted.log_probability(self._fitted, f).numpy()
+        (log_p,) = blocks.predicted(self, X, lambda rows: (self._log_proba(rows),))
+        return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, C), columns in the order of `classes_`."""
-        return np.exp(self.predict_log_proba(X))
+        """Class probabilities (n, C), columns in the order of `classes_`; X as for `predict`."""
+        (p,) = blocks.predicted(self, X, lambda rows: (np.exp(self._log_proba(rows)),))
+        return np.asarray(p)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
-        best = self.predict_log_proba(X).argmax(1)
-        return np.asarray(self.classes_[best])
+        """The most probable class of each row.
+
+        X may also be what `fit` reads in pieces: a .npy file or memory map, a Parquet or Arrow file, a folder of them, a pyarrow
+        table or dataset (the columns that the model was fitted on, by name; others are not read), or batches, with their labels
+        or without. Then no more than a block of rows is in memory, beside the result.
+        """
+        (labels,) = blocks.predicted(self, X, lambda rows: (self._labels(rows),))
+        return np.asarray(labels)
+
+    def score(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+    ) -> float:
+        """Share of the rows whose label is predicted, by weight; rows, labels and weights in every way that `fit` takes them."""
+        source = blocks.labelled(self, X, y, sample_weight, target, weight)
+        if source is None:
+            return float(super().score(X, y, sample_weight))
+        return blocks.accuracy(self, source, self._labels)
 
     def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:
         """Entropy of each row's label, `total`, and its parts `aleatoric` and `epistemic`: arrays (n,), in nats.
@@ -342,8 +378,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         integrated by itself; total = aleatoric + epistemic holds to the error of that, 1e-8 for two classes (or rows where
         only two can win), a few 1e-3 and at most about 0.01 nats otherwise. The same rows always get the same numbers.
         """
-        f = self._latent(X)
-        return uncertainty.of(self._fitted, f)
+        parts = blocks.predicted(self, X, lambda rows: uncertainty.of(self._fitted, self._latent(rows)))
+        return uncertainty.Uncertainty(*parts)
 
     def rank_for_labeling(self, X: Any, n: int | None = None) -> NDArray[np.int64]:
         """Row numbers of X, or of its `n` best rows, whose labels would teach the model most first: by epistemic uncertainty."""

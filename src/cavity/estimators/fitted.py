@@ -78,16 +78,19 @@ def on_cpu(state: Any) -> Any:
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
+def rows_at_a_time(model: Fitted) -> int:
+    """Rows whose projection [C M n] takes no more than PREDICT_BYTES."""
+    C, M, _ = model.lower.shape
+    return max(1, PREDICT_BYTES // (8 * max(C, model.prior.n_latent) * M))
+
+
 @torch.no_grad()
 def latent(model: Fitted, X: Tensor) -> Normal | Joint:
     """Marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
-    C, M, _ = model.lower.shape
-    if C < model.prior.n_latent:
-        size = max(1, PREDICT_BYTES // (8 * M * model.prior.n_latent))
-        joints = [_joint(model, piece) for piece in torch.split(X, size)]
-        return Joint(*(torch.cat(column) for column in zip(*joints, strict=True)))
-    size = max(1, PREDICT_BYTES // (8 * C * M))
-    parts = [_latent(model, piece) for piece in torch.split(X, size)]
+    pieces = torch.split(X, rows_at_a_time(model))
+    if len(model.lower) < model.prior.n_latent:
+        return Joint(*(torch.cat(column) for column in zip(*(_joint(model, p) for p in pieces), strict=True)))
+    parts = [_latent(model, piece) for piece in pieces]
     return Normal(torch.cat([p.mean for p in parts]).cpu(), torch.cat([p.var for p in parts]).cpu())
 
 

@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from cavity import inducing
 from cavity.columns import from_moments
 from cavity.data import Arrays, Arrow, Batches, Divided, Source, Stream, Summary, Survey, look, share, survey
+from cavity.data.fragments import dataset
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.estimators.build import Array, Start, Table
@@ -18,10 +19,12 @@ from cavity.estimators.checks import check_labels, weight_of_class
 from cavity.estimators.options import Options
 
 
-def find(estimator: Any, X: Any, y: Any, sample_weight: Any, target: Any, weight: Any) -> Source | None:
-    """The source that these arguments of `fit` name; None for a table in memory."""
-    path = os.fspath(X) if isinstance(X, str | os.PathLike) else ""
-    if path.endswith(".npy") or _is_map(estimator, X, sample_weight):
+def find(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, target: Any, weight: Any, fitted: bool = False
+) -> Source | None:
+    """The source that these arguments of `fit` name; None for a table in memory. Once `fitted`, with the columns of then."""
+    path = path_of(X)
+    if path.endswith(".npy") or _is_readable_map(estimator, X, sample_weight):
         _refuse("this source", target=target, weight=weight)
         return Arrays(X, _labels(y), sample_weight)
     if hasattr(X, "pieces") and hasattr(X, "scattered"):
@@ -30,12 +33,39 @@ def find(estimator: Any, X: Any, y: Any, sample_weight: Any, target: Any, weight
         return source
     if path or (type(X).__module__.startswith("pyarrow") and y is None):
         _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
-        return Arrow(X, target, weight)
-    if y is None and _is_batches(X):
+        named = fitted and target is not None
+        return columns_of(estimator, X, target, weight) if named else Arrow(X, target, weight)
+    if y is None and is_batches(X):
         _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
         return Batches(X)
     _refuse("a table in memory", target=target, weight=weight)
     return None
+
+
+def path_of(X: Any) -> str:
+    """Where X is a path, that path."""
+    return os.fspath(X) if isinstance(X, str | os.PathLike) else ""
+
+
+def columns_of(estimator: Any, X: Any, target: Any = None, weight: Any = None) -> Arrow:
+    """Files or Arrow tables with the columns that the model was fitted on, by name where it knows names."""
+    data = dataset(X)
+    rest = [name for name in data.schema.names if name not in (target, weight)]
+    names = getattr(estimator, "feature_names_in_", None)
+    names = rest if names is None else [str(name) for name in names]
+    absent = [name for name in names if name not in rest]
+    if absent:
+        raise BadInput(
+            f"there is no column {', '.join(map(repr, absent))}, which the model was fitted on, among "
+            f"{', '.join(map(repr, data.schema.names))}."
+        )
+    if len(names) != estimator.n_features_in_:
+        raise BadInput(
+            f"X has {len(names)} features ({', '.join(map(repr, names))}), but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input. The model was fitted on columns without names: give files that have "
+            "these columns alone, in that order."
+        )
+    return Arrow(data, target, weight, features=names)
 
 
 def _labels(y: Any) -> Any:
@@ -45,15 +75,20 @@ def _labels(y: Any) -> Any:
     return check_labels(y, len(y) if hasattr(y, "__len__") else 0)
 
 
-def _is_map(estimator: Any, X: Any, sample_weight: Any) -> bool:
+def is_map(X: Any) -> bool:
+    """A memory map with rows and columns of numbers."""
+    return isinstance(X, np.memmap) and X.ndim == 2 and 0 not in X.shape and X.dtype.kind in "fiub"
+
+
+def _is_readable_map(estimator: Any, X: Any, sample_weight: Any) -> bool:
     """A memory map that need not be read whole: that takes positive weights, and a schedule that reads in pieces."""
-    if not isinstance(X, np.memmap) or X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
+    if not is_map(X):
         return False
     whole = estimator.schedule == "inner-exact" or estimator.method == "laplace" or estimator.inducing is None
     return not whole and (sample_weight is None or bool((np.asarray(sample_weight) > 0).all()))
 
 
-def _is_batches(X: Any) -> bool:
+def is_batches(X: Any) -> bool:
     """Something to call or to iterate that is not itself a table."""
     if isinstance(X, list | tuple):
         return bool(X) and all(
