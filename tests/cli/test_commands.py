@@ -324,7 +324,7 @@ BAD = {
     "dates": (1, ("fit", "dates.csv", *TO), "'when' holds dates or times"),
     "damaged Parquet": (1, ("fit", "nonsense.parquet", *TO), "cannot be read"),
     "a model as a table": (1, ("fit", "birds.cavity", *TO), "of no kind that can be read"),
-    "an unknown method": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--method", "laplace"), "method='laplace' is unknown"),
+    "an unknown method": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--method", "svm"), "method='svm' is unknown"),
     "an unknown kernel": (2, ("fit", "penguins.csv", *TO, "--kernel", "RBF + Cubic"), "kernel 'Cubic' is unknown"),
     "an unknown device": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--device", "toaster"), "device='toaster' is unknown"),
     "no number": (2, ("fit", "penguins.csv", *TO, "--n-inducing", "many"), "--n-inducing 'many' is no number"),

@@ -1,13 +1,18 @@
 """Laplace's method, and methods without sparsity: Z = X."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
+from scipy.stats import entropy
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as TheirRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
 
 from cavity import BadOption, GPClassifier, load
+from cavity.estimators import fitted
 from cavity.factors import Latents, Logistic, LogisticPoint
 from cavity.kernels import RBF
 from cavity.quadrature import log_softmax_probability, softmax_average
@@ -247,3 +252,21 @@ def test_what_laplace_does_not_use_is_refused():
         GPClassifier("vi", predictive="probit").fit(X, y)
     with pytest.raises(BadOption, match="every row"):
         GPClassifier("sep", inducing=None).fit(lambda: iter([(X, y)]))
+
+
+def test_uncertainty_of_coupled_classes_is_monte_carlo_s():
+    X, y = toy(40, 3, seed=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = GPClassifier("laplace", n_inducing=10, max_epochs=5, random_state=0, device="cpu").fit(X, y)
+    found = clf.predict_uncertainty(X[:8])
+    f = fitted.latent(clf._fitted, torch.tensor(X[:8]))
+    rng = np.random.default_rng(0)
+    for i in range(8):
+        draws = rng.multivariate_normal(f.mean[i].numpy(), f.cov[i].numpy(), 20_000)
+        p = softmax(draws, axis=1)
+        total, aleatoric = entropy(p.mean(0)), entropy(p, axis=1).mean()
+        np.testing.assert_allclose(found.total[i], total, atol=0.01)
+        np.testing.assert_allclose(found.aleatoric[i], aleatoric, atol=0.01)
+        np.testing.assert_allclose(found.epistemic[i], total - aleatoric, atol=0.01)
+    np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic, atol=1e-10)

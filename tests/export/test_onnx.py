@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from cavity import BadFile, BadOption, GPClassifier, export, kernels
+from cavity import BadFile, BadOption, GPClassifier, GPRegressor, export, kernels
 from cavity.export.graph import OPSET
 from support import toy
 
@@ -161,3 +161,17 @@ def test_a_missing_package_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(BadOption, match=r"cavity\[onnx\]"):
         export.onnx_model(fitted())
+
+
+def test_what_the_graph_has_no_integral_for_is_refused() -> None:
+    with pytest.raises(BadOption, match="couples them"):
+        export.onnx_model(fitted(3, method="laplace"))
+    with pytest.raises(BadOption, match="predictive='probit'"):
+        export.onnx_model(fitted(2, method="laplace", predictive="probit"))
+    X, _ = toy(30, 2, 3)
+    with pytest.raises(BadOption, match="no classifier"):
+        export.onnx_model(GPRegressor(n_inducing=5, max_epochs=2).fit(X, X[:, 0]))
+
+
+def test_laplace_of_two_classes() -> None:
+    assert_same(fitted(2, method="laplace"), new_rows())

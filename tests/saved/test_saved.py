@@ -243,7 +243,8 @@ def test_partial_fit_goes_on_where_it_was(tmp_path, options):
 def same_but_for_time(a, b):
     for clf in (a, b):
         for row in clf.history_:
-            row.pop("seconds", None)
+            for name in ("seconds", "settling_seconds"):
+                row.pop(name, None)
     same(a, b)
 
 

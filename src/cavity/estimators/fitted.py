@@ -79,18 +79,18 @@ def on_cpu(state: Any) -> Any:
 
 
 def rows_at_a_time(model: Fitted) -> int:
-    """Rows whose projection [C M n] (coupled: [C CM n]) takes no more than PREDICT_BYTES."""
-    return max(1, PREDICT_BYTES // (8 * model.lower.shape[-1] * model.prior.n_latent))
+    """Rows whose projection [C M n] takes no more than PREDICT_BYTES."""
+    C, M, _ = model.lower.shape
+    return max(1, PREDICT_BYTES // (8 * max(C, model.prior.n_latent) * M))
 
 
 @torch.no_grad()
 def latent(model: Fitted, X: Tensor) -> Normal | Joint:
     """Marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
-    size = rows_at_a_time(model)
+    pieces = torch.split(X, rows_at_a_time(model))
     if len(model.lower) < model.prior.n_latent:
-        joints = [_joint(model, piece) for piece in torch.split(X, size)]
-        return Joint(*(torch.cat(column) for column in zip(*joints, strict=True)))
-    parts = [_latent(model, piece) for piece in torch.split(X, size)]
+        return Joint(*(torch.cat(column) for column in zip(*(_joint(model, p) for p in pieces), strict=True)))
+    parts = [_latent(model, piece) for piece in pieces]
     return Normal(torch.cat([p.mean for p in parts]).cpu(), torch.cat([p.var for p in parts]).cpu())
 
 
