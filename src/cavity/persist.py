@@ -23,12 +23,18 @@ class Stored(NamedTuple):
 
 
 def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-    """Write aside, flush to the disk, rename: whatever happens, `path` is the old file or the new one, whole."""
+    """One file of this kind; whatever happens, `path` is the old file or the new one, whole."""
     from safetensors.torch import save
 
-    path = Path(path)
     head = json.dumps({"kind": kind, "format": FORMAT, **meta})
-    data = save({name: t.contiguous().cpu() for name, t in tensors.items()}, metadata={_KEY: head})
+    write_bytes(
+        path, save({name: t.contiguous().cpu() for name, t in tensors.items()}, metadata={_KEY: head})
+    )
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write aside, flush to the disk, rename."""
+    path = Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with aside.open("wb") as file:
@@ -38,7 +44,7 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
         aside.replace(path)
     except OSError as error:
         raise BadFile(
-            f"{path} could not be written ({error.strerror or error}); what was there is intact."
+            f"{path} could not be written ({error.strerror or error}); what was there is intact. Choose another path, or make room."
         ) from error
     finally:
         aside.unlink(missing_ok=True)

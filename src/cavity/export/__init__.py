@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from cavity import persist
 from cavity._version import __version__
-from cavity.errors import BadFile, BadOption
+from cavity.errors import BadOption
 from cavity.export.graph import IR_VERSION, OPSET, Graph, Value
 from cavity.export.kernels import covariance
 from cavity.export.likelihoods import probabilities
@@ -30,18 +30,8 @@ def onnx(clf: Any, path: str | Path, *, dtype: str = "float64") -> Path:
     n is free at every call. All arithmetic is in float64 whatever the input's type. Needs `pip install cavity[onnx]`.
     """
     data = onnx_model(clf, dtype=dtype).SerializeToString()
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        aside.write_bytes(data)
-        aside.replace(path)
-    except OSError as problem:
-        raise BadFile(
-            f"{path} could not be written ({problem.strerror or problem}): choose another path."
-        ) from None
-    finally:
-        aside.unlink(missing_ok=True)
-    return path
+    persist.write_bytes(path, data)
+    return Path(path)
 
 
 @torch.no_grad()

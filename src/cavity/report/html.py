@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 import warnings
 from html import escape
@@ -13,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from cavity import persist
 from cavity._version import __version__
-from cavity.errors import BadFile, BadInput
+from cavity.errors import BadInput
 from cavity.report import card
 from cavity.report.card import Facts, Judged
 from cavity.report.figures import Picture, pictures
@@ -33,18 +33,8 @@ def write_report(
     seen. `names` are those of the columns, by default the table's own. matplotlib is needed: `pip install cavity[plot]`.
     """
     text = page(clf, X, y, names=names, title=title)
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
-    except OSError as problem:
-        raise BadFile(
-            f"{path} could not be written ({problem.strerror or problem}): choose another path."
-        ) from None
-    finally:
-        aside.unlink(missing_ok=True)
-    return path
+    persist.write_bytes(path, text.encode())
+    return Path(path)
 
 
 def page(clf: Any, X: Any = None, y: Any = None, *, names: Any = None, title: str = "") -> str:
