@@ -21,12 +21,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from step_time import cavity_step, gpytorch_step, milliseconds
+from step_time import cavity_step, feed, gpytorch_step, milliseconds, setting
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
-from cavity.estimators import build, classifier, watch
+from cavity.distributed import Local
+from cavity.estimators import build, runs, watch
+from cavity.training.guard import Guard
 from cavity.training.loop import Plan
+from cavity.training.optimisers import OPTIMISERS
+from cavity.training.replay import Replay
 
 LEVELS = (0.104, 0.08, 0.0725, 0.069)
 RUNS = [  # method, M, batch
@@ -174,12 +178,29 @@ def levels(rows: list[dict[str, Any]]) -> None:
     )
 
 
+def recorded_step(
+    method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
+) -> Callable[[], None]:
+    """As a fit takes it: fetch a batch, replay the step, look every few steps whether one failed."""
+    engine, rows, state = setting(method, C, M, batch, D, dtype, device)
+    replay = Replay(Guard(engine, Local()), OPTIMISERS["adam"], state)
+    replay.load(state)
+    pieces = feed(rows, batch)
+
+    def step() -> None:
+        replay.push(next(pieces), 0.01)
+
+    return step
+
+
 def steps(rounds: int) -> None:
-    print(f"{'ms a step':24} {'EP':>7} {'SEP':>7} {'GPyTorch':>9}")
+    print(f"{'ms a step':24} {'EP':>7} {'SEP':>7} {'EP eager':>9} {'SEP eager':>9} {'GPyTorch':>9}")
     for M, batch in ((200, 1000), (500, 2000)):
         for dtype in ("float32", "float64"):
             size = (10, M, batch, 784, dtype, "cuda")
             made: list[Callable[[], None]] = [
+                recorded_step("ep", *size),
+                recorded_step("sep", *size),
                 cavity_step("ep", *size),
                 cavity_step("sep", *size),
                 gpytorch_step(*size),
@@ -238,12 +259,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--record", action="store_true", help="record the steps as CUDA graphs")
+    parser.add_argument("--eager", action="store_true", help="do not record the steps as CUDA graphs")
     parser.add_argument("--csv")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; recorded steps: {args.record}")
-    classifier.Plan = partial(Plan, replay=args.record)  # type: ignore[misc, assignment]
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; recorded steps: {not args.eager}")
+    runs.Plan = partial(Plan, replay=not args.eager)  # type: ignore[misc, assignment]
     if "agree" in args.parts:
         agree()
     if "step" in args.parts:

@@ -14,16 +14,19 @@ import csv
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from cavity import GPClassifier
 from cavity import inducing as choosing
+from cavity.data import Batch, Rows
 from cavity.distributed import Local
 from cavity.estimators import build
 from cavity.estimators.options import read
+from cavity.inference import Engine, State
 from cavity.training.optimisers import OPTIMISERS
 
 SIZES = [(3, 50, 200, 8), (10, 100, 200, 16), (10, 200, 200, 50)]  # C, M, batch, D
@@ -37,9 +40,15 @@ def table(C: int, D: int) -> build.Table:
     return build.Table(X, y, np.ones(ROWS), C)
 
 
-def cavity_step(
-    method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
-) -> Callable[[], None]:
+class Setting(NamedTuple):
+    """A run that has not begun."""
+
+    engine: Engine
+    rows: Rows
+    state: State
+
+
+def setting(method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Setting:
     data, rng = table(C, D), np.random.default_rng(0)
     estimator = GPClassifier(method, batch_size=batch, dtype=dtype, device=device)
     begin = build.start(data, rng)
@@ -47,17 +56,25 @@ def cavity_step(
     options = read(estimator, ROWS, data.n_latent, M)
     engine = build.engine(build.prior(estimator, data, begin, Z, options), data, options)
     rows = build.rows(data, options)
-    box = [build.first_state(engine, rows, options, 1.0, 0)]
+    return Setting(engine, rows, build.first_state(engine, rows, options, 1.0, 0))
+
+
+def feed(rows: Rows, batch: int) -> Iterator[Batch]:
+    """Shuffled batches without end."""
     generator = torch.Generator().manual_seed(0)
-    feed = iter(())
+    while True:
+        yield from rows.batches(batch, generator)
+
+
+def cavity_step(
+    method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
+) -> Callable[[], None]:
+    engine, rows, state = setting(method, C, M, batch, D, dtype, device)
+    pieces = feed(rows, batch)
 
     def step() -> None:
-        nonlocal feed
-        piece = next(feed, None)
-        if piece is None:
-            feed = iter(list(rows.batches(batch, generator)))
-            piece = next(feed)
-        box[0], info = engine.step(box[0], piece, Local(), OPTIMISERS["adam"], False)
+        nonlocal state
+        state, info = engine.step(state, next(pieces), Local(), OPTIMISERS["adam"], False)
         assert not bool(info.failed)
 
     return step

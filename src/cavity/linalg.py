@@ -15,6 +15,42 @@ class Factor(NamedTuple):
     failed: Tensor  # [] bool
 
 
+class Solver(NamedTuple):
+    """Solves with a lower factor L: by substitution or, on a GPU, by products with L⁻¹, which are many times faster there."""
+
+    matrix: Tensor  # [... M M], L or L⁻¹
+    inverted: bool
+
+    def solve(self, right: Tensor) -> Tensor:
+        """L⁻¹ B."""
+        return torch.matmul(self.matrix, right) if self.inverted else solve_lower(self.matrix, right)
+
+    def solve_t(self, right: Tensor) -> Tensor:
+        """L⁻ᵀ B."""
+        return torch.matmul(self.matrix.mT, right) if self.inverted else solve_lower_t(self.matrix, right)
+
+    def to(self, dtype: torch.dtype) -> Solver:
+        return Solver(self.matrix.to(dtype), self.inverted)
+
+
+def solver(lower: Tensor) -> Solver:
+    """Solves with L, in its own precision."""
+    inverted = inverts(lower)
+    return Solver(inverse_lower(lower) if inverted else lower, inverted)
+
+
+def inverts(lower: Tensor) -> bool:
+    """Whether solves with this factor go by its inverse."""
+    return lower.is_cuda
+
+
+def inverse_lower(lower: Tensor) -> Tensor:
+    """L⁻¹."""
+    eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+    inverse: Tensor = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
+    return inverse
+
+
 def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:
     """The factor of K + shift · I, in float64 whatever the precision of K; never raises, never branches on values."""
     work = matrix.to(torch.float64, copy=True)
@@ -24,11 +60,11 @@ def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:
     else:  # in place; column-major, as LAPACK has it
         lower, info = work.mT, torch.empty(work.shape[:-2], dtype=torch.int32, device=work.device)
         torch.linalg.cholesky_ex(lower, out=(lower, info))
-    return Factor(lower.to(matrix.dtype), info.any())
+    return Factor(lower, info.any())
 
 
 def jittered_cholesky(matrix: Tensor, jitter: Tensor) -> Factor:
-    """The factor of K + jitter · mean(diag K) · I."""
+    """The factor of K + jitter · mean(diag K) · I, in float64."""
     return cholesky(matrix, jitter * matrix.diagonal(dim1=-2, dim2=-1).double().mean(-1, keepdim=True))
 
 
@@ -56,22 +92,28 @@ class _Whiten(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
         lower, failed = jittered_cholesky(K, jitter)
-        a = solve_lower(lower, B)
-        ctx.save_for_backward(lower, a, jitter)
+        by = solver(lower).to(K.dtype)
+        a = by.solve(B)
+        ctx.save_for_backward(by.matrix, a, jitter)
+        ctx.inverted = by.inverted
         ctx.mark_non_differentiable(failed)
         return a, failed
 
     @staticmethod
     def backward(ctx: Any, G: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
-        lower, a, jitter = ctx.saved_tensors
+        matrix, a, jitter = ctx.saved_tensors
+        by = Solver(matrix, ctx.inverted)
         phi = times_transpose(a, G).triu_().mT  # column-major, so that both solves are in place
         phi.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-        torch.linalg.solve_triangular(lower, phi, upper=False, left=False, out=phi)
-        torch.linalg.solve_triangular(lower.mT, phi, upper=True, out=phi)
+        if by.inverted:
+            phi = torch.bmm(matrix.mT, torch.bmm(phi, matrix))
+        else:
+            torch.linalg.solve_triangular(matrix, phi, upper=False, left=False, out=phi)
+            torch.linalg.solve_triangular(matrix.mT, phi, upper=True, out=phi)
         K_bar = phi.neg_().mT
         diagonal = K_bar.diagonal(dim1=-2, dim2=-1)
         diagonal += jitter.to(K_bar.dtype) * diagonal.mean(-1, keepdim=True)  # the jitter moves with diag K
-        return K_bar, solve_lower_t(lower, G), None
+        return K_bar, by.solve_t(G), None
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:

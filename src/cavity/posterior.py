@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.linalg import cholesky, column_sum, log_det, solve_lower, solve_lower_t
+from cavity.linalg import Solver, cholesky, column_sum, log_det, solve_lower, solver
 
 
 class Sums(NamedTuple):
@@ -31,6 +31,7 @@ class Posterior(NamedTuple):
     lower: Tensor  # [C M M], Cholesky factor of Λ
     log_normaliser: Tensor  # [C]
     failed: Tensor  # [] bool
+    by: Solver  # solves with the factor
 
 
 class Marginals(NamedTuple):
@@ -42,26 +43,26 @@ class Marginals(NamedTuple):
 
 def posterior(sums: Sums) -> Posterior:
     """Normalise natural parameters."""
-    lower, half, g, failed = _normalise(sums)
-    return Posterior(solve_lower_t(lower, half)[..., 0], lower, g, failed)
-
-
-def log_normaliser(sums: Sums) -> tuple[Tensor, Tensor]:
-    """g_c [C] alone, and whether it failed."""
-    _, _, g, failed = _normalise(sums)
-    return g, failed
-
-
-def _normalise(sums: Sums) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The factor of Λ; its solve of h [C M 1]; g = −½ log|Λ| + ½ |half|²; whether it failed."""
     lower, failed = cholesky(sums.P, 1.0)
-    half = solve_lower(lower, sums.h[..., None])
-    return lower, half, 0.5 * (half.square().sum((-2, -1)) - log_det(lower)), failed
+    by = solver(lower)
+    half = by.solve(sums.h[..., None])
+    return Posterior(by.solve_t(half)[..., 0], lower, _normaliser(lower, half), failed, by)
+
+
+def log_normaliser(sums: Sums) -> Tensor:
+    """g_c [C] alone."""
+    lower, _ = cholesky(sums.P, 1.0)
+    return _normaliser(lower, solve_lower(lower, sums.h[..., None]))
+
+
+def _normaliser(lower: Tensor, half: Tensor) -> Tensor:
+    """g = −½ log|Λ| + ½ |L⁻¹h|²."""
+    return 0.5 * (half.square().sum((-2, -1)) - log_det(lower))
 
 
 def marginals(q: Posterior, a: Tensor) -> Marginals:
     """Mean a·μ and variance aᵀΣa of every projection, [C M B] → [C B]."""
-    lower, mean = q.lower.to(a.dtype), q.mean.to(a.dtype)
-    half = solve_lower(lower, a)
+    by, mean = q.by.to(a.dtype), q.mean.to(a.dtype)
+    half = by.solve(a)
     t = Normal(torch.bmm(mean[:, None, :], a)[:, 0].double(), column_sum(half.square()).double())
-    return Marginals(t, solve_lower_t(lower, half))
+    return Marginals(t, by.solve_t(half))

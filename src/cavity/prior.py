@@ -75,7 +75,9 @@ class Prior(nn.Module):
 
     def factor(self, jitter: Tensor) -> Factor:
         """L = chol(k(Z, Z) + jitter), the jitter relative to the amplitude."""
-        return jittered_cholesky(self.kernel.full(self.Z), jitter)
+        K = self.kernel.full(self.Z)
+        lower, failed = jittered_cholesky(K, jitter)
+        return Factor(lower.to(K.dtype), failed)
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
         r"""a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""

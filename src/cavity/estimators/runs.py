@@ -53,6 +53,7 @@ def start(
         tol=estimator.tol,
         max_seconds=estimator.max_seconds,
         reshuffle=options.optimizer != "sag",
+        replay=options.device.type == "cuda" and reduce.world == 1,
         report=reporter(
             estimator.verbose if reduce.rank == 0 else 0, options.max_epochs, float(machine.total)
         ),

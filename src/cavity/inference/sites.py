@@ -15,7 +15,7 @@ from torch import Tensor
 from cavity.data import Batch
 from cavity.factors import Moments
 from cavity.inference.state import Sites, State
-from cavity.linalg import log_det, solve_lower
+from cavity.linalg import inverse_lower, log_det
 from cavity.posterior import Normal, Posterior, Sums, log_normaliser, posterior
 
 LEAST_KEEP = 1e-3  # of a marginal's precision must remain in the cavity, or the update is skipped
@@ -284,7 +284,7 @@ class Tied(_Kept):
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity leaves out.        [METHOD 5]"""
-        g, _ = log_normaliser(sums)
+        g = log_normaliser(sums)
         return (g + self.counts / self.unit * (q.log_normaliser - g)).sum()
 
     def write(
@@ -323,8 +323,8 @@ class Averaged(_Kept):
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""−KL(q‖N(0, I)) = Σ_c ½ (M − tr Σ − |μ|² − log|Λ|)."""
         M = sums.h.shape[-1]
-        eye = torch.eye(M, dtype=q.lower.dtype, device=q.lower.device)
-        trace = solve_lower(q.lower, eye.expand_as(q.lower)).square().sum((-2, -1))
+        inverse = q.by.matrix if q.by.inverted else inverse_lower(q.lower)
+        trace = inverse.square().sum((-2, -1))
         return 0.5 * (M - trace - q.mean.square().sum(-1) - log_det(q.lower)).sum()
 
     def write(
@@ -364,7 +364,7 @@ class Free(Averaged):
     def place(self, theta: Tensor, sums: Sums) -> Sums:
         mean, lower = self.unpack(theta)
         eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-        inverse = solve_lower(lower, eye.expand_as(lower))
+        inverse = inverse_lower(lower)
         precision = inverse.mT @ inverse
         return Sums(precision - eye, (precision @ mean[..., None])[..., 0])
 

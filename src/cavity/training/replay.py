@@ -6,6 +6,7 @@ place; once a step has failed nothing moves any more, so that the guard finds th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -132,23 +133,11 @@ class Replay:
         fixed = Batch(*(t.clone() for t in batch))
         if not self.engine.sites.tied and (self.undo is None or len(self.undo[0]) < len(fixed.index)):
             self._grow(fixed.index)
-        if fixed.index.device.type != "cuda":
-            return Recorded(fixed, lambda: self._step(fixed))
-        kept = [t.clone() for t in self._tensors()]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(
-            side
-        ):  # libraries make their handles and workspaces on first use, which no graph may hold
-            for _ in range(2):
-                self._step(fixed)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step(fixed)
-        for tensor, old in zip(self._tensors(), kept, strict=True):
+        kept = [t.clone() for t in self._tensors()] if fixed.index.is_cuda else []
+        graph = _graph(lambda: self._step(fixed)) if fixed.index.is_cuda else None
+        for tensor, old in zip(self._tensors() if kept else [], kept, strict=True):
             tensor.copy_(old)
-        return Recorded(fixed, graph.replay)
+        return Recorded(fixed, (lambda: self._step(fixed)) if graph is None else graph.replay)
 
     def _step(self, batch: Batch) -> None:
         """A step that moves the state if it succeeds, and nothing if it or one before it failed."""
@@ -192,6 +181,35 @@ class Replay:
     def _tensors(self) -> list[Tensor]:
         undo = [] if self.undo is None else [self.undo[0], *self.undo[1]]
         return [*_moving(self.state), *_moving(self.before), *self.state.sites, *undo, self.going, self.tally]
+
+
+def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+    """The step as a CUDA graph, or None with a warning where something in it waits for the GPU."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(
+        side
+    ):  # libraries make handles and workspaces on first use, which no graph may hold
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            step()
+    except RuntimeError as error:
+        torch.cuda.synchronize()
+        warnings.warn(
+            f"the steps of this fit cannot be recorded as a CUDA graph and run several times slower: {_first_line(error)}. "
+            "The usual cause is a kernel of your own that reads a value with .item(), bool() or .cpu().",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return graph
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
 
 
 def _moving(state: State) -> list[Tensor]:
