@@ -33,11 +33,11 @@ from cavity.training.optimisers import OPTIMISERS
 from cavity.training.replay import Replay
 
 LEVELS = (0.104, 0.08, 0.0725, 0.069)
-RUNS = [  # method, M, batch
-    ("ep", 200, 1000),
-    ("sep", 200, 1000),
-    ("ep", 500, 2000),
-    ("sep", 500, 2000),
+RUNS = [  # method, M, batch, passes, precision
+    ("ep", 200, 1000, 100, "float32"),
+    ("sep", 200, 1000, 100, "float32"),
+    ("ep", 500, 2000, 100, "float64"),
+    ("sep", 500, 2000, 100, "float64"),
 ]
 
 
@@ -76,7 +76,7 @@ class Judge(Callback):
 
 
 def train(
-    data: Any, method: str, M: int, batch: int, epochs: int, seconds: float, dtype: str
+    data: Any, method: str, M: int, batch: int, epochs: int, dtype: str, seconds: float, **options: Any
 ) -> list[dict[str, Any]]:
     X, y, X_test, y_test = data
     judge = Judge(X_test, y_test, 0.5, seconds)
@@ -89,6 +89,7 @@ def train(
         device="cuda",
         random_state=0,
         callbacks=[judge],
+        **options,
     )
     clf.fit(X, y)
     total = time.perf_counter() - judge.begun - judge.judging
@@ -257,8 +258,6 @@ def main() -> None:
     parser.add_argument("--data")
     parser.add_argument("--parts", nargs="+", default=["step", "train", "peer", "agree", "stream"])
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--eager", action="store_true", help="do not record the steps as CUDA graphs")
     parser.add_argument("--csv")
     args = parser.parse_args()
@@ -275,8 +274,8 @@ def main() -> None:
     records: list[dict[str, Any]] = []
     print("seconds to test NLL of " + ", ".join(map(str, LEVELS)))
     if "train" in args.parts:
-        for method, M, batch in RUNS:
-            records += (rows := train(data, method, M, batch, args.epochs, args.seconds, args.dtype))
+        for run in RUNS:
+            records += (rows := train(data, *run, args.seconds))
             levels(rows)
     if "peer" in args.parts:
         for rate in (0.01, 0.1):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.columns import Columns
+from cavity.columns import Columns, distinct_rows
 from cavity.errors import BadInput, BadOption
 
 Array = NDArray[np.float64]
@@ -47,9 +47,9 @@ def candidates(
     if len(X) > limit:
         chosen = np.sort(rng.choice(len(X), limit, replace=False, p=weight / weight.sum()))
         X, y, weight = X[chosen], y[chosen], np.ones(limit)
-    distinct, place = np.unique(X, axis=0, return_inverse=True)
+    distinct, place = distinct_rows(X)
     class_weight = np.zeros((len(distinct), n_classes))
-    np.add.at(class_weight, (place.reshape(-1), y), weight)
+    np.add.at(class_weight, (place, y), weight)
     return Candidates(distinct, (distinct - columns.center) / columns.spread, class_weight, columns.distance)
 
 

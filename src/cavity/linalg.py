@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -46,9 +47,46 @@ def inverts(lower: Tensor) -> bool:
 
 def inverse_lower(lower: Tensor) -> Tensor:
     """L⁻¹."""
+    if inverts(lower):
+        return inverse_by_blocks(lower)
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
     inverse: Tensor = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
     return inverse
+
+
+def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
+    r"""L⁻¹ from small blocks on the diagonal, joined two by two with products, [C M M]: twice as fast on a GPU, or more.
+
+    ⎡ A  0 ⎤⁻¹   ⎡     A⁻¹       0  ⎤
+    ⎣ B  D ⎦   = ⎣ −D⁻¹ B A⁻¹   D⁻¹ ⎦
+    """
+    C, M, _ = lower.shape
+    blocks = 1 << max(0, math.ceil(math.log2(M / size)))
+    eye = torch.eye(blocks * size, dtype=lower.dtype, device=lower.device)
+    padded = eye.repeat(C, 1, 1)
+    padded[:, :M, :M] = lower
+    small = _on_diagonal(padded, blocks)
+    unit = eye[:size, :size].expand_as(small)
+    done: Tensor = torch.linalg.solve_triangular(small, unit, upper=False)
+    while blocks > 1:
+        blocks //= 2
+        first, second = done.unflatten(0, (-1, 2)).unbind(1)
+        below = _on_diagonal(padded, blocks)[:, size:, :size]
+        done = torch.cat(
+            [
+                torch.cat([first, torch.zeros_like(first)], 2),
+                torch.cat([-torch.bmm(second, torch.bmm(below, first)), second], 2),
+            ],
+            1,
+        )
+        size *= 2
+    return done[:, :M, :M]
+
+
+def _on_diagonal(matrix: Tensor, blocks: int) -> Tensor:
+    """The square blocks on the diagonal, [C M M] → [C·blocks size size]."""
+    grid = matrix.unflatten(2, (blocks, -1)).unflatten(1, (blocks, -1))  # [C blocks size blocks size]
+    return grid.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).flatten(0, 1)
 
 
 def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.linalg import Solver, cholesky, column_sum, log_det, solve_lower, solver
+from cavity.linalg import Solver, cholesky, column_sum, log_det, solver
 
 
 class Sums(NamedTuple):
@@ -32,6 +32,14 @@ class Posterior(NamedTuple):
     log_normaliser: Tensor  # [C]
     failed: Tensor  # [] bool
     by: Solver  # solves with the factor
+    beside: Tensor | None = None  # [C], the log-normaliser of another Gaussian, found on the way
+
+    def part(self, classes: int) -> Posterior:
+        """The first classes."""
+        by = Solver(self.by.matrix[:classes], self.by.inverted)
+        return Posterior(
+            self.mean[:classes], self.lower[:classes], self.log_normaliser[:classes], self.failed, by
+        )
 
 
 class Marginals(NamedTuple):
@@ -46,18 +54,8 @@ def posterior(sums: Sums) -> Posterior:
     lower, failed = cholesky(sums.P, 1.0)
     by = solver(lower)
     half = by.solve(sums.h[..., None])
-    return Posterior(by.solve_t(half)[..., 0], lower, _normaliser(lower, half), failed, by)
-
-
-def log_normaliser(sums: Sums) -> Tensor:
-    """g_c [C] alone."""
-    lower, _ = cholesky(sums.P, 1.0)
-    return _normaliser(lower, solve_lower(lower, sums.h[..., None]))
-
-
-def _normaliser(lower: Tensor, half: Tensor) -> Tensor:
-    """g = −½ log|Λ| + ½ |L⁻¹h|²."""
-    return 0.5 * (half.square().sum((-2, -1)) - log_det(lower))
+    g = 0.5 * (half.square().sum((-2, -1)) - log_det(lower))
+    return Posterior(by.solve_t(half)[..., 0], lower, g, failed, by)
 
 
 def marginals(q: Posterior, a: Tensor) -> Marginals:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.columns import MEDIAN_ROWS, median_distance, summarize
+from cavity.columns import MEDIAN_ROWS, distinct_rows, median_distance, summarize
 
 
 def table(N=30, D=3, seed=0):
@@ -117,3 +117,13 @@ def test_median_distance_by_hand():
     assert median_distance(U, np.ones(3), rng()) == 2.0
     assert median_distance(U, np.array([1.0, 10.0, 1.0]), rng()) in (1.0, 2.0)
     assert median_distance(U, np.array([10.0, 1.0, 10.0]), rng()) == 3.0
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (40, 1), (60, 3), (200, 17)])
+def test_distinct_rows_are_numpy_s(shape):
+    r = rng()
+    X = r.integers(-2, 3, shape) * r.choice([1.0, 1e-310, 1e300, -0.0, 0.1], shape[1])
+    rows, place = distinct_rows(X)
+    expected, expected_place = np.unique(X, axis=0, return_inverse=True)
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_array_equal(place, expected_place.reshape(-1))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cavity import inducing
-from cavity.columns import Columns, summarize
+from cavity.columns import Columns, distinct_rows, summarize
 from cavity.data import Data, Divisible, Rows
 from cavity.estimators.options import Options
 from cavity.estimators.values import noise_values
@@ -149,8 +149,7 @@ def start(table: Table, rng: np.random.Generator) -> Start:
 def _distinct(table: Table) -> tuple[Array, NDArray[np.int64]]:
     if len(table.X) > inducing.CANDIDATES:
         return table.X, np.arange(len(table.X))
-    distinct, place = np.unique(table.X, axis=0, return_inverse=True)
-    return distinct, place.reshape(-1)
+    return distinct_rows(table.X)
 
 
 def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options) -> Prior:

@@ -271,7 +271,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"y has only one class, {str(self.classes_[0])!r} (rows of weight 0 do not count): a classifier needs at least "
                 "two; look at how the rows were selected."
             )
-        return build.Table(rows[present], encoded.reshape(-1), weight[present], len(self.classes_))
+        if not present.all():
+            rows, weight = rows[present], weight[present]
+        return build.Table(rows, encoded.reshape(-1), weight, len(self.classes_))
 
     def _run(self, table: build.Facts, module: Any, options: Options, seed: int, reduce: Local) -> Run:
         return runs.start(
@@ -332,7 +334,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         def latent(rows: Array) -> tuple[Array, Array]:
             f = self._latent(rows)
-            return f.mean.numpy(), f.var.numpy()
+            return f.mean.cpu().numpy(), f.var.cpu().numpy()
 
         mean, var = blocks.predicted(self, X, latent)
         return mean, var

@@ -91,7 +91,7 @@ def latent(model: Fitted, X: Tensor) -> Normal | Joint:
     if len(model.lower) < model.prior.n_latent:
         return Joint(*(torch.cat(column) for column in zip(*(_joint(model, p) for p in pieces), strict=True)))
     parts = [_latent(model, piece) for piece in pieces]
-    return Normal(torch.cat([p.mean for p in parts]).cpu(), torch.cat([p.var for p in parts]).cpu())
+    return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
 
 
 def _latent(model: Fitted, X: Tensor) -> Normal:
@@ -130,10 +130,10 @@ def _joint(model: Fitted, X: Tensor) -> Joint:
 
 @torch.no_grad()
 def log_probability(model: Fitted, f: Normal | Joint) -> Tensor:
-    """Logarithms of the class probabilities, normalised: [n C] → [n C], [n 1] → [n 2]."""
+    """Logarithms of the class probabilities, normalised: [n C] → [n C], [n 1] → [n 2], on the CPU."""
     if isinstance(f, Joint):
-        return log_softmax_probability(f.mean, f.cov)
-    return torch.cat([model.factor.log_probability(mean, var) for mean, var in pieces(f)])
+        return log_softmax_probability(f.mean, f.cov).cpu()
+    return torch.cat([model.factor.log_probability(mean, var) for mean, var in pieces(f)]).cpu()
 
 
 def pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:

@@ -143,7 +143,7 @@ def log_probability(engine: Engine, state: State, held: build.Table) -> Any:
     """What the state predicts of these rows, [n C]; the run is left alone."""
     model = snapshot(engine, state)
     rows = torch.tensor(held.X, device=state.theta.device)
-    return fitted.log_probability(model, fitted.latent(model, rows)).cpu().numpy()
+    return fitted.log_probability(model, fitted.latent(model, rows)).numpy()
 
 
 def snapshot(engine: Engine, state: State) -> fitted.Fitted:

@@ -6,6 +6,7 @@ all CM whitened values at once. The store keeps π where other methods keep τ: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -104,8 +105,9 @@ class Coupled(Engine):
         return 1, C * M
 
     def _local(
-        self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool
+        self, state: State, found: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
     ) -> tuple[Totals, Fresh]:
+        q = found()
         with torch.no_grad():
             a, r, failed = _projected(self.prior, batch, state)
             held = self.sites.held(state, batch, r)

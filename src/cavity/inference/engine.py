@@ -6,6 +6,7 @@ knows their names. Data flow: X → (a, r) → marginals → cavity → moments 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from cavity.aside import aside
 from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, LikelihoodFactor, Moments
@@ -120,7 +122,7 @@ class Engine:
         `full`: the batch is the whole table, so the sums are rebuilt instead of averaged.
         """
         self.load(state.theta)
-        q = self.sites.gaussian(state.sums)
+        q = aside(state.theta.device, lambda: self.sites.gaussian(state.sums))  # while the rows are projected
         fresh: list[Fresh] = []
         totals: Totals | None = None
         learn = optimiser is not None and bool(self.parameters) and not self.exact
@@ -131,16 +133,16 @@ class Engine:
         assert totals is not None
         if self.exact and optimiser is not None:
             totals = totals._replace(gradient=self.exact_gradient(state, batch))
-        return self._finish(state, q, batch, join(fresh), reduce.sum(totals), optimiser, full)
+        return self._finish(state, q(), batch, join(fresh), reduce.sum(totals), optimiser, full)
 
     def _local(
-        self, state: State, q: Posterior, batch: Batch, learn: bool, full: bool
+        self, state: State, found: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
     ) -> tuple[Totals, Fresh]:
         """What this batch adds to the sums, the gradient and the objective."""
         with torch.set_grad_enabled(learn):
             projection = self.prior.project(batch.X, state.jitter)
         with torch.no_grad():
-            a = projection.a.detach()
+            a, q = projection.a.detach(), found()
             m = marginals(q, a)
             r = Projection(a, projection.variance.detach(), projection.failed).r.double()
             view = self._view(state, m, r, batch)

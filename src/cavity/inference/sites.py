@@ -16,7 +16,7 @@ from cavity.data import Batch
 from cavity.factors import Moments
 from cavity.inference.state import Sites, State
 from cavity.linalg import inverse_lower, log_det
-from cavity.posterior import Normal, Posterior, Sums, log_normaliser, posterior
+from cavity.posterior import Normal, Posterior, Sums, posterior
 
 LEAST_KEEP = 1e-3  # of a marginal's precision must remain in the cavity, or the update is skipped
 
@@ -264,7 +264,10 @@ class Tied(_Kept):
         return Sums(left[:, None, None] * sums.P, left[:, None] * sums.h)
 
     def gaussian(self, sums: Sums) -> Posterior:
-        return posterior(self._cavity_sums(sums))
+        """The cavity, and beside it the normaliser of q itself: one batch of factors."""
+        C = len(sums.h)
+        both = posterior(Sums(*(torch.cat(pair) for pair in zip(self._cavity_sums(sums), sums, strict=True))))
+        return both.part(C)._replace(beside=both.log_normaliser[C:])
 
     def held(self, state: State, batch: Batch, like: Tensor) -> Held:
         zero = torch.zeros_like(like, dtype=torch.float64)
@@ -284,7 +287,8 @@ class Tied(_Kept):
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity leaves out.        [METHOD 5]"""
-        g = log_normaliser(sums)
+        g = q.beside
+        assert g is not None
         return (g + self.counts / self.unit * (q.log_normaliser - g)).sum()
 
     def write(

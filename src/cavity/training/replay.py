@@ -146,9 +146,9 @@ class Replay:
         if info.undo is not None:
             self._write_rows(good, *info.undo)
         for kept, now in zip(_moving(self.before), _moving(self.state), strict=True):
-            kept.copy_(torch.where(good, now, kept))
+            torch.where(good, now, kept, out=kept)
         for now, new in zip(_moving(self.state), _moving(tried), strict=True):
-            now.copy_(torch.where(good, new, now))
+            torch.where(good, new, now, out=now)
         news = torch.stack(
             [info.objective, info.evidence, info.skipped.double(), torch.ones_like(info.objective)]
         )
