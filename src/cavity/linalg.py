@@ -70,7 +70,7 @@ def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
     done: Tensor = torch.linalg.solve_triangular(small, unit, upper=False)
     while blocks > 1:
         blocks //= 2
-        first, second = done.unflatten(0, (-1, 2)).unbind(1)
+        first, second = done[0::2], done[1::2]
         below = _on_diagonal(padded, blocks)[:, size:, :size]
         done = torch.cat(
             [
@@ -85,7 +85,8 @@ def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
 
 def _on_diagonal(matrix: Tensor, blocks: int) -> Tensor:
     """The square blocks on the diagonal, [C M M] → [C·blocks size size]."""
-    grid = matrix.unflatten(2, (blocks, -1)).unflatten(1, (blocks, -1))  # [C blocks size blocks size]
+    size = matrix.shape[-1] // blocks
+    grid = matrix.reshape(len(matrix), blocks, size, blocks, size)
     return grid.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).flatten(0, 1)
 
 

@@ -1,7 +1,5 @@
 """Recorded steps are the steps of the loop: same state, same record, same repairs. (On a CPU they are called, not recorded.)"""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.estimators import runs as module
 from cavity.inference import Engine
-from cavity.training.loop import Plan
 from support import toy
 
 OPTIONS = dict(n_inducing=6, batch_size=20, max_epochs=4, tol=0.0, random_state=0, device="cpu")
@@ -41,7 +38,7 @@ def fits(monkeypatch, options, rows=101, brittle=False, callbacks=()):
     if brittle:
         monkeypatch.setattr(module.build, "Engine", Brittle)
     for recorded in (False, True):
-        monkeypatch.setattr(module, "Plan", partial(Plan, replay=recorded))
+        monkeypatch.setattr(module, "records", lambda *_, recorded=recorded: recorded)
         clf = GPClassifier(**{**OPTIONS, **options}, callbacks=[c() for c in callbacks]).fit(X, y)
         results.append((clf, clf.predict_log_proba(X)))
     return results
@@ -86,7 +83,7 @@ def test_a_callback_sees_every_step(monkeypatch):
 
 def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
     X, y = toy(101, 3, seed=1)
-    monkeypatch.setattr(module, "Plan", partial(Plan, replay=True))
+    monkeypatch.setattr(module, "records", lambda *_: True)
     whole = GPClassifier("ep", **OPTIONS).fit(X, y)
 
     class Stop(Callback):

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.linalg import cholesky, jittered_cholesky, log_det, solve_lower, solve_lower_t, whiten
+from cavity import linalg
+from cavity.linalg import (
+    cholesky,
+    inverse_by_blocks,
+    inverse_lower,
+    jittered_cholesky,
+    log_det,
+    solve_lower,
+    solve_lower_t,
+    whiten,
+)
 from cavity.posterior import Sums, marginals, posterior
 
 JITTER = torch.tensor(1e-3, dtype=torch.float64)
@@ -76,7 +86,7 @@ def test_factors_are_computed_in_float64():
     rounded = hilbert.float() + 1e-7 * torch.eye(8)
     assert torch.linalg.cholesky_ex(rounded.double())[1] == 0
     factor = cholesky(rounded[None])
-    assert not factor.failed and factor.lower.dtype == torch.float32
+    assert not factor.failed and factor.lower.dtype == torch.float64
 
 
 def test_solves_and_log_determinant():
@@ -108,3 +118,33 @@ def test_a_posterior_without_sites_is_the_prior():
 
 def test_an_improper_posterior_is_flagged():
     assert posterior(Sums(-2 * torch.eye(3, dtype=torch.float64)[None], torch.zeros(1, 3).double())).failed
+
+
+@pytest.mark.parametrize("M", [1, 5, 31, 32, 33, 64, 100])
+def test_the_inverse_by_blocks_is_the_inverse(M):
+    lower = torch.linalg.cholesky(spd(3, M))
+    eye = torch.eye(M, dtype=torch.float64).expand(3, M, M)
+    torch.testing.assert_close(inverse_by_blocks(lower), inverse_lower(lower), rtol=1e-10, atol=1e-12 * M)
+    torch.testing.assert_close(inverse_by_blocks(lower) @ lower, eye, rtol=0, atol=1e-12 * M)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_solves_by_the_inverse_are_solves_by_substitution(monkeypatch, dtype):
+    """As a GPU does them: whitening, its derivative, and the marginals of q."""
+
+    def everything():
+        K, B = (t.to(dtype).requires_grad_() for t in (spd(2, 40), rows(2, 40)))
+        a, _ = whiten(K, B, JITTER)
+        grads = torch.autograd.grad(a.square().sum() + a[0, 1].sum(), [K, B])
+        m = marginals(posterior(Sums(spd(2, 40), rows(2, 40)[..., 0])), a.detach())
+        return a, symmetric(grads[0]), grads[1], *m.t, m.cov_a
+
+    expected = everything()
+    monkeypatch.setattr(linalg, "inverts", lambda lower: True)
+    for got, wanted in zip(everything(), expected, strict=True):
+        torch.testing.assert_close(
+            got,
+            wanted,
+            rtol=1e-10 if dtype == torch.float64 else 1e-3,
+            atol=1e-11 if dtype == torch.float64 else 1e-3,
+        )

@@ -53,12 +53,17 @@ def start(
         tol=estimator.tol,
         max_seconds=estimator.max_seconds,
         reshuffle=options.optimizer != "sag",
-        replay=options.device.type == "cuda" and reduce.world == 1,
+        replay=records(options, reduce),
         report=reporter(
             estimator.verbose if reduce.rank == 0 else 0, options.max_epochs, float(machine.total)
         ),
     )
     return Run(machine, data, plan, state, reduce)
+
+
+def records(options: Options, reduce: Local) -> bool:
+    """Whether mini-batch steps are recorded: on a GPU of its own."""
+    return options.device.type == "cuda" and reduce.world == 1
 
 
 def _damping(options: Options) -> float:

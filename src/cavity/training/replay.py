@@ -7,7 +7,8 @@ place; once a step has failed nothing moves any more, so that the guard finds th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -184,19 +185,20 @@ class Replay:
 
 
 def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-    """The step as a CUDA graph, or None with a warning where something in it waits for the GPU."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(
-        side
-    ):  # libraries make handles and workspaces on first use, which no graph may hold
-        step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
+    """The step as a CUDA graph; None, with a warning, where something in it waits for the GPU, which no graph can hold."""
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(main)
     try:
-        with torch.cuda.graph(graph):
+        with torch.cuda.stream(side):
+            step()  # libraries make handles and workspaces on first use, and we our constants
+            with _refusing_to_wait():
+                step()
+        main.wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may pin memory meanwhile
             step()
     except RuntimeError as error:
+        torch.cuda.set_stream(main)
         torch.cuda.synchronize()
         warnings.warn(
             f"the steps of this fit cannot be recorded as a CUDA graph and run several times slower: {_first_line(error)}. "
@@ -206,6 +208,17 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
         )
         return None
     return graph
+
+
+@contextmanager
+def _refusing_to_wait() -> Iterator[None]:
+    """An operation that waits for the GPU raises: a recording would fail at it, and leave the device in a bad state."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _first_line(error: Exception) -> str:
