@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from cavity.experiments import comparison, figures, tables, toy_evidence
+from cavity.experiments import comparison, figures, hardware, tables, toy_evidence
 from cavity.experiments.methods import title
 from cavity.experiments.reproduce import file_of
 from cavity.experiments.rows import Row
@@ -28,6 +28,7 @@ class Rows:
     """The result files of a folder, each read once."""
 
     def __init__(self, results: Path) -> None:
+        self.folder = results
         self.of = cache(lambda name: file_of(TARGETS[name], results).read())
 
     def target(self, name: str) -> list[Row]:
@@ -195,6 +196,8 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flipped": lambda rows: tables.flipped(rows.of("flipped")),
     "flights": lambda rows: tables.curves(rows.target("flights")),
     "ranks": lambda rows: comparison.ranks(rows.target("compare")),
+    "gpu": lambda rows: hardware.gpu(rows.folder),
+    "gpu-steps": lambda rows: hardware.gpu_steps(rows.folder),
 }
 
 
