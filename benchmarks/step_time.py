@@ -55,7 +55,7 @@ def setting(method: str, C: int, M: int, batch: int, D: int, dtype: str, device:
     Z = choosing.choose("random", begin.pool, M, data.n_latent, rng)
     options = read(estimator, ROWS, data.n_latent, M)
     engine = build.engine(build.prior(estimator, data, begin, Z, options), data, options)
-    rows = build.rows(data, options)
+    rows = build.on_device(data, options)
     return Setting(engine, rows, build.first_state(engine, rows, options, 1.0, 0))
 
 

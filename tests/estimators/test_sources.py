@@ -10,7 +10,7 @@ import torch
 
 from cavity import BadInput, BadOption, GPClassifier, distributed
 from cavity.data import Arrays, Arrow
-from cavity.estimators import streams
+from cavity.estimators import build, streams
 
 
 def draw(N, seed=0):
@@ -49,6 +49,16 @@ def test_a_file_of_numpy_gives_the_model_of_the_array_to_the_last_bit(method, dt
         assert np.array_equal(model.predict_proba(X), memory.predict_proba(X))
         assert model.log_marginal_likelihood_ == memory.log_marginal_likelihood_
         assert model.classes_.tolist() == ["blue", "green", "red"] and model.n_features_in_ == 3
+
+
+def test_a_table_that_a_gpu_has_no_room_for_gives_the_same_model(method, monkeypatch):
+    X, y = draw(1500)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 1500)
+    held = fit(X, y, weight, method=method)
+    sizes = []
+    monkeypatch.setattr(build, "has_room", lambda device, size: sizes.append(size) or False)
+    sent = fit(X, y, weight, method=method)
+    assert sizes == [8 * X.size] and np.array_equal(sent.predict_proba(X), held.predict_proba(X))
 
 
 def test_a_memory_map_is_a_source_and_gives_the_model_of_the_array(tmp_path):

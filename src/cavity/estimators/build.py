@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cavity import inducing
 from cavity.columns import Columns, distinct_rows, summarize
-from cavity.data import Data, Divisible, Rows
+from cavity.data import Arrays, Data, Divisible, Rows, Stream
 from cavity.estimators.options import Options
 from cavity.estimators.values import noise_values
 from cavity.factors import (
@@ -52,6 +52,7 @@ Array = NDArray[np.float64]
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
+ROOM = 0.5  # of a GPU's free memory that a table may take
 
 LOGISTICS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkola, "taylor": Taylor}
 
@@ -126,7 +127,7 @@ class Table(NamedTuple):
     def start(self, rng: np.random.Generator) -> Start:
         return start(self, rng)
 
-    def rows(self, options: Options) -> Rows:
+    def rows(self, options: Options) -> Rows | Stream:
         return rows(self, options)
 
 
@@ -281,12 +282,26 @@ def warm_up(machine: Engine, options: Options) -> Engine | None:
     return replace(machine, removal=1.0) if stuck else None
 
 
-def rows(table: Table, options: Options) -> Rows:
+def rows(table: Table, options: Options) -> Rows | Stream:
+    """The table on the device; where a GPU has no room for it, batch by batch through pinned memory."""
+    if has_room(options.device, table.X.size * options.dtype.itemsize):
+        return on_device(table, options)
+    source = Arrays(table.X, table.y, table.weight)
+    classes, factor = np.arange(table.n_classes), np.ones(table.n_classes)
+    N, D = table.X.shape
+    return Stream(source, classes, factor, N, D, options.dtype, options.device)
+
+
+def on_device(table: Table, options: Options) -> Rows:
     """The table as tensors on the device."""
     X = torch.tensor(table.X, dtype=options.dtype, device=options.device)
-    return Rows(
-        X, torch.tensor(table.y, device=options.device), torch.tensor(table.weight, device=options.device)
-    )
+    y, weight = (torch.tensor(column, device=options.device) for column in (table.y, table.weight))
+    return Rows(X, y, weight)
+
+
+def has_room(device: torch.device, size: int) -> bool:
+    """Whether a table of so many bytes leaves a device room to work."""
+    return device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
 
 
 def first_state(machine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:

@@ -78,7 +78,9 @@ def grow(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tu
         old = _first(estimator, table, options)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
     engine = _grown(_on(old.engine, options.device), table, lightest, heaviest, options)
-    run = _run(estimator, engine, table.rows(options), _to(old.state, options.device), old, options)
+    run = _run(
+        estimator, engine, build.on_device(table, options), _to(old.state, options.device), old, options
+    )
     _absorb(run, estimator, options)
     kept = _at_rest(run.engine, run.state, old.begin)
     return Growing(**kept, lightest=lightest, heaviest=heaviest, history=list(run.history)), run
