@@ -25,7 +25,7 @@ from step_time import cavity_step, gpytorch_step, milliseconds
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
-from cavity.estimators import build, classifier, watch
+from cavity.estimators import classifier, tables, watch
 from cavity.training.loop import Plan
 
 LEVELS = (0.104, 0.08, 0.0725, 0.069)
@@ -64,7 +64,7 @@ class Judge(Callback):
         return now > self.seconds
 
     def look(self, run: Any, now: float) -> None:
-        held = build.Table(self.X, self.y, np.ones(len(self.y)), 10)
+        held = tables.Table(self.X, self.y, np.ones(len(self.y)), 10)
         log_p = watch.log_probability(run.engine, run.state, held)
         nll = float(-log_p[np.arange(len(self.y)), self.y].mean())
         error = float((log_p.argmax(1) != self.y).mean())

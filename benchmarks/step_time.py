@@ -22,7 +22,7 @@ import torch
 from cavity import GPClassifier
 from cavity import inducing as choosing
 from cavity.distributed import Local
-from cavity.estimators import build
+from cavity.estimators import build, tables
 from cavity.estimators.options import read
 from cavity.training.optimisers import OPTIMISERS
 
@@ -30,11 +30,11 @@ SIZES = [(3, 50, 200, 8), (10, 100, 200, 16), (10, 200, 200, 50)]  # C, M, batch
 ROWS = 10_000
 
 
-def table(C: int, D: int) -> build.Table:
+def table(C: int, D: int) -> tables.Table:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS, D))
     y = (X @ rng.standard_normal((D, C))).argmax(1)
-    return build.Table(X, y, np.ones(ROWS), C)
+    return tables.Table(X, y, np.ones(ROWS), C)
 
 
 def cavity_step(
@@ -42,11 +42,11 @@ def cavity_step(
 ) -> Callable[[], None]:
     data, rng = table(C, D), np.random.default_rng(0)
     estimator = GPClassifier(method, batch_size=batch, dtype=dtype, device=device)
-    begin = build.start(data, rng)
+    begin = data.start(rng)
     Z = choosing.choose("random", begin.pool, M, data.n_latent, rng)
     options = read(estimator, ROWS, data.n_latent, M)
     engine = build.engine(build.prior(estimator, data, begin, Z, options), data, options)
-    rows = build.rows(data, options)
+    rows = data.rows(options)
     box = [build.first_state(engine, rows, options, 1.0, 0)]
     generator = torch.Generator().manual_seed(0)
     feed = iter(())

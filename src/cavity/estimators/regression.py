@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cavity import inducing
-from cavity.data import Rows
 from cavity.errors import BadInput, BadOption
-from cavity.estimators import build, subset
+from cavity.estimators import subset
 from cavity.estimators.checks import check_rows, check_weights
 from cavity.estimators.methods import Q_UPDATES, Method
 from cavity.estimators.options import Options, learnt_names, refuse_full, settings
+from cavity.estimators.tables import Array, InMemory, Start, Table
 from cavity.estimators.values import inducing_count, noise_values, number, one_of, whole
 from cavity.factors import Committee, Gaussian
 from cavity.kernels import RBF, Kernel
 from cavity.kernels.base import check_kernel
-
-Array = NDArray[np.float64]
 
 # power EP finds the same Gaussian sites whatever its power, and half a site is never more than a cavity can spare
 _FITC = Method("gaussian", "own", 0.5, linear=True, settles=True)
@@ -51,15 +50,14 @@ OPTIMIZERS = ("auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag")
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else stands between the model and the exact one
 # Z is X, or a subset of it: where the likelihood lacks the residual, its maximum would have all points in one place
 FIXED_INDUCING = ("exact", "pp", "sr", "nystrom", "sd", "bcm")
+KEEP_ROWS = ("nystrom", "cg")  # predictions go back to every training row
 NEEDS_NOISE = ("vi", "svi", "pp", "sr", "nystrom", "cg")
 
 
-class Targets(NamedTuple):
-    """Training rows in memory with targets in units of their spread: what the engine needs to know of them."""
+@dataclass(frozen=True)
+class Targets(InMemory):
+    """Rows in memory with targets in units of their spread, (y − shift)/scale."""
 
-    X: Array  # [N D]
-    y: Array  # [N], (y − shift)/scale
-    weight: Array  # [N], positive
     shift: float
     scale: float
     member: NDArray[np.int64] | None = None  # [N], of a committee
@@ -74,32 +72,14 @@ class Targets(NamedTuple):
         return 1 if self.member is None else int(self.member.max()) + 1
 
     @property
-    def n_rows(self) -> int:
-        return len(self.y)
-
-    @property
     def class_totals(self) -> Array:
         return np.array([self.weight.sum()])
 
-    @property
-    def lightest(self) -> float:
-        return float(self.weight.min())
+    def start(self, rng: np.random.Generator) -> Start:
+        return Table(self.X, np.zeros(len(self.y), dtype=np.int64), self.weight, 1).start(rng)
 
-    @property
-    def heaviest(self) -> float:
-        return float(self.weight.max())
-
-    def sample(self) -> tuple[Any, ...]:
-        return self.X, self.y, self.weight
-
-    def start(self, rng: np.random.Generator) -> build.Start:
-        return build.start(build.Table(self.X, np.zeros(len(self.y), dtype=np.int64), self.weight, 1), rng)
-
-    def rows(self, options: Options) -> Rows:
-        device = options.device
-        X = torch.tensor(self.X, dtype=options.dtype, device=device)
-        y = self.y if self.member is None else np.column_stack([self.member, self.y])
-        return Rows(X, torch.tensor(y, device=device), torch.tensor(self.weight, device=device))
+    def seen(self) -> NDArray[Any]:
+        return self.y if self.member is None else np.column_stack([self.member, self.y])
 
 
 def targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Targets:
@@ -175,7 +155,7 @@ def check_options(estimator: Any) -> None:
             )
 
 
-def part(estimator: Any, table: Targets, begin: build.Start, rng: np.random.Generator) -> Targets:
+def part(estimator: Any, table: Targets, begin: Start, rng: np.random.Generator) -> Targets:
     """The rows that the method trains on: an active set ("sd"), all of them in blocks ("bcm"), or all.
 
     Rows at the same place go together, so that repeating a row and giving it a weight are the same.
@@ -187,7 +167,7 @@ def part(estimator: Any, table: Targets, begin: build.Start, rng: np.random.Gene
     place = place.reshape(-1)
     if e.method == "bcm":
         blocks = min(e.n_blocks, len(distinct))
-        return table._replace(member=subset.BLOCKS[e.blocks](distinct, blocks, begin.columns, rng)[place])
+        return replace(table, member=subset.BLOCKS[e.blocks](distinct, blocks, begin.columns, rng)[place])
     M = inducing_count(e.n_inducing, table.weight.sum())
     if M >= len(distinct):
         return table
@@ -196,10 +176,10 @@ def part(estimator: Any, table: Targets, begin: build.Start, rng: np.random.Gene
     noise = np.maximum(noise_values(e.noise, 1, False)[0], 1e-6) / weight
     chosen = subset.active_rows(_kernel(e, begin), distinct, y, noise, M, e.selection)
     kept = np.isin(place, chosen)
-    return table._replace(X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
+    return replace(table, X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
 
 
-def _kernel(estimator: Any, begin: build.Start) -> Any:
+def _kernel(estimator: Any, begin: Start) -> Any:
     """The kernel as a fit starts with it."""
     kernel = RBF() if estimator.kernel is None else copy.deepcopy(estimator.kernel)
     if isinstance(kernel, Kernel):
@@ -252,5 +232,5 @@ def factor(estimator: Any, options: Options) -> Gaussian:
         likelihood: Gaussian = Committee(noise, learn)
     else:
         likelihood = Gaussian(noise, learn, options.method.likelihood.endswith("projected"))
-    likelihood.log_noise.data = likelihood.log_noise.data.to(options.device)
+    likelihood.log_noise.data = likelihood.log_noise.data.to(options.device, options.dtype)
     return likelihood

@@ -14,9 +14,9 @@ from cavity.data import Arrays, Arrow, Batches, Divided, Source, Stream, Summary
 from cavity.data.fragments import dataset
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
-from cavity.estimators.build import Array, Start, Table
 from cavity.estimators.checks import check_labels, weight_of_class
 from cavity.estimators.options import Options
+from cavity.estimators.tables import Array, Start, Table
 
 
 def find(
@@ -156,7 +156,9 @@ class Streamed(NamedTuple):
         center, var = self._center_and_var()
         low, high = self.summary.low, self.summary.high
         columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
-        pool = inducing.candidates(*sample, columns, rng, limit=len(sample.X))
+        pool = inducing.candidates(
+            sample.X, sample.y, sample.weight, self.n_classes, columns, rng, limit=len(sample.X)
+        )
         return Start(columns, pool)
 
     def _sample(self) -> Table:
