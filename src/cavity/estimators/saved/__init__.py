@@ -93,7 +93,7 @@ def rows_inside(estimator: Any) -> str:
         return "every training row, with its target"
     if estimator._fitted.prior.learn_inducing:
         return "none"
-    return "the inducing points, which were not learnt: training rows, unless they were given or are k-means centres"
+    return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 
 def _names(estimator: Any) -> list[str] | None:
