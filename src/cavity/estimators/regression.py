@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +45,7 @@ USED_BY = {
     "blocks": ("bcm",),
     "selection": ("sd",),
     "cg_tol": ("cg",),
+    "inducing": ("vi", "svi", "fitc", "pp", "sr", "nystrom", "cg"),
 }
 LEARN = ("kernel", "noise", "inducing")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag")
@@ -94,10 +96,18 @@ def targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Targets:
 
 
 def _units(y: Array, weight: Array) -> tuple[float, float]:
-    """Weighted mean and standard deviation; 1 for targets that are all the same."""
+    """Weighted mean and standard deviation."""
     shift = float(np.average(y, weights=weight))
-    scale = float(np.sqrt(np.average((y - shift) ** 2, weights=weight)))
-    return shift, scale if scale > 1e-12 * max(1.0, abs(shift)) else 1.0
+    with np.errstate(over="ignore"):  # refused in words
+        return shift, spread(shift, float(np.average((y - shift) ** 2, weights=weight)))
+
+
+def spread(mean: float, variance: float) -> float:
+    """The standard deviation; 1 where it is nothing but rounding."""
+    scale = math.sqrt(variance)
+    if not math.isfinite(scale):
+        raise BadInput("y is too large for its spread to be computed: divide it by its largest value.")
+    return scale if scale > 1e-12 * max(1.0, abs(mean)) else 1.0
 
 
 def check_targets(y: Any, n_rows: int) -> Array:
@@ -108,13 +118,21 @@ def check_targets(y: Any, n_rows: int) -> Array:
         raise BadInput("This regressor requires y to be passed, but the target y is None.")
     if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise BadInput("Complex data not supported: y must hold real numbers.")
-    y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else y, warn=True)
+    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if y.ndim != 1 and y.shape != (n_rows, 1):
+        raise BadInput(
+            f"y should be a 1d array, got an array of shape {y.shape} instead: give one target a row; for several targets fit one "
+            "model each, for example with sklearn.multioutput.MultiOutputRegressor."
+        )
+    y = column_or_1d(y, warn=True)
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one target a row.")
     try:
         values = np.asarray(y, dtype=np.float64)
+        if y.dtype.kind in "USmM":
+            raise TypeError
     except (TypeError, ValueError):
-        odd = next(v for v in y if not isinstance(v, int | float | np.number))
+        odd = next(v for v in y.tolist() if not isinstance(v, int | float))
         raise BadInput(
             f"y must hold numbers, and {odd!r} is none: for class labels use GPClassifier, or convert y first."
         ) from None
@@ -133,7 +151,7 @@ def choose(estimator: Any, pool: inducing.Candidates, table: Targets, rng: np.ra
     if estimator.method == "exact" or estimator.inducing is None:
         refuse_full("method='exact'" if estimator.method == "exact" else "inducing=None", table.n_rows)
         return inducing.choose(None, pool, 0, 1, rng)
-    M = inducing_count(estimator.n_inducing, table.weight.sum())
+    M = inducing_count(estimator.n_inducing, table.class_totals.sum())
     return inducing.choose(estimator.inducing, pool, M, 1, rng)
 
 
@@ -149,9 +167,11 @@ def check_options(estimator: Any) -> None:
     usual = inspect.signature(type(e).__init__).parameters
     for option, users in USED_BY.items():
         value = getattr(e, option)
-        if e.method not in users and value != usual[option].default:
+        named = value is None or isinstance(value, str | int | float)
+        if e.method not in users and not (named and value in (None, usual[option].default)):
+            given = repr(value) if named else "..."
             raise BadOption(
-                f"{option}={value!r} is not used by method={e.method!r}; it is used by method={users[0]!r}."
+                f"{option}={given} is not used by method={e.method!r}; it is used by method={users[0]!r}."
             )
 
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity.errors import BadOption
-from cavity.estimators import blocks, build, fitted, regression, rowwise, runs
+from cavity.estimators import blocks, build, fitted, regression, rowwise, runs, target_streams
 from cavity.estimators.checks import check_rows
 from cavity.estimators.shell import Shell
 from cavity.estimators.tables import Start
@@ -136,12 +136,24 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GPRegressor:
-        """Train on rows X (N, D) with targets y (N,); a row of weight w counts as w identical rows."""
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+    ) -> GPRegressor:
+        """Train on rows X (N, D) with targets y (N,); a row of weight w counts as w identical rows.
+
+        For methods "svi" and "vi" X may also be a source that is read in pieces and never whole, as for `GPClassifier.fit`: a .npy
+        file or memory map with y an array or a .npy file, Parquet or Arrow files with `target` (and `weight`) the names of
+        columns, or batches (X, y) or (X, y, weight) that can be iterated again and again.
+        """
         reduce = distributed.current()
         regression.check_options(self)
         seed = self._seed(reduce)
-        table = regression.targets(self, X, y, sample_weight)
+        source = target_streams.find(self, X, y, sample_weight, target, weight)
+        table: Any = (
+            regression.targets(self, X, y, sample_weight)
+            if source is None
+            else target_streams.read(self, source, seed, reduce)
+        )
         rng = np.random.default_rng(seed)
         begin = self._start(table, rng)
         given, table = table, regression.part(self, table, begin, rng)
@@ -155,7 +167,7 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         self.fit_warnings_ = runs.warn(run, options, stacklevel=3)
         return self
 
-    def _keep(self, run: Run, begin: Start, table: regression.Targets) -> None:
+    def _keep(self, run: Run, begin: Start, table: Any) -> None:
         self._units = table.shift, table.scale
         self._hold(run, begin, runs.sound_evidence(run) - float(run.engine.total) * math.log(table.scale))
         self._training = self._rows_to_keep(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ def check(estimator: Any, reduce: Local) -> None:
     number("checkpoint_every", e.checkpoint_every, 0.0, strict=False)
     if e.resume and e.checkpoint is None:
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")
+    if not isinstance(e.callbacks, Iterable):
+        raise BadOption(f"callbacks={e.callbacks!r} is no list: give a list of cavity.callbacks.Callback.")
     for callback in e.callbacks:
         if not isinstance(callback, Callback):
             raise BadOption(
@@ -120,6 +123,11 @@ class Validation(Callback):
 
     def bind(self, estimator: Any) -> EarlyStopping:
         """The same, for an estimator that knows its classes."""
+        if not hasattr(estimator, "classes_"):
+            raise BadOption(
+                f"Validation judges class labels, which a {type(estimator).__name__} has not: end its training with tol=, "
+                "max_epochs= or max_seconds=."
+            )
         rows = check_rows(estimator, self.X, reset=False)
         labels = check_labels(self.y, len(rows))
         unknown = np.setdiff1d(labels, estimator.classes_)
