@@ -54,6 +54,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "vi-means-PN": {"method": "vi", "optimizer": "newton"},
     "exact": {"method": "exact"},
 }
+PEERS = ("GPyTorch SGPR", "GPyTorch exact")
 PANELS = {
     "stochastic variational inference": ["svi-natural", "svi-L-BFGS-B", "svi-FG", "svi-SAG"],
     "collapsed or not": [
@@ -253,7 +254,7 @@ def main() -> None:
             held = np.random.default_rng(1).random(len(y)) < 0.25
             train, test = (X[~held], y[~held]), (X[held], y[held])
             facts = {"data": data, "train": len(train[1]), "test": len(test[1]), "points": args.points}
-            for method in [*METHODS, "GPyTorch SGPR", "GPyTorch exact"]:
+            for method in [*METHODS, *PEERS]:
                 found = measure(method, args.points, train, test, args.seconds)
                 for epoch, seconds, r2 in thinned(found):
                     figures = {"epoch": epoch, "seconds": f"{seconds:.4f}", "r2": f"{r2:.5f}"}
