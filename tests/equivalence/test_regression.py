@@ -272,6 +272,15 @@ def test_newton_and_lbfgs_meet(method):
     assert newton.n_epochs_ < lbfgs.n_epochs_
 
 
+def test_points_are_chosen_by_k_means_or_learnt():
+    options = {"n_inducing": 5, "inducing": "kmeans", "jitter": 1e-8, "max_epochs": 30}
+    chosen = model("vi", learn=("kernel", "noise"), **options).fit(X, Y)
+    assert all((X == z).all(1).any() for z in chosen.inducing_points_)
+    learnt = model("vi", learn=("kernel", "noise", "inducing"), **options).fit(X, Y)
+    assert not any((X == z).all(1).any() for z in learnt.inducing_points_)
+    assert learnt.elbo_ > chosen.elbo_ + 0.5
+
+
 def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():
     start, gp = (
         model("exact", jitter=1e-8).fit(X, Y),

@@ -273,7 +273,7 @@ def test_no_other_error_escapes(content, tmp_path_factory):
     survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")
 
 
-@settings(max_examples=150, derandomize=True, **QUIET)
+@settings(max_examples=100, derandomize=True, **QUIET)
 @example(content=REGRESSOR.content)
 @given(content=damaged(REGRESSOR))
 def test_no_other_error_escapes_of_a_regressor(content, tmp_path_factory):
