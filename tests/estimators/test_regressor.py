@@ -22,7 +22,7 @@ pytestmark = [
 ]
 SHORT = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
 VARIANTS = [
-    GPRegressor("svi", q_update="gradient", **SHORT),
+    GPRegressor("svi", q_update="gradient", **SHORT | {"max_epochs": 20}),
     GPRegressor("vi", optimizer="newton", learn=("kernel", "noise"), **SHORT),
     GPRegressor("exact", noise=0.0, learn=("kernel",), jitter=1e-6, **SHORT),
 ]
@@ -42,8 +42,22 @@ def test_checks(estimator, check):
     check(estimator)
 
 
+def ill_posed(estimator):
+    """Repeated rows with equal targets say that there is no noise: it is learnt towards 0, where rounding decides.
+
+    With hyper-parameters that are given the check passes (above), and with noise in the targets see below.
+    """
+    if estimator in VARIANTS or estimator.method in ("svi", "pp", "sr"):
+        return {}
+    return {
+        "check_sample_weight_equivalence_on_dense_data": "the evidence of repeated targets has no maximum"
+    }
+
+
 @pytest.mark.slow
-@parametrize_with_checks([*(GPRegressor(name) for name in METHODS), *VARIANTS])
+@parametrize_with_checks(
+    [*(GPRegressor(name) for name in METHODS), *VARIANTS], expected_failed_checks=ill_posed
+)
 def test_more_checks(estimator, check):
     check(estimator)
 
@@ -189,6 +203,17 @@ def test_too_many_rows_for_exact_are_refused_before_anything_is_allocated():
 
 def test_constant_targets_are_predicted():
     np.testing.assert_allclose(short().fit(X, np.full(40, 7.0)).predict(X), 7.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["exact", "vi", "fitc"])
+def test_what_is_learnt_from_weights_is_learnt_from_repeated_rows(method):
+    times = np.where(np.arange(40) % 8 == 0, 2, 1)
+    options = {"max_epochs": 15, "learn": ("kernel", "noise")}
+    one = short(method, **options).fit(X, Y, sample_weight=times)
+    other = short(method, **options).fit(np.repeat(X, times, axis=0), np.repeat(Y, times))
+    # L-BFGS multiplies rounding from step to step
+    assert one.noise_ == pytest.approx(other.noise_, rel=1e-4)
+    np.testing.assert_allclose(one.predict(X), other.predict(X), rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", METHODS)
