@@ -220,12 +220,10 @@ def test_multiclass_ep_without_sparsity_is_the_sequential_one():
     np.testing.assert_allclose(gp.predict_proba(NEW), full_multiclass_predict(slow, Kstar, kss), atol=1e-5)
 
 
-@pytest.mark.parametrize(("method", "C"), [("ep", 2), ("ep", 3), ("laplace", 2), ("laplace", 3)])
-def test_the_gradient_without_sparsity_is_that_of_the_evidence(method, C):
-    X, y = toy(6, C)
-    options = {"kernel": RBF(1.2, 1.5), "learn": ("kernel", "noise") if method == "ep" else ("kernel",)}
-    optimizer = "lbfgs" if method == "laplace" else "sign"
-    run = machine(X, y, X[None], method=method, optimizer=optimizer, jitter=1e-10, **options)
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_gradient_without_sparsity_is_that_of_the_evidence(C):
+    X, y = toy(5, C)
+    run = machine(X, y, X[None], kernel=RBF(1.2, 1.5), learn=("kernel", "noise"), jitter=1e-10)
     start = converge(run)
 
     def evidence(theta):
