@@ -25,7 +25,7 @@ from step_time import cavity_step, feed, gpytorch_step, milliseconds, setting
 from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.distributed import Local
-from cavity.estimators import build, runs, watch
+from cavity.estimators import runs, tables, watch
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.replay import Replay
@@ -67,7 +67,7 @@ class Judge(Callback):
         return now > self.seconds
 
     def look(self, run: Any, now: float) -> None:
-        held = build.Table(self.X, self.y, np.ones(len(self.y)), 10)
+        held = tables.Table(self.X, self.y, np.ones(len(self.y)), 10)
         log_p = watch.log_probability(run.engine, run.state, held)
         nll = float(-log_p[np.arange(len(self.y)), self.y].mean())
         error = float((log_p.argmax(1) != self.y).mean())

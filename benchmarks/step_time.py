@@ -24,7 +24,7 @@ from cavity import GPClassifier
 from cavity import inducing as choosing
 from cavity.data import Batch, Rows
 from cavity.distributed import Local
-from cavity.estimators import build
+from cavity.estimators import build, tables
 from cavity.estimators.options import read
 from cavity.inference import Engine, State
 from cavity.training.optimisers import OPTIMISERS
@@ -33,11 +33,11 @@ SIZES = [(3, 50, 200, 8), (10, 100, 200, 16), (10, 200, 200, 50)]  # C, M, batch
 ROWS = 10_000
 
 
-def table(C: int, D: int) -> build.Table:
+def table(C: int, D: int) -> tables.Table:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS, D))
     y = (X @ rng.standard_normal((D, C))).argmax(1)
-    return build.Table(X, y, np.ones(ROWS), C)
+    return tables.Table(X, y, np.ones(ROWS), C)
 
 
 class Setting(NamedTuple):
@@ -51,11 +51,11 @@ class Setting(NamedTuple):
 def setting(method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Setting:
     data, rng = table(C, D), np.random.default_rng(0)
     estimator = GPClassifier(method, batch_size=batch, dtype=dtype, device=device)
-    begin = build.start(data, rng)
+    begin = data.start(rng)
     Z = choosing.choose("random", begin.pool, M, data.n_latent, rng)
     options = read(estimator, ROWS, data.n_latent, M)
     engine = build.engine(build.prior(estimator, data, begin, Z, options), data, options)
-    rows = build.on_device(data, options)
+    rows = data.on_device(options)
     return Setting(engine, rows, build.first_state(engine, rows, options, 1.0, 0))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from cavity import GPClassifier
 from cavity.data import Rows
 from cavity.distributed import Local
-from cavity.estimators import build
+from cavity.estimators import build, tables
 from cavity.estimators.options import read
 from cavity.inference import Engine, Optimiser, State
 from cavity.posterior import Normal, marginals, posterior
@@ -45,7 +45,7 @@ def toy(N: int, C: int, D: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarr
     return X, y
 
 
-class OneEach(build.Table):
+class OneEach(tables.Table):
     """A table whose classes have a latent function each, also where there are only two."""
 
     n_latent = property(lambda self: self.n_classes)
@@ -72,18 +72,18 @@ def machine(
     `one_each`, for one a class.
     """
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=float)
-    kind = OneEach if one_each else build.Table
+    kind = OneEach if one_each else tables.Table
     labels = np.arange(len(y)) % 2 if y.dtype.kind == "f" else y
     table = kind(X, labels, weight, n_classes or int(labels.max()) + 1)
     estimator = GPClassifier(
         method, inducing=Z, optimizer=optimizer, batch_size=None, device="cpu", **options
     )
-    begin = build.start(table, np.random.default_rng(0))
+    begin = table.start(np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
     chosen = read(estimator, len(X), table.n_latent, Z.shape[1])
     engine = build.engine(build.prior(estimator, table, begin, Z, chosen), table, chosen, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
-    rows = build.rows(table, chosen)._replace(y=torch.tensor(y))
+    rows = table.rows(chosen)._replace(y=torch.tensor(y))
     return Machine(engine, rows, build.first_state(engine, rows, chosen, damping, 0))
 
 

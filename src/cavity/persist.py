@@ -50,12 +50,12 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
-def read(path: str | Path, kind: str) -> Stored:
-    """Tensors and JSON of a file of this kind; anything else is refused in words."""
+def read(path: str | Path, kind: str, *others: str) -> Stored:
+    """Tensors and JSON of a file of this kind, or of others; anything else is refused in words."""
     path = Path(path)
     _check_readable(path)
     tensors, meta = _contents(path)
-    if not isinstance(meta, dict) or meta.get("kind") != kind:
+    if not isinstance(meta, dict) or meta.get("kind") not in (kind, *others):
         found = meta.get("kind") if isinstance(meta, dict) else None
         raise BadFile(f"{path} is no cavity {kind}" + (f" but a {found}." if found else "."))
     number = meta.get("format")

@@ -220,6 +220,19 @@ def test_multiclass_ep_without_sparsity_is_the_sequential_one():
     np.testing.assert_allclose(gp.predict_proba(NEW), full_multiclass_predict(slow, Kstar, kss), atol=1e-5)
 
 
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_gradient_without_sparsity_is_that_of_the_evidence(C):
+    X, y = toy(5, C)
+    run = machine(X, y, X[None], kernel=RBF(1.2, 1.5), learn=("kernel", "noise"), jitter=1e-10)
+    start = converge(run)
+
+    def evidence(theta):
+        return run.evidence(converge(run, run.engine.at(start, torch.tensor(theta)), tol=1e-13))
+
+    slope = central_differences(evidence, start.theta.numpy(), 1e-5)
+    assert_gradient(offered(run, start), slope, rel=1e-5)
+
+
 @pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi", "laplace"])
 def test_inducing_none_is_every_distinct_row_and_stays_there(method):
     X, y = toy(15, 3)

@@ -120,8 +120,9 @@ def test_weights_are_rows():
     times = np.random.default_rng(1).integers(0, 4, 30)
     again = np.repeat(X, times, axis=0), np.repeat(Y, times)
     for method in ("exact", *SPARSE):
-        one = model(method, inducing=Z).fit(X, Y, sample_weight=times)
-        other = model(method, inducing=Z).fit(*again)
+        points = {} if method == "exact" else {"inducing": Z}
+        one = model(method, **points).fit(X, Y, sample_weight=times)
+        other = model(method, **points).fit(*again)
         np.testing.assert_allclose(one.predict(NEW), other.predict(NEW), atol=1e-8)
         assert one.log_marginal_likelihood_ == pytest.approx(other.log_marginal_likelihood_, abs=1e-8)
 
@@ -263,11 +264,21 @@ def test_the_maximum_of_the_evidence_is_scikit_learns():
 
 @pytest.mark.parametrize("method", ["exact", "vi"])
 def test_newton_and_lbfgs_meet(method):
-    options = {"inducing": Z, "learn": ("kernel", "noise"), "jitter": 1e-8, "tol": 1e-9}
+    options = {"learn": ("kernel", "noise"), "jitter": 1e-8, "tol": 1e-9}
+    options |= {"inducing": Z} if method == "vi" else {}
     newton, lbfgs = (model(method, optimizer=name, **options).fit(X, Y) for name in ("newton", "lbfgs"))
     value = lambda gp: gp.history_[-1]["objective"]
     assert value(newton) == pytest.approx(value(lbfgs), abs=1e-4)
     assert newton.n_epochs_ < lbfgs.n_epochs_
+
+
+def test_points_are_chosen_by_k_means_or_learnt():
+    options = {"n_inducing": 5, "inducing": "kmeans", "jitter": 1e-8, "max_epochs": 30}
+    chosen = model("vi", learn=("kernel", "noise"), **options).fit(X, Y)
+    assert all((X == z).all(1).any() for z in chosen.inducing_points_)
+    learnt = model("vi", learn=("kernel", "noise", "inducing"), **options).fit(X, Y)
+    assert not any((X == z).all(1).any() for z in learnt.inducing_points_)
+    assert learnt.elbo_ > chosen.elbo_ + 0.5
 
 
 def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():

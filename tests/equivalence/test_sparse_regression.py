@@ -132,9 +132,9 @@ def test_a_committee_is_that_of_explicit_matrices(blocks):
 
 def _columns(rng):
     """What the estimator's own start draws before it deals out blocks."""
-    from cavity.estimators import build
+    from cavity.estimators import tables
 
-    return build.start(build.Table(X, np.zeros(31, dtype=int), np.ones(31), 1), rng).columns
+    return tables.Table(X, np.zeros(31, dtype=int), np.ones(31), 1).start(rng).columns
 
 
 def test_a_committee_of_one_is_exact():

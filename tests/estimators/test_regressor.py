@@ -3,12 +3,16 @@
 import pickle
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cavity import BadInput, BadOption, GPRegressor
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor
+from cavity.callbacks import Validation
 from cavity.estimators.regression import METHODS
 from cavity.kernels import RBF
 
@@ -18,7 +22,7 @@ pytestmark = [
 ]
 SHORT = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
 VARIANTS = [
-    GPRegressor("svi", q_update="gradient", **SHORT),
+    GPRegressor("svi", q_update="gradient", **SHORT | {"max_epochs": 20}),
     GPRegressor("vi", optimizer="newton", learn=("kernel", "noise"), **SHORT),
     GPRegressor("exact", noise=0.0, learn=("kernel",), jitter=1e-6, **SHORT),
 ]
@@ -38,8 +42,22 @@ def test_checks(estimator, check):
     check(estimator)
 
 
+def ill_posed(estimator):
+    """Repeated rows with equal targets say that there is no noise: it is learnt towards 0, where rounding decides.
+
+    With hyper-parameters that are given the check passes (above), and with noise in the targets see below.
+    """
+    if estimator in VARIANTS or estimator.method in ("svi", "pp", "sr"):
+        return {}
+    return {
+        "check_sample_weight_equivalence_on_dense_data": "the evidence of repeated targets has no maximum"
+    }
+
+
 @pytest.mark.slow
-@parametrize_with_checks([*(GPRegressor(name) for name in METHODS), *VARIANTS])
+@parametrize_with_checks(
+    [*(GPRegressor(name) for name in METHODS), *VARIANTS], expected_failed_checks=ill_posed
+)
 def test_more_checks(estimator, check):
     check(estimator)
 
@@ -107,8 +125,24 @@ def test_a_checkpoint_is_continued(tmp_path):
         (np.where(np.arange(40) == 3, np.nan, Y), "NaN or infinity in 1 rows"),
         (np.array(["a", "b"] * 20), "use GPClassifier"),
         (Y + 1j, "Complex"),
+        (Y.astype(str), "must hold numbers"),
+        (np.array(["2026-01-01"] * 40, dtype="M8[D]"), "must hold numbers"),
+        (np.c_[Y, Y], r"shape \(40, 2\).*MultiOutputRegressor"),
+        (3.0, r"shape \(\)"),
+        (Y * 1e200, "too large"),
     ],
-    ids=["none", "short", "nan", "text", "complex"],
+    ids=[
+        "none",
+        "short",
+        "nan",
+        "text",
+        "complex",
+        "numbers as text",
+        "dates",
+        "two targets",
+        "scalar",
+        "huge",
+    ],
 )
 def test_targets_that_cannot_be_used_are_named(y, words):
     with pytest.raises(BadInput, match=words):
@@ -135,6 +169,10 @@ def test_targets_that_cannot_be_used_are_named(y, words):
         ({"method": "bcm", "blocks": "kmeans"}, "'random', 'clustered'"),
         ({"method": "sd", "selection": "best"}, "'entropy', 'information'"),
         ({"method": "fitc", "inducing": "grid"}, "None for every row"),
+        ({"inducing": "kmeans"}, "inducing='kmeans' is not used by method='exact'"),
+        ({"method": "sd", "inducing": X}, r"inducing=\.\.\. is not used by method='sd'"),
+        ({"callbacks": 3}, "give a list"),
+        ({"callbacks": [Validation(X, Y)]}, "GPRegressor has not"),
         (
             {"method": "vi", "optimizer": "newton", "n_inducing": 40, "inducing": np.zeros((80, 3))},
             "leave 'inducing' out",
@@ -165,3 +203,114 @@ def test_too_many_rows_for_exact_are_refused_before_anything_is_allocated():
 
 def test_constant_targets_are_predicted():
     np.testing.assert_allclose(short().fit(X, np.full(40, 7.0)).predict(X), 7.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["exact", "vi", "fitc"])
+def test_what_is_learnt_from_weights_is_learnt_from_repeated_rows(method):
+    times = np.where(np.arange(40) % 8 == 0, 2, 1)
+    options = {"max_epochs": 15, "learn": ("kernel", "noise")}
+    one = short(method, **options).fit(X, Y, sample_weight=times)
+    other = short(method, **options).fit(np.repeat(X, times, axis=0), np.repeat(Y, times))
+    # L-BFGS multiplies rounding from step to step
+    assert one.noise_ == pytest.approx(other.noise_, rel=1e-4)
+    np.testing.assert_allclose(one.predict(X), other.predict(X), rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_row_and_rows_at_one_place_are_enough(method):
+    for rows, y in ((X[:1], Y[:1]), (np.ones((40, 3)), Y)):
+        mean, sd = short(method).fit(rows, y).predict(X, return_std=True)
+        np.testing.assert_allclose(mean, y.mean(), rtol=0.01)
+        assert np.isfinite(sd).all()
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        (np.where(np.arange(40) < 3, -1.0, 1.0), "3 negative"),
+        (np.full(40, np.nan), "NaN"),
+        (np.zeros(40), "not all 0"),
+        (np.ones(39), "one finite number a row"),
+        (["a"] * 40, "one finite number a row"),
+    ],
+    ids=["negative", "nan", "zero", "short", "text"],
+)
+def test_weights_that_cannot_be_used_are_named(weight, words):
+    for estimator, y in ((short(), Y), (GPClassifier(max_epochs=1), Y > 30)):
+        with pytest.raises(BadInput, match=words):
+            estimator.fit(X, y, sample_weight=weight)
+
+
+def test_what_is_wrong_with_rows_is_said_with_the_regressors_name():
+    with pytest.raises(BadInput, match=r"SimpleImputer.*GPRegressor\(\)"):
+        short().fit(np.full((40, 3), np.nan), Y)
+    with pytest.raises(BadInput, match=r"OneHotEncoder.*GPRegressor\(\)"):
+        short().fit([["a", 1.0]] * 40, Y)
+
+
+# --- rows that are not in memory ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(600, 3))
+    y, weight = 1000 + 5 * np.sin(2 * rows[:, 0]) + rng.normal(size=600), rng.choice([0.5, 1.0, 3.0], 600)
+    np.save(folder / "X.npy", rows)
+    np.save(folder / "y.npy", y)
+    columns = {f"x{j}": rows[:, j] for j in range(3)} | {"y": y, "w": weight}
+    pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=70)
+    return folder, rows, y, weight
+
+
+BATCHES = {"batch_size": 100, "n_inducing": 8, "max_epochs": 4}
+
+
+def test_a_source_is_the_table_in_memory(files):
+    """The same batches where rows have numbers; the same bound where all rows are seen."""
+    folder, rows, y, weight = files
+    inner = short("svi", **BATCHES).fit(rows, y)
+    outer = short("svi", **BATCHES).fit(folder / "X.npy", folder / "y.npy")
+    mapped = short("svi", **BATCHES).fit(np.load(folder / "X.npy", mmap_mode="r"), y)
+    for other in (outer, mapped):
+        np.testing.assert_allclose(other.predict(rows), inner.predict(rows), rtol=1e-9)
+    inner = short("vi", n_inducing=8).fit(rows, y, sample_weight=weight)
+    outer = short("vi", n_inducing=8).fit(folder / "t.parquet", target="y", weight="w")
+    assert outer.elbo_ == pytest.approx(inner.elbo_, rel=1e-9)
+    assert outer.feature_names_in_.tolist() == ["x0", "x1", "x2"]
+    np.testing.assert_allclose(outer.predict(folder / "t.parquet"), inner.predict(rows), rtol=1e-9)
+
+
+def test_files_and_batches_are_learnt_from(files):
+    folder, rows, y, _ = files
+    pieces = lambda: ((rows[i : i + 50], y[i : i + 50]) for i in range(0, 600, 50))
+    options = BATCHES | {"max_epochs": 10}
+    for gp in (
+        short("svi", **options).fit(folder / "t.parquet", target="y", weight="w"),
+        short("svi", dtype="float32", **options).fit(pieces),
+    ):
+        assert r2_score(y, gp.predict(folder / "X.npy")) > 0.5
+
+
+def test_a_map_is_read_whole_where_the_method_needs_all_rows(files):
+    folder, rows, y, _ = files
+    whole = short("fitc").fit(np.load(folder / "X.npy", mmap_mode="r"), y)
+    np.testing.assert_array_equal(whole.predict(rows), short("fitc").fit(rows, y).predict(rows))
+
+
+def test_sources_that_cannot_be_used_say_what_to_do(files):
+    folder, rows, y, _ = files
+    for method, arguments, named, words in (
+        ("exact", (folder / "t.parquet",), {"target": "y"}, "use method='svi' or 'vi'"),
+        ("svi", (folder / "t.parquet",), {}, "target= one of"),
+        ("svi", (folder / "X.npy", np.where(y > 1000, np.nan, y)), {}, "NaN or infinity in"),
+        ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, "filter these rows out"),
+        ("svi", (lambda: [(rows, y.astype(str).astype(object))],), {}, "must hold numbers"),
+        ("svi", (lambda: [(rows, y[:-1])],), {}, "one target a row"),
+        ("svi", (rows, y), {"target": "y"}, "has no meaning for a table in memory"),
+    ):
+        with pytest.raises((BadInput, BadOption), match=words):
+            short(method).fit(*arguments, **named)
+    with pytest.raises(BadOption, match="a point at every row"):
+        short("vi", inducing=None).fit(folder / "t.parquet", target="y")

@@ -10,7 +10,7 @@ import torch
 
 from cavity import BadInput, BadOption, GPClassifier, distributed
 from cavity.data import Arrays, Arrow
-from cavity.estimators import build, streams
+from cavity.estimators import streams, tables
 
 
 def draw(N, seed=0):
@@ -56,7 +56,7 @@ def test_a_table_that_a_gpu_has_no_room_for_gives_the_same_model(method, monkeyp
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 1500)
     held = fit(X, y, weight, method=method)
     sizes = []
-    monkeypatch.setattr(build, "has_room", lambda device, size: sizes.append(size) or False)
+    monkeypatch.setattr(tables, "has_room", lambda device, size: sizes.append(size) or False)
     sent = fit(X, y, weight, method=method)
     assert sizes == [8 * X.size] and np.array_equal(sent.predict_proba(X), held.predict_proba(X))
 

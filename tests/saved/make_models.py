@@ -1,4 +1,4 @@
-"""Writes the model file of the present format, which every later version must load: python make_models.py.
+"""Writes the model files of the present format, which every later version must load: python make_models.py.
 
 Run once for each format (`cavity.persist.FORMAT`); a file that is there is never written again. Beside it, what it predicts.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity import GPClassifier, Preparation, persist
+from cavity import GPClassifier, GPRegressor, Preparation, persist
 from cavity.kernels import Constant, Linear, Matern52
 
 FOLDER = Path(__file__).parent / "models"
@@ -26,28 +26,49 @@ def table(rows=60):
     return {"height": heights, "colour": colour.tolist(), "kind": kind.tolist()}
 
 
-def main():
-    path = FOLDER / f"format-{persist.FORMAT}.cavity"
-    if path.exists():
-        raise SystemExit(
-            f"{path} is there: a released format does not change; raise persist.FORMAT for a new one."
-        )
-    data = table()
+def classifier(data):
     preparation = Preparation.fit([data], target="kind")
     X, y = preparation.transform(data), preparation.labels(data)
     clf = GPClassifier(
         "sep", kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15, learn=("kernel", "inducing", "noise"),
         class_weight={"ash": 1.0, "elm": 2.0, "oak": 1.0}, random_state=0, device="cpu",
     )  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        clf.fit(X, y)
-    clf.preparation_ = preparation
-    clf.notes_ = {"made by": "make_models.py"}
-    clf.save(path)
-    expected = {"p": clf.predict_proba(X[:8]).tolist(), "label": clf.predict(X[:8]).tolist()}
-    path.with_suffix(".json").write_text(json.dumps(expected))
-    print(path, path.stat().st_size, "bytes")
+    clf.fit(X, y).preparation_ = preparation
+    return clf, {"p": clf.predict_proba(X[:8]).tolist(), "label": clf.predict(X[:8]).tolist()}
+
+
+def regressor(data):
+    """Its predictions go back to the training rows, which are in the file."""
+    preparation = Preparation.fit([{name: data[name] for name in ("height", "colour")}])
+    X, y = preparation.transform(data), target(data)
+    gp = GPRegressor(
+        "cg", kernel=Matern52() + Linear(), n_inducing=5, max_epochs=5, random_state=0, device="cpu"
+    )
+    gp.fit(X, y, sample_weight=np.arange(len(y)) % 3 + 1).preparation_ = preparation
+    mean, std = gp.predict(X[:8], return_std=True)
+    return gp, {"mean": mean.tolist(), "std": std.tolist()}
+
+
+def target(data):
+    """Numbers around 100 that depend on the columns."""
+    height = np.array([0.0 if h is None else h for h in data["height"]])
+    red = np.array([colour == "red" for colour in data["colour"]])
+    return 100 + 5 * np.sin(height) + 3 * red + np.random.default_rng(1).normal(size=len(red))
+
+
+def main():
+    for name, make in (("", classifier), ("-regressor", regressor)):
+        path = FOLDER / f"format-{persist.FORMAT}{name}.cavity"
+        if path.exists():
+            print(f"{path} is there: a released format does not change; raise persist.FORMAT for a new one.")
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, expected = make(table())
+        model.notes_ = {"made by": "make_models.py"}
+        model.save(path)
+        path.with_suffix(".json").write_text(json.dumps(expected))
+        print(path, path.stat().st_size, "bytes")
 
 
 if __name__ == "__main__":

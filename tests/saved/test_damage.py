@@ -5,6 +5,7 @@ import os
 import resource
 import struct
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -18,48 +19,72 @@ import cavity
 from cavity import BadFile, persist
 from saved.make_models import FOLDER
 
-CONTENT = (FOLDER / f"format-{persist.FORMAT}.cavity").read_bytes()
-LENGTH = struct.unpack("<Q", CONTENT[:8])[0]
-HEADER = json.loads(CONTENT[8 : 8 + LENGTH])
-META = json.loads(HEADER["__metadata__"]["cavity"])
-TENSORS = parse(CONTENT)
+
+class Sample:
+    """A sound file, taken apart."""
+
+    def __init__(self, name):
+        self.content = (FOLDER / f"format-{persist.FORMAT}{name}.cavity").read_bytes()
+        self.length = struct.unpack("<Q", self.content[:8])[0]
+        self.header = json.loads(self.content[8 : 8 + self.length])
+        self.meta = json.loads(self.header["__metadata__"]["cavity"])
+        self.tensors = parse(self.content)
+        self.places = [p for p in places(self.meta) if p]
+        self.of_header = [
+            p for p in places({k: v for k, v in self.header.items() if k != "__metadata__"}) if p
+        ]
+
+    def container(self, header):
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + self.content[8 + self.length :]
+
+    def file(self, meta=None, tensors=None):
+        """A sound container of other contents."""
+        words = {"cavity": json.dumps(self.meta if meta is None else meta)}
+        return serialise(self.tensors if tensors is None else tensors, words)
+
+    def changed(self, *path, to):
+        """The meta data with one place changed, or without it."""
+        return self.file(replaced(self.meta, path, to, to is KeyError))
+
+    def with_tensor(self, name, change):
+        tensors = dict(self.tensors)
+        new = change(tensors.pop(name))
+        return self.file(tensors=tensors | ({} if new is None else {name: new.contiguous()}))
 
 
-def container(header, body=CONTENT[8 + LENGTH :]):
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + body
+def places(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
 
 
-def file(meta=None, tensors=None):
-    """A sound container of other contents."""
-    return serialise(
-        TENSORS if tensors is None else tensors, {"cavity": json.dumps(META if meta is None else meta)}
-    )
+def replaced(value, path, new, drop):
+    copy = json.loads(json.dumps(value))
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    if drop:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = new
+    return copy
+
+
+CLASSIFIER, REGRESSOR = Sample(""), Sample("-regressor")
+CONTENT, HEADER, META, TENSORS = (
+    getattr(CLASSIFIER, name) for name in ("content", "header", "meta", "tensors")
+)
+container, file, changed, with_tensor = (
+    getattr(CLASSIFIER, name) for name in ("container", "file", "changed", "with_tensor")
+)
 
 
 def load(content, tmp_path):
     path = tmp_path / "model.cavity"
     path.write_bytes(content)
     return cavity.load(path)
-
-
-def changed(*path, to):
-    """The meta data with one place changed, or without it."""
-    copy = json.loads(json.dumps(META))
-    place = copy
-    for key in path[:-1]:
-        place = place[key]
-    if to is KeyError:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = to
-    return file(copy)
-
-
-def with_tensor(name, change):
-    tensors = dict(TENSORS)
-    new = change(tensors.pop(name))
-    return file(tensors=tensors | ({} if new is None else {name: new.contiguous()}))
 
 
 def nan(t):
@@ -134,6 +159,20 @@ CASES = {
     "a tensor too many": (file(tensors=TENSORS | {"prior.kernel.hook": torch.zeros(1)}), "not known to this kernel"),
     "sums of other shape": (with_tensor("growing.P", lambda t: t[:1]), "growing.P has shape"),
     "no sums": (with_tensor("growing.h", lambda t: None), "KeyError 'h'"),
+    "a classifier that calls itself a regressor": (file(META | {"kind": "regressor"}), "no argument of GPRegressor"),
+    "a regressor that calls itself a classifier": (REGRESSOR.changed("kind", to="model"), "no argument of GPClassifier"),
+    "a regressor of an unknown method": (REGRESSOR.changed("arguments", "method", to="eval"), "method='eval'"),
+    "a tolerance of zero": (REGRESSOR.changed("arguments", "cg_tol", to=0.0), "cg_tol"),
+    "a tolerance in words": (REGRESSOR.changed("arguments", "cg_tol", to="small"), "cg_tol"),
+    "units of zero": (REGRESSOR.changed("units", 1, to=0.0), "units of 0.0"),
+    "endless units": (REGRESSOR.changed("units", 0, to=float("inf")), "around inf"),
+    "three units": (REGRESSOR.changed("units", to=[0.0, 1.0, 2.0]), "damaged"),
+    "no noise": (REGRESSOR.with_tensor("factor.log_noise", lambda t: None), "no noise"),
+    "fewer rows": (REGRESSOR.with_tensor("rows.X", lambda t: t[:-1]), "rows.X has shape"),
+    "no rows": (REGRESSOR.with_tensor("rows.X", lambda t: None), "KeyError 'rows.X'"),
+    "a weight of zero": (REGRESSOR.with_tensor("rows.weight", torch.zeros_like), "weigh nothing"),
+    "rows of another rank": (REGRESSOR.with_tensor("rows.a", lambda t: t[:1]), "rows.a has shape"),
+    "no factor for the rows": (REGRESSOR.with_tensor("rows.lower", torch.zeros_like), "rows.lower is no Cholesky factor"),
 }  # fmt: skip
 
 
@@ -175,84 +214,74 @@ JSON = st.recursive(
 )
 
 
-def places(value, path=()):
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*path, key))
-
-
-PLACES = [p for p in places(META) if p]
-OF_HEADER = [p for p in places({k: v for k, v in HEADER.items() if k != "__metadata__"}) if p]
-
-
-def replaced(value, path, new, drop):
-    copy = json.loads(json.dumps(value))
-    inner = copy
-    for key in path[:-1]:
-        inner = inner[key]
-    if drop:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = new
-    return copy
-
-
 @st.composite
-def damaged(draw):
+def damaged(draw, sample):
     """Bytes of a model file after an accident or a forgery."""
     kind = draw(st.sampled_from(["cut", "bits", "splice", "meta", "header", "tensor"]))
     if kind == "cut":
-        return CONTENT[: draw(st.integers(0, len(CONTENT) - 1))]
+        return sample.content[: draw(st.integers(0, len(sample.content) - 1))]
     if kind in ("bits", "splice"):
-        content = bytearray(CONTENT)
+        content = bytearray(sample.content)
         for _ in range(draw(st.integers(1, 4))):
-            place = draw(st.one_of(st.integers(0, 8 + LENGTH), st.integers(0, len(content) - 1)))
+            place = draw(st.one_of(st.integers(0, 8 + sample.length), st.integers(0, len(content) - 1)))
             if kind == "bits":
                 content[min(place, len(content) - 1)] ^= 1 << draw(st.integers(0, 7))
             else:
                 content[place : place + draw(st.integers(0, 40))] = draw(st.binary(max_size=40))
         return bytes(content)
     if kind == "meta":
-        meta = META
+        meta = sample.meta
         for _ in range(draw(st.integers(1, 2))):
-            path = draw(st.sampled_from(PLACES))
+            path = draw(st.sampled_from(sample.places))
             try:
                 meta = replaced(meta, path, draw(JSON), draw(st.booleans()))
             except (KeyError, IndexError, TypeError):  # the place went with the first change
                 pass
-        return file(meta)
+        return sample.file(meta)
     if kind == "header":
-        return container(replaced(HEADER, draw(st.sampled_from(OF_HEADER)), draw(JSON), draw(st.booleans())))
-    name = draw(st.sampled_from(sorted(TENSORS)))
+        path = draw(st.sampled_from(sample.of_header))
+        return sample.container(replaced(sample.header, path, draw(JSON), draw(st.booleans())))
+    name = draw(st.sampled_from(sorted(sample.tensors)))
     shape = draw(st.lists(st.integers(0, 5), max_size=4))
     dtype = draw(st.sampled_from([torch.float64, torch.float32, torch.float16, torch.int64, torch.uint8]))
     value = draw(st.sampled_from([0, 1, -1, 1e30, float("nan"), float("inf")]))
-    return file(tensors=TENSORS | {name: torch.full(shape, value, dtype=torch.float64).to(dtype)})
+    return sample.file(
+        tensors=sample.tensors | {name: torch.full(shape, value, dtype=torch.float64).to(dtype)}
+    )
 
 
 def survives(content, path):
     path.write_bytes(content)
     try:
-        clf = cavity.load(path)
+        model = cavity.load(path)
     except BadFile as refused:
         assert str(path.name) in str(refused)
         return
-    clf.predict_proba(np.zeros((1, clf.n_features_in_)))
+    rows = np.zeros((1, model.n_features_in_))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.predict(rows, return_std=True) if hasattr(model, "sample_y") else model.predict_proba(rows)
 
 
 QUIET = dict(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 @settings(max_examples=200, derandomize=True, **QUIET)
-@example(content=CONTENT)
-@given(content=damaged())
+@example(content=CLASSIFIER.content)
+@given(content=damaged(CLASSIFIER))
 def test_no_other_error_escapes(content, tmp_path_factory):
+    survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")
+
+
+@settings(max_examples=100, derandomize=True, **QUIET)
+@example(content=REGRESSOR.content)
+@given(content=damaged(REGRESSOR))
+def test_no_other_error_escapes_of_a_regressor(content, tmp_path_factory):
     survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")
 
 
 @pytest.mark.slow
 @settings(max_examples=12_000, **QUIET)
-@given(content=damaged())
+@given(content=st.one_of(damaged(CLASSIFIER), damaged(REGRESSOR)))
 def test_no_other_error_escapes_at_length(content, tmp_path_factory):
     survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")

@@ -29,7 +29,7 @@ from cavity.kernels import (
     RationalQuadratic,
     Stationary,
 )
-from saved.make_models import table
+from saved.make_models import table, target
 from support import toy
 
 METHODS = {
@@ -327,7 +327,7 @@ MODELS = sorted((Path(__file__).parent / "models").glob("*.cavity"))
 
 
 def test_there_is_a_file_of_the_present_format():
-    assert f"format-{persist.FORMAT}" in {path.stem for path in MODELS}
+    assert {f"format-{persist.FORMAT}{kind}" for kind in ("", "-regressor")} <= {path.stem for path in MODELS}
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
@@ -336,7 +336,13 @@ def test_files_of_every_format_load_for_ever(path):
     clf = cavity.load(path)
     expected = json.loads(path.with_suffix(".json").read_text())
     X = clf.preparation_.transform(table())
+    assert clf.notes_ and isinstance(clf.preparation_, Preparation)
+    if path.stem.endswith("-regressor"):
+        mean, std = clf.predict(X[:8], return_std=True)
+        np.testing.assert_allclose(mean, expected["mean"], rtol=1e-6)
+        np.testing.assert_allclose(std, expected["std"], rtol=1e-6)
+        assert clf.score(X, target(table())) > 0.5
+        return
     np.testing.assert_allclose(clf.predict_proba(X[:8]), expected["p"], rtol=1e-9)
     assert clf.predict(X[:8]).tolist() == expected["label"]
-    assert clf.notes_ and isinstance(clf.preparation_, Preparation)
     clf.partial_fit(X, clf.preparation_.labels(table()))

@@ -9,13 +9,14 @@ import numpy as np
 
 from cavity.cli.predicting import Model, spelt
 from cavity.cli.terminal import Terminal, table
+from cavity.estimators.saved import rows_inside
 
 MOST_SHOWN = 5
 
 
 def facts(path: Path) -> dict[str, Any]:
     """Everything that is worth knowing of a model, as JSON can hold it."""
-    model = Model.open(path)
+    model = Model.open(path, regressor=True)
     clf, prepare = model.classifier, model.prepare
     names = list(prepare.names) if prepare is not None else [f"column {j}" for j in range(clf.n_features_in_)]
     relevance = (
@@ -28,8 +29,10 @@ def facts(path: Path) -> dict[str, Any]:
         "bytes": path.stat().st_size,
         "method": clf.method,
         "kernel": repr(clf.kernel_),
-        "classes": [spelt(c) for c in clf.classes_],
-        "inducing_points": int(clf.inducing_points_.shape[1]),
+        "classes": [spelt(c) for c in getattr(clf, "classes_", ())],
+        "inducing_points": int(clf.inducing_points_.shape[-2]),
+        "noise": clf.noise_.tolist() if hasattr(clf, "classes_") else clf.noise_,
+        "rows_inside": rows_inside(clf),
         "numbers_a_row": int(clf.n_features_in_),
         "dtype": str(clf.dtype),
         "epochs": clf.n_epochs_,
@@ -51,14 +54,16 @@ def info(path: Path, terminal: Terminal) -> None:
         ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
         (
             "method",
-            f"{found['method']}, {found['inducing_points']} inducing points a class, {found['dtype']}",
+            f"{found['method']}, {found['inducing_points']} inducing points{' a class' if classes else ''}, {found['dtype']}",
         ),
         ("kernel", found["kernel"]),
-        ("classes", f"{len(classes)}: {few}"),
+        ("classes", f"{len(classes)}: {few}") if classes else ("noise", f"variance {found['noise']:.4g}"),
         ("epochs", f"{found['epochs']}, log marginal likelihood {found['log_marginal_likelihood']:.2f}"),
     ]
+    if found["rows_inside"] != "none":
+        rows.append(("rows inside", found["rows_inside"]))
     trained = found["training"]
-    if trained:
+    if "data" in trained:
         rows.append(
             (
                 "trained on",

@@ -25,14 +25,18 @@ MOST_SHOWN = 12  # classes of a confusion matrix on a terminal
 
 
 class Model(NamedTuple):
-    """A loaded classifier and the preparation of its columns."""
+    """A loaded classifier, or a regressor where a command takes one, and the preparation of its columns."""
 
     classifier: Any
     prepare: Preparation | None  # None: the model was saved from Python, its columns have no names
 
     @classmethod
-    def open(cls, path: Path, device: str | None = None) -> Model:
+    def open(cls, path: Path, device: str | None = None, regressor: bool = False) -> Model:
         classifier = load(path, device)
+        if not regressor and not hasattr(classifier, "classes_"):
+            raise BadFile(
+                f"{path} is a regressor's, and this command is for classifiers; `cavity info` and `cavity predict` take both."
+            )
         prepare = getattr(classifier, "preparation_", None)
         names = getattr(classifier, "feature_names_in_", None)
         if prepare is None and names is not None:
@@ -58,7 +62,16 @@ class Model(NamedTuple):
         return Preparation.plain(names)
 
     def outputs(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
-        """The columns of a prediction: the label, a probability for each class, and what they do not know, in nats."""
+        """The columns of a prediction: the label, a probability for each class, and what they do not know, in nats.
+
+        Of a regressor: mean and standard deviation of the function, to which the noise of a new target comes.
+        """
+        if not hasattr(self.classifier, "classes_"):
+            if uncertainty:
+                raise BadOption(
+                    "--uncertainty is the entropy of a label; a regressor's column std says it already."
+                )
+            return dict(zip(("mean", "std"), self.classifier.predict(X, return_std=True), strict=True))
         P = self.classifier.predict_proba(X)
         classes = self.classifier.classes_
         columns = {"label": classes[P.argmax(1)]} | {f"p_{spelt(c)}": P[:, i] for i, c in enumerate(classes)}
@@ -82,8 +95,8 @@ def predict(
     device: str | None,
     terminal: Terminal,
 ) -> None:
-    """Write labels and probabilities of every row, in the order of the file."""
-    model, file = Model.open(path, device), open_table(data)
+    """Write what is predicted of every row, in the order of the file."""
+    model, file = Model.open(path, device, regressor=True), open_table(data)
     prepare = model.fitting(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:

@@ -2,6 +2,7 @@
 
 from cavity.data.arrays import Batch, Rows
 from cavity.data.arrow import Arrow
+from cavity.data.beside import Beside, TargetStream
 from cavity.data.iterables import Batches
 from cavity.data.mapped import Arrays
 from cavity.data.shard import Shard, share
@@ -14,6 +15,7 @@ __all__ = [
     "Arrow",
     "Batch",
     "Batches",
+    "Beside",
     "Data",
     "Divided",
     "Divisible",
@@ -24,6 +26,7 @@ __all__ = [
     "Stream",
     "Summary",
     "Survey",
+    "TargetStream",
     "Whole",
     "look",
     "place",

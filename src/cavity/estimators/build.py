@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cavity import inducing
-from cavity.columns import Columns, distinct_rows, summarize
-from cavity.data import Arrays, Data, Divisible, Rows, Stream
+from cavity.data import Data
 from cavity.estimators.options import Options
+from cavity.estimators.tables import Array, Facts, Start
 from cavity.estimators.values import noise_values
 from cavity.factors import (
     BinaryProbit,
@@ -48,109 +46,10 @@ from cavity.posterior import Sums
 from cavity.prior import Prior
 from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
 
-Array = NDArray[np.float64]
-
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
-ROOM = 0.5  # of a GPU's free memory that a table may take
 
 LOGISTICS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkola, "taylor": Taylor}
-
-
-class Facts(Protocol):
-    """What the engine needs to know of the training rows; their weights are positive."""
-
-    @property
-    def n_rows(self) -> int: ...
-
-    @property
-    def n_classes(self) -> int: ...
-
-    @property
-    def n_latent(self) -> int:
-        """Latent functions: one a class, a single one for two classes."""
-        ...
-
-    @property
-    def class_totals(self) -> Array:
-        """Σ weights of each class, [C]."""
-        ...
-
-    @property
-    def lightest(self) -> float: ...
-
-    @property
-    def heaviest(self) -> float: ...
-
-    def sample(self) -> tuple[Any, ...]:
-        """Arrays that tell this table from others."""
-        ...
-
-    def start(self, rng: np.random.Generator) -> Start: ...
-
-    def rows(self, options: Options) -> Divisible: ...
-
-
-class Table(NamedTuple):
-    """Training rows in memory: encoded labels, positive weights."""
-
-    X: Array  # [N D]
-    y: NDArray[np.int64]  # [N], 0..C−1
-    weight: Array  # [N]
-    n_classes: int
-
-    @property
-    def n_latent(self) -> int:
-        """Latent functions: one a class, a single one for two classes."""
-        return 1 if self.n_classes == 2 else self.n_classes
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.y)
-
-    @property
-    def class_totals(self) -> Array:
-        totals = np.bincount(self.y, weights=self.weight, minlength=self.n_classes)
-        return np.asarray(totals, dtype=np.float64)
-
-    @property
-    def lightest(self) -> float:
-        return float(self.weight.min())
-
-    @property
-    def heaviest(self) -> float:
-        return float(self.weight.max())
-
-    def sample(self) -> tuple[Any, ...]:
-        return self.X, self.y, self.weight
-
-    def start(self, rng: np.random.Generator) -> Start:
-        return start(self, rng)
-
-    def rows(self, options: Options) -> Rows | Stream:
-        return rows(self, options)
-
-
-class Start(NamedTuple):
-    """Starting values that depend on the rows but not on the method."""
-
-    columns: Columns
-    pool: inducing.Candidates
-
-
-def start(table: Table, rng: np.random.Generator) -> Start:
-    """Column statistics and candidate rows; blind to the order of rows and to repeating versus weighting."""
-    distinct, place = _distinct(table)
-    weight = np.asarray(np.bincount(place, weights=table.weight, minlength=len(distinct)), dtype=np.float64)
-    columns = summarize(distinct, weight, rng)
-    pool = inducing.candidates(table.X, table.y, table.weight, table.n_classes, columns, rng)
-    return Start(columns, pool)
-
-
-def _distinct(table: Table) -> tuple[Array, NDArray[np.int64]]:
-    if len(table.X) > inducing.CANDIDATES:
-        return table.X, np.arange(len(table.X))
-    return distinct_rows(table.X)
 
 
 def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options) -> Prior:
@@ -280,28 +179,6 @@ def warm_up(machine: Engine, options: Options) -> Engine | None:
     """The robust-max bound has poor optima near the prior, where natural-gradient steps end; moment matching passes them."""
     stuck = options.method.sites == "averaged" and options.method.likelihood == "robust-max"
     return replace(machine, removal=1.0) if stuck else None
-
-
-def rows(table: Table, options: Options) -> Rows | Stream:
-    """The table on the device; where a GPU has no room for it, batch by batch through pinned memory."""
-    if has_room(options.device, table.X.size * options.dtype.itemsize):
-        return on_device(table, options)
-    source = Arrays(table.X, table.y, table.weight)
-    classes, factor = np.arange(table.n_classes), np.ones(table.n_classes)
-    N, D = table.X.shape
-    return Stream(source, classes, factor, N, D, options.dtype, options.device)
-
-
-def on_device(table: Table, options: Options) -> Rows:
-    """The table as tensors on the device."""
-    X = torch.tensor(table.X, dtype=options.dtype, device=options.device)
-    y, weight = (torch.tensor(column, device=options.device) for column in (table.y, table.weight))
-    return Rows(X, y, weight)
-
-
-def has_room(device: torch.device, size: int) -> bool:
-    """Whether a table of so many bytes leaves a device room to work."""
-    return device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
 
 
 def first_state(machine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:

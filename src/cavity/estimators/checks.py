@@ -18,11 +18,11 @@ Array = NDArray[np.float64]
 def check_rows(estimator: Any, X: Any, reset: bool) -> Array:
     """X as a finite float64 table; at fit (`reset`) its columns are remembered, later they are compared."""
     _refuse_nothing(X)
-    _refuse_text(X)
+    _refuse_text(X, type(estimator).__name__)
     X = validate_data(
         estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1
     )
-    _refuse_missing(X, getattr(estimator, "feature_names_in_", None))
+    _refuse_missing(X, getattr(estimator, "feature_names_in_", None), type(estimator).__name__)
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 
 
@@ -60,7 +60,10 @@ def _refuse_odd_labels(y: NDArray[Any]) -> None:
 
 def check_weights(sample_weight: Any, X: Array) -> Array:
     """Weights [N], not negative and not all zero."""
-    weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
+    try:
+        weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"sample_weight must be one finite number a row, not all 0: {error}") from error
     if (weight < 0).any():
         raise BadInput(
             f"sample_weight has {int((weight < 0).sum())} negative values; a row of weight w stands for w rows."
@@ -103,19 +106,23 @@ def _refuse_nothing(X: Any) -> None:
         )
 
 
-def _refuse_text(X: Any) -> None:
+def _refuse_text(X: Any, estimator: str) -> None:
     """Columns that are not numbers, by name."""
     names = _names(X)
     if names is not None:
         if len(set(names)) == len(names):  # otherwise scikit-learn's message is about the names
-            _refuse_columns([n for n, c in zip(names, X.columns, strict=True) if _is_categorical(X[c])])
+            _refuse_columns(
+                [n for n, c in zip(names, X.columns, strict=True) if _is_categorical(X[c])], estimator
+            )
         return
     array = _object_array(X) if isinstance(X, list | tuple) else X
     if isinstance(array, np.ndarray) and array.ndim == 2 and not _converts(array):
-        _refuse_columns([j for j in range(array.shape[1]) if not all(map(_is_number, array[:, j]))], array)
+        _refuse_columns(
+            [j for j in range(array.shape[1]) if not all(map(_is_number, array[:, j]))], estimator, array
+        )
 
 
-def _refuse_columns(bad: list[Any], array: NDArray[Any] | None = None) -> None:
+def _refuse_columns(bad: list[Any], estimator: str, array: NDArray[Any] | None = None) -> None:
     """Say which, show what is in them (could not convert ... is what scikit-learn says), and how to encode them."""
     if not bad:
         return
@@ -125,7 +132,7 @@ def _refuse_columns(bad: list[Any], array: NDArray[Any] | None = None) -> None:
     raise BadInput(
         f"column{'' if len(bad) == 1 else 's'} {quoted}: categories, dates or text, not numbers{why}; encode first, "
         "for example make_pipeline(ColumnTransformer([('onehot', OneHotEncoder(sparse_output=False, handle_unknown='ignore'), "
-        f"[{quoted}])], remainder='passthrough'), GPClassifier())."
+        f"[{quoted}])], remainder='passthrough'), {estimator}())."
     )
 
 
@@ -170,7 +177,7 @@ def _is_categorical(column: Any) -> bool:
     return kind == "object" and not all(map(_is_number, column))
 
 
-def _refuse_missing(X: Array, names: Any) -> None:
+def _refuse_missing(X: Array, names: Any, estimator: str) -> None:
     wrong = ~np.isfinite(X)
     if not wrong.any():
         return
@@ -183,5 +190,5 @@ def _refuse_missing(X: Array, names: Any) -> None:
     more = int(wrong.any(0).sum()) - len(what)
     raise BadInput(
         f"Input X contains NaN or infinity ({'; '.join(what)}{f'; and {more} more columns' if more > 0 else ''}). "
-        "Impute them, for example with make_pipeline(SimpleImputer(add_indicator=True), GPClassifier()), or drop these rows."
+        f"Impute them, for example with make_pipeline(SimpleImputer(add_indicator=True), {estimator}()), or drop these rows."
     )

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity import inducing as choosing
-from cavity.columns import Columns
-from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.estimators import (
     blocks,
@@ -25,23 +22,22 @@ from cavity.estimators import (
     fitted,
     partial,
     runs,
-    saved,
     streams,
     uncertainty,
     watch,
 )
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
-from cavity.estimators.options import USUAL_EPSILON, Options, read
+from cavity.estimators.options import USUAL_EPSILON, read
+from cavity.estimators.shell import Shell
+from cavity.estimators.tables import Facts, Start, Table
 from cavity.estimators.values import inducing_count, whole
-from cavity.kernels import Kernel
-from cavity.training.checkpoint import restore
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 log = logging.getLogger("cavity")
 
 
-class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
     """Multi-class Gaussian process classification by expectation propagation.
 
     One latent Gaussian process a class (a single one for two classes), summarised at inducing points that are learnt together
@@ -209,34 +205,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rest from a sample of 20,000 rows, rare classes fully in it. Up to that many rows, they are those of the table in memory.
         """
         reduce = distributed.current()
-        watch.check(self, reduce)
-        seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)), reduce)
+        seed = self._seed(reduce)
         source = streams.find(self, X, y, sample_weight, target, weight)
-        table: build.Facts
+        table: Facts
         table = (
             self._table(X, y, sample_weight) if source is None else streams.read(self, source, seed, reduce)
         )
         rng = np.random.default_rng(seed)
         table, held = watch.hold_out(table, self.validation_fraction, rng)
-        begin = table.start(rng)
-        if self.warm_start and hasattr(self, "_state") and len(self._columns.center) == self.n_features_in_:
-            begin = begin._replace(columns=self._columns)  # the old parameters are in the old units
+        begin = self._start(table, rng)
         M = inducing_count(self.n_inducing, table.class_totals.sum())
         Z = choosing.choose(self.inducing, begin.pool, M, table.n_latent, rng)
         options = read(self, table.n_rows, table.n_latent, Z.shape[1], source)
-        module = build.prior(self, table, begin, Z, options)
-        run = self._run(table, module, options, int(rng.integers(2**31 - 1)), reduce)
-        known = watch.facts(table, self.method, Z.shape[1], seed) if self.checkpoint is not None else {}
-        run.callbacks = watch.callbacks(self, held, known, reduce)
-        stored = watch.stored(self, reduce)
-        if stored is not None:
-            restore(run, stored, known)
-        try:
-            run = runs.train(run, options)
-        except KeyboardInterrupt:
-            watch.go_back(run)
-            self._keep(run, begin)  # what was learnt so far is there to predict with
-            raise
+        engine = build.engine(build.prior(self, table, begin, Z, options), table, options)
+        run = self._run(engine, table, options, seed, rng, reduce, held)
+        run = self._train(run, options, lambda run: self._keep(run, begin))
         self._growing = partial.keep(self, run, begin, table)
         self._keep(run, begin)
         self.fit_warnings_ = runs.warn(run, options, stacklevel=3)
@@ -258,7 +241,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._keep(run, self._growing.begin)
         return self
 
-    def _table(self, X: Any, y: Any, sample_weight: Any) -> build.Table:
+    def _table(self, X: Any, y: Any, sample_weight: Any) -> Table:
         rows = check_rows(self, X, reset=True)
         labels = check_labels(y, len(rows))
         weight = check_weights(sample_weight, rows)
@@ -273,52 +256,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if not present.all():
             rows, weight = rows[present], weight[present]
-        return build.Table(rows, encoded.reshape(-1), weight, len(self.classes_))
+        return Table(rows, encoded.reshape(-1), weight, len(self.classes_))
 
-    def _run(self, table: build.Facts, module: Any, options: Options, seed: int, reduce: Local) -> Run:
-        return runs.start(
-            self, build.engine(module, table, options), table.rows(options), options, seed, reduce
-        )
-
-    def _keep(self, run: Run, begin: build.Start) -> None:
-        """The fitted attributes: NumPy, in the user's units."""
-        self.log_marginal_likelihood_ = runs.sound_evidence(run)
-        bounded = run.engine.removal == 0 and getattr(run.engine.factor, "bounds", True)
-        self._set("elbo_", self.log_marginal_likelihood_ if bounded else None)
-        self._show(fitted.extract(run.engine, run.state))
-        self.history_ = run.history
-        self.n_epochs_ = len(run.history)
-        self.fit_warnings_ = []
-        self.feature_relevance_ = _relevance(self.kernel_, begin)
-        if self.warm_start:
-            self._state = fitted.on_cpu(run.state)
-            self._columns: Columns = begin.columns
+    def _keep(self, run: Run, begin: Start) -> None:
+        self._hold(run, begin, runs.sound_evidence(run))
 
     def _show(self, model: fitted.Fitted) -> None:
-        """The model, and the attributes that are read off it."""
-        self._fitted, prior, C = model, model.prior, model.prior.n_latent
+        prior, C = model.prior, model.prior.n_latent
+        self._take(model, C)
         self._set("epsilon_", getattr(model.factor, "epsilon", None))
-        self.kernel_ = prior.kernel
-        if isinstance(self.kernel_, Kernel):
-            self.kernel_.settle(C)
         self.inducing_points_ = np.repeat(fitted.numpy(prior.Z), C // prior.Z.shape[0], axis=0)
         self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
-
-    def _set(self, name: str, value: float | None) -> None:
-        """An attribute that only some methods have."""
-        if value is not None:
-            setattr(self, name, value)
-        elif hasattr(self, name):
-            delattr(self, name)
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file (safetensors and JSON), aside and renamed; `cavity.load(path)` reads it.
-
-        The file has the arguments, the posterior with its inducing points, what `partial_fit` continues from, and no rows.
-        (Inducing points that are not learnt are rows of the data.) Not in it: callbacks, a RandomState, the code of a kernel of
-        your own, and what `warm_start` continues from.
-        """
-        saved.save(self, path)
 
     def _latent(self, rows: Array) -> Any:
         return fitted.latent(self._fitted, torch.from_numpy(rows if rows.flags.writeable else rows.copy()))
@@ -403,12 +351,3 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         return diagnosis.diagnose(self._fitted, rows, encoded, weight, self.log_marginal_likelihood_, n, rng)
-
-
-def _relevance(kernel: Any, begin: build.Start) -> Array | None:
-    """How much each column matters: inverse lengthscales in units of the spread, averaged over classes, summing to one."""
-    weights = kernel.relevance(begin.columns) if isinstance(kernel, Kernel) else None
-    if weights is None:
-        return None
-    mean = np.asarray(weights).mean(0)
-    return np.asarray(mean / mean.sum())

@@ -105,7 +105,7 @@ def _latent(model: Fitted, X: Tensor) -> Normal:
 @torch.no_grad()
 def joint_over_rows(model: Fitted, X: Tensor, residual: bool = True) -> tuple[Tensor, Tensor]:
     r"""Mean [n] and covariance [n n] of one latent function, noise excluded: k(X, X) − AᵀA + AᵀΣA; without the residual, AᵀΣA."""
-    rows = X.to(model.mean.dtype)
+    rows = X.to(model.mean)
     a = model.prior.project_with(model.prior_lower, rows).a
     half = solve_lower(model.lower, a)[0].double()
     cov = half.mT @ half
@@ -117,11 +117,11 @@ def joint_over_rows(model: Fitted, X: Tensor, residual: bool = True) -> tuple[Te
 @torch.no_grad()
 def residual(model: Fitted, X: Tensor) -> Tensor:
     """r of one latent function at new rows, [n]."""
-    return model.prior.project_with(model.prior_lower, X.to(model.mean.dtype)).r[0].double()
+    return model.prior.project_with(model.prior_lower, X.to(model.mean)).r[0].double().cpu()
 
 
 def _joint(model: Fitted, X: Tensor) -> Joint:
-    projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
     a = projection.a.double()
     mean = torch.bmm(model.mean.double().reshape(len(a), 1, -1), a)[:, 0].mT
     cov = cov_of(model.lower.double(), a) + torch.diag_embed(projection.r.double().mT)

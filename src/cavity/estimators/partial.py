@@ -17,7 +17,7 @@ from cavity import inducing
 from cavity.data import Batch, Rows
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
-from cavity.estimators import build, methods
+from cavity.estimators import build, methods, tables
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.fitted import on_cpu
 from cavity.estimators.options import Options, read
@@ -36,7 +36,7 @@ class Growing(NamedTuple):
 
     engine: Engine  # with the counts and weights of all rows so far
     state: State
-    begin: build.Start  # without its candidates
+    begin: tables.Start  # without its candidates
     lightest: float
     heaviest: float
     history: list[dict[str, Any]]
@@ -54,7 +54,7 @@ class _Passing:
         return iter(())
 
 
-def keep(estimator: Any, run: Run, begin: build.Start, table: build.Facts) -> Growing | None:
+def keep(estimator: Any, run: Run, begin: tables.Start, table: tables.Facts) -> Growing | None:
     """What a finished fit leaves for more rows. Sites of a row's own, where "auto" chose them, are tied from now on."""
     engine, state = run.engine, run.state
     if not isinstance(engine.sites, Tied):
@@ -78,9 +78,7 @@ def grow(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tu
         old = _first(estimator, table, options)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
     engine = _grown(_on(old.engine, options.device), table, lightest, heaviest, options)
-    run = _run(
-        estimator, engine, build.on_device(table, options), _to(old.state, options.device), old, options
-    )
+    run = _run(estimator, engine, table.on_device(options), _to(old.state, options.device), old, options)
     _absorb(run, estimator, options)
     kept = _at_rest(run.engine, run.state, old.begin)
     return Growing(**kept, lightest=lightest, heaviest=heaviest, history=list(run.history)), run
@@ -137,7 +135,7 @@ def _check_options(estimator: Any, old: Growing | None) -> None:
         )
 
 
-def _table(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool) -> build.Table:
+def _table(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool) -> tables.Table:
     """The call's rows, with labels encoded as the first call said."""
     rows = check_rows(estimator, X, reset=first)
     labels = check_labels(y, len(rows))
@@ -156,7 +154,7 @@ def _table(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, fir
         raise BadInput("every row has the weight 0: there is nothing to learn from.")
     estimator.classes_ = known
     encoded = np.searchsorted(known, labels[present])
-    return build.Table(rows[present], encoded, weight[present], len(known))
+    return tables.Table(rows[present], encoded, weight[present], len(known))
 
 
 def _classes(estimator: Any, labels: NDArray[Any], classes: Any, first: bool) -> NDArray[Any]:
@@ -173,7 +171,7 @@ def _classes(estimator: Any, labels: NDArray[Any], classes: Any, first: bool) ->
     return known
 
 
-def _options(estimator: Any, table: build.Table, old: Growing | None) -> Options:
+def _options(estimator: Any, table: tables.Table, old: Growing | None) -> Options:
     if old is None:
         M = inducing_count(estimator.n_inducing, table.weight.sum())
     else:
@@ -181,7 +179,7 @@ def _options(estimator: Any, table: build.Table, old: Growing | None) -> Options
     return read(estimator, table.n_rows, table.n_latent, M, _Passing())
 
 
-def _first(estimator: Any, table: build.Table, options: Options) -> Growing:
+def _first(estimator: Any, table: tables.Table, options: Options) -> Growing:
     """No rows yet; starting values from those that will be the first."""
     rng = np.random.default_rng(int(check_random_state(estimator.random_state).randint(2**31 - 1)))
     begin = table.start(rng)
@@ -208,7 +206,7 @@ def _with(old: Tied, counts: Any, unit: float, weighted: bool) -> Tied:
     return Tied(counts, weighted, unit, old.tempers, grows=True)
 
 
-def _grown(engine: Engine, table: build.Table, lightest: float, heaviest: float, options: Options) -> Engine:
+def _grown(engine: Engine, table: tables.Table, lightest: float, heaviest: float, options: Options) -> Engine:
     """The engine with the call's rows in its counts."""
     old, new = _tied(engine), _tied(build.engine(engine.prior, table, options, engine.factor))
     weighted = not lightest == heaviest == 1
@@ -271,7 +269,7 @@ def _advance(run: Run, batch: Any, optimiser: Optimiser | None) -> tuple[State, 
     return state, info
 
 
-def _at_rest(engine: Engine, state: State, begin: build.Start) -> dict[str, Any]:
+def _at_rest(engine: Engine, state: State, begin: tables.Start) -> dict[str, Any]:
     """A copy on the CPU, without the rows that Z was chosen from and without a generator, which is 5 kB."""
     X, U, class_weight, distance = begin.pool
     pool = inducing.Candidates(X[:0].copy(), U[:0].copy(), class_weight[:0].copy(), distance)

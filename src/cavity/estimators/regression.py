@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import Any, NamedTuple
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cavity import inducing
-from cavity.data import Rows
+from cavity.columns import distinct_rows
 from cavity.errors import BadInput, BadOption
-from cavity.estimators import build, subset
+from cavity.estimators import subset
 from cavity.estimators.checks import check_rows, check_weights
 from cavity.estimators.methods import Q_UPDATES, Method
 from cavity.estimators.options import Options, learnt_names, refuse_full, settings
+from cavity.estimators.tables import Array, InMemory, Start, Table
 from cavity.estimators.values import inducing_count, noise_values, number, one_of, whole
 from cavity.factors import Committee, Gaussian
 from cavity.kernels import RBF, Kernel
 from cavity.kernels.base import check_kernel
-
-Array = NDArray[np.float64]
 
 # power EP finds the same Gaussian sites whatever its power, and half a site is never more than a cavity can spare
 _FITC = Method("gaussian", "own", 0.5, linear=True, settles=True)
@@ -45,21 +46,21 @@ USED_BY = {
     "blocks": ("bcm",),
     "selection": ("sd",),
     "cg_tol": ("cg",),
+    "inducing": ("vi", "svi", "fitc", "pp", "sr", "nystrom", "cg"),
 }
 LEARN = ("kernel", "noise", "inducing")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag")
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else stands between the model and the exact one
 # Z is X, or a subset of it: where the likelihood lacks the residual, its maximum would have all points in one place
 FIXED_INDUCING = ("exact", "pp", "sr", "nystrom", "sd", "bcm")
+KEEP_ROWS = ("nystrom", "cg")  # predictions go back to every training row
 NEEDS_NOISE = ("vi", "svi", "pp", "sr", "nystrom", "cg")
 
 
-class Targets(NamedTuple):
-    """Training rows in memory with targets in units of their spread: what the engine needs to know of them."""
+@dataclass(frozen=True)
+class Targets(InMemory):
+    """Rows in memory with targets in units of their spread, (y − shift)/scale."""
 
-    X: Array  # [N D]
-    y: Array  # [N], (y − shift)/scale
-    weight: Array  # [N], positive
     shift: float
     scale: float
     member: NDArray[np.int64] | None = None  # [N], of a committee
@@ -74,32 +75,14 @@ class Targets(NamedTuple):
         return 1 if self.member is None else int(self.member.max()) + 1
 
     @property
-    def n_rows(self) -> int:
-        return len(self.y)
-
-    @property
     def class_totals(self) -> Array:
         return np.array([self.weight.sum()])
 
-    @property
-    def lightest(self) -> float:
-        return float(self.weight.min())
+    def start(self, rng: np.random.Generator) -> Start:
+        return Table(self.X, np.zeros(len(self.y), dtype=np.int64), self.weight, 1).start(rng)
 
-    @property
-    def heaviest(self) -> float:
-        return float(self.weight.max())
-
-    def sample(self) -> tuple[Any, ...]:
-        return self.X, self.y, self.weight
-
-    def start(self, rng: np.random.Generator) -> build.Start:
-        return build.start(build.Table(self.X, np.zeros(len(self.y), dtype=np.int64), self.weight, 1), rng)
-
-    def rows(self, options: Options) -> Rows:
-        device = options.device
-        X = torch.tensor(self.X, dtype=options.dtype, device=device)
-        y = self.y if self.member is None else np.column_stack([self.member, self.y])
-        return Rows(X, torch.tensor(y, device=device), torch.tensor(self.weight, device=device))
+    def seen(self) -> NDArray[Any]:
+        return self.y if self.member is None else np.column_stack([self.member, self.y])
 
 
 def targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Targets:
@@ -114,10 +97,18 @@ def targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Targets:
 
 
 def _units(y: Array, weight: Array) -> tuple[float, float]:
-    """Weighted mean and standard deviation; 1 for targets that are all the same."""
+    """Weighted mean and standard deviation."""
     shift = float(np.average(y, weights=weight))
-    scale = float(np.sqrt(np.average((y - shift) ** 2, weights=weight)))
-    return shift, scale if scale > 1e-12 * max(1.0, abs(shift)) else 1.0
+    with np.errstate(over="ignore"):  # refused in words
+        return shift, spread(shift, float(np.average((y - shift) ** 2, weights=weight)))
+
+
+def spread(mean: float, variance: float) -> float:
+    """The standard deviation; 1 where it is nothing but rounding."""
+    scale = math.sqrt(variance)
+    if not math.isfinite(scale):
+        raise BadInput("y is too large for its spread to be computed: divide it by its largest value.")
+    return scale if scale > 1e-12 * max(1.0, abs(mean)) else 1.0
 
 
 def check_targets(y: Any, n_rows: int) -> Array:
@@ -128,13 +119,21 @@ def check_targets(y: Any, n_rows: int) -> Array:
         raise BadInput("This regressor requires y to be passed, but the target y is None.")
     if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise BadInput("Complex data not supported: y must hold real numbers.")
-    y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else y, warn=True)
+    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if y.ndim != 1 and y.shape != (n_rows, 1):
+        raise BadInput(
+            f"y should be a 1d array, got an array of shape {y.shape} instead: give one target a row; for several targets fit one "
+            "model each, for example with sklearn.multioutput.MultiOutputRegressor."
+        )
+    y = column_or_1d(y, warn=True)
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one target a row.")
     try:
         values = np.asarray(y, dtype=np.float64)
+        if y.dtype.kind in "USmM":
+            raise TypeError
     except (TypeError, ValueError):
-        odd = next(v for v in y if not isinstance(v, int | float | np.number))
+        odd = next(v for v in y.tolist() if not isinstance(v, int | float))
         raise BadInput(
             f"y must hold numbers, and {odd!r} is none: for class labels use GPClassifier, or convert y first."
         ) from None
@@ -149,11 +148,11 @@ def choose(estimator: Any, pool: inducing.Candidates, table: Targets, rng: np.ra
     if table.member is not None:
         return subset.points_of(table.X, table.member, rng)
     if estimator.method == "sd":
-        return np.unique(table.X, axis=0)[None]
+        return distinct_rows(table.X)[0][None]
     if estimator.method == "exact" or estimator.inducing is None:
         refuse_full("method='exact'" if estimator.method == "exact" else "inducing=None", table.n_rows)
         return inducing.choose(None, pool, 0, 1, rng)
-    M = inducing_count(estimator.n_inducing, table.weight.sum())
+    M = inducing_count(estimator.n_inducing, table.class_totals.sum())
     return inducing.choose(estimator.inducing, pool, M, 1, rng)
 
 
@@ -169,13 +168,15 @@ def check_options(estimator: Any) -> None:
     usual = inspect.signature(type(e).__init__).parameters
     for option, users in USED_BY.items():
         value = getattr(e, option)
-        if e.method not in users and value != usual[option].default:
+        named = value is None or isinstance(value, str | int | float)
+        if e.method not in users and not (named and value in (None, usual[option].default)):
+            given = repr(value) if named else "..."
             raise BadOption(
-                f"{option}={value!r} is not used by method={e.method!r}; it is used by method={users[0]!r}."
+                f"{option}={given} is not used by method={e.method!r}; it is used by method={users[0]!r}."
             )
 
 
-def part(estimator: Any, table: Targets, begin: build.Start, rng: np.random.Generator) -> Targets:
+def part(estimator: Any, table: Targets, begin: Start, rng: np.random.Generator) -> Targets:
     """The rows that the method trains on: an active set ("sd"), all of them in blocks ("bcm"), or all.
 
     Rows at the same place go together, so that repeating a row and giving it a weight are the same.
@@ -183,11 +184,10 @@ def part(estimator: Any, table: Targets, begin: build.Start, rng: np.random.Gene
     e = estimator
     if e.method not in ("sd", "bcm"):
         return table
-    distinct, place = np.unique(table.X, axis=0, return_inverse=True)
-    place = place.reshape(-1)
+    distinct, place = distinct_rows(table.X)
     if e.method == "bcm":
         blocks = min(e.n_blocks, len(distinct))
-        return table._replace(member=subset.BLOCKS[e.blocks](distinct, blocks, begin.columns, rng)[place])
+        return replace(table, member=subset.BLOCKS[e.blocks](distinct, blocks, begin.columns, rng)[place])
     M = inducing_count(e.n_inducing, table.weight.sum())
     if M >= len(distinct):
         return table
@@ -196,10 +196,10 @@ def part(estimator: Any, table: Targets, begin: build.Start, rng: np.random.Gene
     noise = np.maximum(noise_values(e.noise, 1, False)[0], 1e-6) / weight
     chosen = subset.active_rows(_kernel(e, begin), distinct, y, noise, M, e.selection)
     kept = np.isin(place, chosen)
-    return table._replace(X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
+    return replace(table, X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
 
 
-def _kernel(estimator: Any, begin: build.Start) -> Any:
+def _kernel(estimator: Any, begin: Start) -> Any:
     """The kernel as a fit starts with it."""
     kernel = RBF() if estimator.kernel is None else copy.deepcopy(estimator.kernel)
     if isinstance(kernel, Kernel):
@@ -252,5 +252,5 @@ def factor(estimator: Any, options: Options) -> Gaussian:
         likelihood: Gaussian = Committee(noise, learn)
     else:
         likelihood = Gaussian(noise, learn, options.method.likelihood.endswith("projected"))
-    likelihood.log_noise.data = likelihood.log_noise.data.to(options.device)
+    likelihood.log_noise.data = likelihood.log_noise.data.to(options.device, options.dtype)
     return likelihood

@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity.errors import BadOption
-from cavity.estimators import build, fitted, regression, rowwise, runs, watch
+from cavity.estimators import blocks, build, fitted, regression, rowwise, runs, target_streams
 from cavity.estimators.checks import check_rows
+from cavity.estimators.shell import Shell
+from cavity.estimators.tables import Start
 from cavity.estimators.values import whole
-from cavity.kernels import Kernel
 from cavity.posterior import Normal
-from cavity.training.checkpoint import restore
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 
 
-class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 
     The parents of the classifier's methods, in the same engine: a Gaussian likelihood is a site whose precision is known.
@@ -136,64 +136,53 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GPRegressor:
-        """Train on rows X (N, D) with targets y (N,); a row of weight w counts as w identical rows."""
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+    ) -> GPRegressor:
+        """Train on rows X (N, D) with targets y (N,); a row of weight w counts as w identical rows.
+
+        For methods "svi" and "vi" X may also be a source that is read in pieces and never whole, as for `GPClassifier.fit`: a .npy
+        file or memory map with y an array or a .npy file, Parquet or Arrow files with `target` (and `weight`) the names of
+        columns, or batches (X, y) or (X, y, weight) that can be iterated again and again.
+        """
         reduce = distributed.current()
-        watch.check(self, reduce)
         regression.check_options(self)
-        seed = watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)), reduce)
-        table = regression.targets(self, X, y, sample_weight)
+        seed = self._seed(reduce)
+        source = target_streams.find(self, X, y, sample_weight, target, weight)
+        table: Any = (
+            regression.targets(self, X, y, sample_weight)
+            if source is None
+            else target_streams.read(self, source, seed, reduce)
+        )
         rng = np.random.default_rng(seed)
-        begin = table.start(rng)
-        if self.warm_start and hasattr(self, "_state") and len(self._columns.center) == self.n_features_in_:
-            begin = begin._replace(columns=self._columns)  # the old parameters are in the old units
+        begin = self._start(table, rng)
         given, table = table, regression.part(self, table, begin, rng)
         Z = regression.choose(self, begin.pool, table, rng)
         options = regression.read(self, table, Z.shape[1])
         module = build.prior(self, table, begin, Z, options)
-        machine = build.engine(module, table, options, regression.factor(self, options))
-        run = runs.start(self, machine, table.rows(options), options, int(rng.integers(2**31 - 1)), reduce)
-        known = watch.facts(table, self.method, Z.shape[1], seed) if self.checkpoint is not None else {}
-        run.callbacks = watch.callbacks(self, None, known, reduce)
-        stored = watch.stored(self, reduce)
-        if stored is not None:
-            restore(run, stored, known)
-        try:
-            run = runs.train(run, options)
-        except KeyboardInterrupt:
-            self._keep(run, begin, given)  # what was learnt so far is there to predict with
-            raise
+        engine = build.engine(module, table, options, regression.factor(self, options))
+        run = self._run(engine, table, options, seed, rng, reduce)
+        run = self._train(run, options, lambda run: self._keep(run, begin, given))
         self._keep(run, begin, given)
         self.fit_warnings_ = runs.warn(run, options, stacklevel=3)
         return self
 
-    def _keep(self, run: Run, begin: build.Start, table: regression.Targets) -> None:
-        """The fitted attributes: NumPy, in the user's units."""
-        evidence = runs.sound_evidence(run)
-        self._fitted = fitted.extract(run.engine, run.state)
+    def _keep(self, run: Run, begin: Start, table: Any) -> None:
         self._units = table.shift, table.scale
-        self.log_marginal_likelihood_ = evidence - float(run.engine.total) * math.log(table.scale)
-        if run.engine.removal == 0:
-            self.elbo_ = self.log_marginal_likelihood_
-        elif hasattr(self, "elbo_"):
-            del self.elbo_
-        self.noise_ = float(self._fitted.factor.noise) * table.scale**2  # type: ignore[attr-defined]
-        self.kernel_ = self._fitted.prior.kernel
-        if isinstance(self.kernel_, Kernel):
-            self.kernel_.settle(1)
-        points = fitted.numpy(self._fitted.prior.Z)
-        self.inducing_points_ = points[0] if len(points) == 1 else points
+        self._hold(run, begin, runs.sound_evidence(run) - float(run.engine.total) * math.log(table.scale))
         self._training = self._rows_to_keep(table)
-        self.history_ = run.history
-        self.n_epochs_ = len(run.history)
-        if self.warm_start:
-            self._state, self._columns = fitted.on_cpu(run.state), begin.columns
+
+    def _show(self, model: fitted.Fitted) -> None:
+        self._take(model, 1)
+        self.noise_ = float(model.factor.noise) * self._units[1] ** 2  # type: ignore[attr-defined]
+        points = fitted.numpy(model.prior.Z)
+        self.inducing_points_ = points[0] if len(points) == 1 else points
 
     def _rows_to_keep(self, table: regression.Targets) -> rowwise.Rows | None:
         """The training rows, where predictions go back to them."""
-        if self.method not in ("nystrom", "cg"):
+        if self.method not in regression.KEEP_ROWS:
             return None
-        X, y, weight = (torch.tensor(t) for t in (table.X, table.y, table.weight))
+        X, y, weight = (torch.tensor(t) for t in table.sample())
         noise = float(self._fitted.factor.noise)  # type: ignore[attr-defined]
         return rowwise.build(self._fitted, X, y, weight, noise, self.cg_tol if self.method == "cg" else 0.0)
 
@@ -205,14 +194,17 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         if return_std and return_cov:
             raise BadOption("return_std=True and return_cov=True exclude each other: ask for one of them.")
-        rows = self._rows(X)
-        shift, scale = self._units
+        shift, scale = self._units_of_y()
         if return_cov:
-            center, cov = self._together(rows)
-            return shift + scale * center.numpy(), scale**2 * cov.numpy()
-        f = self._one_by_one(rows)
-        mean = shift + scale * f.mean.numpy()
-        return (mean, scale * f.var.clamp_min(0).sqrt().numpy()) if return_std else mean
+            center, cov = self._together(_tensor(check_rows(self, X, reset=False)))
+            return shift + scale * center.cpu().numpy(), scale**2 * cov.cpu().numpy()
+
+        def moments(rows: Array) -> tuple[Array, Array]:
+            f = self._one_by_one(_tensor(rows))
+            return shift + scale * f.mean.cpu().numpy(), scale * f.var.clamp_min(0).sqrt().cpu().numpy()
+
+        mean, sd = blocks.predicted(self, X, moments)
+        return (mean, sd) if return_std else mean
 
     def _one_by_one(self, rows: torch.Tensor) -> Normal:
         """Mean and variance of f at each row, [n]."""
@@ -240,10 +232,18 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         rng = check_random_state(random_state)
         return _draw(mean, cov, whole("n_samples", n_samples, 1), rng)
 
-    def _rows(self, X: Any) -> torch.Tensor:
+    def _units_of_y(self) -> tuple[float, float]:
         check_is_fitted(self, "_fitted")
-        rows = check_rows(self, X, reset=False)
-        return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+        return self._units
+
+    def _move(self, device: torch.device) -> None:
+        super()._move(device)
+        if self._training is not None:
+            self._training = self._training.to(device)
+
+
+def _tensor(rows: Array) -> torch.Tensor:
+    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
 
 
 def _draw(mean: Array, cov: Array, n: int, rng: Any) -> Array:

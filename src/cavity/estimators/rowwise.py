@@ -28,6 +28,19 @@ class Rows(NamedTuple):
     alpha: Tensor  # [N], the system's solution for y
     tol: float  # of conjugate gradients; 0: none, Q stands for K
 
+    def to(self, device: torch.device) -> Rows:
+        """The same rows elsewhere."""
+        return self._replace(**{name: getattr(self, name).to(device) for name in TENSORS})
+
+
+TENSORS = Rows._fields[:-1]
+
+
+def ready(rows: Rows) -> Rows:
+    """The rows with their tensors in one layout, on which the last bits of products and solves depend."""
+    rows = rows._replace(**{name: getattr(rows, name).contiguous() for name in TENSORS})
+    return rows._replace(lower=rows.lower.mT.contiguous().mT)
+
 
 def low_rank_solve(rows: Rows, V: Tensor) -> Tensor:
     """(Q + B⁻¹)⁻¹ V, [N n]."""
@@ -43,7 +56,7 @@ def build(model: Fitted, X: Tensor, y: Tensor, weight: Tensor, noise: float, tol
     scaled = weight / noise
     eye = torch.eye(len(a), dtype=torch.float64)
     lower = torch.linalg.cholesky(eye + (a * scaled) @ a.mT)
-    rows = Rows(X, y, scaled, a, lower, torch.zeros_like(y), tol)
+    rows = ready(Rows(X, y, scaled, a, lower, torch.zeros_like(y), tol))
     return rows._replace(alpha=solve(model, rows, y[:, None])[:, 0])
 
 
@@ -97,8 +110,7 @@ def _product(model: Fitted, rows: Rows) -> Any:
 
 def _cross(model: Fitted, X: Tensor, new: Tensor) -> Tensor:
     """k(X, new), [N n]."""
-    kernel, kind = model.prior.kernel, model.mean.dtype
-    k: Tensor = kernel.cross(X.to(kind)[None], new.to(kind))[0].double()
+    k: Tensor = model.prior.kernel.cross(X.to(model.mean)[None], new.to(model.mean))[0].double()
     return k
 
 
@@ -115,7 +127,7 @@ def latent(model: Fitted, rows: Rows, new: Tensor) -> Normal:
 def joint(model: Fitted, rows: Rows, new: Tensor) -> tuple[Tensor, Tensor]:
     """Mean [n] and covariance [n n]: k(X, ·)ᵀα and k − k(X, ·)ᵀ (…)⁻¹ k(X, ·)."""
     k = _cross(model, rows.X, new)
-    prior = model.prior.kernel.full(new.to(model.mean.dtype)[None])[0].double()
+    prior = model.prior.kernel.full(new.to(model.mean)[None])[0].double()
     return k.mT @ rows.alpha, prior - k.mT @ solve(model, rows, k)
 
 
@@ -123,7 +135,7 @@ def joint(model: Fitted, rows: Rows, new: Tensor) -> tuple[Tensor, Tensor]:
 def committee(model: Fitted, members: Normal, new: Tensor) -> Normal:
     r"""Rows predicted one by one: 1/v = Σ 1/v_i − (p − 1)/k(x, x),  m = v Σ m_i/v_i.        [thesis 4.10]"""
     p = members.mean.shape[1]
-    prior = model.prior.kernel.diag(new.to(model.mean.dtype))[0].double()
+    prior = model.prior.kernel.diag(new.to(model.mean))[0].double().cpu()
     precision = members.var.clamp_min(1e-300).reciprocal()
     var = (precision.sum(1) - (p - 1) / prior).reciprocal()
     return Normal(var * (precision * members.mean).sum(1), var)
@@ -132,13 +144,13 @@ def committee(model: Fitted, members: Normal, new: Tensor) -> Normal:
 @torch.no_grad()
 def committee_joint(model: Fitted, new: Tensor) -> tuple[Tensor, Tensor]:
     r"""Rows predicted together: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C Σ C_i⁻¹ m_i."""
-    rows = new.to(model.mean.dtype)
+    rows = new.to(model.mean)
     a = model.prior.project_with(model.prior_lower, rows).a
     half = solve_lower(model.lower, a).double()
     prior = model.prior.kernel.full(rows[None])[0].double()
     each = half.mT @ half + prior - (a.mT @ a).double()  # [p n n]
     mean = (model.mean[:, None] @ a)[:, 0].double()
-    eye = torch.eye(len(rows), dtype=torch.float64)
+    eye = torch.eye(len(rows), dtype=torch.float64, device=rows.device)
     small = 1e-10 * prior.diagonal().mean() * eye  # smooth functions at near rows have singular covariances
     inverse = torch.linalg.inv(each + small)
     cov = torch.linalg.inv(inverse.sum(0) - (len(a) - 1) * torch.linalg.inv(prior + small))

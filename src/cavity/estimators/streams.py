@@ -12,21 +12,35 @@ from cavity import inducing
 from cavity.columns import from_moments
 from cavity.data import Arrays, Arrow, Batches, Divided, Source, Stream, Summary, Survey, look, share, survey
 from cavity.data.fragments import dataset
+from cavity.data.source import Names
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
-from cavity.estimators.build import Array, Start, Table
 from cavity.estimators.checks import check_labels, weight_of_class
 from cavity.estimators.options import Options
+from cavity.estimators.tables import Array, Start, Table
+
+# methods that read every row at once; a memory map is then read whole
+WHOLE = ("laplace", "exact", "fitc", "pp", "sr", "nystrom", "sd", "bcm", "cg")
 
 
 def find(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, target: Any, weight: Any, fitted: bool = False
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    target: Any,
+    weight: Any,
+    fitted: bool = False,
+    check: Any = check_labels,
 ) -> Source | None:
-    """The source that these arguments of `fit` name; None for a table in memory. Once `fitted`, with the columns of then."""
+    """The source that these arguments of `fit` name; None for a table in memory. Once `fitted`, with the columns of then.
+
+    `check` looks at a y in memory.
+    """
     path = path_of(X)
     if path.endswith(".npy") or _is_readable_map(estimator, X, sample_weight):
         _refuse("this source", target=target, weight=weight)
-        return Arrays(X, _labels(y), sample_weight)
+        return Arrays(X, _read(y, check), sample_weight)
     if hasattr(X, "pieces") and hasattr(X, "scattered"):
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
@@ -76,11 +90,11 @@ def known_columns(
     return Arrow(data, target, weight, features=names, labelled=labelled)
 
 
-def _labels(y: Any) -> Any:
-    """A path stays one; labels in memory are looked at now."""
+def _read(y: Any, check: Any) -> Any:
+    """A path stays one; a y in memory is looked at now."""
     if isinstance(y, str | os.PathLike):
         return y
-    return check_labels(y, len(y) if hasattr(y, "__len__") else 0)
+    return check(y, len(y) if hasattr(y, "__len__") else 0)
 
 
 def is_map(X: Any) -> bool:
@@ -92,7 +106,8 @@ def _is_readable_map(estimator: Any, X: Any, sample_weight: Any) -> bool:
     """A memory map that need not be read whole: that takes positive weights, and a schedule that reads in pieces."""
     if not is_map(X):
         return False
-    whole = estimator.schedule == "inner-exact" or estimator.method == "laplace" or estimator.inducing is None
+    schedule = getattr(estimator, "schedule", "inner-approx")
+    whole = schedule == "inner-exact" or estimator.method in WHOLE or estimator.inducing is None
     return not whole and (sample_weight is None or bool((np.asarray(sample_weight) > 0).all()))
 
 
@@ -156,7 +171,9 @@ class Streamed(NamedTuple):
         center, var = self._center_and_var()
         low, high = self.summary.low, self.summary.high
         columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
-        pool = inducing.candidates(*sample, columns, rng, limit=len(sample.X))
+        pool = inducing.candidates(
+            sample.X, sample.y, sample.weight, self.n_classes, columns, rng, limit=len(sample.X)
+        )
         return Start(columns, pool)
 
     def _sample(self) -> Table:
@@ -188,7 +205,7 @@ class Streamed(NamedTuple):
 
 def read(estimator: Any, source: Source, seed: int, reduce: Local) -> Streamed:
     """The first pass; sets what scikit-learn asks an estimator to remember of its columns and classes."""
-    summary = _surveyed(source, (seed, 1), reduce)
+    summary = surveyed(source, (seed, 1), reduce)
     classes = summary.classes
     check_classification_targets(classes)
     if len(classes) < 2:
@@ -196,11 +213,8 @@ def read(estimator: Any, source: Source, seed: int, reduce: Local) -> Streamed:
             f"the source has only one class, {str(classes[0])!r}: a classifier needs at least two; "
             "look at how the rows were selected."
         )
-    estimator.classes_, estimator.n_features_in_ = classes, len(summary.low)
-    if source.names is not None:
-        estimator.feature_names_in_ = np.array(source.names, dtype=object)
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
+    estimator.classes_ = classes
+    remember(estimator, source.names, len(summary.low))
     factor = np.ones(len(classes))
     if estimator.class_weight is not None:
         factor = weight_of_class(estimator.class_weight, classes, summary.moments.weight)
@@ -209,7 +223,16 @@ def read(estimator: Any, source: Source, seed: int, reduce: Local) -> Streamed:
     return Streamed(source, summary, factor)
 
 
-def _surveyed(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:
+def remember(estimator: Any, names: Names, n_columns: int) -> None:
+    """What scikit-learn asks an estimator to know of its columns."""
+    estimator.n_features_in_ = n_columns
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def surveyed(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:
     """Every rank looks at its own rows where the source can be divided; what one refuses, all refuse in the same words."""
     if reduce.world == 1 or not hasattr(source, "section"):
         return survey(source, seed)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.columns import Columns
+from cavity.columns import Columns, distinct_rows
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -81,9 +81,9 @@ def points_of(X: Array, member: Index, rng: np.random.Generator) -> Array:
 
     A point beyond a member's rows changes nothing for it: its value is marginalised.
     """
-    each = [np.unique(X[member == c], axis=0) for c in range(member.max() + 1)]
+    each = [distinct_rows(X[member == c])[0] for c in range(member.max() + 1)]
     M = max(len(rows) for rows in each)
-    distinct = np.unique(X, axis=0)
+    distinct, _ = distinct_rows(X)
     filled = []
     for rows in each:
         known = {row.tobytes() for row in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
-from cavity.estimators import build, fitted
+from cavity.estimators import fitted, tables
 from cavity.estimators.checks import check_labels, check_rows
 from cavity.estimators.values import number, whole
 from cavity.inference import Engine, State
@@ -36,6 +37,8 @@ def check(estimator: Any, reduce: Local) -> None:
     number("checkpoint_every", e.checkpoint_every, 0.0, strict=False)
     if e.resume and e.checkpoint is None:
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")
+    if not isinstance(e.callbacks, Iterable):
+        raise BadOption(f"callbacks={e.callbacks!r} is no list: give a list of cavity.callbacks.Callback.")
     for callback in e.callbacks:
         if not isinstance(callback, Callback):
             raise BadOption(
@@ -57,12 +60,12 @@ def seed(estimator: Any, fresh: int, reduce: Local) -> int:
 
 
 def hold_out(
-    table: build.Facts, fraction: float | None, rng: np.random.Generator
-) -> tuple[build.Facts, build.Table | None]:
+    table: tables.Facts, fraction: float | None, rng: np.random.Generator
+) -> tuple[tables.Facts, tables.Table | None]:
     """Rows to train on and rows to judge by, a share of each class; a class keeps at least one row to train on."""
     if fraction is None:
         return table, None
-    if not isinstance(table, build.Table):
+    if not isinstance(table, tables.Table):
         raise BadOption(
             f"validation_fraction={fraction:g} holds rows of a table in memory out: for a source give rows of your own, "
             "callbacks=[cavity.callbacks.Validation(X, y)]."
@@ -75,11 +78,11 @@ def hold_out(
         raise BadInput(
             f"validation_fraction={fraction:g} of {len(held)} rows leaves none to judge by: raise it, or leave it out."
         )
-    parts = [build.Table(table.X[m], table.y[m], table.weight[m], table.n_classes) for m in (~held, held)]
+    parts = [tables.Table(table.X[m], table.y[m], table.weight[m], table.n_classes) for m in (~held, held)]
     return parts[0], parts[1]
 
 
-def facts(table: build.Facts, method: str, n_inducing: int, seed: int) -> dict[str, Any]:
+def facts(table: tables.Facts, method: str, n_inducing: int, seed: int) -> dict[str, Any]:
     """Which run a checkpoint belongs to."""
     return {
         "rows": table.n_rows,
@@ -92,7 +95,7 @@ def facts(table: build.Facts, method: str, n_inducing: int, seed: int) -> dict[s
 
 
 def callbacks(
-    estimator: Any, held: build.Table | None, known: dict[str, Any], reduce: Local
+    estimator: Any, held: tables.Table | None, known: dict[str, Any], reduce: Local
 ) -> tuple[Callback, ...]:
     """In the order in which they are called: the user's see the validation NLL, the checkpoint is last."""
     watchers: list[Callback] = []
@@ -120,6 +123,11 @@ class Validation(Callback):
 
     def bind(self, estimator: Any) -> EarlyStopping:
         """The same, for an estimator that knows its classes."""
+        if not hasattr(estimator, "classes_"):
+            raise BadOption(
+                f"Validation judges class labels, which a {type(estimator).__name__} has not: end its training with tol=, "
+                "max_epochs= or max_seconds=."
+            )
         rows = check_rows(estimator, self.X, reset=False)
         labels = check_labels(self.y, len(rows))
         unknown = np.setdiff1d(labels, estimator.classes_)
@@ -128,18 +136,18 @@ class Validation(Callback):
                 f"the validation set has the label {str(unknown[0])!r}, which the training rows do not have."
             )
         encoded = np.searchsorted(estimator.classes_, labels)
-        held = build.Table(rows, encoded, np.ones(len(rows)), len(estimator.classes_))
+        held = tables.Table(rows, encoded, np.ones(len(rows)), len(estimator.classes_))
         return EarlyStopping(lambda engine, state: nll(engine, state, held), self.patience)
 
 
-def nll(engine: Engine, state: State, held: build.Table) -> float:
+def nll(engine: Engine, state: State, held: tables.Table) -> float:
     """Weighted mean negative log-probability of the held-out labels under the state as it stands."""
     log_p = log_probability(engine, state, held)
     true = log_p[np.arange(len(held.y)), held.y]
     return float(-np.average(true, weights=held.weight))
 
 
-def log_probability(engine: Engine, state: State, held: build.Table) -> Any:
+def log_probability(engine: Engine, state: State, held: tables.Table) -> Any:
     """What the state predicts of these rows, [n C]; the run is left alone."""
     model = snapshot(engine, state)
     rows = torch.tensor(held.X, device=state.theta.device)

@@ -3,8 +3,9 @@
 from cavity.inference.coupled import Coupled
 from cavity.inference.engine import Engine, HyperPrior, Optimiser, Totals
 from cavity.inference.placement import AtMode, OnF, OnT
-from cavity.inference.sites import Averaged, Free, Own, Tied
+from cavity.inference.sites import Own, Tied
 from cavity.inference.state import Info, Sites, State, copied, empty_sites
+from cavity.inference.variational import Averaged, Free
 
 __all__ = [
     "AtMode",

@@ -20,7 +20,6 @@ from cavity.distributed import Local
 from cavity.factors import Latents, LikelihoodFactor, Moments
 from cavity.inference.placement import AtMode, Cotangents, OnF, OnT
 from cavity.inference.sites import (
-    Averaged,
     Fresh,
     Own,
     Share,
@@ -32,6 +31,7 @@ from cavity.inference.sites import (
     times,
 )
 from cavity.inference.state import Info, State
+from cavity.inference.variational import Averaged
 from cavity.inference.view import View, flatten, gather, join, scatter, site_totals
 from cavity.linalg import times_transpose
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals

@@ -12,7 +12,7 @@ from torch import Tensor
 from cavity import inducing
 from cavity.columns import Columns
 from cavity.errors import BadFile
-from cavity.estimators import build
+from cavity.estimators import build, tables
 from cavity.estimators.fitted import Fitted
 from cavity.estimators.partial import Growing
 from cavity.inference import Engine, State, Tied, empty_sites
@@ -106,7 +106,7 @@ def restore(
     none = np.empty((0, D))
     pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
     lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
-    return Growing(engine, state, build.Start(columns, pool), lightest, heaviest, list(history))
+    return Growing(engine, state, tables.Start(columns, pool), lightest, heaviest, list(history))
 
 
 def _sites(counts: Tensor, about: dict[str, Any]) -> Tied:

@@ -1,0 +1,83 @@
+"""What a model file must hold: shapes, types and values, each compared before anything is made of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity.errors import BadFile
+
+
+def own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies: a file's tensors lie wherever their bytes do, and BLAS chooses its path by alignment."""
+    return {name: t.clone() for name, t in tensors.items()}
+
+
+def check_numbers(tensors: dict[str, Tensor]) -> None:
+    """Finite numbers of the types that models have."""
+    for name, tensor in tensors.items():
+        if name.startswith("arguments."):
+            continue
+        if tensor.dtype not in (torch.float32, torch.float64, torch.int64):
+            raise BadFile(f"{name!r:.100} is of type {tensor.dtype}, which no model has.")
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise BadFile(f"{name!r:.100} holds NaN or infinity.")
+
+
+def expect(name: str, tensor: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype | None) -> None:
+    """One of these shapes, and this type."""
+    if tuple(tensor.shape) not in shapes or dtype not in (None, tensor.dtype):
+        wanted = " or ".join(map(str, shapes))
+        raise BadFile(
+            f"{name:.100} has shape {tuple(tensor.shape)} and type {tensor.dtype}; expected {wanted}, {dtype}."
+        )
+
+
+def expect_factors(**factors: Tensor) -> None:
+    """Cholesky factors have a positive diagonal."""
+    for name, factor in factors.items():
+        if not (factor.diagonal(dim1=-2, dim2=-1) > 0).all():
+            raise BadFile(f"{name} is no Cholesky factor.")
+
+
+def column_names(names: Any, n_columns: int) -> Any:
+    """A text for each column."""
+    if not isinstance(names, list) or len(names) != n_columns or not all(isinstance(n, str) for n in names):
+        raise BadFile(f"the names are not those of {n_columns} columns.")
+    return np.array(names, dtype=object)
+
+
+def texts(values: Any) -> list[str]:
+    """The warnings of the fit."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("the warnings of the fit are no list of texts")
+    return values
+
+
+def history(rows: Any) -> list[dict[str, Any]]:
+    """Numbers by name, a row an epoch."""
+    for row in rows:
+        if not all(isinstance(k, str) and isinstance(v, int | float) for k, v in row.items()):
+            raise BadFile("the history is not a list of numbers by name.")
+    return list(rows)
+
+
+def finite(value: Any) -> float:
+    """A number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadFile(f"{value!r:.40} stands where a number should.")
+    return float(value)
+
+
+def relevance(weights: Tensor | None, n_columns: int) -> Any:
+    """A share for each column."""
+    if weights is None:
+        return None
+    expect("feature_relevance", weights, [(n_columns,)], torch.float64)
+    if not math.isclose(float(weights.sum()), 1.0, rel_tol=1e-6):
+        raise BadFile("feature_relevance does not sum to one.")
+    return weights.numpy().copy()

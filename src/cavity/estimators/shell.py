@@ -1,0 +1,125 @@
+"""What the estimators have in common: a fit around an engine, the attributes that it leaves, and a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from cavity.columns import Columns
+from cavity.distributed import Local
+from cavity.estimators import fitted, runs, saved, watch
+from cavity.estimators.options import Options
+from cavity.estimators.tables import Facts, Start, Table
+from cavity.inference import Engine
+from cavity.kernels import Kernel
+from cavity.training.checkpoint import restore
+from cavity.training.loop import Run
+
+Array = NDArray[np.float64]
+
+
+class Shell(BaseEstimator):  # type: ignore[misc]
+    """`fit` of an estimator checks its rows and builds an engine; the rest is here."""
+
+    def _seed(self, reduce: Local) -> int:
+        """That of the run, after a look at the arguments that say how it is watched."""
+        watch.check(self, reduce)
+        return watch.seed(self, int(check_random_state(self.random_state).randint(2**31 - 1)), reduce)
+
+    def _start(self, table: Facts, rng: np.random.Generator) -> Start:
+        """The table's starting values; a warm start keeps the units of the old parameters."""
+        begin = table.start(rng)
+        warm = self.warm_start and hasattr(self, "_state")
+        if warm and len(self._columns.center) == self.n_features_in_:
+            begin = begin._replace(columns=self._columns)
+        return begin
+
+    def _run(
+        self,
+        engine: Engine,
+        table: Facts,
+        options: Options,
+        seed: int,
+        rng: np.random.Generator,
+        reduce: Local,
+        held: Table | None = None,
+    ) -> Run:
+        """A run that has not begun, or that goes on from a checkpoint."""
+        run = runs.start(self, engine, table.rows(options), options, int(rng.integers(2**31 - 1)), reduce)
+        M = engine.prior.inducing.shape[-2]
+        known = watch.facts(table, self.method, M, seed) if self.checkpoint is not None else {}
+        run.callbacks = watch.callbacks(self, held, known, reduce)
+        stored = watch.stored(self, reduce)
+        if stored is not None:
+            restore(run, stored, known)
+        return run
+
+    def _train(self, run: Run, options: Options, keep: Callable[[Run], None]) -> Run:
+        """To the end; interrupted, what was learnt so far is there to predict with."""
+        try:
+            return runs.train(run, options)
+        except KeyboardInterrupt:
+            watch.go_back(run)
+            keep(run)
+            raise
+
+    def _hold(self, run: Run, begin: Start, evidence: float) -> None:
+        """The fitted attributes: NumPy, in the user's units."""
+        self.log_marginal_likelihood_ = evidence
+        bounded = run.engine.removal == 0 and getattr(run.engine.factor, "bounds", True)
+        self._set("elbo_", evidence if bounded else None)
+        self._show(fitted.extract(run.engine, run.state))
+        self.history_ = run.history
+        self.n_epochs_ = len(run.history)
+        self.fit_warnings_: list[str] = []
+        self.feature_relevance_ = _relevance(self.kernel_, begin)
+        if self.warm_start:
+            self._state = fitted.on_cpu(run.state)
+            self._columns: Columns = begin.columns
+
+    def _show(self, model: fitted.Fitted) -> None:
+        """The model, and the attributes that are read off it."""
+        raise NotImplementedError
+
+    def _take(self, model: fitted.Fitted, classes: int) -> None:
+        """The model and its kernel, the kernel's values as one set for each class."""
+        self._fitted, self.kernel_ = model, model.prior.kernel
+        if isinstance(self.kernel_, Kernel):
+            self.kernel_.settle(classes)
+
+    def _set(self, name: str, value: float | None) -> None:
+        """An attribute that only some methods have."""
+        if value is not None:
+            setattr(self, name, value)
+        elif hasattr(self, name):
+            delattr(self, name)
+
+    def _move(self, device: torch.device) -> None:
+        """Where it predicts from now on."""
+        self._fitted = self._fitted.to(device)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file (safetensors and JSON), aside and renamed; `cavity.load(path)` reads it.
+
+        The file has the arguments, the posterior with its inducing points, and what `partial_fit` continues from. Inducing
+        points that are not learnt are rows of the data, and a GPRegressor of method "nystrom" or "cg" predicts from all training
+        rows, which are then in its file; `cavity info` says which rows are. Not in it: callbacks, a RandomState, the code of a
+        kernel of your own, and what `warm_start` continues from.
+        """
+        saved.save(self, path)
+
+
+def _relevance(kernel: Any, begin: Start) -> Array | None:
+    """How much each column matters: inverse lengthscales in units of the spread, averaged over classes, summing to one."""
+    weights = kernel.relevance(begin.columns) if isinstance(kernel, Kernel) else None
+    if weights is None:
+        return None
+    mean = np.asarray(weights).mean(0)
+    return np.asarray(mean / mean.sum())

@@ -1,0 +1,108 @@
+"""Variational sites: tied ones of which nothing is removed. [METHOD 9]
+
+Averaged in the sums, which is a natural-gradient step of q, or turned into the gradient of a free mean and Cholesky factor.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cavity.data import Batch
+from cavity.inference.sites import Fresh, Held, Kept, Share, Site
+from cavity.inference.state import Sites, State
+from cavity.linalg import inverse_lower, log_det
+from cavity.posterior import Posterior, Sums, posterior
+
+
+class Averaged(Kept):
+    r"""Variational sites: q ∝ N(0, I) exp(Σ sites) moves by natural-gradient steps, and no cavity removes anything. [METHOD 9]
+
+    P ← (1 − ρ|B|/N) P + ρ Σ_B τ a aᵀ, the same for h; the evidence is −KL(q‖p).
+    """
+
+    tied = True
+
+    def __init__(self, total: Tensor) -> None:
+        self.total = total  # Σ weights
+
+    def gaussian(self, sums: Sums) -> Posterior:
+        return posterior(sums)
+
+    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
+        zero = torch.zeros_like(like, dtype=torch.float64)
+        return Held(Site(zero, zero), None)
+
+    def share(self, weight: Tensor, removal: float) -> Share:
+        return Share(1.0, None, weight[:, None])
+
+    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+        return Site(damping * site.tau, damping * site.nu)
+
+    def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
+        return 1 - damping * weight / self.total
+
+    def evidence(self, sums: Sums, q: Posterior) -> Tensor:
+        r"""−KL(q‖N(0, I)) = Σ_c ½ (M − tr Σ − |μ|² − log|Λ|)."""
+        M = sums.h.shape[-1]
+        inverse = q.by.matrix if q.by.inverted else inverse_lower(q.lower)
+        trace = inverse.square().sum((-2, -1))
+        return 0.5 * (M - trace - q.mean.square().sum(-1) - log_det(q.lower)).sum()
+
+    def write(
+        self, sites: Sites, batch: Batch, fresh: Fresh, decay: Tensor, clock: Tensor, full: bool
+    ) -> Sites:
+        return sites
+
+
+class Free(Averaged):
+    r"""q's mean μ and Cholesky factor L (Σ = LLᵀ) are parameters, stepped together with the hyper-parameters. [METHOD 9]
+
+    Sites are not kept but turned into the bound's gradient; with P̂, ĥ those of all rows,
+
+        ∂/∂μ = ĥ − (I + P̂) μ        ∂/∂L = tril(L⁻ᵀ − (I + P̂) L)
+
+    They stand at the end of θ: μ [C M], then the lower triangles of L with the logarithm of its diagonal. At zero q is the prior.
+    """
+
+    sweeps = False
+
+    def __init__(self, total: Tensor, n_latent: int, n_inducing: int) -> None:
+        super().__init__(total)
+        self.shape = n_latent, n_inducing
+        self.rows, self.columns = torch.tril_indices(n_inducing, n_inducing).to(total.device)
+        self.size = n_latent * (n_inducing + len(self.rows))
+
+    def unpack(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """μ [C M] and L [C M M] in float64."""
+        C, M = self.shape
+        mean, packed = torch.split(theta[-self.size :].double(), [C * M, C * len(self.rows)])
+        lower = torch.zeros(C, M, M, dtype=torch.float64, device=theta.device)
+        lower[:, self.rows, self.columns] = packed.reshape(C, -1)
+        diagonal = lower.diagonal(dim1=-2, dim2=-1)
+        diagonal.copy_(diagonal.exp())
+        return mean.reshape(C, M), lower
+
+    def place(self, theta: Tensor, sums: Sums) -> Sums:
+        mean, lower = self.unpack(theta)
+        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+        inverse = inverse_lower(lower)
+        precision = inverse.mT @ inverse
+        return Sums(precision - eye, (precision @ mean[..., None])[..., 0])
+
+    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+        return site
+
+    def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
+        return sums
+
+    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
+        mean, lower = self.unpack(state.theta)
+        d_mean = sums.h - mean - (sums.P @ mean[..., None])[..., 0]
+        d_lower = -(lower + sums.P @ lower)
+        diagonal = lower.diagonal(dim1=-2, dim2=-1)
+        d_diagonal = d_lower.diagonal(dim1=-2, dim2=-1)
+        d_diagonal.mul_(diagonal).add_(1)  # in log L_ii, and the diagonal of L⁻ᵀ is 1/L_ii
+        return torch.cat([d_mean.flatten(), d_lower[:, self.rows, self.columns].flatten()]).to(
+            state.theta.dtype
+        )

@@ -1,0 +1,87 @@
+"""docs/family.md: a row for every method, tests that exist, and the numbers of the benchmark's rows."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from cavity.estimators import methods, regression
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "family.md").read_text(encoding="utf-8")
+ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+TESTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+ROWS = [
+    [cell.strip() for cell in line.strip("| ").split("|")]
+    for line in PAGE.splitlines()
+    if line.startswith(('| `"', "| **"))
+]
+
+
+def of(estimator):
+    """The rows of an estimator, up to the next one's."""
+    names = [row[0] for row in ROWS]
+    begin = names.index(f"**`{estimator}`**") + 1
+    heads = [i for i, name in enumerate(names) if name.startswith("**") and i >= begin]
+    return ROWS[begin : heads[0] if heads else None]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "known"),
+    [("GPClassifier", set(methods.NAMES) - {"auto"}), ("GPRegressor", set(regression.METHODS))],
+)
+def test_every_method_has_a_row_and_every_row_is_full(estimator, known):
+    rows = of(estimator)
+    assert {re.match(r'`"(.+?)"`', row[0]).group(1) for row in rows} >= known
+    assert all(len(row) == 7 and all(row) for row in rows)
+
+
+@pytest.mark.parametrize("page", [PAGE, ERRATA], ids=["family", "errata"])
+def test_every_test_that_a_page_names_exists(page):
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert len(named) > 10
+    functions = {name for text in TESTS.values() for name in re.findall(r"^def (test_\w+)", text, re.M)}
+    assert named <= functions, named - functions
+    files = {path.name for path in TESTS}
+    assert set(re.findall(r"`(?:tests/\w+/)?(test_\w+\.py)", page)) <= files
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location(
+        "regression_benchmark", ROOT / "benchmarks" / "regression.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_numbers_of_the_page_are_those_of_the_rows(benchmark):
+    rows = benchmark.read(ROOT / "benchmarks" / "results" / "regression.csv")
+    assert benchmark.table(rows) in PAGE
+    found = benchmark.curves(rows)
+    sets, panels = {data for data, _ in found}, {m for panel in benchmark.PANELS.values() for m in panel}
+    assert len(sets) == 3 and {method for _, method in found} == panels
+    for curve in found.values():
+        seconds = [row["seconds"] for row in curve]
+        assert seconds == sorted(seconds)
+
+
+def test_the_benchmark_runs(benchmark, tmp_path, monkeypatch):
+    """Its own methods, on few rows and for a moment; the picture is drawn."""
+    few = {"few": benchmark.tables(40)["GP draw, N=40"]}
+    monkeypatch.setattr(benchmark, "tables", lambda rows: few)
+    monkeypatch.setattr(
+        benchmark, "METHODS", {name: benchmark.METHODS[name] for name in ("vi-means", "svi-natural")}
+    )
+    monkeypatch.setattr(benchmark, "PANELS", {"one": ["vi-means", "svi-natural"]})
+    monkeypatch.setattr(benchmark, "ORDER", ["vi-means", "svi-natural"])
+    files = ["--csv", str(tmp_path / "r.csv"), "--png", str(tmp_path / "r.png")]
+    monkeypatch.setattr("sys.argv", ["regression.py", "--points", "5", "--seconds", "0.05", *files])
+    benchmark.main()
+    found = benchmark.curves(benchmark.read(tmp_path / "r.csv"))
+    assert (
+        set(found) == {("few", "vi-means"), ("few", "svi-natural")}
+        and (tmp_path / "r.png").stat().st_size > 5000
+    )

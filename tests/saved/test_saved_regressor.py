@@ -1,0 +1,147 @@
+"""A saved regressor is the regressor: the same bits after load, and the file says which rows it holds."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import cavity
+from cavity import BadFile, GPRegressor
+from cavity.cli.app import app
+from cavity.estimators.regression import METHODS
+from cavity.estimators.saved import rows_inside
+from cavity.kernels import RBF, Linear, Matern32, Stationary
+from saved.test_saved import Cauchy, attributes
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 2)) * [1.0, 30.0]
+Y = 50 + 4 * np.sin(X[:, 0]) + 0.1 * X[:, 1] + RNG.normal(size=40)
+NEW = RNG.normal(size=(15, 2)) * [1.0, 30.0]
+VARIANTS = {
+    **{name: {"method": name} for name in METHODS},
+    "exact without noise": {"noise": 0.0, "learn": ("kernel",), "jitter": 1e-6},
+    "exact in single precision": {"dtype": "float32"},
+    "conjugate gradients in single precision": {"method": "cg", "dtype": "float32"},
+    "a committee in single precision": {"method": "bcm", "dtype": "float32"},
+    "free mean and factor": {"method": "svi", "q_update": "gradient"},
+    "mini-batches": {"method": "svi", "batch_size": 10},
+    "units of y": {"method": "vi", "normalize_y": False},
+    "nothing learnt": {"method": "fitc", "learn": ()},
+    "a sum of kernels": {"method": "nystrom", "kernel": RBF() * Linear() + Matern32()},
+}
+
+
+def fit(method="exact", rows=X, **options):
+    usual = {"n_inducing": 6, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GPRegressor(method, **usual | options).fit(rows, Y)
+
+
+def again(gp, tmp_path, **options):
+    gp.save(tmp_path / "model.cavity")
+    return cavity.load(tmp_path / "model.cavity", **options)
+
+
+def same(a, b):
+    """Everything public is equal, predictions to the bit."""
+    assert attributes(a).keys() == attributes(b).keys()
+    for name, value in attributes(a).items():
+        if isinstance(value, Stationary):
+            assert repr(value) == repr(getattr(b, name))
+        elif name != "kernel_":
+            np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
+    for asked in ({"return_std": True}, {"return_cov": True}):
+        for p, q in zip(a.predict(NEW, **asked), b.predict(NEW, **asked), strict=True):
+            np.testing.assert_array_equal(p, q)
+    np.testing.assert_array_equal(a.predict(NEW), b.predict(NEW))
+    np.testing.assert_array_equal(a.sample_y(NEW, 3, random_state=1), b.sample_y(NEW, 3, random_state=1))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_method_comes_back_to_the_bit(tmp_path, name):
+    gp = fit(**VARIANTS[name])
+    loaded = again(gp, tmp_path)
+    assert type(loaded) is GPRegressor
+    same(gp, loaded)
+    one, other = (model.get_params(deep=False) for model in (loaded, gp))
+    assert repr(one.pop("kernel")) == repr(other.pop("kernel")) and one == other
+
+
+def test_a_kernel_of_ones_own_is_asked_for(tmp_path):
+    gp = fit("cg", kernel=Cauchy())
+    with pytest.raises(BadFile, match="whose code no file holds"):
+        again(gp, tmp_path)
+    same(gp, again(gp, tmp_path, kernel=Cauchy()))
+
+
+def test_a_loaded_model_keeps_its_columns_and_can_be_fitted_anew(tmp_path):
+    frame = pd.DataFrame(X, columns=["height", "weight"])
+    gp = fit("vi", frame)
+    loaded = again(gp, tmp_path, device="cpu")
+    assert loaded.feature_names_in_.tolist() == ["height", "weight"] and loaded.device == "cpu"
+    np.testing.assert_array_equal(loaded.predict(frame), gp.predict(frame))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(loaded.fit(frame, Y).predict(frame), gp.predict(frame))
+
+
+HOLDS = {
+    "vi": "none", "svi": "none", "fitc": "none",
+    "exact": "inducing points", "pp": "inducing points", "sr": "inducing points", "sd": "inducing points", "bcm": "inducing points",
+    "nystrom": "every training row, with its target", "cg": "every training row, with its target",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
+    gp = fit(method)
+    gp.save(tmp_path / "m")
+    content = (tmp_path / "m").read_bytes()
+    held = [row.tobytes() in content for row in X]
+    targets = [np.float64((y - gp._units[0]) / gp._units[1]).tobytes() in content for y in Y]
+    said = rows_inside(gp)
+    assert HOLDS[method] in said
+    assert any(held) == (said != "none") and any(targets) == said.startswith("every")
+    assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def test_the_command_line_describes_and_predicts(tmp_path):
+    frame = pd.DataFrame(X, columns=["height", "weight"])
+    gp = fit("cg", frame)
+    gp.save(tmp_path / "m.cavity")
+    frame.assign(name="a").to_csv(tmp_path / "new.csv", index=False)
+    shown = run("info", tmp_path / "m.cavity").output
+    assert "cg, 6 inducing points, float64" in shown and "noise" in shown
+    assert "every training row, with its target" in shown
+    facts = json.loads(run("info", tmp_path / "m.cavity", "--json").output)
+    assert facts["noise"] == gp.noise_ and facts["classes"] == []
+    done = run("predict", tmp_path / "m.cavity", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    assert done.exit_code == 0, done.output
+    found = pd.read_csv(tmp_path / "p.csv")
+    mean, std = gp.predict(frame, return_std=True)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-12)
+    np.testing.assert_allclose(found["std"], std, rtol=1e-9)
+
+
+def test_commands_for_classifiers_say_so(tmp_path):
+    fit("vi").save(tmp_path / "m.cavity")
+    pd.DataFrame(X, columns=["a", "b"]).assign(y=Y).to_csv(tmp_path / "t.csv", index=False)
+    for command in (
+        ("evaluate", tmp_path / "m.cavity", tmp_path / "t.csv", "--target", "y"),
+        ("report", tmp_path / "m.cavity", "--out", tmp_path / "r.html"),
+        ("export", tmp_path / "m.cavity", "--onnx", tmp_path / "m.onnx"),
+        ("serve", tmp_path / "m.cavity"),
+    ):
+        done = run(*command)
+        assert done.exit_code == 1 and "is a regressor's" in done.output, (command, done.output)
+    pd.DataFrame(X, columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", tmp_path / "m.cavity", tmp_path / "new.csv", "--uncertainty")
+    assert done.exit_code == 2 and "entropy of a label" in done.output
