@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
-from cavity import inducing as choosing
 from cavity.columns import Columns
 from cavity.distributed import Local
 from cavity.errors import BadInput
@@ -59,14 +58,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with a lengthscale for each column and class.
     n_inducing : int, or a fraction of the rows
-    inducing : {"auto", "random", "kmeans", "per-class", "greedy"}, None, or an array (M, D) or (C, M, D)
-        None: a point at every distinct row, not learnt: the method without sparsity.
+    inducing : {"auto", "random", "kmeans", "per-class", "greedy", "spectrum"}, None, or an array (M, D) or (C, M, D)
+        None: a point at every distinct row, not learnt: the method without sparsity. "spectrum": no points but `n_inducing` cosines
+        and sines, at frequencies drawn from the kernel's spectrum (RBF, Matérn).
     share : None, "kernel", "inducing" or "both"
         What the classes have in common; sharing the kernel shares the noise as well.
     noise : float or (C,)
         Variance of the noise on each latent value; with one latent function, 1 is the textbook probit model.
-    learn : subset of ("kernel", "noise", "inducing", "epsilon")
-        What is learnt; () keeps every value as given and only finds the posterior.
+    learn : subset of ("kernel", "noise", "inducing", "frequencies", "epsilon")
+        What is learnt; () keeps every value as given and only finds the posterior. "frequencies" are those of
+        inducing="spectrum": learnt ones fit more and overfit easily.
     epsilon : float in [0, 1), for "rep" and "vi"
         Share of the labels that are drawn at random, by default 1e-3. With "epsilon" in `learn`, where it starts: by default 0.1.
         0: y is the largest, exactly.
@@ -222,11 +223,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.warm_start and hasattr(self, "_state") and len(self._columns.center) == self.n_features_in_:
             begin = begin._replace(columns=self._columns)  # the old parameters are in the old units
         M = inducing_count(self.n_inducing, table.class_totals.sum())
-        Z = choosing.choose(self.inducing, begin.pool, M, table.n_latent, rng)
-        options = read(self, table.n_rows, table.n_latent, Z.shape[1], source)
+        Z = build.points(self, begin.pool, M, table.n_latent, rng)
+        M = build.size(self, Z)
+        options = read(self, table.n_rows, table.n_latent, M, source)
         module = build.prior(self, table, begin, Z, options)
         run = self._run(table, module, options, int(rng.integers(2**31 - 1)), reduce)
-        known = watch.facts(table, self.method, Z.shape[1], seed) if self.checkpoint is not None else {}
+        known = watch.facts(table, self.method, M, seed) if self.checkpoint is not None else {}
         run.callbacks = watch.callbacks(self, held, known, reduce)
         stored = watch.stored(self, reduce)
         if stored is not None:
@@ -300,9 +302,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(self.kernel_, Kernel):
             self.kernel_.settle(C)
         self.inducing_points_ = np.repeat(fitted.numpy(prior.Z), C // prior.Z.shape[0], axis=0)
+        self._set("frequencies_", fitted.frequencies(prior))
         self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
 
-    def _set(self, name: str, value: float | None) -> None:
+    def _set(self, name: str, value: Any) -> None:
         """An attribute that only some methods have."""
         if value is not None:
             setattr(self, name, value)

@@ -43,10 +43,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with a lengthscale for each column.
     n_inducing : int, or a fraction of the rows
-    inducing : {"auto", "random", "kmeans", "greedy"}, None for every row, or an array (M, D)
+    inducing : {"auto", "random", "kmeans", "greedy", "spectrum"}, None for every row, or an array (M, D)
+        "spectrum", for "vi" and "svi": no points but `n_inducing` cosines and sines, at frequencies drawn from the kernel's
+        spectrum (RBF, Matérn) and learnt where "frequencies" is in `learn`. The bound is then the evidence of that model itself.
     noise : float
         Variance of the noise on y, in units of y's variance where `normalize_y`. 0 ("exact", "fitc"): y is f itself.
-    learn : subset of ("kernel", "noise", "inducing")
+    learn : subset of ("kernel", "noise", "inducing", "frequencies")
         () keeps every value as given and only finds the posterior.
     normalize_y : bool
         Shift and scale y to mean 0 and variance 1 for the fit; predictions and attributes are in the units of y.
@@ -71,6 +73,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     noise_ : float
         Variance of the noise, in the units of y².
     kernel_, inducing_points_, history_, n_epochs_
+    frequencies_ : (H, D), radians for each unit of a column, with inducing="spectrum"
     """
 
     def __init__(
@@ -149,11 +152,12 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             begin = begin._replace(columns=self._columns)  # the old parameters are in the old units
         given, table = table, regression.part(self, table, begin, rng)
         Z = regression.choose(self, begin.pool, table, rng)
-        options = regression.read(self, table, Z.shape[1])
+        M = build.size(self, Z)
+        options = regression.read(self, table, M)
         module = build.prior(self, table, begin, Z, options)
         machine = build.engine(module, table, options, regression.factor(self, options))
         run = runs.start(self, machine, table.rows(options), options, int(rng.integers(2**31 - 1)), reduce)
-        known = watch.facts(table, self.method, Z.shape[1], seed) if self.checkpoint is not None else {}
+        known = watch.facts(table, self.method, M, seed) if self.checkpoint is not None else {}
         run.callbacks = watch.callbacks(self, None, known, reduce)
         stored = watch.stored(self, reduce)
         if stored is not None:
@@ -183,6 +187,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.kernel_.settle(1)
         points = fitted.numpy(self._fitted.prior.Z)
         self.inducing_points_ = points[0] if len(points) == 1 else points
+        waves = fitted.frequencies(self._fitted.prior)
+        if waves is not None:
+            self.frequencies_ = waves[0]
+        elif hasattr(self, "frequencies_"):
+            del self.frequencies_
         self._training = self._rows_to_keep(table)
         self.history_ = run.history
         self.n_epochs_ = len(run.history)

@@ -35,6 +35,7 @@ from cavity.factors import (
 )
 from cavity.kernels import RBF, Deep, Kernel
 from cavity.prior import Prior
+from cavity.spectrum import DEGREES, Spectrum
 
 KIND = "model"
 SCALARS = ("log_marginal_likelihood_", "elbo_")
@@ -142,6 +143,7 @@ def _describe(prior: Prior) -> dict[str, Any]:
     return {
         "learn": [name for name, is_learnt in learnt.items() if is_learnt],
         "kernels": _kernel_sets(prior.kernel),
+        "spectrum": isinstance(prior, Spectrum),
     }
 
 
@@ -223,12 +225,15 @@ def _model(tensors: dict[str, Tensor], meta: dict[str, Any], kernel: Any, n_clas
     mean, lower, prior_lower = (tensors[name] for name in ("mean", "lower", "prior_lower"))
     D = tensors["prior.center"].shape[0]
     Z = tensors["prior.inducing"]
-    dtype, M = mean.dtype, Z.shape[-2]
+    dtype, H = mean.dtype, Z.shape[-2]
+    M = (
+        2 * H if meta["prior"].get("spectrum") else H
+    )  # a frequency has a cosine and a sine; older files have none
     blocks = 1 if len(mean) < C else C  # of q: the classes may be coupled
     _expect("mean", mean, [(blocks, C // blocks * M)], dtype)
     _expect("lower", lower, [(blocks, C // blocks * M, C // blocks * M)], dtype)
     _expect("prior_lower", prior_lower, [(1, M, M), (C, M, M)], dtype)
-    _expect("prior.inducing", Z, [(1, M, D), (C, M, D)], dtype)
+    _expect("prior.inducing", Z, [(1, H, D), (C, H, D)], dtype)
     if not M * D:
         raise BadFile("there are no inducing points, or no columns.")
     for name, factor in (("lower", lower), ("prior_lower", prior_lower)):
@@ -255,7 +260,10 @@ def _prior(
     Z, center, spread = (
         torch.ones_like(tensors[f"prior.{name}"]) for name in ("inducing", "center", "spread")
     )
-    prior = Prior(kernel, Z, torch.ones_like(noise), center, spread, C, learn).to(dtype)
+    if about.get("spectrum") and type(kernel) not in DEGREES:
+        raise BadFile(f"a sparse spectrum of {type(kernel).__name__} is not known.")
+    kind = Spectrum if about.get("spectrum") else Prior
+    prior = kind(kernel, Z, torch.ones_like(noise), center, spread, C, learn).to(dtype)
     _fill(prior, tensors)
     return prior
 
