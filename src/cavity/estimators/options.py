@@ -170,12 +170,12 @@ def _refuse_for_source(name: str, method: Method, schedule: str, source: Source)
         )
 
 
-def learnt_names(value: Any, valid: Any = LEARN) -> frozenset[str]:
+def learnt_names(value: Any, valid: Any = LEARN, argument: str = "learn") -> frozenset[str]:
     """`learn` as a set of names."""
     single = isinstance(value, str) or not hasattr(value, "__iter__")
     names = () if value is None else (value,) if single else tuple(value)
     for name in names:
-        one_of("learn", name, valid)
+        one_of(argument, name, valid)
     return frozenset(names)
 
 
