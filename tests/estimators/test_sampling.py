@@ -422,11 +422,11 @@ def test_without_the_sampler_the_extra_is_named(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("C", [2, 3])
-def test_draws_of_a_classifier_stay_where_the_density_is(sampler, C):
+@pytest.mark.parametrize(("C", "share"), [(2, None), (3, "kernel")])
+def test_draws_of_a_classifier_stay_where_the_density_is(sampler, C, share):
     """From end to end: the log density of the draws is that of the target, and near the fit's."""
-    model, X, y = classifier(C)
-    draws = quietly(model.sample_hyperparameters, X, y, n_samples=60, warmup=60, chains=1, random_state=0)
+    model, X, y = classifier(C, share=share)
+    draws = quietly(model.sample_hyperparameters, X, y, n_samples=20, warmup=30, chains=1, random_state=0)
     best = nuts.Target(sampling.prepare(model, X, y, None, ("kernel", "noise")))
     top = best(best.run.state.theta.numpy())[0]
     P = len(best.run.state.theta)

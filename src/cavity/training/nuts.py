@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 
 TOL = 1e-6  # of the sites, which is also about the gradient's error
 SWEEPS = 500
+DEPTH = 7  # a trajectory of at most 2⁷ gradients, each of them a run to rest
 SPREAD = 0.5  # of the chains' starts around the fit, in logarithms
 
 
@@ -93,7 +94,9 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
         return -gradient, -value
 
     system = mici.systems.EuclideanMetricSystem(lambda theta: -target(theta)[0], grad_neg_log_dens=slope)
-    sampler = mici.samplers.DynamicMultinomialHMC(system, mici.integrators.LeapfrogIntegrator(system), rng)
+    sampler = mici.samplers.DynamicMultinomialHMC(
+        system, mici.integrators.LeapfrogIntegrator(system), rng, max_tree_depth=DEPTH
+    )
     _, traces, statistics = sampler.sample_chains(
         warmup,
         n,
