@@ -61,8 +61,8 @@ def choose(how: Any, pool: Candidates, M: int, C: int, rng: np.random.Generator)
         return given(how, C, pool.X.shape[1])
     if how not in CHOOSERS:
         raise BadOption(
-            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, None for every row, or an array (M, D) or "
-            "(C, M, D)."
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, 'spectrum', None for every row, or an array "
+            "(M, D) or (C, M, D)."
         )
     if len(pool.X) <= M:
         return np.repeat(pool.X[None], C, axis=0)

@@ -53,13 +53,18 @@ class Prior(nn.Module):
         self.register_buffer("spread", spread)
         self.learn_inducing, self.learn_noise = "inducing" in learn, "noise" in learn
         if self.learn_inducing:
-            self.inducing = nn.Parameter((Z - center) / spread)
+            self.inducing = nn.Parameter(self._stepped(Z))
         else:
             self.register_buffer("inducing", Z)  # to the last bit as given
         if self.learn_noise:
             self.log_noise = nn.Parameter(noise.log())
         else:
             self.register_buffer("fixed_noise", noise)
+
+    @property
+    def size(self) -> int:
+        """M, the whitened values of a latent function."""
+        return self.inducing.shape[-2]
 
     @property
     def Z(self) -> Tensor:
@@ -88,6 +93,15 @@ class Prior(nn.Module):
         """The projection, given the factor of k(Z, Z)."""
         a = solve_lower(lower, self.kernel.cross(self.Z, X))
         return self._projection(a, X, torch.zeros((), dtype=torch.bool, device=X.device))
+
+    def unexplained(self, X: Tensor, a: Tensor) -> Tensor:
+        """k(X, X) − aᵀa of the first latent function, [n n]: its covariance given the inducing values."""
+        k: Tensor = self.kernel.full(X[None])[0]
+        return k - a[0].mT @ a[0]
+
+    def _stepped(self, Z: Tensor) -> Tensor:
+        """Inducing inputs as they are stepped."""
+        return (Z - self.center) / self.spread
 
     def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
         variance = self.kernel.diag(X) + self.noise[:, None]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cavity import inducing, spectrum
 from cavity.data import Data
 from cavity.estimators.options import Options
 from cavity.estimators.tables import Array, Facts, Start
@@ -52,6 +53,18 @@ PRIOR_SD = 2.0
 LOGISTICS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkola, "taylor": Taylor}
 
 
+def points(estimator: Any, pool: inducing.Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+    """Inducing inputs [C M D], or the frequencies [C M/2 D] of M features."""
+    if spectrum.asked(estimator.inducing):
+        return spectrum.draw(estimator.kernel, M, C, pool.X.shape[1], rng)
+    return inducing.choose(estimator.inducing, pool, M, C, rng)
+
+
+def size(estimator: Any, Z: Array) -> int:
+    """M, the whitened values of a latent function with these points or frequencies."""
+    return int(Z.shape[1]) * (2 if spectrum.asked(estimator.inducing) else 1)
+
+
 def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options) -> Prior:
     """Kernel, inducing inputs and noise as one module; the user's kernel stays untouched."""
     C = table.n_latent
@@ -65,7 +78,8 @@ def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options
     noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
     if options.share_inducing:
         Z = Z[:1]
-    module = Prior(
+    kind = spectrum.Spectrum if spectrum.asked(estimator.inducing) else Prior
+    module = kind(
         kernel,
         torch.tensor(Z),
         torch.tensor(np.array(noise)),
@@ -147,7 +161,7 @@ def site_counts(table: Facts, factor: LikelihoodFactor) -> Array:
 def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFactor | None = None) -> Engine:
     """The maths of the run, with the method's own likelihood or another one."""
     factor = factor or likelihood(table, options)
-    sites = site_rule(table, factor, module.inducing.shape[-2], options)
+    sites = site_rule(table, factor, module.size, options)
     parameters = (*learnt(module), *getattr(factor, "parameters", ()))
     on_f = AtMode() if options.method.at_mode else OnF()
     kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine

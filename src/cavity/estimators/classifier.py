@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
-from cavity import inducing as choosing
 from cavity.errors import BadInput
 from cavity.estimators import (
     blocks,
@@ -22,6 +21,7 @@ from cavity.estimators import (
     fitted,
     partial,
     runs,
+    sampling,
     streams,
     uncertainty,
     watch,
@@ -55,14 +55,16 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with a lengthscale for each column and class.
     n_inducing : int, or a fraction of the rows
-    inducing : {"auto", "random", "kmeans", "per-class", "greedy"}, None, or an array (M, D) or (C, M, D)
-        None: a point at every distinct row, not learnt: the method without sparsity.
+    inducing : {"auto", "random", "kmeans", "per-class", "greedy", "spectrum"}, None, or an array (M, D) or (C, M, D)
+        None: a point at every distinct row, not learnt: the method without sparsity. "spectrum": no points but `n_inducing` cosines
+        and sines, at frequencies drawn from the kernel's spectrum (RBF, Matérn).
     share : None, "kernel", "inducing" or "both"
         What the classes have in common; sharing the kernel shares the noise as well.
     noise : float or (C,)
         Variance of the noise on each latent value; with one latent function, 1 is the textbook probit model.
-    learn : subset of ("kernel", "noise", "inducing", "epsilon")
-        What is learnt; () keeps every value as given and only finds the posterior.
+    learn : subset of ("kernel", "noise", "inducing", "frequencies", "epsilon")
+        What is learnt; () keeps every value as given and only finds the posterior. "frequencies" are those of
+        inducing="spectrum": learnt ones fit more and overfit easily.
     epsilon : float in [0, 1), for "rep" and "vi"
         Share of the labels that are drawn at random, by default 1e-3. With "epsilon" in `learn`, where it starts: by default 0.1.
         0: y is the largest, exactly.
@@ -215,8 +217,8 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         table, held = watch.hold_out(table, self.validation_fraction, rng)
         begin = self._start(table, rng)
         M = inducing_count(self.n_inducing, table.class_totals.sum())
-        Z = choosing.choose(self.inducing, begin.pool, M, table.n_latent, rng)
-        options = read(self, table.n_rows, table.n_latent, Z.shape[1], source)
+        Z = build.points(self, begin.pool, M, table.n_latent, rng)
+        options = read(self, table.n_rows, table.n_latent, build.size(self, Z), source)
         engine = build.engine(build.prior(self, table, begin, Z, options), table, options)
         run = self._run(engine, table, options, seed, rng, reduce, held)
         run = self._train(run, options, lambda run: self._keep(run, begin))
@@ -266,6 +268,7 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         self._take(model, C)
         self._set("epsilon_", getattr(model.factor, "epsilon", None))
         self.inducing_points_ = np.repeat(fitted.numpy(prior.Z), C // prior.Z.shape[0], axis=0)
+        self._set("frequencies_", fitted.frequencies(prior))
         self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
 
     def _latent(self, rows: Array) -> Any:
@@ -351,3 +354,41 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         return diagnosis.diagnose(self._fitted, rows, encoded, weight, self.log_marginal_likelihood_, n, rng)
+
+    def sample_hyperparameters(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        n_samples: int = 200,
+        warmup: int = 200,
+        chains: int = 2,
+        over: Any = ("kernel", "noise"),
+        target_accept: float = 0.8,
+        n_models: int = 100,
+        random_state: Any = None,
+    ) -> sampling.ClassifierSamples:
+        """Draws of the hyper-parameters from their posterior, by NUTS, and predictions averaged over them.
+
+        X and y are the rows of the fit, whose hyper-parameters the chains start around. The density is that of `history_`'s
+        "objective": log Z_q (or the bound) with the sites at rest plus the log prior.
+
+        The result has `draws` by name, arrays (chains, n_samples, ...) in the user's units, with `r_hat` and `ess` of each,
+        `acceptance`, `divergences` and `warnings`; `predict`, `predict_proba` and `predict_log_proba` average over `n_models` of
+        the draws, evenly spaced. `print` shows it as a table. With "inducing" in `over` the inducing points are sampled too.
+        Needs the extra "mcmc".
+        """
+        return sampling.sample(  # type: ignore[no-any-return]
+            self,
+            X,
+            y,
+            sample_weight,
+            n_samples=n_samples,
+            warmup=warmup,
+            chains=chains,
+            over=over,
+            target_accept=target_accept,
+            n_models=n_models,
+            random_state=random_state,
+        )

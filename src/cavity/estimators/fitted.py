@@ -15,6 +15,7 @@ from cavity.linalg import solve_lower
 from cavity.posterior import Normal, posterior
 from cavity.prior import Prior
 from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_softmax_probability
+from cavity.spectrum import Spectrum
 
 PREDICT_BYTES = 64 << 20
 
@@ -110,7 +111,7 @@ def joint_over_rows(model: Fitted, X: Tensor, residual: bool = True) -> tuple[Te
     half = solve_lower(model.lower, a)[0].double()
     cov = half.mT @ half
     if residual:
-        cov = cov + model.prior.kernel.full(rows[None])[0].double() - (a[0].mT @ a[0]).double()
+        cov = cov + model.prior.unexplained(rows, a).double()
     return (model.mean @ a[0])[0].double(), cov
 
 
@@ -142,6 +143,14 @@ def pieces(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
     nodes = ORDER * min(len(SPREAD) * C, MOST_EDGES if C > MANY else len(SPREAD) * C)
     size = max(1, PREDICT_BYTES // (8 * nodes * C))
     yield from zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
+
+
+def frequencies(prior: Prior) -> Any:
+    """Of a sparse spectrum, for every latent function, [C H D]; None for inducing points."""
+    if not isinstance(prior, Spectrum):
+        return None
+    found = numpy(prior.frequencies)
+    return found.repeat(prior.n_latent // len(found), axis=0)
 
 
 def numpy(tensor: Tensor) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from cavity import spectrum
 from cavity.data import Source
 from cavity.errors import BadOption
 from cavity.estimators import methods
@@ -16,7 +17,7 @@ from cavity.inducing import CANDIDATES
 from cavity.kernels.base import check_kernel
 
 SHARE = (None, "kernel", "inducing", "both")
-LEARN = ("kernel", "noise", "inducing", "epsilon")
+LEARN = ("kernel", "noise", "inducing", "frequencies", "epsilon")
 SCHEDULES = ("inner-approx", "inner-exact", "outer")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
 
@@ -68,7 +69,7 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | No
     e = estimator
     check_kernel(e.kernel) if e.kernel is not None else None
     method = _method(e, source is None or source.numbered)
-    learn = learnt_names(e.learn) - _not_learnt(e, method, n_rows, source)
+    learn = learnt_points(learnt_names(e.learn), e.inducing) - _not_learnt(e, method, n_rows, source)
     predictive = _predictive(e, n_latent)
     schedule = one_of("schedule", e.schedule, SCHEDULES)
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
@@ -76,6 +77,11 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | No
     _refuse_exact_without_sites(e.method, method, schedule)
     if source is not None:
         _refuse_for_source(e.method, method, schedule, source)
+    if spectrum.asked(e.inducing) and method.on_f and not method.at_mode:
+        raise BadOption(
+            f"inducing='spectrum' leaves no residual variance for method={e.method!r} to keep beside the inducing values: use "
+            "method='ep', or inducing points (inducing='auto')."
+        )
     share = one_of("share", e.share, SHARE)
     epsilon = _epsilon(e.epsilon, method, learn)
     common = settings(e, method, learn, schedule, optimizer, n_rows, n_latent, M)
@@ -164,13 +170,24 @@ def _refuse_for_source(name: str, method: Method, schedule: str, source: Source)
         )
 
 
-def learnt_names(value: Any, valid: Any = LEARN) -> frozenset[str]:
+def learnt_names(value: Any, valid: Any = LEARN, argument: str = "learn") -> frozenset[str]:
     """`learn` as a set of names."""
     single = isinstance(value, str) or not hasattr(value, "__iter__")
     names = () if value is None else (value,) if single else tuple(value)
     for name in names:
-        one_of("learn", name, valid)
+        one_of(argument, name, valid)
     return frozenset(names)
+
+
+def learnt_points(learn: frozenset[str], inducing: Any) -> frozenset[str]:
+    """`learn` with "inducing" for whatever stands in that place; frequencies of a sparse spectrum move only where it says so."""
+    if spectrum.asked(inducing):
+        return (learn - {"inducing", "frequencies"}) | ({"inducing"} if "frequencies" in learn else set())
+    if "frequencies" in learn:
+        raise BadOption(
+            "learn with 'frequencies' is for inducing='spectrum'; inducing points are 'inducing'."
+        )
+    return learn
 
 
 def _not_learnt(e: Any, method: Method, n_rows: int, source: Source | None) -> frozenset[str]:

@@ -175,7 +175,7 @@ def _options(estimator: Any, table: tables.Table, old: Growing | None) -> Option
     if old is None:
         M = inducing_count(estimator.n_inducing, table.weight.sum())
     else:
-        M = old.engine.prior.inducing.shape[-2]
+        M = old.engine.prior.size
     return read(estimator, table.n_rows, table.n_latent, M, _Passing())
 
 
@@ -184,7 +184,7 @@ def _first(estimator: Any, table: tables.Table, options: Options) -> Growing:
     rng = np.random.default_rng(int(check_random_state(estimator.random_state).randint(2**31 - 1)))
     begin = table.start(rng)
     M = inducing_count(estimator.n_inducing, table.weight.sum())
-    Z = inducing.choose(estimator.inducing, begin.pool, M, table.n_latent, rng)
+    Z = build.points(estimator, begin.pool, M, table.n_latent, rng)
     engine = build.engine(build.prior(estimator, table, begin, Z, options), table, options)
     state = build.first_state(engine, table.rows(options), options, 1.0, int(rng.integers(2**31 - 1)))
     state = state._replace(optimiser=())

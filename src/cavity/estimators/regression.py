@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity import inducing
+from cavity import inducing, spectrum
 from cavity.columns import distinct_rows
 from cavity.errors import BadInput, BadOption
-from cavity.estimators import subset
+from cavity.estimators import build, subset
 from cavity.estimators.checks import check_rows, check_weights
 from cavity.estimators.methods import Q_UPDATES, Method
-from cavity.estimators.options import Options, learnt_names, refuse_full, settings
+from cavity.estimators.options import Options, learnt_names, learnt_points, refuse_full, settings
 from cavity.estimators.tables import Array, InMemory, Start, Table
 from cavity.estimators.values import inducing_count, noise_values, number, one_of, whole
 from cavity.factors import Committee, Gaussian
@@ -48,7 +48,7 @@ USED_BY = {
     "cg_tol": ("cg",),
     "inducing": ("vi", "svi", "fitc", "pp", "sr", "nystrom", "cg"),
 }
-LEARN = ("kernel", "noise", "inducing")
+LEARN = ("kernel", "noise", "inducing", "frequencies")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag")
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else stands between the model and the exact one
 # Z is X, or a subset of it: where the likelihood lacks the residual, its maximum would have all points in one place
@@ -153,7 +153,7 @@ def choose(estimator: Any, pool: inducing.Candidates, table: Targets, rng: np.ra
         refuse_full("method='exact'" if estimator.method == "exact" else "inducing=None", table.n_rows)
         return inducing.choose(None, pool, 0, 1, rng)
     M = inducing_count(estimator.n_inducing, table.class_totals.sum())
-    return inducing.choose(estimator.inducing, pool, M, 1, rng)
+    return build.points(estimator, pool, M, 1, rng)
 
 
 def check_options(estimator: Any) -> None:
@@ -165,6 +165,11 @@ def check_options(estimator: Any) -> None:
     one_of("selection", e.selection, subset.CRITERIA)
     whole("n_blocks", e.n_blocks, 1)
     number("cg_tol", e.cg_tol, 0.0, 1.0)
+    if spectrum.asked(e.inducing) and e.method not in ("vi", "svi"):
+        raise BadOption(
+            f"inducing='spectrum' leaves no residual variance, by which method={e.method!r} differs from others: use method='vi', "
+            "which is exact for such features, or 'svi'."
+        )
     usual = inspect.signature(type(e).__init__).parameters
     for option, users in USED_BY.items():
         value = getattr(e, option)
@@ -216,7 +221,7 @@ def read(estimator: Any, table: Targets, M: int) -> Options:
         method = method._replace(sites="free")
     optimizer = one_of("optimizer", e.optimizer, OPTIMIZERS)
     _refuse_optimizer(e, method, optimizer)
-    learn = learnt_names(e.learn, LEARN)
+    learn = learnt_points(learnt_names(e.learn, LEARN), e.inducing)
     noise = noise_values(e.noise, 1, "noise" in learn)
     if e.method in NEEDS_NOISE and noise[0] == 0:
         raise BadOption(

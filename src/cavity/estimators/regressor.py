@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity.errors import BadOption
-from cavity.estimators import blocks, build, fitted, regression, rowwise, runs, target_streams
+from cavity.estimators import blocks, build, fitted, regression, rowwise, runs, sampling, target_streams
 from cavity.estimators.checks import check_rows
 from cavity.estimators.shell import Shell
 from cavity.estimators.tables import Start
@@ -43,10 +43,12 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with a lengthscale for each column.
     n_inducing : int, or a fraction of the rows
-    inducing : {"auto", "random", "kmeans", "greedy"}, None for every row, or an array (M, D)
+    inducing : {"auto", "random", "kmeans", "greedy", "spectrum"}, None for every row, or an array (M, D)
+        "spectrum", for "vi" and "svi": no points but `n_inducing` cosines and sines, at frequencies drawn from the kernel's
+        spectrum (RBF, Matérn) and learnt where "frequencies" is in `learn`. The bound is then the evidence of that model itself.
     noise : float
         Variance of the noise on y, in units of y's variance where `normalize_y`. 0 ("exact", "fitc"): y is f itself.
-    learn : subset of ("kernel", "noise", "inducing")
+    learn : subset of ("kernel", "noise", "inducing", "frequencies")
         () keeps every value as given and only finds the posterior.
     normalize_y : bool
         Shift and scale y to mean 0 and variance 1 for the fit; predictions and attributes are in the units of y.
@@ -71,6 +73,7 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
     noise_ : float
         Variance of the noise, in the units of y².
     kernel_, inducing_points_, history_, n_epochs_
+    frequencies_ : (H, D), radians for each unit of a column, with inducing="spectrum"
     """
 
     def __init__(
@@ -158,7 +161,7 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         begin = self._start(table, rng)
         given, table = table, regression.part(self, table, begin, rng)
         Z = regression.choose(self, begin.pool, table, rng)
-        options = regression.read(self, table, Z.shape[1])
+        options = regression.read(self, table, build.size(self, Z))
         module = build.prior(self, table, begin, Z, options)
         engine = build.engine(module, table, options, regression.factor(self, options))
         run = self._run(engine, table, options, seed, rng, reduce)
@@ -177,6 +180,8 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         self.noise_ = float(model.factor.noise) * self._units[1] ** 2  # type: ignore[attr-defined]
         points = fitted.numpy(model.prior.Z)
         self.inducing_points_ = points[0] if len(points) == 1 else points
+        waves = fitted.frequencies(model.prior)
+        self._set("frequencies_", None if waves is None else waves[0])
 
     def _rows_to_keep(self, table: regression.Targets) -> rowwise.Rows | None:
         """The training rows, where predictions go back to them."""
@@ -231,6 +236,44 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         mean, cov = self.predict(X, return_cov=True)
         rng = check_random_state(random_state)
         return _draw(mean, cov, whole("n_samples", n_samples, 1), rng)
+
+    def sample_hyperparameters(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        n_samples: int = 200,
+        warmup: int = 200,
+        chains: int = 2,
+        over: Any = ("kernel", "noise"),
+        target_accept: float = 0.8,
+        n_models: int = 100,
+        random_state: Any = None,
+    ) -> sampling.RegressorSamples:
+        """Draws of the hyper-parameters from their posterior, by NUTS, and predictions averaged over them.
+
+        X and y are the rows of the fit, whose hyper-parameters the chains start around. The density is that of `history_`'s
+        "objective": the log evidence (or the bound) plus the log prior.
+
+        The result has `draws` by name, arrays (chains, n_samples, ...) in the user's units, with `r_hat` and `ess` of each,
+        `acceptance`, `divergences` and `warnings`; `predict` averages over `n_models` of
+        the draws, evenly spaced. `print` shows it as a table. With "inducing" in `over` the inducing points are sampled too.
+        Needs the extra "mcmc".
+        """
+        return sampling.sample(  # type: ignore[no-any-return]
+            self,
+            X,
+            y,
+            sample_weight,
+            n_samples=n_samples,
+            warmup=warmup,
+            chains=chains,
+            over=over,
+            target_accept=target_accept,
+            n_models=n_models,
+            random_state=random_state,
+        )
 
     def _units_of_y(self) -> tuple[float, float]:
         check_is_fitted(self, "_fitted")

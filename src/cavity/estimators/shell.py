@@ -53,7 +53,7 @@ class Shell(BaseEstimator):  # type: ignore[misc]
     ) -> Run:
         """A run that has not begun, or that goes on from a checkpoint."""
         run = runs.start(self, engine, table.rows(options), options, int(rng.integers(2**31 - 1)), reduce)
-        M = engine.prior.inducing.shape[-2]
+        M = engine.prior.size
         known = watch.facts(table, self.method, M, seed) if self.checkpoint is not None else {}
         run.callbacks = watch.callbacks(self, held, known, reduce)
         stored = watch.stored(self, reduce)
@@ -94,7 +94,7 @@ class Shell(BaseEstimator):  # type: ignore[misc]
         if isinstance(self.kernel_, Kernel):
             self.kernel_.settle(classes)
 
-    def _set(self, name: str, value: float | None) -> None:
+    def _set(self, name: str, value: Any) -> None:
         """An attribute that only some methods have."""
         if value is not None:
             setattr(self, name, value)

@@ -47,6 +47,10 @@ def onnx_model(clf: Any, *, dtype: str = "float64") -> Any:
             f"method={clf.method!r} with {len(clf.classes_)} classes couples them, which the ONNX graph has no integral for: use "
             "method='ep', or 'vi' with likelihood='softmax'."
         )
+    if hasattr(clf, "frequencies_"):
+        raise BadOption(
+            "inducing='spectrum' has features that the ONNX graph does not know: fit with inducing points (inducing='auto')."
+        )
     if dtype not in INPUTS:
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
     graph = Graph()

@@ -100,7 +100,7 @@ class Engine:
     @property
     def shape(self) -> tuple[int, int]:
         """Independent blocks of q, and the values in each: [C M]."""
-        return self.prior.n_latent, self.prior.inducing.shape[-2]
+        return self.prior.n_latent, self.prior.size
 
     def at(self, state: State, theta: Tensor) -> State:
         """The state moved to other parameters."""

@@ -32,12 +32,15 @@ def model(clf: Any) -> Facts:
     """The model card."""
     check_is_fitted(clf, "inducing_points_")
     latent, M, D = clf.inducing_points_.shape
+    what = "Inducing points"
+    if hasattr(clf, "frequencies_"):
+        what, M = "Spectral features", 2 * clf.frequencies_.shape[1]
     history = getattr(clf, "history_", None) or [{}]
     rows = [
         ("Method", _method(clf)),
         ("Classes", f"{len(clf.classes_)}"),
         ("Columns", f"{D}"),
-        ("Inducing points", f"{M} for each of {latent} latent functions" if latent > 1 else f"{M}"),
+        (what, f"{M} for each of {latent} latent functions" if latent > 1 else f"{M}"),
         ("Kernel", _kernel(clf.kernel_)),
         ("Noise variance", _span(clf.noise_)),
     ]

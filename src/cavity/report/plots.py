@@ -58,7 +58,7 @@ def colours(n: int) -> list[str]:
 def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: int = GRID) -> Axes:
     """Class probabilities over the plane as mixed colours, the boundaries of predicted classes, the rows.
 
-    Inducing points, if `clf` has any, are rings around the colour of the class they serve.
+    Inducing points, if `clf` has any (a sparse spectrum has none), are rings around the colour of the class they serve.
     """
     X = np.asarray(X, dtype=np.float64)
     if X.ndim != 2 or X.shape[1] != 2:
@@ -80,7 +80,7 @@ def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: 
     place = np.searchsorted(clf.classes_, y)
     ax.scatter(X[:, 0], X[:, 1], c=palette[place], s=7, alpha=0.75, linewidths=0, zorder=2)
     Z = getattr(clf, "inducing_points_", None)
-    if Z is not None:
+    if Z is not None and np.size(Z):
         _inducing(np.asarray(Z), palette, ax)
     ax.set_xlim(box[0], box[1])
     ax.set_ylim(box[2], box[3])

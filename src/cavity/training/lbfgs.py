@@ -77,11 +77,21 @@ def train_lbfgs(run: Run) -> Run:
 def settle(run: Run, theta: Tensor) -> tuple[State | None, float, float]:
     """Sites at convergence for these hyper-parameters, with the gradient in `optimiser`; None where no damping helps."""
     for share in (1.0,) if _linear(run) else (1.0, 0.5, 0.25):
-        state = run.engine.at(run.state, theta)._replace(damping=share * run.state.damping)
+        begin = unseen(run.state) if _linear(run) else run.state
+        state = run.engine.at(begin, theta)._replace(damping=share * run.state.damping)
         settled, value, evidence = _sweep(run, state)
         if settled is not None:
             return settled._replace(damping=run.state.damping), value, evidence
     return None, math.nan, math.nan
+
+
+def unseen(state: State) -> State:
+    """Without the sites of rows: sites of other hyper-parameters can leave no cavity, and would then be kept."""
+    if not len(state.sites.tau):
+        return state
+    tau, nu = (torch.zeros_like(t) for t in state.sites[:2])
+    sums = type(state.sums)(*(torch.zeros_like(t) for t in state.sums))
+    return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=sums)
 
 
 def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:

@@ -72,7 +72,7 @@ def restore(made: Any, found: dict[str, Tensor], meta: dict[str, Any]) -> Fitted
     made.classes_ = unpack_labels(meta["classes"])
     n_classes = len(made.classes_)
     C = 1 if n_classes == 2 else n_classes
-    q = model.posterior(found, C, coupled=True)
+    q = model.posterior(found, meta["prior"], C, coupled=True)
     factor = _factor(meta["factor"], found, n_classes, q.mean.dtype)
     if isinstance(factor, Logistic):
         factor.probit = made.predictive == "probit"

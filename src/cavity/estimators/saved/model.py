@@ -16,6 +16,7 @@ from cavity.estimators.saved.checks import expect, expect_factors
 from cavity.factors import Likelihood
 from cavity.kernels import RBF, Deep, Kernel
 from cavity.prior import Prior
+from cavity.spectrum import DEGREES, Spectrum
 
 
 class Q(NamedTuple):
@@ -37,6 +38,7 @@ def describe(prior: Prior) -> dict[str, Any]:
     return {
         "learn": [name for name, is_learnt in learnt.items() if is_learnt],
         "kernels": _kernel_sets(prior.kernel),
+        "spectrum": isinstance(prior, Spectrum),
     }
 
 
@@ -59,17 +61,18 @@ def tensors(model: fitted.Fitted) -> dict[str, Tensor]:
     return found
 
 
-def posterior(tensors: dict[str, Tensor], C: int, coupled: bool = False) -> Q:
+def posterior(tensors: dict[str, Tensor], about: dict[str, Any], C: int, coupled: bool = False) -> Q:
     """q of C latent functions, which may be coupled into one block."""
     mean, lower, prior_lower = (tensors[name] for name in Q._fields)
     D = tensors["prior.center"].shape[0]
     Z = tensors["prior.inducing"]
-    dtype, M = mean.dtype, Z.shape[-2]
+    dtype, H = mean.dtype, Z.shape[-2]
+    M = 2 * H if about.get("spectrum") else H  # a frequency has a cosine and a sine; older files have none
     blocks = 1 if coupled and len(mean) < C else C
     expect("mean", mean, [(blocks, C // blocks * M)], dtype)
     expect("lower", lower, [(blocks, C // blocks * M, C // blocks * M)], dtype)
     expect("prior_lower", prior_lower, [(1, M, M), (C, M, M)], dtype)
-    expect("prior.inducing", Z, [(1, M, D), (C, M, D)], dtype)
+    expect("prior.inducing", Z, [(1, H, D), (C, H, D)], dtype)
     if not M * D:
         raise BadFile("there are no inducing points, or no columns.")
     expect_factors(lower=lower, prior_lower=prior_lower)
@@ -101,7 +104,10 @@ def _prior(
     Z, center, spread = (
         torch.ones_like(tensors[f"prior.{name}"]) for name in ("inducing", "center", "spread")
     )
-    prior = Prior(kernel, Z, torch.ones_like(noise), center, spread, C, learn).to(dtype)
+    if about.get("spectrum") and type(kernel) not in DEGREES:
+        raise BadFile(f"a sparse spectrum of {type(kernel).__name__} is not known.")
+    kind = Spectrum if about.get("spectrum") else Prior
+    prior = kind(kernel, Z, torch.ones_like(noise), center, spread, C, learn).to(dtype)
     _fill(prior, tensors)
     return prior
 

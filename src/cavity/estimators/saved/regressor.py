@@ -43,7 +43,7 @@ def restore(made: Any, found: dict[str, Tensor], meta: dict[str, Any]) -> Fitted
     regression.check_options(made)
     made._units = _units(*meta["units"])
     members = len(found["mean"]) if made.method == "bcm" else 1
-    q = model.posterior(found, members)
+    q = model.posterior(found, meta["prior"], members)
     fitted = model.restore(found, meta["prior"], made.kernel, members, q, _factor(made, found, meta))
     made._training = _rows(made, found, fitted) if made.method in regression.KEEP_ROWS else None
     return fitted

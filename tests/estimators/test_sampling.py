@@ -1,0 +1,434 @@
+"""Hyper-parameters by NUTS: the target is the evidence with its prior, the draws are its posterior's, predictions their average."""
+
+import sys
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor
+from cavity.estimators import sampling
+from cavity.kernels import RBF, Constant, Kernel
+from cavity.kernels.base import log_parameter
+from cavity.training import nuts
+from support import assert_gradient, central_differences, toy
+
+SHORT = dict(n_samples=20, warmup=20, chains=1, random_state=0)
+
+
+def quietly(call, *arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return call(*arguments, **options)
+
+
+def line(N=12, seed=0):
+    """Rows of one column, and a noisy curve."""
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(-3, 3, N))[:, None]
+    return x, np.sin(1.5 * x[:, 0]) + 0.3 * rng.normal(size=N)
+
+
+def regressor(method="exact", **options):
+    given = dict(kernel=RBF(1.0), noise=0.1, normalize_y=False, random_state=0, max_epochs=20, device="cpu")
+    return GPRegressor(method, **{**given, **options})
+
+
+def classifier(C, method="ep", **options):
+    X, y = toy(14, C)
+    given = dict(n_inducing=4, max_epochs=10, random_state=0, device="cpu")
+    return quietly(GPClassifier(method, **{**given, **options}).fit, X, y), X, y
+
+
+@pytest.fixture(scope="module")
+def sampler():
+    return pytest.importorskip("mici", reason="the sampler is in the extra 'mcmc'")
+
+
+class Width(Kernel):
+    """exp(−½ (x − x')²/ℓ²): only the lengthscale is unknown."""
+
+    def __init__(self, lengthscale=1.0):
+        super().__init__()
+        self.lengthscale = lengthscale
+
+    def bind(self, classes, columns):
+        self.log_lengthscale = log_parameter(self.lengthscale, (classes, 1), columns.spread, "lengthscale")
+        self.register_buffer("unit", torch.tensor(columns.spread))
+
+    def settle(self, classes):
+        pass
+
+    def full(self, Z):
+        return self.cross(Z, Z[0])
+
+    def cross(self, Z, X):
+        gap = (Z - X.mT) / (self.unit * self.log_lengthscale.exp()[:, :, None])
+        return torch.exp(-0.5 * gap.square())
+
+    def diag(self, X):
+        return torch.ones(1, len(X), dtype=X.dtype)
+
+
+@pytest.fixture(scope="module")
+def sampled(sampler):
+    """A regressor with draws of two hyper-parameters, all of which predict."""
+    x, y = line(20)
+    model = quietly(regressor(kernel=Width()).fit, x, y)
+    draws = quietly(
+        model.sample_hyperparameters, x, y, n_samples=110, warmup=50, chains=1, random_state=1, n_models=110
+    )
+    return model, x, y, draws
+
+
+def few(target, n, warmup, chains, accept, seed):
+    """Draws that cost nothing, in the place of a sampler's: around the fit."""
+    theta = target.run.state.theta.numpy() + 0.3 * np.random.default_rng(seed).normal(
+        size=(chains, n, len(target.run.state.theta))
+    )
+    return nuts.Chains(
+        theta,
+        np.zeros((chains, n)),
+        np.full((chains, n), 0.8),
+        np.zeros((chains, n), bool),
+        np.ones((chains, n), int),
+    )
+
+
+@pytest.fixture(scope="module")
+def classes():
+    model, X, y = classifier(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nuts, "sample", few)
+        return model, quietly(model.sample_hyperparameters, X, y, **SHORT)
+
+
+# --- the target -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("C", "method", "options", "over"),
+    [
+        (2, "ep", {}, ("kernel", "noise")),
+        (3, "ep", dict(share="kernel"), ("kernel", "noise")),
+        (2, "ep", dict(kernel=RBF() + Constant(), n_inducing=2), sampling.OVER),
+        (3, "ep", dict(inducing="spectrum", share="kernel"), "kernel"),
+        (2, "rep", dict(epsilon=0.1), ("kernel", "noise")),
+        (2, "laplace", {}, ("kernel", "noise")),
+        (2, "vi", dict(likelihood="softmax"), ("kernel", "noise")),
+        pytest.param(2, "pep", dict(power=0.6), ("kernel", "noise"), marks=pytest.mark.slow),
+        pytest.param(3, "gfitc", dict(share="kernel"), ("kernel", "noise"), marks=pytest.mark.slow),
+        pytest.param(3, "laplace", dict(share="kernel"), "kernel", marks=pytest.mark.slow),
+    ],
+)
+def test_the_gradient_of_a_classifiers_target_is_that_of_differences(C, method, options, over):
+    model, X, y = classifier(C, method, **options)
+    target = nuts.Target(sampling.prepare(model, X, y, None, over), tol=1e-9)
+    theta = target.run.state.theta.numpy() + 0.2 * np.random.default_rng(0).normal(
+        size=len(target.run.state.theta)
+    )
+    expected = central_differences(lambda t: target(t)[0], theta, 1e-4)
+    assert_gradient(target(theta)[1], expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "over"),
+    [("exact", "kernel"), ("fitc", sampling.OVER), ("vi", sampling.OVER), ("svi", sampling.OVER)],
+)
+def test_the_gradient_of_a_regressors_target_is_that_of_differences(method, over):
+    x, y = line()
+    model = quietly(regressor(method, n_inducing=4).fit, x, y)
+    target = nuts.Target(sampling.prepare(model, x, y, None, over))
+    theta = target.run.state.theta.numpy() + 0.1
+    assert_gradient(target(theta)[1], central_differences(lambda t: target(t)[0], theta, 1e-4))
+
+
+@pytest.mark.parametrize("inducing", ["auto", "spectrum"])
+def test_at_the_start_of_a_fit_the_target_is_its_evidence(inducing):
+    """The prior is centred there, and contributes nothing."""
+    X, y = toy(14, 3)
+    model = GPClassifier(
+        "ep", n_inducing=4, inducing=inducing, learn=(), random_state=0, tol=1e-9, device="cpu"
+    )
+    quietly(model.fit, X, y)
+    target = nuts.Target(sampling.prepare(model, X, y, None, ("kernel", "noise")))
+    assert target(target.run.state.theta.numpy())[0] == pytest.approx(
+        model.log_marginal_likelihood_, abs=1e-6
+    )
+
+
+def test_a_fit_by_lbfgs_ends_where_the_target_is_flat():
+    x, y = line()
+    model = quietly(regressor(max_epochs=200, tol=1e-9).fit, x, y)
+    target = nuts.Target(sampling.prepare(model, x, y, None, ("kernel", "noise")))
+    value, gradient = target(target.run.state.theta.numpy())
+    assert value == pytest.approx(model.history_[-1]["objective"], abs=1e-6)
+    assert np.abs(gradient).max() < 1e-2
+
+
+def test_the_target_is_a_function_of_the_hyper_parameters_alone():
+    model, X, y = classifier(3)
+    target = nuts.Target(sampling.prepare(model, X, y, None, ("kernel", "noise")))
+    theta = target.run.state.theta.numpy()
+    before = target(theta + 0.1)
+    target(theta - 0.7)
+    after = target(theta + 0.1)
+    assert before[0] == after[0] and np.array_equal(before[1], after[1])
+
+
+def test_where_there_is_no_posterior_the_density_is_zero():
+    x, y = line()
+    target = nuts.Target(sampling.prepare(quietly(regressor().fit, x, y), x, y, None, ("kernel", "noise")))
+    value, gradient = target(np.full(3, 1e4))
+    assert value == -np.inf and not gradient.any()
+
+
+# --- the draws --------------------------------------------------------------------------------------------
+
+
+class Bell:
+    """A normal density with correlated coordinates in the place of an evidence."""
+
+    mean = np.array([1.0, -2.0])
+    cov = np.array([[2.0, 0.9], [0.9, 0.5]])
+
+    def __init__(self):
+        self.run = SimpleNamespace(state=SimpleNamespace(theta=torch.zeros(2, dtype=torch.float64)))
+
+    def __call__(self, theta):
+        pull = np.linalg.solve(self.cov, self.mean - theta)
+        return 0.5 * float(pull @ (theta - self.mean)), pull
+
+
+def test_draws_of_a_normal_have_its_moments(sampler):
+    found = nuts.sample(Bell(), 300, 150, 2, 0.8, 0)
+    theta = found.theta.reshape(-1, 2)
+    np.testing.assert_allclose(theta.mean(0), Bell.mean, atol=0.3)
+    np.testing.assert_allclose(np.cov(theta.T), Bell.cov, rtol=0.3)
+    assert not found.diverging.any() and 0.6 < found.acceptance.mean() < 1
+    np.testing.assert_allclose(found.log_density[1, 7], Bell()(found.theta[1, 7])[0], rtol=1e-12)
+
+
+def test_draws_of_a_regressor_have_the_moments_of_a_grid(sampled):
+    """Likelihood times prior on a grid of (log ℓ, log noise), by explicit matrices."""
+    _, x, y, draws = sampled
+    where = np.stack(np.meshgrid(np.linspace(-3, 3, 81), np.linspace(-8, 3, 81), indexing="ij")).reshape(
+        2, -1
+    )
+    l, noise = np.exp(where)[:, :, None, None]
+    K = np.exp(-0.5 * (x - x.T) ** 2 / l**2) + noise * np.eye(len(x))
+    quadratic = y @ np.linalg.solve(K, np.broadcast_to(y[:, None], (len(K), len(x), 1)))
+    log_p = -0.5 * (np.linalg.slogdet(K)[1] + quadratic[:, 0])
+    log_p -= (
+        0.5 * ((where - [[0.0], [np.log(0.1)]]) ** 2).sum(0) / 4
+    )  # the library's prior: sd 2 around the start
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    mean = where @ p
+    sd = np.sqrt((where - mean[:, None]) ** 2 @ p)
+    for i, name in enumerate(("lengthscale", "noise")):
+        got, ess = np.log(draws.draws[name]).ravel(), float(draws.ess[name].ravel()[0])
+        assert ess > 40
+        assert abs(got.mean() - mean[i]) < 3 * sd[i] / np.sqrt(ess)
+        assert abs(got.std() / sd[i] - 1) < 3 / np.sqrt(2 * ess)
+
+
+def test_the_same_seed_gives_the_same_draws(sampler):
+    first, again, other = (nuts.sample(Bell(), 20, 20, 2, 0.8, seed).theta for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any() and (first[0] != first[1]).any()
+
+
+def test_the_same_random_state_gives_the_same_predictions(monkeypatch):
+    monkeypatch.setattr(nuts, "sample", few)
+    x, y = line()
+    model = quietly(regressor(kernel=Width()).fit, x, y)
+    first, again, other = (
+        quietly(model.sample_hyperparameters, x, y, **{**SHORT, "random_state": seed}) for seed in (0, 0, 1)
+    )
+    for name in first.draws:
+        np.testing.assert_array_equal(first.draws[name], again.draws[name])
+        assert (first.draws[name] != other.draws[name]).any()
+    np.testing.assert_array_equal(first.predict(x), again.predict(x))
+
+
+def test_draws_are_in_the_users_units(monkeypatch):
+    monkeypatch.setattr(nuts, "sample", few)
+    x, y = line()
+    plain, scaled = (
+        quietly(
+            quietly(
+                regressor(kernel=None, normalize_y=True, learn=()).fit, a * x, b * y
+            ).sample_hyperparameters,
+            a * x,
+            b * y,
+            **SHORT,
+        )
+        for a, b in ((1.0, 1.0), (8.0, 4.0))
+    )
+    np.testing.assert_allclose(scaled.draws["lengthscale"], 8 * plain.draws["lengthscale"], rtol=1e-6)
+    np.testing.assert_allclose(scaled.draws["noise"], 16 * plain.draws["noise"], rtol=1e-6)
+    np.testing.assert_allclose(scaled.predict(8 * x), 4 * plain.predict(x), rtol=1e-6, atol=1e-8)
+
+
+# --- predictions ------------------------------------------------------------------------------------------
+
+
+def test_a_regressor_predicts_the_mixture_of_its_draws(sampled):
+    _, x, y, draws = sampled
+    new = np.linspace(-2.5, 2.5, 7)[:, None]
+    each = []
+    for l, noise in zip(draws.draws["lengthscale"].ravel(), draws.draws["noise"].ravel(), strict=True):
+        k = lambda a, b, l=l: np.exp(-0.5 * (a - b.T) ** 2 / l**2)
+        solved = np.linalg.solve(k(x, x) + noise * np.eye(len(x)), np.column_stack([y, k(x, new)]))
+        each.append((k(new, x) @ solved[:, 0], 1 - np.sum(k(new, x).T * solved[:, 1:], axis=0)))
+    means, variances = (np.stack(part) for part in zip(*each, strict=True))
+    mean, sd = draws.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, means.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sd**2, variances.mean(0) + means.var(0), rtol=1e-5)
+    np.testing.assert_array_equal(draws.predict(new), mean)
+
+
+def test_averaged_probabilities_are_probabilities_within_the_range_of_the_draws(classes):
+    model, draws = classes
+    new = np.random.default_rng(1).normal(size=(8, 2))
+    P = draws.predict_proba(new)
+    np.testing.assert_allclose(P.sum(1), 1, atol=1e-9)
+    each = np.stack(
+        [
+            sampling.fitted.log_probability(m, sampling.fitted.latent(m, torch.tensor(new)))
+            for m in draws.models
+        ]
+    )
+    assert len(each) == 20 and np.ptp(np.exp(each), axis=0).max() > 0.01
+    assert (P >= np.exp(each).min(0) - 1e-12).all() and (P <= np.exp(each).max(0) + 1e-12).all()
+    np.testing.assert_allclose(P, np.exp(each).mean(0), rtol=1e-9)
+    np.testing.assert_allclose(np.exp(draws.predict_log_proba(new)), P)
+    np.testing.assert_array_equal(draws.predict(new), model.classes_[P.argmax(1)])
+
+
+def test_the_result_says_how_it_went(classes):
+    _, draws = classes
+    assert draws.draws["lengthscale"].shape == (1, 20, 3, 2) and draws.r_hat["lengthscale"].shape == (3, 2)
+    assert (
+        draws.log_posterior.shape == (1, 20)
+        and draws.acceptance == pytest.approx(0.8)
+        and draws.divergences == 0
+    )
+    text = str(draws)
+    assert "lengthscale[2, 1]" in text and "R-hat" in text
+    assert any("effective draws" in words for words in draws.warnings) and draws.warnings[-1] in text
+
+
+def test_warnings_name_what_is_wrong_and_what_to_try():
+    with pytest.warns(ConvergenceWarning) as seen:
+        said = sampling._warn(3, 100, {"a": np.array([1.0, 1.4])}, {"a": np.array([12.0, 500.0])})
+    assert [str(w.message) for w in seen] == said
+    assert "3 of 100" in said[0] and "target_accept" in said[0]
+    assert "R-hat 1.40" in said[1] and "12 effective" in said[2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sampling._warn(0, 100, {"a": np.array([1.01])}, {"a": np.array([400.0])}) == []
+
+
+# --- bad input --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(n_samples=3), "n_samples=3"),
+        (dict(warmup=0), "warmup=0"),
+        (dict(chains=0), "chains=0"),
+        (dict(target_accept=1.5), "target_accept=1.5"),
+        (dict(n_models=0), "n_models=0"),
+        (dict(over="epsilon"), "over='epsilon'"),
+        (dict(over=()), "nothing of over="),
+    ],
+)
+def test_bad_arguments_are_named(options, words):
+    model, X, y = classifier(2)
+    with pytest.raises(BadOption, match=words):
+        model.sample_hyperparameters(X, y, **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("sep", {}, "ties its sites"),
+        ("vi", {}, "several optima"),
+        ("vi", dict(likelihood="softmax", q_update="gradient"), "q_update='gradient'"),
+        ("ep", dict(kernel=torch.nn.Module), "without a prior"),
+        ("ep", dict(noise=0.0, learn="kernel"), "noise is 0"),
+    ],
+)
+def test_classifiers_without_such_a_target_are_refused(method, options, words):
+    if options.get("kernel") is torch.nn.Module:
+        options = {"kernel": Weights()}
+    model, X, y = classifier(2, method, **options)
+    with pytest.raises(BadOption, match=words):
+        model.sample_hyperparameters(X, y)
+
+
+class Weights(torch.nn.Module):
+    """A kernel of the user's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
+
+    def full(self, Z):
+        return self.cross(Z, Z[0])
+
+    def cross(self, Z, X):
+        return torch.exp(-((Z[:, :, None] - X) * self.weight).square().sum(-1))
+
+    def diag(self, X):
+        return torch.ones(1, len(X), dtype=X.dtype)
+
+
+@pytest.mark.parametrize("method", ["sr", "cg", "bcm"])
+def test_regressors_without_an_evidence_of_their_own_are_refused(method):
+    x, y = line()
+    model = quietly(regressor(method, n_inducing=4).fit, x, y)
+    with pytest.raises(BadOption, match="use one of 'exact', 'fitc', 'vi', 'svi'"):
+        model.sample_hyperparameters(x, y)
+
+
+def test_rows_must_be_those_of_the_fit():
+    model, X, y = classifier(2)
+    with pytest.raises(NotFittedError):
+        GPClassifier().sample_hyperparameters(X, y)
+    with pytest.raises(BadInput, match="13"):
+        model.sample_hyperparameters(X, y[:13])
+    with pytest.raises(ValueError, match="features"):
+        model.sample_hyperparameters(X[:, :1], y)
+    with pytest.raises(BadInput, match="the label 7"):
+        model.sample_hyperparameters(X, y + 7)
+    x, z = line()
+    exact = quietly(regressor().fit, x, z)
+    with pytest.raises(BadInput, match="rows that it was fitted to"):
+        exact.sample_hyperparameters(x[:9], z[:9])
+
+
+def test_without_the_sampler_the_extra_is_named(monkeypatch):
+    model, X, y = classifier(2)
+    monkeypatch.setitem(sys.modules, "mici", None)
+    with pytest.raises(BadOption, match=r"cavity\[mcmc\]"):
+        model.sample_hyperparameters(X, y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("C", "share"), [(2, None), (3, "kernel")])
+def test_draws_of_a_classifier_stay_where_the_density_is(sampler, C, share):
+    """From end to end: the log density of the draws is that of the target, and near the fit's."""
+    model, X, y = classifier(C, share=share)
+    draws = quietly(model.sample_hyperparameters, X, y, n_samples=20, warmup=30, chains=1, random_state=0)
+    best = nuts.Target(sampling.prepare(model, X, y, None, ("kernel", "noise")))
+    top = best(best.run.state.theta.numpy())[0]
+    P = len(best.run.state.theta)
+    assert top - 3 * P < draws.log_posterior.mean() < top + P and draws.divergences < 6
+    np.testing.assert_allclose(draws.predict_proba(X).sum(1), 1, atol=1e-9)
