@@ -34,6 +34,7 @@ LEARNT_EPSILON = (
 )
 
 BATCH_BYTES = 128 << 20  # of one C × M × batch array
+LEAST_M = 64  # below, a row's sites and moments take more than its projection
 FULL_BATCH_ROWS = 1000
 BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
 PLANNED_STEPS = (600, 2000)  # between these, with the number of rows
@@ -106,7 +107,8 @@ def settings(
     """The arguments that every estimator has, given those that say what it is."""
     dtype = read_dtype(e.dtype)
     schedule = "outer" if method.sweeps_first else schedule
-    room = max(1, BATCH_BYTES // (n_latent * M * (8 if dtype == torch.float64 else 4)))
+    room = max(1, BATCH_BYTES // (n_latent * M * dtype.itemsize))
+    chunk = max(1, BATCH_BYTES // (n_latent * max(M, LEAST_M) * dtype.itemsize))
     batch = _batch_size(e.batch_size, n_rows, room, schedule, optimizer, e.method)
     on_all = "lbfgs" if method.sweeps_first or method.sites == "free" else "sign"
     optimizer = ("adam" if batch is not None else on_all) if optimizer == "auto" else optimizer
@@ -131,7 +133,7 @@ def settings(
         final_rate=0.1 * rate if anneal else rate,
         damping=None if e.damping is None else number("damping", e.damping, 0.0, 1.0),
         batch_size=batch,
-        chunk=room,
+        chunk=chunk,
         max_epochs=max_epochs,
         planned=planned,
         jitter=read_jitter(e.jitter, dtype),
