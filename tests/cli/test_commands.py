@@ -276,11 +276,23 @@ def test_rows_of_their_own_to_stop_by(birds, tmp_path):
 # ---------------------------------------------------------------- help
 
 
-@pytest.mark.parametrize("name", ["fit", "predict", "evaluate", "info", "demo"])
+NAMES = [command.name or command.callback.__name__ for command in app.registered_commands]
+
+
+@pytest.mark.parametrize("name", ["", *NAMES])
 def test_every_help_fits_a_screen_and_has_an_example(name):
-    lines = run(name, "--help").output.splitlines()
-    assert len(lines) <= 26 and max(map(len, lines)) <= 80
-    assert f"Example: cavity {name}" in lines[-1]
+    shown = run(*([name] if name else []), "--help").output
+    lines = shown.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert f"Example: cavity {name or 'fit'}" in " ".join(shown.split())
+    assert name in run("--help").output
+
+
+def test_flags_that_the_help_leaves_to_the_settings_work(birds, tmp_path):
+    common = ("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    assert run(*common, "--batch-size", "50", "--dtype", "float32").exit_code == 0
+    clf = cavity.load(tmp_path / "m")
+    assert (clf.batch_size, str(clf.dtype)) == (50, "float32")
 
 
 def test_the_exit_codes_are_in_the_help():
