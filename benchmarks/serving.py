@@ -1,9 +1,9 @@
 """Requests a second and latency of `cavity serve`, as a client on the same machine sees them.
 
-A model of scikit-learn's digits (64 columns, 10 classes) is saved and served by the command, in a process of its own. Clients, threads
-that each keep a connection open, send rows for some seconds; every answer must be, byte for byte, the one that the server gave to
-the same rows before the load, and that one must be what the model answers in Python. Resident memory is the operating system's
-figure for the server.
+A model of scikit-learn's digits (64 columns, 10 classes) is saved and served by the command, in a process of its own. Clients,
+threads that each keep a connection open, send rows for some seconds; every answer must be, byte for byte, the one that the server
+gave to the same rows before the load, and that one must be what the model answers in Python. Resident memory is the operating
+system's figure for the server.
 
     python benchmarks/serving.py [--quick] [--seconds 5] [--inducing 100] [--csv FILE]
 
@@ -177,14 +177,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.cavity"
         clf, X = model(path, args.inducing)
-        print("rows  clients  requests  errors  wrong  requests/s    rows/s  median ms   95% ms   99% ms  memory MB")
+        print(
+            "rows  clients  requests  errors  wrong  requests/s    rows/s  median ms   95% ms   99% ms  memory MB"
+        )
         table = measure(clf, X, path, 0.5 if args.quick else args.seconds)
     csv_file = args.csv or (None if args.quick else RESULTS)
     if csv_file is not None:
         with csv_file.open("w", newline="") as file:
             writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
-            writer.writerows({k: round(v, 1) if isinstance(v, float) else v for k, v in row.items()} for row in table)
+            writer.writerows(
+                {k: round(v, 1) if isinstance(v, float) else v for k, v in row.items()} for row in table
+            )
         print(f"wrote {csv_file}")
     if any(row["errors"] or row["wrong"] for row in table):
         sys.exit("some requests failed or were answered wrongly")

@@ -42,7 +42,9 @@ def server(saved):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
-            port = next(int(m.group(1)) for m in (re.search(r":(\d+) \(Press", line) for line in process.stderr) if m)
+            port = next(
+                int(m.group(1)) for m in (re.search(r":(\d+) \(Press", line) for line in process.stderr) if m
+            )
             with log.open("w") as file, ThreadPoolExecutor(1) as reader:
                 reader.submit(lambda: file.writelines(process.stderr))
                 yield process, port, log

@@ -213,13 +213,21 @@ REFUSED = {
     "dates in words": ({"x": ["1 Jan 2020", "Mon, 03-March-2020"]}, "dates or times"),
     "American dates": ({"x": ["Jan 1, 2020", "December 24, 2021"]}, "dates or times"),
     "dates with slashes": ({"x": ["2020/01/31", "2020.2.1 12:00"]}, "dates or times"),
-    "times": ({"x": ["08:15", "9:05 PM"]}, "dates or times"),
+    "times of day": ({"x": ["08:15", "9:05 PM"]}, "dates or times"),
     "only the target": ({"y": [0, 1]}, "there is only the target"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "cells", [["1.2.3", "1.10.0"], ["10-19", "20-29"], ["3/4", "1/2"], ["may", "june"], ["A4", "12a"], ["5 kg", "7 kg"]]
+    "cells",
+    [
+        ["1.2.3", "1.10.0"],
+        ["10-19", "20-29"],
+        ["3/4", "1/2"],
+        ["may", "june"],
+        ["A4", "12a"],
+        ["5 kg", "7 kg"],
+    ],
 )
 def test_texts_with_digits_are_categories(cells):
     learnt = Preparation.fit([{"x": cells * 2, "y": [0, 1] * 2}], target="y")
@@ -231,7 +239,10 @@ def test_numbers_in_another_dress_may_be_categories():
     assert Preparation.fit([table], target="y", kinds={"x": "category"}).names == ("x=1,5", "x=2,5")
 
 
-@pytest.mark.parametrize("name, cells", [("id", [0, 1, 2, 3]), ("Unnamed: 0", ["5", "6", "7", "8"]), ("Row Number", [1.0, 2, 3, 4])])
+@pytest.mark.parametrize(
+    "name, cells",
+    [("id", [0, 1, 2, 3]), ("Unnamed: 0", ["5", "6", "7", "8"]), ("Row Number", [1.0, 2, 3, 4])],
+)
 def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
     table = pa.table({name: cells, "x": [1.5, 0.5, 2.5, 1.0], "y": [0, 1] * 2})
     pieces = [table.slice(0, 1), table.slice(1, 3)]
@@ -348,7 +359,11 @@ BAD_FILES = {
     "a spreadsheet": ("t.xlsx", b"PK", "is a spreadsheet: save the sheet"),
     "a spreadsheet by another name": ("t.csv", b"PK\3\4\0\0\0", "is no text: save the rows as CSV"),
     "UTF-16": ("t.csv", "x,y\n1,2\n".encode("utf-16"), "save it as UTF-8"),
-    "a line before the header": ("t.csv", b"# a tool\nx,y\n1,2\n", "got 2: x,y: every row must have as many cells as the header"),
+    "a line before the header": (
+        "t.csv",
+        b"# a tool\nx,y\n1,2\n",
+        "got 2: x,y: every row must have as many cells as the header",
+    ),
     "no gzip": ("t.csv.gz", b"x,y\n", "cannot be read"),
 }
 

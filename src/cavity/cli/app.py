@@ -55,7 +55,9 @@ def fit(
     ignore: Annotated[
         list[str] | None, typer.Option(help="A column to leave out; repeat.", metavar="COL")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings, also batch_size, dtype; flags win.", metavar="TOML")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings, also batch_size, dtype; flags win.", metavar="TOML")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(help="auto, ep, sep, rep, pep, gfitc, vi, laplace.", metavar="NAME")
     ] = None,

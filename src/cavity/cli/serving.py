@@ -17,8 +17,9 @@ from cavity.cli.predicting import Model, spelt
 from cavity.data.preparation import Preparation
 from cavity.errors import BadInput, CavityError
 
-
-WORKERS = 2  # predictions at a time, so that a short request need not wait for a long one; each has torch's threads
+WORKERS = (
+    2  # predictions at a time, so that a short request need not wait for a long one; each has torch's threads
+)
 GONE = 499  # for the log: who asked does not listen any more
 
 
@@ -113,7 +114,9 @@ def application(model: Model, limits: Limits = Limits()) -> Any:  # noqa: B008
 
 def encoded(model: Model, body: bytes, limits: Limits, uncertainty: bool) -> bytes:
     """An answer as JSON, made by the worker: the loop that listens to everyone else has nothing long to do."""
-    return json.dumps(answer(model, body, limits, uncertainty), allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps(
+        answer(model, body, limits, uncertainty), allow_nan=False, separators=(",", ":")
+    ).encode()
 
 
 def answer(model: Model, body: bytes, limits: Limits, uncertainty: bool) -> dict[str, Any]:

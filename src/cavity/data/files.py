@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.fragments import FORMATS, Chunk, Fragments, dataset, pyarrow
+from cavity.data.fragments import FORMATS, Chunk, Fragments, dataset, give_back, pyarrow
 from cavity.data.preparation import Preparation
 from cavity.errors import BadInput, CavityError
 
@@ -153,9 +153,12 @@ class Csv:
                 ),
             )
             first = 0
-            for batch in reader:
-                yield Chunk(arrow.Table.from_batches([batch]), first, str(self.path))
-                first += batch.num_rows
+            try:
+                for batch in reader:
+                    yield Chunk(arrow.Table.from_batches([batch]), first, str(self.path))
+                    first += batch.num_rows
+            finally:
+                give_back()
 
 
 def _first_record(content: bytes) -> bytes | None:

@@ -34,7 +34,9 @@ MOST_CLASSES = 10_000
 FEW_LEVELS = 50  # below this, a category may have as many levels as it likes
 ADVICE = "leave it out (--ignore, in Python ignore=)"
 # names that tools give to the number of a row; such a column is left out if that is also what it holds
-ROW_NUMBER = re.compile(r"unnamed: ?\d+|__index_level_\d+__|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE)
+ROW_NUMBER = re.compile(
+    r"unnamed: ?\d+|__index_level_\d+__|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE
+)
 
 
 class Inspection:
@@ -197,7 +199,8 @@ class _Seen:
                 self._refuse_slips()
             self._refuse(
                 f"holds numbers that are written as {self.odd[0]!r:.60} (row {self.odd[1]})",
-                "write them with a decimal point and nothing else (1250.5), say that they are categories ([columns] in the file of --config)",
+                "write them with a decimal point and nothing else (1250.5), say that they are categories ([columns] in the file of "
+                "--config)",
             )
         return self._category(present)
 
