@@ -273,6 +273,23 @@ def test_rows_of_their_own_to_stop_by(birds, tmp_path):
     assert done.exit_code == 0 and "validation NLL" in done.output
 
 
+def test_a_table_as_people_have_it_becomes_a_model_and_a_page(birds, tmp_path):
+    """Byte-order mark, semicolons, CR LF, a line break in a name, a row number, a constant, gaps, truth values."""
+    lines = ['Unnamed: 0;"bill\n[mm]";island;seen;year;species']
+    for i, row in enumerate(read(birds / "penguins.csv")):
+        lines.append(f"{i};{row['bill']};{row['island']};{i % 2 == 0};2020;{row['species']}")
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    done = command("fit", "t.csv", "--target", "species", "--out", "m.cavity", *QUICK, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = {line.split("  ")[1]: line for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert "some missing" in shown["bill [mm]"] and "2 levels (False, True)" in shown["seen"]
+    assert "it counts the rows" in shown["Unnamed: 0"] and "always 2020" in shown["year"]
+    done = command("report", "m.cavity", "t.csv", "--out", "r.html", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and "Confusion matrix" in (
+        tmp_path / "r.html"
+    ).read_text()
+
+
 # ---------------------------------------------------------------- help
 
 
