@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, BadInput, BadOption, CavityError, Preparation
-from cavity.data import Arrow
+from cavity.data import Arrow, files
 from cavity.data.files import open_table, spooled
 
 HEIGHT = [1.5, None, 2.5, 4.0, 3.0, 2.0]
@@ -302,6 +302,19 @@ def test_prepared_files_are_a_source(tmp_path, learnt):
         mixed = list(source.scattered(2, np.random.default_rng(0)))
         assert sorted(np.concatenate([p.index for p in mixed])) == list(range(6))
     assert not path.exists()
+
+
+def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, monkeypatch):
+    """Every row group that is opened parses the list of all of them."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(files, "CHUNK_ROWS", 500)
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i / 7},{i % 2}\n" for i in range(2000)))
+    table = open_table(tmp_path / "t.csv")
+    assert len(list(table.chunks())) > 10
+    with spooled(table, Preparation.fit(table.chunks(), target="y"), ["y"]) as path:
+        copy = pq.ParquetFile(path)
+        assert copy.metadata.num_row_groups <= 4 and copy.metadata.num_rows == 2000
+        np.testing.assert_allclose(copy.read().column("x").to_numpy(), np.arange(2000) / 7, rtol=1e-12)
 
 
 # ---------------------------------------------------------------- files

@@ -7,7 +7,7 @@ import io
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,7 +34,7 @@ BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
 BLOCK_BYTES = 4 << 20  # of a CSV file read at a time; a row must fit
 CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
-SPOOL_GROUP, SPOOL_PAGE = 16_384, 32 << 10  # rows of a row group, bytes of a page
+SPOOL_PAGE = 32 << 10  # bytes
 
 
 class TableFile(Protocol):
@@ -257,15 +257,31 @@ def spooled(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iter
 
 
 def _copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Path) -> None:
-    """Numbers as numbers, in small pages: a shuffled pass has one of every column and every lane in memory."""
+    """Numbers as numbers, in small pages: a shuffled pass has one of every column and every lane in memory.
+
+    Row groups are large, for each that is read has the file's list of them in memory once more.
+    """
     import pyarrow.parquet as parquet
 
+    columns = [*prepare.inputs, *more]
+    parts = (prepare.typed(chunk, more) for chunk in table.chunks(columns))
     writer = None
     try:
-        for chunk in table.chunks([*prepare.inputs, *more]):
-            part = prepare.typed(chunk, more)
-            writer = writer or parquet.ParquetWriter(path, part.schema, data_page_size=SPOOL_PAGE)
-            writer.write_table(part, row_group_size=SPOOL_GROUP)
+        for group in _joined(parts, _rows_at_a_time(len(columns))):
+            writer = writer or parquet.ParquetWriter(path, group.schema, data_page_size=SPOOL_PAGE)
+            writer.write_table(group)
     finally:
         if writer is not None:
             writer.close()
+
+
+def _joined(tables: Iterable[Any], least: int) -> Iterator[Any]:
+    """The tables, put together until they have so many rows."""
+    waiting: list[Any] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(part.num_rows for part in waiting) >= least:
+            yield pyarrow().concat_tables(waiting)
+            waiting.clear()
+    if waiting:
+        yield pyarrow().concat_tables(waiting)
