@@ -2,10 +2,12 @@
 #   PYTHON    the interpreter the environment is made from (3.11 or newer)
 #   WORKERS   processes that tests and experiments run in
 #   TARGET    what `make reproduce` computes; ARGS: further arguments, such as --splits 5
+#   SECONDS   how long `make fuzz` tries each of its two harnesses
 #   PIP_ARGS  further arguments for pip, say an index that has the build of torch you want
 PYTHON   ?= python3
 WORKERS  ?= 2
 TARGET   ?= all
+SECONDS  ?= 120
 PIP_ARGS ?=
 
 VENV := .venv
@@ -17,9 +19,11 @@ PIP   = $(PY) -m pip install --disable-pip-version-check -c constraints.txt $(PI
 # One thread a process: the workers share the cores, and results do not depend on how many there are.
 TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
 
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
+
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
 
-.PHONY: help demo test test-all test-browser check format docs bench reproduce compare clean distclean
+.PHONY: help demo test test-all test-browser fuzz check format docs bench reproduce compare clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## show this list
@@ -43,10 +47,18 @@ test-all: $(VENV)/.test ## every test, the slow ones too
 	@$(TEST) -m "slow or not slow"
 
 test-browser: $(VENV)/.test ## install Debian's chromium where there is no browser, and open the report in it
-	@command -v chromium >/dev/null || { echo "==> Installing chromium (apt)"; \
-	  $$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y --no-install-recommends chromium; }
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	  command -v apt-get >/dev/null || \
+	    { echo "No browser ($(BROWSERS)) and no apt-get: install chromium with your system's packages"; exit 1; }; \
+	  echo "==> Installing chromium (apt)"; as=$$(test "$$(id -u)" = 0 || echo sudo); \
+	  get="$$as apt-get install -y --no-install-recommends chromium"; \
+	  $$get || { echo "==> Fetching the lists of packages first"; $$as apt-get update && $$get; }
 	@echo "==> Opening the report in a browser"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -rs tests/report/test_browser.py
+
+fuzz: $(VENV)/.fuzz      ## damaged model files and tables, made by libFuzzer, for SECONDS each
+	@for what in load tables; do echo "==> Damaging for cavity: $$what ($(SECONDS) s)"; \
+	  OMP_NUM_THREADS=1 $(PY) tests/fuzz/fuzz_$$what.py -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; done
 
 check: $(VENV)/.dev     ## format, lint, types, import direction, tests
 	@echo "==> Format";           $(BIN)/ruff format --check .
@@ -113,6 +125,11 @@ $(VENV)/.dev: $(DEPS)
 $(VENV)/.docs: $(DEPS)
 	@echo "==> Installing what builds the documentation"
 	@$(PIP) -e '.[docs]'
+	@touch $@
+
+$(VENV)/.fuzz: $(DEPS)
+	@echo "==> Installing cavity and atheris (where it has no wheel, clang's libFuzzer must be there: \$$LIBFUZZER_LIB)"
+	@$(PIP) -e '.[fuzz]'
 	@touch $@
 
 $(VENV)/.bench: $(DEPS)

@@ -1,6 +1,7 @@
-"""Fills the transcripts of docs/cli.md by running their commands: python tests/cli/make_docs.py."""
+"""Fills the transcripts of docs/cli.md by running their commands, and its table from rows: python tests/cli/make_docs.py."""
 
 import contextlib
+import csv
 import os
 import re
 import shlex
@@ -16,6 +17,8 @@ from cavity.cli.app import app
 from cli.penguins import main as write_penguins
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+SERVING = Path(__file__).parents[2] / "benchmarks" / "results" / "serving.csv"
+SERVED = re.compile(r"(?<=<!-- serving -->\n).*?(?=<!-- end -->)", re.DOTALL)
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SETTINGS = """\
 target = "species"
@@ -54,7 +57,22 @@ def filled(text):
         return BLOCK.sub(run, text)
 
 
+def served():
+    """The table of benchmarks/serving.py."""
+    with SERVING.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["errors"] for row in rows} == {row["wrong"] for row in rows} == {"0"}
+    head = "| rows a request | clients | requests/s | rows/s | median ms | 95 % | 99 % | server's memory, MB |\n|"
+    lines = [
+        [row["rows"], row["clients"], *(f"{float(row[k]):.0f}" for k in ("per_s", "rows_per_s"))]
+        + [f"{float(row[k]):.0f}" for k in ("median_ms", "p95_ms", "p99_ms", "memory_mb")]
+        for row in rows
+    ]
+    return head + "---|" * 8 + "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    text = SERVED.sub(lambda _: served(), PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(text if "--rows" in sys.argv else filled(text), encoding="utf-8")
     print(PAGE)

@@ -273,14 +273,43 @@ def test_rows_of_their_own_to_stop_by(birds, tmp_path):
     assert done.exit_code == 0 and "validation NLL" in done.output
 
 
+def test_a_table_as_people_have_it_becomes_a_model_and_a_page(birds, tmp_path):
+    """Byte-order mark, semicolons, CR LF, a line break in a name, a row number, a constant, gaps, truth values."""
+    lines = ['Unnamed: 0;"bill\n[mm]";island;seen;year;species']
+    for i, row in enumerate(read(birds / "penguins.csv")):
+        lines.append(f"{i};{row['bill']};{row['island']};{i % 2 == 0};2020;{row['species']}")
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    done = command("fit", "t.csv", "--target", "species", "--out", "m.cavity", *QUICK, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = {line.split("  ")[1]: line for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert "some missing" in shown["bill [mm]"] and "2 levels (False, True)" in shown["seen"]
+    assert "it counts the rows" in shown["Unnamed: 0"] and "always 2020" in shown["year"]
+    done = command("report", "m.cavity", "t.csv", "--out", "r.html", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and "Confusion matrix" in (
+        tmp_path / "r.html"
+    ).read_text()
+
+
 # ---------------------------------------------------------------- help
 
 
-@pytest.mark.parametrize("name", ["fit", "predict", "evaluate", "info", "demo"])
+NAMES = [command.name or command.callback.__name__ for command in app.registered_commands]
+
+
+@pytest.mark.parametrize("name", ["", *NAMES])
 def test_every_help_fits_a_screen_and_has_an_example(name):
-    lines = run(name, "--help").output.splitlines()
-    assert len(lines) <= 26 and max(map(len, lines)) <= 80
-    assert f"Example: cavity {name}" in lines[-1]
+    shown = run(*([name] if name else []), "--help").output
+    lines = shown.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert f"Example: cavity {name or 'fit'}" in " ".join(shown.split())
+    assert name in run("--help").output
+
+
+def test_flags_that_the_help_leaves_to_the_settings_work(birds, tmp_path):
+    common = ("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    assert run(*common, "--batch-size", "50", "--dtype", "float32").exit_code == 0
+    clf = cavity.load(tmp_path / "m")
+    assert (clf.batch_size, str(clf.dtype)) == (50, "float32")
 
 
 def test_the_exit_codes_are_in_the_help():

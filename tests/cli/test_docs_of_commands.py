@@ -2,7 +2,7 @@
 
 import re
 
-from cli.make_docs import BLOCK, PAGE, filled
+from cli.make_docs import BLOCK, PAGE, SERVED, filled, served
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
@@ -23,3 +23,10 @@ def test_the_transcripts_are_up_to_date():
         assert old_words == new_words, "run: python tests/cli/make_docs.py"
         for a, b in zip(old_numbers, new_numbers, strict=True):
             assert abs(a - b) <= 0.02 + 0.05 * abs(b)  # another machine rounds otherwise
+
+
+def test_the_table_of_the_server_is_the_benchmarks():
+    """`served` refuses rows with errors or wrong answers."""
+    assert SERVED.findall(PAGE.read_text(encoding="utf-8")) == [served()], (
+        "run: python tests/cli/make_docs.py --rows"
+    )

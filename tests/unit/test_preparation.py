@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, BadInput, BadOption, CavityError, Preparation
-from cavity.data import Arrow
+from cavity.data import Arrow, files
 from cavity.data.files import open_table, spooled
 
 HEIGHT = [1.5, None, 2.5, 4.0, 3.0, 2.0]
@@ -202,10 +202,63 @@ REFUSED = {
     "no target": ({"x": [1, 2], "z": [1, 2]}, "the target 'y' is not among the columns"),
     "no rows": ({"x": pa.array([], "int64"), "y": pa.array([], "int64")}, "no rows"),
     "no table": ([1, 2, 3], "no table with named columns"),
-    "names": ({"x": NAMES_OF_PEOPLE, "y": [0, 1] * 30}, "'x' has 60 different texts in 60 rows: names, identifiers"),
+    "names": ({"x": NAMES_OF_PEOPLE, "y": [0, 1] * 30}, "'x' has 60 different texts in 60 rows, and names, identifiers"),
     "numbers with a slip": (
-        {"x": [*(str(i / 7) for i in range(99)), "12,5"], "y": [0, 1] * 50}, r"numbers in most rows, but '12,5' in row 100"),
+        {"x": [*(str(i / 7) for i in range(99)), "12,5"], "y": [0, 1] * 50}, r"numbers in most rows, but '12,5' in row 100: mend"),
+    "a few slips of few": ({"x": ["1", "2", "3", "1,5"] * 5, "y": [0, 1] * 10}, r"numbers in most rows, but '1,5' in row 4: mend"),
+    "decimal commas": ({"x": ["1,5", "2"] * 2, "y": [0, 1] * 2}, r"written as '1,5' \(row 1\): write them with a decimal point"),
+    "thousands": ({"x": ["1,250.75", "999", "1'000", "2.000.000,5"], "y": [0, 1] * 2}, "written as '1,250.75'"),
+    "percent": ({"x": ["12%", "3.5 %"]}, "written as '12%'"),
+    "money": ({"x": ["$5", "1,200 €"]}, "written as '\\$5'"),
+    "dates in words": ({"x": ["1 Jan 2020", "Mon, 03-March-2020"]}, "dates or times"),
+    "American dates": ({"x": ["Jan 1, 2020", "December 24, 2021"]}, "dates or times"),
+    "dates with slashes": ({"x": ["2020/01/31", "2020.2.1 12:00"]}, "dates or times"),
+    "times of day": ({"x": ["08:15", "9:05 PM"]}, "dates or times"),
+    "only the target": ({"y": [0, 1]}, "there is only the target"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1.2.3", "1.10.0"],
+        ["10-19", "20-29"],
+        ["3/4", "1/2"],
+        ["may", "june"],
+        ["A4", "12a"],
+        ["5 kg", "7 kg"],
+    ],
+)
+def test_texts_with_digits_are_categories(cells):
+    learnt = Preparation.fit([{"x": cells * 2, "y": [0, 1] * 2}], target="y")
+    assert learnt.columns[0].levels == tuple(sorted(cells))
+
+
+def test_numbers_in_another_dress_may_be_categories():
+    table = {"x": ["1,5", "2,5"] * 2, "y": [0, 1] * 2}
+    assert Preparation.fit([table], target="y", kinds={"x": "category"}).names == ("x=1,5", "x=2,5")
+
+
+@pytest.mark.parametrize(
+    "name, cells",
+    [("id", [0, 1, 2, 3]), ("Unnamed: 0", ["5", "6", "7", "8"]), ("Row Number", [1.0, 2, 3, 4])],
+)
+def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
+    table = pa.table({name: cells, "x": [1.5, 0.5, 2.5, 1.0], "y": [0, 1] * 2})
+    pieces = [table.slice(0, 1), table.slice(1, 3)]
+    learnt = Preparation.fit(pieces, target="y")
+    assert learnt.names == ("x",) and learnt.left_out[0] == (name, "it counts the rows")
+    assert Preparation.fit(pieces, target="y", kinds={name: "number"}).names == (name, "x")
+    assert Preparation.fit([table.rename_columns(["step", "x", "y"])], target="y").names == ("step", "x")
+    assert Preparation.fit([table.take([0, 2, 1, 3])], target="y").names == (name, "x")
+
+
+def test_truth_values_are_the_categories_that_a_text_file_spelt(tmp_path):
+    """pandas writes True, Arrow says true; JSON and Parquet have neither."""
+    (tmp_path / "t.csv").write_text("b,y\nTrue,0\nFalse,1\n")
+    learnt = Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y")
+    assert learnt.names == ("b=False", "b=True")
+    np.testing.assert_array_equal(learnt.transform({"b": [True, False, None]}), [[0, 1], [1, 0], [0, 0]])
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -251,6 +304,19 @@ def test_prepared_files_are_a_source(tmp_path, learnt):
     assert not path.exists()
 
 
+def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, monkeypatch):
+    """Every row group that is opened parses the list of all of them."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(files, "CHUNK_ROWS", 500)
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i / 7},{i % 2}\n" for i in range(2000)))
+    table = open_table(tmp_path / "t.csv")
+    assert len(list(table.chunks())) > 10
+    with spooled(table, Preparation.fit(table.chunks(), target="y"), ["y"]) as path:
+        copy = pq.ParquetFile(path)
+        assert copy.metadata.num_row_groups <= 4 and copy.metadata.num_rows == 2000
+        np.testing.assert_allclose(copy.read().column("x").to_numpy(), np.arange(2000) / 7, rtol=1e-12)
+
+
 # ---------------------------------------------------------------- files
 
 
@@ -266,6 +332,29 @@ def test_text_may_hold_commas_and_line_breaks(tmp_path):
     assert learnt.columns[0].levels == ("a,\nb", "c")
 
 
+HEADERS = {
+    "a byte-order mark": b'\xef\xbb\xbf"x",y\n1,a\n2,b\n',
+    "empty lines before": b"\r\n\nx,y\n1,a\n\n2,b\n\n",
+    "lines that end in CR": b"x,y\r1,a\r2,b\r",
+    "lines that end in CR LF": b"x,y\r\n1,a\r\n2,b\r\n",
+    "no line end at the end": b"x,y\n1,a\n2,b",
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_of_all_sorts(name, tmp_path):
+    (tmp_path / "t.csv").write_bytes(HEADERS[name])
+    learnt = Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y")
+    assert learnt.names == ("x",) and learnt.columns[0].mean == 1.5
+
+
+def test_a_name_may_hold_delimiters_and_line_breaks_and_a_stray_quote_is_no_end(tmp_path):
+    (tmp_path / "t.csv").write_text('"a,\nb",y\n1,0\n2,1\n')
+    assert Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y").names == ("a,\nb",)
+    (tmp_path / "t.csv").write_text('screen 5",y\n1,0\n2,1\n')
+    assert open_table(tmp_path / "t.csv").names == ['screen 5"', "y"]
+
+
 BAD_FILES = {
     "missing": ("none.csv", None, "no file or folder"),
     "empty.csv": ("t.csv", b"", "is empty"),
@@ -279,7 +368,15 @@ BAD_FILES = {
     "no parquet": ("t.parquet", b"PAR1" * 5, "cannot be read"),
     "no arrow": ("t.arrow", b"ARROW1" * 5, "cannot be read"),
     "no archive": ("t.npz", b"PK", "no archive of NumPy"),
-    "of no kind": ("t.xlsx", b"PK", "of no kind that can be read"),
+    "of no kind": ("t.docx", b"PK", "of no kind that can be read"),
+    "a spreadsheet": ("t.xlsx", b"PK", "is a spreadsheet: save the sheet"),
+    "a spreadsheet by another name": ("t.csv", b"PK\3\4\0\0\0", "is no text: save the rows as CSV"),
+    "UTF-16": ("t.csv", "x,y\n1,2\n".encode("utf-16"), "save it as UTF-8"),
+    "a line before the header": (
+        "t.csv",
+        b"# a tool\nx,y\n1,2\n",
+        "got 2: x,y: every row must have as many cells as the header",
+    ),
     "no gzip": ("t.csv.gz", b"x,y\n", "cannot be read"),
 }
 

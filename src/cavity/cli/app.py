@@ -13,7 +13,7 @@ from cavity.errors import BadInput, BadOption
 
 app = typer.Typer(
     help="Gaussian process classification of tables: train, predict, judge.",
-    epilog=EXIT_CODES,
+    epilog=f"{EXIT_CODES} Example: cavity fit --help",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -37,7 +37,7 @@ def _there(*paths: Path | None) -> None:
             raise BadInput(f"there is no file or folder {str(path)!r}.")
 
 
-@app.command()
+@app.command(epilog="Example: cavity version")
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
@@ -55,13 +55,15 @@ def fit(
     ignore: Annotated[
         list[str] | None, typer.Option(help="A column to leave out; repeat.", metavar="COL")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="More settings; flags win.", metavar="TOML")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings, also batch_size, dtype; flags win.", metavar="TOML")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(help="auto, ep, sep, rep, pep, gfitc, vi, laplace.", metavar="NAME")
     ] = None,
     kernel: Annotated[str | None, typer.Option(help="Say, 'Matern52 + Linear'.", metavar="NAMES")] = None,
     n_inducing: Annotated[str | None, typer.Option(help="A class, or a share of rows.", metavar="N")] = None,
-    batch_size: Annotated[str | None, typer.Option(help="Rows of a step, auto or full.", metavar="N")] = None,
+    batch_size: Annotated[str | None, typer.Option(metavar="N", hidden=True)] = None,
     max_epochs: Annotated[int | None, typer.Option(help="Passes over the rows.", metavar="N")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Of training.", metavar="S")] = None,
     validation_fraction: Annotated[
@@ -70,7 +72,7 @@ def fit(
     checkpoint: Annotated[Path | None, typer.Option(help="Where to keep the run.", metavar="FILE")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the checkpoint, if any.")] = False,
     device: Device = None,
-    dtype: Annotated[str | None, typer.Option(help="float64 or float32.", metavar="NAME")] = None,
+    dtype: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random, usually 0.", metavar="N")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -248,19 +250,21 @@ def demo(
     show.run(out, seed, show.QUICK if quick else show.FULL, echo=typer.echo)
 
 
-Sets = Annotated[list[str], typer.Option("--sets", help="Only this data set; may be repeated.")]
-Methods = Annotated[list[str], typer.Option("--methods", help="Only this method; may be repeated.")]
-Splits = Annotated[int | None, typer.Option(min=1, help="Fewer repetitions than the target has.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes, each of one thread.")]
+Sets = Annotated[list[str], typer.Option("--sets", help="Only this data set; repeat.", metavar="NAME")]
+Methods = Annotated[list[str], typer.Option("--methods", help="Only this method; repeat.", metavar="NAME")]
+Splits = Annotated[
+    int | None, typer.Option(min=1, help="Fewer repetitions than the target has.", metavar="N")
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes, each of one thread.", metavar="N")]
 Budget = Annotated[
-    float | None, typer.Option(help="Seconds in all; fits that would not end in time are left out.")
+    float | None, typer.Option(help="Leave out fits that would not end in this time.", metavar="SECONDS")
 ]
 Tables = Annotated[
-    str | None, typer.Option(help="Folder with the tables (default: $CAVITY_DATA, then OpenML).")
+    str | None, typer.Option(help="With the tables; else $CAVITY_DATA, then OpenML.", metavar="FOLDER")
 ]
-Processor = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
+Processor = Annotated[str, typer.Option(help="cpu, cuda or auto.", metavar="NAME")]
 Results = Annotated[
-    Path | None, typer.Option(help="Folder of the rows (default: benchmarks/results in a clone).")
+    Path | None, typer.Option(help="Of the rows; else benchmarks/results in a clone.", metavar="FOLDER")
 ]
 Plan = Annotated[bool, typer.Option("--plan", help="Only say what is to do and how long it may take.")]
 
@@ -272,7 +276,7 @@ Plan = Annotated[bool, typer.Option("--plan", help="Only say what is to do and h
 @guarded
 def reproduce(
     target: Annotated[
-        str | None, typer.Argument(help="all, table2, table3, fig1, fig3 ... fig7; page.")
+        str | None, typer.Argument(help="all, table2, table3, fig1, fig3 ... fig7; page.", metavar="TARGET")
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Compute three random rows again and compare.")
@@ -281,7 +285,7 @@ def reproduce(
     methods: Methods = [],  # noqa: B006
     splits: Splits = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Fewer epochs; kept apart from the full rows.")
+        int | None, typer.Option(min=1, help="Fewer; kept apart from the full rows.", metavar="N")
     ] = None,
     jobs: Jobs = 1,
     budget: Budget = None,

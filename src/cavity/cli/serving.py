@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import socket
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +16,11 @@ from cavity._version import __version__
 from cavity.cli.predicting import Model, spelt
 from cavity.data.preparation import Preparation
 from cavity.errors import BadInput, CavityError
+
+WORKERS = (
+    2  # predictions at a time, so that a short request need not wait for a long one; each has torch's threads
+)
+GONE = 499  # for the log: who asked does not listen any more
 
 
 class Limits(NamedTuple):
@@ -27,16 +36,30 @@ def run(path: Path, host: str, port: int, limits: Limits, device: str | None = N
         import uvicorn
     except ModuleNotFoundError:
         raise CavityError("serving needs FastAPI and uvicorn: pip install 'cavity[serve]'.") from None
+    check_free(host, port)
     uvicorn.run(application(Model.open(path, device), limits), host=host, port=port, log_level="info")
+
+
+def check_free(host: str, port: int) -> None:
+    """Whether one can listen there, asked before the model is loaded."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise CavityError(
+            f"cannot listen at {host}, port {port} ({error.strerror or error}): try another --port (0: any that is free) or --host."
+        ) from error
 
 
 def application(model: Model, limits: Limits = Limits()) -> Any:  # noqa: B008
     """The endpoints, as FastAPI has them."""
-    from fastapi import FastAPI, HTTPException, Request
-    from fastapi.concurrency import run_in_threadpool
-    from fastapi.responses import JSONResponse
+    from fastapi import FastAPI, HTTPException, Request, Response
+    from starlette.requests import ClientDisconnect
 
     prepare = model.prepare
+    workers, room = ThreadPoolExecutor(WORKERS, "cavity-predict"), asyncio.Semaphore(WORKERS)
     names = None if prepare is None else list(prepare.inputs)
     app = FastAPI(
         title="cavity", version=__version__, description="Class probabilities of a Gaussian process."
@@ -58,13 +81,20 @@ def application(model: Model, limits: Limits = Limits()) -> Any:  # noqa: B008
             "most_bytes": limits.bytes,
         }
 
-    async def predict(request: Request, uncertainty: bool = False) -> JSONResponse:
+    async def predict(request: Request, uncertainty: bool = False) -> Response:
         """Labels and probabilities of `rows`: objects by column name, or lists of numbers where the model has no names."""
-        body = await _body(request, limits.bytes)
+        loop = asyncio.get_running_loop()
         try:
-            return JSONResponse(await run_in_threadpool(answer, model, body, limits, uncertainty))
+            body = await _body(request, limits.bytes)
+            async with room:
+                if await request.is_disconnected():
+                    return Response(status_code=GONE)
+                found = await loop.run_in_executor(workers, encoded, model, body, limits, uncertainty)
+        except ClientDisconnect:
+            return Response(status_code=GONE)
         except CavityError as error:
             raise HTTPException(422, str(error)) from None
+        return Response(found, media_type="application/json")
 
     async def _body(request: Request, most: int) -> bytes:
         """The request, read no further than it may be long."""
@@ -77,9 +107,16 @@ def application(model: Model, limits: Limits = Limits()) -> Any:  # noqa: B008
         return b"".join(parts)
 
     # FastAPI looks annotations up by name, and Request is a name of this function only
-    predict.__annotations__ |= {"request": Request, "return": JSONResponse}
+    predict.__annotations__ |= {"request": Request, "return": Response}
     app.post("/predict", openapi_extra={"requestBody": _described(names)})(predict)
     return app
+
+
+def encoded(model: Model, body: bytes, limits: Limits, uncertainty: bool) -> bytes:
+    """An answer as JSON, made by the worker: the loop that listens to everyone else has nothing long to do."""
+    return json.dumps(
+        answer(model, body, limits, uncertainty), allow_nan=False, separators=(",", ":")
+    ).encode()
 
 
 def answer(model: Model, body: bytes, limits: Limits, uncertainty: bool) -> dict[str, Any]:
@@ -98,8 +135,6 @@ def answer(model: Model, body: bytes, limits: Limits, uncertainty: bool) -> dict
 
 
 def _rows(body: bytes, most: int) -> list[Any]:
-    import json
-
     try:
         given = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -57,7 +57,8 @@ class Terminal:
 
 
 def table(rows: list[tuple[str, str]], indent: int = 2) -> str:
-    """Two columns, the first as wide as its widest."""
+    """Two columns, the first as wide as its widest, each entry on one line."""
+    rows = [(" ".join(name.split()), " ".join(text.split())) for name, text in rows]
     width = min(40, max((len(name) for name, _ in rows), default=0))
     return "\n".join(f"{' ' * indent}{name:<{width}}  {text}" for name, text in rows)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
+import re
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,18 +15,26 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.fragments import FORMATS, Chunk, Fragments, dataset, pyarrow
+from cavity.data.fragments import FORMATS, Chunk, Fragments, dataset, give_back, pyarrow
 from cavity.data.preparation import Preparation
 from cavity.errors import BadInput, CavityError
 
 TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter, None for what the header suggests
 PACKED = (".gz", ".bz2", ".zst")
+SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+ADVICE = {  # for what pyarrow says of a file
+    "UTF8": "save it as UTF-8",
+    "UTF-8": "save it as UTF-8",
+    "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted",
+}
 MOST_COLUMNS = 50_000
 LONGEST_HEADER = 64 << 20  # bytes
+LONGEST_NAMES = 1 << 20  # bytes within which quotes in a header must close
+BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
 BLOCK_BYTES = 4 << 20  # of a CSV file read at a time; a row must fit
 CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
-SPOOL_GROUP, SPOOL_PAGE = 16_384, 32 << 10  # rows of a row group, bytes of a page
+SPOOL_PAGE = 32 << 10  # bytes
 
 
 class TableFile(Protocol):
@@ -55,6 +65,8 @@ def open_table(path: str | Path) -> TableFile:
             table = Csv(path, TEXTS[kind])
         elif kind == ".npz":
             table = Npz(path)
+        elif kind in SHEETS:
+            raise BadInput(f"{str(path)!r} is a spreadsheet: save the sheet with the rows as CSV.")
         else:
             known = ", ".join([*TEXTS, *FORMATS, ".npz"])
             raise BadInput(
@@ -77,7 +89,7 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
     except Exception as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        advice = ": save it as UTF-8" if "UTF8" in reason or "UTF-8" in reason else ""
+        advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
         raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.") from error
 
 
@@ -106,16 +118,20 @@ class Csv:
         self.delimiter = delimiter
         if line.count(delimiter) >= MOST_COLUMNS:  # before a million names are made
             _check_names([""] * (line.count(delimiter) + 1), path)
-        self.names = next(csv.reader([line], delimiter=delimiter), [])
+        self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
     def _header(self) -> str:
+        """The names, which may have line ends between quotes; empty lines before them are not there."""
         with pyarrow().input_stream(str(self.path)) as stream:
-            line = b""
-            while b"\n" not in line and (more := stream.read(1 << 16)):
-                line += more
-                if len(line) > LONGEST_HEADER:
+            content, found = b"", None
+            while found is None and (more := stream.read(1 << 20)):
+                content = (content + more).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
+                found = _first_record(content)
+                if len(content) > LONGEST_HEADER:
                     raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
-        text = line.split(b"\n")[0].decode("utf-8-sig").rstrip("\r")
+        text = (_first_line(content) if found is None else found).decode("utf-8")
+        if "\0" in text:
+            raise BadInput(f"{self.path} is no text: save the rows as CSV, in UTF-8.")
         if not text.strip():
             raise BadInput(f"{self.path} is empty: the first line must have the names of the columns.")
         return text
@@ -137,9 +153,28 @@ class Csv:
                 ),
             )
             first = 0
-            for batch in reader:
-                yield Chunk(arrow.Table.from_batches([batch]), first, str(self.path))
-                first += batch.num_rows
+            try:
+                for batch in reader:
+                    yield Chunk(arrow.Table.from_batches([batch]), first, str(self.path))
+                    first += batch.num_rows
+            finally:
+                give_back()
+
+
+def _first_record(content: bytes) -> bytes | None:
+    """Up to the first line end that is not between quotes; the first line where none follows for long."""
+    quotes = begin = 0
+    for end in (found.start() for found in LINE_END.finditer(content)):
+        quotes, begin = quotes + content.count(b'"', begin, end), end
+        if quotes % 2 == 0:
+            return content[:end]
+        if end > LONGEST_NAMES:
+            return _first_line(content)
+    return None
+
+
+def _first_line(content: bytes) -> bytes:
+    return LINE_END.split(content, 1)[0]
 
 
 class Columnar:
@@ -222,15 +257,31 @@ def spooled(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iter
 
 
 def _copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Path) -> None:
-    """Numbers as numbers, in small pages: a shuffled pass has one of every column and every lane in memory."""
+    """Numbers as numbers, in small pages: a shuffled pass has one of every column and every lane in memory.
+
+    Row groups are large, for each that is read has the file's list of them in memory once more.
+    """
     import pyarrow.parquet as parquet
 
+    columns = [*prepare.inputs, *more]
+    parts = (prepare.typed(chunk, more) for chunk in table.chunks(columns))
     writer = None
     try:
-        for chunk in table.chunks([*prepare.inputs, *more]):
-            part = prepare.typed(chunk, more)
-            writer = writer or parquet.ParquetWriter(path, part.schema, data_page_size=SPOOL_PAGE)
-            writer.write_table(part, row_group_size=SPOOL_GROUP)
+        for group in _joined(parts, _rows_at_a_time(len(columns))):
+            writer = writer or parquet.ParquetWriter(path, group.schema, data_page_size=SPOOL_PAGE)
+            writer.write_table(group)
     finally:
         if writer is not None:
             writer.close()
+
+
+def _joined(tables: Iterable[Any], least: int) -> Iterator[Any]:
+    """The tables, put together until they have so many rows."""
+    waiting: list[Any] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(part.num_rows for part in waiting) >= least:
+            yield pyarrow().concat_tables(waiting)
+            waiting.clear()
+    if waiting:
+        yield pyarrow().concat_tables(waiting)

@@ -88,8 +88,11 @@ class Fragments:
 
     def chunks(self, size: int, rows: range | None = None) -> Iterator[Chunk]:
         """These rows (or all) in order, at most `size` at a time; only row groups that have some of them are opened."""
-        for part in self.parts():
-            yield from self.read(part if rows is None else part.within(rows), size)
+        try:
+            for part in self.parts():
+                yield from self.read(part if rows is None else part.within(rows), size)
+        finally:
+            give_back()
 
     def shuffled(self, rng: np.random.Generator, visit: Callable[[Part], Iterator[Visit]]) -> Iterator[Visit]:
         """Parts of row groups in random order, several at a time, a visit to a random one of them next.
@@ -114,7 +117,7 @@ class Fragments:
                     del running[lane], left[lane]
         finally:  # pages of the open row groups, which the pool would keep while the next pass takes its own
             running.clear()
-            pyarrow().default_memory_pool().release_unused()
+            give_back()
 
     def read(self, part: Part, size: int) -> Iterator[Chunk]:
         """The rows of a part, at most `size` at a time."""
@@ -172,6 +175,11 @@ def pyarrow() -> Any:
             "Parquet and Arrow files are read with pyarrow, which is not installed: pip install 'cavity[arrow]'."
         ) from error
     return pyarrow
+
+
+def give_back() -> None:
+    """What Arrow's pool keeps of a pass that is over goes back to the system: the next one may be another library's."""
+    pyarrow().default_memory_pool().release_unused()
 
 
 def dataset(data: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ import numpy as np
 
 from cavity.data.cells import (
     DATE,
+    DRESSED,
     WHOLE,
     as_numbers,
     as_text,
@@ -31,6 +33,10 @@ MOST_LEVELS = 1000
 MOST_CLASSES = 10_000
 FEW_LEVELS = 50  # below this, a category may have as many levels as it likes
 ADVICE = "leave it out (--ignore, in Python ignore=)"
+# names that tools give to the number of a row; such a column is left out if that is also what it holds
+ROW_NUMBER = re.compile(
+    r"unnamed: ?\d+|__index_level_\d+__|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE
+)
 
 
 class Inspection:
@@ -99,7 +105,8 @@ class Inspection:
         left_out = [c for c in decided if isinstance(c, LeftOut)] + ignored
         if not columns:
             raise BadInput(
-                "no column is left to learn from: " + "; ".join(f"{c.name!r} {c.why}" for c in left_out[:8])
+                "no column is left to learn from: "
+                + ("; ".join(f"{c.name!r} {c.why}" for c in left_out[:8]) or "there is only the target.")
             )
         return columns, self.labels.decide() if self.labels is not None else None, left_out
 
@@ -109,7 +116,8 @@ class _Seen:
 
     def __init__(self, name: str, wanted: str | None) -> None:
         self.name, self.wanted = name, wanted
-        self.rows = self.missing = self.numbers = self.dates = 0
+        self.rows = self.missing = self.numbers = self.dates = self.dressed = 0
+        self.counts_rows = bool(ROW_NUMBER.fullmatch(name)) and wanted is None
         self.mean = self.square = 0.0
         self.low, self.high = np.inf, -np.inf
         self.levels: set[str] | None = set()
@@ -145,6 +153,8 @@ class _Seen:
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
+            dressed = np.asarray(pc.match_substring_regex(text, DRESSED).fill_null(False))
+            self.dressed += int((dressed & ~good).sum())
         self.dates += int(np.asarray(pc.match_substring_regex(text, DATE).fill_null(False)).sum())
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
@@ -155,6 +165,9 @@ class _Seen:
         """Chan's rule for mean and squares of two groups."""
         if not len(value):
             return
+        if self.counts_rows:
+            begin = self.low if self.numbers else float(value[0])
+            self.counts_rows = np.array_equal(value, begin + self.numbers + np.arange(len(value)))
         with np.errstate(over="ignore", invalid="ignore"):
             mean = float(value.mean())
             total, gap = self.numbers + len(value), mean - self.mean
@@ -173,31 +186,44 @@ class _Seen:
         if not present:
             return LeftOut(self.name, "no values")
         if self.wanted == "number" and self.odd is not None:
-            self._refuse(f"is to be of numbers, but row {self.odd[1]} has {self.odd[0]!r:.60}")
+            self._refuse(
+                f"is to be of numbers, but row {self.odd[1]} has {self.odd[0]!r:.60}",
+                "mend such cells or leave them empty",
+            )
         if self.wanted != "category" and self.odd is None:
             return self._number()
         if self.wanted != "category" and self.dates == present:
             self._refuse_date("text")
+        if self.dressed and self.numbers + self.dressed == present and self.odd is not None:
+            if self.numbers > self.dressed:
+                self._refuse_slips()
+            self._refuse(
+                f"holds numbers that are written as {self.odd[0]!r:.60} (row {self.odd[1]})",
+                "write them with a decimal point and nothing else (1250.5), say that they are categories ([columns] in the file of "
+                "--config)",
+            )
         return self._category(present)
 
     def _number(self) -> Column | LeftOut:
+        if self.counts_rows and not self.missing and self.rows > 1:
+            return LeftOut(self.name, "it counts the rows")
         if self.low == self.high and not self.missing:
             return LeftOut(self.name, f"always {self.low:g}")
         scale = float(np.sqrt(self.square / self.numbers)) if self.low < self.high else 1.0
         if not (np.isfinite(self.mean) and np.isfinite(scale)) or scale == 0:
-            self._refuse("has numbers too large, or too close to each other, to be standardised")
+            self._refuse(
+                "has numbers too large, or too close to each other, to be standardised", "use other units"
+            )
         return Number(self.name, self.mean, scale, self.missing > 0)
 
     def _category(self, present: int) -> Column | LeftOut:
         if self.levels is None or (len(self.levels) > FEW_LEVELS and len(self.levels) > present / 2):
             share = self.numbers / present
             if self.wanted != "category" and share > 0.5 and self.odd is not None:
-                self._refuse(
-                    f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}: mend such cells or leave them empty"
-                )
+                self._refuse_slips()
             many = f"more than {MOST_LEVELS}" if self.levels is None else str(len(self.levels))
             self._refuse(
-                f"has {many} different texts in {present} rows: names, identifiers or free text teach nothing"
+                f"has {many} different texts in {present} rows, and names, identifiers or free text teach nothing"
             )
         if len(self.levels) == 1 and not self.missing:
             return LeftOut(self.name, f"always {next(iter(self.levels))!r:.40}")
@@ -205,12 +231,19 @@ class _Seen:
 
     def _refuse_date(self, what: str) -> NoReturn:
         self._refuse(
-            f"holds dates or times ({what}): make numbers of what matters in them (the year, the month, the weekday, days since "
-            "an event)"
+            f"holds dates or times ({what})",
+            "make numbers of what matters in them (the year, the month, the weekday, days since an event)",
         )
 
-    def _refuse(self, why: str) -> NoReturn:
-        raise BadInput(f"column {self.name!r} {why}; or {ADVICE}.")
+    def _refuse_slips(self) -> NoReturn:
+        assert self.odd is not None
+        self._refuse(
+            f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}",
+            "mend such cells or leave them empty",
+        )
+
+    def _refuse(self, why: str, advice: str = "") -> NoReturn:
+        raise BadInput(f"column {self.name!r} {why}: {advice + ', or ' if advice else ''}{ADVICE}.")
 
 
 class _Labels:

@@ -63,7 +63,8 @@ class Category(NamedTuple):
         place = text.dictionary_encode() if len(text) else None
         X = np.zeros((len(text), len(self.features)))
         if place is not None and len(place.dictionary):
-            known = {level: i for i, level in enumerate(self.levels)}
+            truth = arrow.types.is_boolean(column.type)  # true or True, as the training rows spelt it
+            known = {level.lower() if truth else level: i for i, level in enumerate(self.levels)}
             codes = np.array([known.get(v, -1) for v in place.dictionary.to_pylist()])
             code = np.where(
                 lacks, -1, codes[np.asarray(place.indices.fill_null(arrow.scalar(0, place.indices.type)))]
