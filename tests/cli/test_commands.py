@@ -465,6 +465,42 @@ def test_a_real_process_ends_with_a_code_and_a_message(birds, code, arguments, w
     assert "Traceback" not in done.stderr and done.stdout == ""
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BAD)
+def test_all_bad_input_ends_so_in_a_process_of_its_own(birds, name):
+    code, arguments, words = BAD[name]
+    if not (birds / "half.cavity").exists():
+        spoilt(birds)
+    done = command(*arguments, cwd=birds)
+    said = " ".join((done.stderr or done.stdout).split())
+    assert done.returncode == code and words in said and "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "code, arguments, words",
+    [
+        (0, ("export", "birds.cavity", "--onnx", "birds.onnx"), "birds.onnx"),
+        (1, ("export", "new.csv", "--onnx", "birds.onnx"), "no file of cavity"),
+        (0, ("report", "birds.cavity", "--out", "birds.html"), "birds.html"),
+        (
+            0,
+            ("reproduce", "table2", "--plan", "--sets", "wine", "--results", "rows"),
+            "table2: 215 fits to do",
+        ),
+        (2, ("reproduce", "table9"), "table9"),
+        (0, ("compare", "--plan", "--sets", "digits", "--results", "rows"), "fits to do"),
+        (2, ("compare", "--sets", "nonsense"), "nonsense"),
+        (2, ("demo", "--out"), "--out"),
+        (0, ("version",), cavity.__version__),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_the_other_commands_as_a_user_starts_them(birds, code, arguments, words):
+    done = command(*arguments, cwd=birds)
+    assert done.returncode == code and words in done.stdout + done.stderr, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
 # ---------------------------------------------------------------- interrupts
 
 

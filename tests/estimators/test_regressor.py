@@ -164,7 +164,7 @@ def test_targets_that_cannot_be_used_are_named(y, words):
             "leave 'inducing' out",
         ),
     ],
-    ids=str,
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
 )
 def test_an_option_without_meaning_is_refused_with_what_has_one(options, words):
     with pytest.raises(BadOption, match=words):
