@@ -11,6 +11,7 @@ import torch
 from cavity import BadInput, BadOption, GPClassifier, distributed
 from cavity.data import Arrays, Arrow
 from cavity.estimators import streams, tables
+from cavity.estimators.options import LEAST_M
 
 
 def draw(N, seed=0):
@@ -170,7 +171,7 @@ class Counting(Arrays):
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
     monkeypatch.setattr("cavity.data.summary.SURVEY_ROWS", 100)
-    monkeypatch.setattr("cavity.estimators.options.BATCH_BYTES", 3 * 10 * 8 * 128)
+    monkeypatch.setattr("cavity.estimators.options.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
     X, y = draw(2000)
     source = Counting(X, y)
     fit(source, method="sep", batch_size=100, max_epochs=1)

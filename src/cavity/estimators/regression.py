@@ -91,15 +91,17 @@ def targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Targets:
     values = check_targets(y, len(rows))
     weight = check_weights(sample_weight, rows)
     present = weight > 0
-    rows, values, weight = _merged(rows[present], values[present], weight[present])
+    rows, values, weight = rows[present], values[present], weight[present]
+    if (
+        estimator.method != "svi" and len(rows) <= inducing.CANDIDATES
+    ):  # whose batches follow the order of the rows
+        rows, values, weight = _merged(rows, values, weight)
     shift, scale = _units(values, weight) if estimator.normalize_y else (0.0, 1.0)
     return Targets(rows, (values - shift) / scale, weight, shift, scale)
 
 
 def _merged(X: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
     """Rows that are the same in everything become one, in an order of their own: repeating is weighting, to the last bit."""
-    if len(X) > inducing.CANDIDATES:
-        return X, y, weight
     distinct, place = distinct_rows(np.column_stack([X, y]))
     total = np.asarray(np.bincount(place, weights=weight), dtype=np.float64)
     return np.ascontiguousarray(distinct[:, :-1]), distinct[:, -1].copy(), total

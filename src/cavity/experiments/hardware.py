@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ def gpu(results: Path) -> str:
 
 
 def _reached(rows: list[dict[str, Any]], level: float) -> str:
-    first = next((row for row in rows if float(row["nll"]) <= level), None)
-    return "–" if first is None else f"{float(first['seconds']):.1f}"
+    seconds = _seconds(rows, level)
+    return "–" if math.isinf(seconds) else f"{seconds:.1f}"
 
 
 def gpu_steps(results: Path) -> str:
@@ -59,3 +60,32 @@ def gpu_steps(results: Path) -> str:
             for row in read(results / "gpu_steps.csv")
         ),
     )
+
+
+def gpu_line(results: Path) -> str:
+    """The soonest of ours and of theirs, in a sentence."""
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in read(results / "gpu.csv"):
+        runs.setdefault((row["method"], row["M"]), []).append(row)
+    if not runs:
+        return "Not run yet: `python benchmarks/gpu.py --csv benchmarks/results/gpu.csv`."
+    ours = {k: v for k, v in runs.items() if k[0] in NAMES}
+    theirs = {k: v for k, v in runs.items() if k[0] not in NAMES}
+    level = LEVELS[2]
+    (method, M), rows = min(ours.items(), key=lambda run: _seconds(run[1], level))
+    said = (
+        f"MNIST, 784 columns, on one H200: {NAMES[method]} with M = {M} is at a test NLL of {level} after "
+        f"{_seconds(rows, level):.1f} seconds and at {float(rows[-1]['nll']):.4f} after {float(rows[-1]['seconds']):.0f}"
+    )
+    if not theirs:
+        return said + "."
+    (_, M), rows = min(theirs.items(), key=lambda run: float(run[1][-1]["nll"]))
+    last = rows[-1]
+    return (
+        f"{said}; GPyTorch's SVGP, M = {M}, in the same run at {float(last['nll']):.4f} after {float(last['seconds']):.0f} "
+        "([docs/scale.md](docs/scale.md#one-gpu))."
+    )
+
+
+def _seconds(rows: list[dict[str, Any]], level: float) -> float:
+    return min((float(row["seconds"]) for row in rows if float(row["nll"]) <= level), default=math.inf)

@@ -197,6 +197,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flights": lambda rows: tables.curves(rows.target("flights")),
     "ranks": lambda rows: comparison.ranks(rows.target("compare")),
     "gpu": lambda rows: hardware.gpu(rows.folder),
+    "gpu-line": lambda rows: hardware.gpu_line(rows.folder),
     "gpu-steps": lambda rows: hardware.gpu_steps(rows.folder),
 }
 
