@@ -21,7 +21,6 @@ from cavity.estimators import (
     fitted,
     partial,
     runs,
-    sampling,
     streams,
     uncertainty,
     watch,
@@ -354,41 +353,3 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         return diagnosis.diagnose(self._fitted, rows, encoded, weight, self.log_marginal_likelihood_, n, rng)
-
-    def sample_hyperparameters(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        n_samples: int = 200,
-        warmup: int = 200,
-        chains: int = 2,
-        over: Any = ("kernel", "noise"),
-        target_accept: float = 0.8,
-        n_models: int = 100,
-        random_state: Any = None,
-    ) -> sampling.ClassifierSamples:
-        """Draws of the hyper-parameters from their posterior, by NUTS, and predictions averaged over them.
-
-        X and y are the rows of the fit, whose hyper-parameters the chains start around. The density is that of `history_`'s
-        "objective": log Z_q (or the bound) with the sites at rest plus the log prior.
-
-        The result has `draws` by name, arrays (chains, n_samples, ...) in the user's units, with `r_hat` and `ess` of each,
-        `acceptance`, `divergences` and `warnings`; `predict`, `predict_proba` and `predict_log_proba` average over `n_models` of
-        the draws, evenly spaced. `print` shows it as a table. With "inducing" in `over` the inducing points are sampled too.
-        Needs the extra "mcmc".
-        """
-        return sampling.sample(  # type: ignore[no-any-return]
-            self,
-            X,
-            y,
-            sample_weight,
-            n_samples=n_samples,
-            warmup=warmup,
-            chains=chains,
-            over=over,
-            target_accept=target_accept,
-            n_models=n_models,
-            random_state=random_state,
-        )

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import distributed
 from cavity.errors import BadOption
-from cavity.estimators import blocks, build, fitted, regression, rowwise, runs, sampling, target_streams
+from cavity.estimators import blocks, build, fitted, regression, rowwise, runs, target_streams
 from cavity.estimators.checks import check_rows
 from cavity.estimators.shell import Shell
 from cavity.estimators.tables import Start
@@ -236,44 +236,6 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         mean, cov = self.predict(X, return_cov=True)
         rng = check_random_state(random_state)
         return _draw(mean, cov, whole("n_samples", n_samples, 1), rng)
-
-    def sample_hyperparameters(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        n_samples: int = 200,
-        warmup: int = 200,
-        chains: int = 2,
-        over: Any = ("kernel", "noise"),
-        target_accept: float = 0.8,
-        n_models: int = 100,
-        random_state: Any = None,
-    ) -> sampling.RegressorSamples:
-        """Draws of the hyper-parameters from their posterior, by NUTS, and predictions averaged over them.
-
-        X and y are the rows of the fit, whose hyper-parameters the chains start around. The density is that of `history_`'s
-        "objective": the log evidence (or the bound) plus the log prior.
-
-        The result has `draws` by name, arrays (chains, n_samples, ...) in the user's units, with `r_hat` and `ess` of each,
-        `acceptance`, `divergences` and `warnings`; `predict` averages over `n_models` of
-        the draws, evenly spaced. `print` shows it as a table. With "inducing" in `over` the inducing points are sampled too.
-        Needs the extra "mcmc".
-        """
-        return sampling.sample(  # type: ignore[no-any-return]
-            self,
-            X,
-            y,
-            sample_weight,
-            n_samples=n_samples,
-            warmup=warmup,
-            chains=chains,
-            over=over,
-            target_accept=target_accept,
-            n_models=n_models,
-            random_state=random_state,
-        )
 
     def _units_of_y(self) -> tuple[float, float]:
         check_is_fitted(self, "_fitted")

@@ -5,22 +5,22 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
-from cavity.estimators import blocks, build, diagnosis, fitted, regression, runs, watch
+from cavity.estimators import build, diagnosis, fitted, regression, runs, watch
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import Options, learnt_names, read
+from cavity.estimators.samples import ClassifierSamples, HyperSamples, RegressorSamples
 from cavity.estimators.tables import Start, Table
 from cavity.estimators.values import number, whole
 from cavity.inference import Engine, HyperPrior
@@ -37,107 +37,38 @@ MOST_R_HAT = 1.05
 LEAST_ESS = 100
 
 
-@dataclass(frozen=True)
-class HyperSamples:
-    """Draws of the hyper-parameters from their posterior, and predictions averaged over them."""
+class Asked(NamedTuple):
+    """How many draws, and of what."""
 
-    estimator: Any
-    draws: dict[str, Array]  # (chains, n_samples, ...), in the user's units
-    log_posterior: Array  # (chains, n_samples), log Z_q + log prior
-    acceptance: float
-    divergences: int
-    r_hat: dict[str, Array]  # of each hyper-parameter
-    ess: dict[str, Array]  # effective number of draws, of each
-    evaluations: int  # of log Z_q and its gradient
-    warnings: list[str]
-    models: tuple[fitted.Fitted, ...]  # at the draws that predictions are averaged over
+    n_samples: int
+    warmup: int
+    chains: int
+    target_accept: float
+    n_models: int
 
-    def __str__(self) -> str:
-        chains, n = self.log_posterior.shape
-        head = f"{chains} chains of {n} draws, acceptance {self.acceptance:.2f}, {self.divergences} divergent"
-        lines = [head, f"{'':24}{'mean':>10}{'sd':>10}{'R-hat':>8}{'ESS':>8}"]
-        for name, values in self.draws.items():
-            columns = values.reshape(chains * n, -1)
-            r_hat, ess = self.r_hat[name].reshape(-1), self.ess[name].reshape(-1)
-            for i, place in enumerate(np.ndindex(values.shape[2:])):
-                label = name + (str(list(place)) if place else "")
-                shown = (
-                    f"{columns[:, i].mean():>10.4g}{columns[:, i].std():>10.4g}{r_hat[i]:>8.3f}{ess[i]:>8.0f}"
-                )
-                lines.append(f"{label:24}{shown}")
-        return "\n".join([*lines, *self.warnings])
-
-
-class ClassifierSamples(HyperSamples):
-    """The same for a classifier."""
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the averaged class probabilities (n, C)."""
-        (log_p,) = blocks.predicted(self.estimator, X, lambda rows: (self._log_proba(rows),))
-        return np.asarray(log_p)
-
-    def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, C), averaged over draws of the hyper-parameters."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
-        return np.asarray(self.estimator.classes_[self.predict_log_proba(X).argmax(1)])
-
-    def _log_proba(self, rows: Array) -> Array:
-        each = [fitted.log_probability(m, fitted.latent(m, _tensor(rows))).numpy() for m in self.models]
-        return np.asarray(logsumexp(np.stack(each), axis=0) - np.log(len(each)))
-
-
-class RegressorSamples(HyperSamples):
-    """The same for a regressor."""
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Mean of f at rows X (n,), averaged over draws; with the standard deviation (n,) of the mixture.
-
-        The noise on y is not in it: add the mean of `draws["noise"]` to the variance for that of a new y.
-        """
-        rows = _tensor(check_rows(self.estimator, X, reset=False))
-        shift, scale = self.estimator._units
-        each = [fitted.latent(model, rows) for model in self.models]
-        means = np.stack([f.mean[:, 0].numpy() for f in each])
-        mean = shift + scale * means.mean(0)
-        if not return_std:
-            return mean
-        var = np.stack([f.var[:, 0].clamp_min(0).numpy() for f in each])
-        return mean, scale * np.sqrt(var.mean(0) + means.var(0))
+    def check(self) -> None:
+        whole("n_samples", self.n_samples, 20)
+        whole("warmup", self.warmup, 20)
+        whole("chains", self.chains, 1)
+        number("target_accept", self.target_accept, 0.0, 0.99)
+        whole("n_models", self.n_models, 1)
 
 
 def sample(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    *,
-    n_samples: int,
-    warmup: int,
-    chains: int,
-    over: Any,
-    target_accept: float,
-    n_models: int,
-    random_state: Any,
-) -> Any:
+    estimator: Any, X: Any, y: Any, sample_weight: Any, over: Any, asked: Asked, random_state: Any
+) -> HyperSamples:
     """Draws of the hyper-parameters of a fitted estimator, given the rows that it was fitted to."""
     check_is_fitted(estimator, "_fitted")
-    n, warm, several = (
-        whole("n_samples", n_samples, 20),
-        whole("warmup", warmup, 20),
-        whole("chains", chains, 1),
-    )
-    accept, most = number("target_accept", target_accept, 0.0, 0.99), whole("n_models", n_models, 1)
+    asked.check()
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     run = prepare(estimator, X, y, sample_weight, over)
     target = nuts.Target(run)
-    found = nuts.sample(target, n, warm, several, accept, seed)
+    found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
     draws = _in_units(run.engine, found.theta, estimator)
     r_hat, ess = _judged(draws)
-    chosen = found.theta.reshape(several * n, -1)
-    chosen = chosen[np.unique(np.linspace(0, len(chosen) - 1, min(most, len(chosen))).round().astype(int))]
+    total = asked.chains * asked.n_samples
+    evenly = np.unique(np.linspace(0, total - 1, min(asked.n_models, total)).round().astype(int))
+    chosen = found.theta.reshape(total, -1)[evenly]
     kind = ClassifierSamples if hasattr(estimator, "classes_") else RegressorSamples
     return kind(
         estimator=estimator,
@@ -148,7 +79,7 @@ def sample(
         r_hat=r_hat,
         ess=ess,
         evaluations=target.evaluations,
-        warnings=_warn(int(found.diverging.sum()), several * n, r_hat, ess),
+        warnings=_warn(int(found.diverging.sum()), total, r_hat, ess),
         models=tuple(_model(run.engine, target, theta) for theta in chosen),
     )
 
@@ -372,7 +303,3 @@ def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, 
 def _model(engine: Engine, target: nuts.Target, theta: Array) -> fitted.Fitted:
     """What predicts at a draw, on the CPU."""
     return fitted.ready(*watch.snapshot(engine, target.at(theta)).to(torch.device("cpu")))
-
-
-def _tensor(rows: Array) -> torch.Tensor:
-    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())

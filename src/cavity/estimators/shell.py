@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from cavity.columns import Columns
 from cavity.distributed import Local
-from cavity.estimators import fitted, runs, saved, watch
+from cavity.estimators import fitted, runs, sampling, saved, watch
 from cavity.estimators.options import Options
 from cavity.estimators.tables import Facts, Start, Table
 from cavity.inference import Engine
@@ -104,6 +104,33 @@ class Shell(BaseEstimator):  # type: ignore[misc]
     def _move(self, device: torch.device) -> None:
         """Where it predicts from now on."""
         self._fitted = self._fitted.to(device)
+
+    def sample_hyperparameters(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        n_samples: int = 200,
+        warmup: int = 200,
+        chains: int = 2,
+        over: Any = ("kernel", "noise"),
+        target_accept: float = 0.8,
+        n_models: int = 100,
+        random_state: Any = None,
+    ) -> Any:
+        """Draws of the hyper-parameters from their posterior, by NUTS, and predictions averaged over them.
+
+        X and y are the rows of the fit, whose hyper-parameters the chains start around. The density is that of `history_`'s
+        "objective": log Z_q, the evidence or the bound, with the sites at rest, plus the log prior.
+
+        The result has `draws` by name, arrays (chains, n_samples, ...) in the user's units, with `r_hat` and `ess` of each,
+        `acceptance`, `divergences` and `warnings`; it predicts as the estimator does (`predict`, with `return_std` for a regressor,
+        `predict_proba` and `predict_log_proba` for a classifier), averaged over `n_models` of the draws, evenly spaced. `print`
+        shows it as a table. With "inducing" in `over` the inducing points are sampled too. Needs the extra "mcmc".
+        """
+        asked = sampling.Asked(n_samples, warmup, chains, target_accept, n_models)
+        return sampling.sample(self, X, y, sample_weight, over, asked, random_state)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors and JSON), aside and renamed; `cavity.load(path)` reads it.

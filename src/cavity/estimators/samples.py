@@ -1,0 +1,91 @@
+"""Draws of hyper-parameters as users have them: in their units, judged, and averaged over in predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from cavity.estimators import blocks, fitted
+from cavity.estimators.checks import check_rows
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HyperSamples:
+    """Draws of the hyper-parameters from their posterior, and predictions averaged over them."""
+
+    estimator: Any
+    draws: dict[str, Array]  # (chains, n_samples, ...), in the user's units
+    log_posterior: Array  # (chains, n_samples), log Z_q + log prior
+    acceptance: float
+    divergences: int
+    r_hat: dict[str, Array]  # of each hyper-parameter
+    ess: dict[str, Array]  # effective number of draws, of each
+    evaluations: int  # of log Z_q and its gradient
+    warnings: list[str]
+    models: tuple[fitted.Fitted, ...]  # at the draws that predictions are averaged over
+
+    def __str__(self) -> str:
+        chains, n = self.log_posterior.shape
+        head = f"{chains} chains of {n} draws, acceptance {self.acceptance:.2f}, {self.divergences} divergent"
+        lines = [head, f"{'':24}{'mean':>10}{'sd':>10}{'R-hat':>8}{'ESS':>8}"]
+        for name, values in self.draws.items():
+            columns = values.reshape(chains * n, -1)
+            r_hat, ess = self.r_hat[name].reshape(-1), self.ess[name].reshape(-1)
+            for i, place in enumerate(np.ndindex(values.shape[2:])):
+                label = name + (str(list(place)) if place else "")
+                shown = (
+                    f"{columns[:, i].mean():>10.4g}{columns[:, i].std():>10.4g}{r_hat[i]:>8.3f}{ess[i]:>8.0f}"
+                )
+                lines.append(f"{label:24}{shown}")
+        return "\n".join([*lines, *self.warnings])
+
+
+class ClassifierSamples(HyperSamples):
+    """The same for a classifier."""
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the averaged class probabilities (n, C)."""
+        (log_p,) = blocks.predicted(self.estimator, X, lambda rows: (self._log_proba(rows),))
+        return np.asarray(log_p)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities (n, C), averaged over draws of the hyper-parameters."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        return np.asarray(self.estimator.classes_[self.predict_log_proba(X).argmax(1)])
+
+    def _log_proba(self, rows: Array) -> Array:
+        each = [fitted.log_probability(m, fitted.latent(m, _tensor(rows))).numpy() for m in self.models]
+        return np.asarray(logsumexp(np.stack(each), axis=0) - np.log(len(each)))
+
+
+class RegressorSamples(HyperSamples):
+    """The same for a regressor."""
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Mean of f at rows X (n,), averaged over draws; with the standard deviation (n,) of the mixture.
+
+        The noise on y is not in it: add the mean of `draws["noise"]` to the variance for that of a new y.
+        """
+        rows = _tensor(check_rows(self.estimator, X, reset=False))
+        shift, scale = self.estimator._units
+        each = [fitted.latent(model, rows) for model in self.models]
+        means = np.stack([f.mean[:, 0].numpy() for f in each])
+        mean = shift + scale * means.mean(0)
+        if not return_std:
+            return mean
+        var = np.stack([f.var[:, 0].clamp_min(0).numpy() for f in each])
+        return mean, scale * np.sqrt(var.mean(0) + means.var(0))
+
+
+def _tensor(rows: Array) -> torch.Tensor:
+    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
