@@ -140,11 +140,9 @@ def airline() -> list[Job]:
 def flights() -> list[Job]:
     """The same flights at the rates we ship, M = 100 and batches of 1,000: the page on scale."""
     options: dict[str, Any] = {"batch_size": 1000, "max_epochs": 2, "tol": 0.0}
-    lines = [("flights_nyc2013", m) for m in ("ep", "sep", "vi_natural")] + [
-        ("flights_us2001", m) for m in ("ep", "sep")
-    ]
-    jobs = [Job("curve", d, 0, m, "100", options=options) for d, m in lines]
-    return jobs + [Job("curve", d, 0, "logistic", "") for d in ("flights_nyc2013", "flights_us2001")]
+    sets = ("flights_nyc2013", "flights_us2001")
+    jobs = [Job("curve", d, 0, m, "100", options=options) for d in sets for m in ("ep", "sep", "vi_natural")]
+    return jobs + [Job("curve", d, 0, "logistic", "") for d in sets]
 
 
 def _compared() -> list[Job]:
