@@ -9,7 +9,8 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr
 
-from cavity.quadrature import MANY, log_argmax_probability, probit_power
+from cavity.quadrature import MANY, argmax, log_argmax_probability, probit_power
+from cavity.quadrature.grid import bumps
 
 EVERY = np.array([-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16.0])
 INWARD = np.array([0.02, 0.05, 0.1, 0.25, 0.5])
@@ -305,3 +306,28 @@ def test_probit_power_one_is_the_closed_form():
 def test_a_weightless_factor_says_nothing():
     value, dm, dv, dr = power(-2.0, 1.0, 0.5, 1e-12)
     assert abs(value) < 1e-10 and abs(dm) < 1e-10 and abs(dv) < 1e-10 and abs(dr) < 1e-10
+
+
+@pytest.mark.parametrize("C", [2, 3, 10, 16])
+@pytest.mark.parametrize("spread", [1.0, 8.0, 30.0])
+def test_short_grids_are_as_good_as_many_times_longer_ones(C, spread):
+    """Variances over three decades; log p where p is more than rounding."""
+    generator = torch.Generator().manual_seed(C)
+    mean = spread * torch.randn(60, C, dtype=torch.float64, generator=generator)
+    sd = 10 ** (1.5 * torch.rand(60, C, dtype=torch.float64, generator=generator) - 0.75)
+    edges = bumps(mean, sd)
+    steps = torch.linspace(0, 1, 7, dtype=torch.float64)[:-1]
+    fine = torch.cat(
+        [(edges[:, :-1, None] + edges.diff(dim=1)[..., None] * steps).flatten(1), edges[:, -1:]], 1
+    )
+    exact, got = argmax._integrate(mean, sd, fine), log_argmax_probability(mean, sd.square())
+    torch.testing.assert_close(got.exp(), exact.exp(), rtol=0, atol=1e-11)
+    torch.testing.assert_close(got[exact > -30], exact[exact > -30], rtol=0, atol=1e-7)
+
+
+def test_the_grid_of_a_row_is_its_own():
+    generator = torch.Generator().manual_seed(0)
+    mean = 10 * torch.randn(40, 6, dtype=torch.float64, generator=generator)
+    var = 10 ** (2 * torch.rand(40, 6, dtype=torch.float64, generator=generator) - 1)
+    alone = torch.cat([log_argmax_probability(mean[i : i + 1], var[i : i + 1]) for i in range(40)])
+    torch.testing.assert_close(log_argmax_probability(mean, var), alone, rtol=1e-13, atol=1e-13)

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import log_ndtr, log_normal_pdf
-from cavity.quadrature.grid import SPREAD, bumps, piecewise_legendre, thin
+from cavity.quadrature.grid import SPREAD, bumps, natural_length, piecewise_legendre, respaced, thin
 
 MANY = 16  # from this number of classes on, only those that can be the largest get breakpoints
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
 MOST_EDGES = MANY * len(SPREAD)
+SIZES = (16, 24, 32, 48, 96, 192)  # panels of the grids that rows are integrated on
+ENOUGH = 1.25  # natural panels in one: probabilities are then right to about 1e-12
 
 
 def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
@@ -22,8 +24,26 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
     """
     sd = var.sqrt()
     if mean.shape[-1] <= MANY:
-        return _integrate(mean, sd, bumps(mean, sd))
+        return _integrate_each(mean, sd, sd, bumps(mean, sd))
     return _integrate_contenders(mean, sd)
+
+
+def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:
+    """Every row on the shortest grid that resolves all its bumps, whatever the other rows need; very uneven ones on all breakpoints.
+
+    `sharp`: the widths of the bumps, ∞ for those that have no mass here.
+    """
+    length = natural_length(edges, mean, sharp)
+    panels, done = length[:, -1] / ENOUGH, torch.zeros(len(mean), dtype=torch.bool, device=mean.device)
+    log_p = torch.empty_like(mean)
+    for most in SIZES:
+        rows = (panels <= most) & ~done
+        if rows.any():
+            log_p[rows] = _integrate(mean[rows], sd[rows], respaced(edges[rows], length[rows], most))
+            done |= rows
+    if not done.all():
+        log_p[~done] = _integrate(mean[~done], sd[~done], edges[~done])
+    return log_p
 
 
 def _integrate(mean: Tensor, sd: Tensor, edges: Tensor) -> Tensor:
@@ -51,8 +71,9 @@ def _integrate_contenders(mean: Tensor, sd: Tensor) -> Tensor:
     m, s = mean.gather(-1, chosen), sd.gather(-1, chosen)
     real = contends.gather(-1, chosen)
     edges = _own_edges(m, s, real, floor, ceiling)
+    won = _integrate_each(m, s, s.masked_fill(~real, torch.inf), edges)
     duel = log_ndtr((mean - mean.gather(-1, leader)) / (sd.square() + sd.gather(-1, leader).square()).sqrt())
-    return duel.scatter(-1, chosen, torch.where(real, _integrate(m, s, edges), duel.gather(-1, chosen)))
+    return duel.scatter(-1, chosen, torch.where(real, won, duel.gather(-1, chosen)))
 
 
 def _own_edges(m: Tensor, s: Tensor, real: Tensor, floor: Tensor, ceiling: Tensor) -> Tensor:

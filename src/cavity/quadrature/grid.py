@@ -13,6 +13,7 @@ from cavity.numerics import constant
 # Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms right in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
 ORDER = 8
+NEAR = 2.5  # standard deviations within which a bump wants panels of one
 _NODES, _WEIGHTS = (tuple(column.tolist()) for column in np.polynomial.legendre.leggauss(ORDER))
 
 
@@ -34,6 +35,25 @@ def piecewise_legendre(edges: Tensor) -> Grid:
 def bumps(mean: Tensor, sd: Tensor) -> Tensor:
     """Sorted breakpoints [... 13 C] around C bumps, given as [... C]."""
     return (mean[..., None] + sd[..., None] * constant(SPREAD, mean)).flatten(-2).sort(-1).values
+
+
+def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """How many panels it takes from the first edge to each, [... E]: a panel is a standard deviation of the sharpest bump that is
+    near, |z|/2.5 of them at z standard deviations from it."""
+    z = (edges[..., None] - mean[..., None, :]) / sd[..., None, :]
+    density = ((z.abs() / NEAR).clamp_min(1) * sd[..., None, :]).reciprocal().amax(-1)
+    parts = 0.5 * edges.diff(dim=-1) * (density[..., 1:] + density[..., :-1])
+    return torch.cat([torch.zeros_like(parts[..., :1]), parts.cumsum(-1)], -1)
+
+
+def respaced(edges: Tensor, length: Tensor, panels: int) -> Tensor:
+    """Breakpoints at equal steps of a length that rises along the edges, [... E] → [... panels + 1]."""
+    steps = torch.linspace(0, 1, panels + 1, dtype=edges.dtype, device=edges.device) * length[..., -1:]
+    after = torch.searchsorted(length, steps, right=True).clamp(1, edges.shape[-1] - 1)
+    low, high = (length.gather(-1, i) for i in (after - 1, after))
+    left, right = (edges.gather(-1, i) for i in (after - 1, after))
+    share = ((steps - low) / (high - low).clamp_min(torch.finfo(edges.dtype).tiny)).clamp(0, 1)
+    return left + share * (right - left)
 
 
 def thin(edges: Tensor, floor: Tensor, ceiling: Tensor, most: int) -> Tensor:
