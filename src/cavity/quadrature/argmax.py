@@ -29,7 +29,7 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
 
 
 def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:
-    """Every row on the shortest grid that resolves all its bumps, whatever the other rows need; very uneven ones on all breakpoints.
+    """Every row on the shortest grid that resolves its bumps, whatever others need; very uneven ones on all breakpoints.
 
     `sharp`: the widths of the bumps, ∞ for those that have no mass here.
     """
