@@ -214,7 +214,9 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
 def _refusing_to_wait() -> Iterator[None]:
     """An operation that waits for the GPU raises: a recording would fail at it, and leave the device in a bad state."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():  # that it does not find every such operation
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
