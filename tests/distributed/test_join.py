@@ -3,9 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 from torch import distributed as dist
 
-from cavity.distributed import _attempt, join
+from cavity.distributed import _attempt, join, own_gpu
 
 
 @pytest.mark.parametrize("world", [1, 2, 5])
@@ -25,3 +26,12 @@ def test_alone_there_is_nothing_to_join(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     assert join().world == 1
     assert not dist.is_initialized()
+
+
+def test_a_rank_takes_the_gpu_that_torchrun_gave_it(monkeypatch):
+    taken = []
+    monkeypatch.setenv("LOCAL_RANK", "5")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: taken[-1])
+    assert own_gpu() == torch.device("cuda", 1) and taken == [1]

@@ -46,7 +46,7 @@ class Group(Local):
 
     def __init__(self) -> None:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+        self.device = own_gpu() if dist.get_backend() == "nccl" else torch.device("cpu")
 
     def sum(self, totals: T) -> T:
         buffer = torch.cat([t.reshape(-1).to(torch.float64) for t in totals])
@@ -78,6 +78,13 @@ class Group(Local):
         return box[0]
 
 
+def own_gpu() -> torch.device:
+    """The GPU of this rank, from now on the current one, where NCCL and objects on their way go: torchrun says which."""
+    if "LOCAL_RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 def current() -> Local:
     """The process group that this process belongs to, if it is one of several ranks."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
@@ -96,6 +103,8 @@ def join(backend: str | None = None) -> Local:
     if backend is None:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         backend = "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
+    if backend == "nccl":
+        own_gpu()
     store, rank, world = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
     fresh = dist.PrefixStore(_attempt(store, rank, world), store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=world)
