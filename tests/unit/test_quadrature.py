@@ -331,3 +331,12 @@ def test_the_grid_of_a_row_is_its_own():
     var = 10 ** (2 * torch.rand(40, 6, dtype=torch.float64, generator=generator) - 1)
     alone = torch.cat([log_argmax_probability(mean[i : i + 1], var[i : i + 1]) for i in range(40)])
     torch.testing.assert_close(log_argmax_probability(mean, var), alone, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("C", [5, MANY + 4])
+def test_rows_may_have_further_axes(C):
+    generator = torch.Generator().manual_seed(0)
+    mean = 3 * torch.randn(2, 3, C, dtype=torch.float64, generator=generator)
+    var = torch.rand(2, 3, C, dtype=torch.float64, generator=generator) + 0.1
+    flat = log_argmax_probability(mean.reshape(6, C), var.reshape(6, C))
+    torch.testing.assert_close(log_argmax_probability(mean, var), flat.reshape(2, 3, C), rtol=0, atol=0)

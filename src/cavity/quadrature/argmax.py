@@ -16,16 +16,16 @@ ENOUGH = 1.25  # natural panels in one: probabilities are then right to about 1e
 
 
 def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
-    r"""log P(f_k is the largest) for independent normals, [n C] → [n C].        [METHOD 8]
+    r"""log P(f_k is the largest) for independent normals, [... C] → [... C].        [METHOD 8]
 
         p_k = ∫ N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c) df
 
     One grid a row serves all its classes. Not normalised: |Σ_k p_k − 1| is the error of the quadrature.
     """
-    sd = var.sqrt()
+    rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])
     if mean.shape[-1] <= MANY:
-        return _integrate_each(mean, sd, sd, bumps(mean, sd))
-    return _integrate_contenders(mean, sd)
+        return _integrate_each(rows, sd, sd, bumps(rows, sd)).reshape(mean.shape)
+    return _integrate_contenders(rows, sd).reshape(mean.shape)
 
 
 def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:
