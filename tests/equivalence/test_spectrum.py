@@ -10,9 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import BadOption, GPClassifier, GPRegressor
+from cavity.cli.describing import facts
 from cavity.columns import Columns
 from cavity.estimators import build
 from cavity.estimators.options import read
+from cavity.estimators.saved import rows_inside
 from cavity.estimators.tables import Table
 from cavity.kernels import RBF, Constant, Matern12, Matern32, Matern52, RationalQuadratic
 from cavity.report.card import model as card
@@ -197,6 +199,8 @@ def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
     model = at_rest(classifier(3, kernel=kernel, noise=0.1, learn=learn, max_epochs=5), X, y)
     model.save(tmp_path / "model")
     again = cavity.load(tmp_path / "model")
+    assert rows_inside(again) == "none"  # frequencies are no rows
+    assert facts(tmp_path / "model")["features"] == 2 * again.frequencies_.shape[-2]
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     np.testing.assert_array_equal(again.frequencies_, model.frequencies_)
     assert again.inducing == "spectrum" and dict(card(again))["Spectral features"].startswith("6 ")

@@ -31,6 +31,7 @@ def facts(path: Path) -> dict[str, Any]:
         "kernel": repr(clf.kernel_),
         "classes": [spelt(c) for c in getattr(clf, "classes_", ())],
         "inducing_points": int(clf.inducing_points_.shape[-2]),
+        "features": clf._fitted.prior.size if hasattr(clf, "frequencies_") else None,
         "noise": clf.noise_.tolist() if hasattr(clf, "classes_") else clf.noise_,
         "rows_inside": rows_inside(clf),
         "numbers_a_row": int(clf.n_features_in_),
@@ -49,12 +50,14 @@ def info(path: Path, terminal: Terminal) -> None:
     found = facts(path)
     terminal.result(found)
     classes = found["classes"]
+    spectral = found["features"] is not None
+    points = f"{found['features']} features" if spectral else f"{found['inducing_points']} inducing points"
     few = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
     rows = [
         ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
         (
             "method",
-            f"{found['method']}, {found['inducing_points']} inducing points{' a class' if classes else ''}, {found['dtype']}",
+            f"{found['method']}, {points}{' a class' if classes else ''}, {found['dtype']}",
         ),
         ("kernel", found["kernel"]),
         ("classes", f"{len(classes)}: {few}") if classes else ("noise", f"variance {found['noise']:.4g}"),

@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
@@ -271,7 +270,7 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
 
     def _latent(self, rows: Array) -> Any:
-        return fitted.latent(self._fitted, torch.from_numpy(rows if rows.flags.writeable else rows.copy()))
+        return fitted.latent(self._fitted, fitted.tensor(rows))
 
     def _log_proba(self, rows: Array) -> Array:
         return fitted.log_probability(self._fitted, self._latent(rows)).numpy()

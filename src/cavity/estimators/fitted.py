@@ -153,6 +153,11 @@ def frequencies(prior: Prior) -> Any:
     return found.repeat(prior.n_latent // len(found), axis=0)
 
 
+def tensor(rows: Any) -> Tensor:
+    """An array of the user's as a tensor, without a copy where torch would let it be written to."""
+    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+
+
 def numpy(tensor: Tensor) -> Any:
     """A float64 NumPy copy."""
     return tensor.detach().double().cpu().numpy().copy()

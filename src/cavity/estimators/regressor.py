@@ -201,11 +201,11 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
             raise BadOption("return_std=True and return_cov=True exclude each other: ask for one of them.")
         shift, scale = self._units_of_y()
         if return_cov:
-            center, cov = self._together(_tensor(check_rows(self, X, reset=False)))
+            center, cov = self._together(fitted.tensor(check_rows(self, X, reset=False)))
             return shift + scale * center.cpu().numpy(), scale**2 * cov.cpu().numpy()
 
         def moments(rows: Array) -> tuple[Array, Array]:
-            f = self._one_by_one(_tensor(rows))
+            f = self._one_by_one(fitted.tensor(rows))
             return shift + scale * f.mean.cpu().numpy(), scale * f.var.clamp_min(0).sqrt().cpu().numpy()
 
         mean, sd = blocks.predicted(self, X, moments)
@@ -245,10 +245,6 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         super()._move(device)
         if self._training is not None:
             self._training = self._training.to(device)
-
-
-def _tensor(rows: Array) -> torch.Tensor:
-    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
 
 
 def _draw(mean: Array, cov: Array, n: int, rng: Any) -> Array:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
@@ -64,7 +63,7 @@ class ClassifierSamples(HyperSamples):
         return np.asarray(self.estimator.classes_[self.predict_log_proba(X).argmax(1)])
 
     def _log_proba(self, rows: Array) -> Array:
-        each = [fitted.log_probability(m, fitted.latent(m, _tensor(rows))).numpy() for m in self.models]
+        each = [fitted.log_probability(m, fitted.latent(m, fitted.tensor(rows))).numpy() for m in self.models]
         return np.asarray(logsumexp(np.stack(each), axis=0) - np.log(len(each)))
 
 
@@ -76,7 +75,7 @@ class RegressorSamples(HyperSamples):
 
         The noise on y is not in it: add the mean of `draws["noise"]` to the variance for that of a new y.
         """
-        rows = _tensor(check_rows(self.estimator, X, reset=False))
+        rows = fitted.tensor(check_rows(self.estimator, X, reset=False))
         shift, scale = self.estimator._units
         each = [fitted.latent(model, rows) for model in self.models]
         means = np.stack([f.mean[:, 0].numpy() for f in each])
@@ -85,7 +84,3 @@ class RegressorSamples(HyperSamples):
             return mean
         var = np.stack([f.var[:, 0].clamp_min(0).numpy() for f in each])
         return mean, scale * np.sqrt(var.mean(0) + means.var(0))
-
-
-def _tensor(rows: Array) -> torch.Tensor:
-    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())

@@ -24,6 +24,7 @@ from cavity.estimators.saved.checks import (
     texts,
 )
 from cavity.estimators.values import resolve_device
+from cavity.spectrum import Spectrum
 
 KINDS: dict[str, Any] = {"model": classifier, "regressor": regressor}  # what a file calls itself
 SCALARS = ("log_marginal_likelihood_", "elbo_")
@@ -91,7 +92,8 @@ def rows_inside(estimator: Any) -> str:
     """Which training rows a file of this model holds, in words."""
     if getattr(estimator, "_training", None) is not None:
         return "every training row, with its target"
-    if estimator._fitted.prior.learn_inducing:
+    prior = estimator._fitted.prior
+    if prior.learn_inducing or isinstance(prior, Spectrum):
         return "none"
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
