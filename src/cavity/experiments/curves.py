@@ -21,7 +21,12 @@ PIECE = 2000
 
 
 class Curve(Callback):
-    """Judges the state after about forty updates, spaced evenly in the logarithm; its own time does not count."""
+    """Judges the state after about forty updates, spaced evenly in the logarithm; its own time does not count.
+
+    On a GPU, where steps are recorded and only some are looked at, a moment is the first look after it.
+    """
+
+    every_step = False
 
     def __init__(self, data: Split, options: dict[str, Any], moments: int = MOMENTS) -> None:
         self.classes = np.unique(data.y)
@@ -29,7 +34,7 @@ class Curve(Callback):
         self.n_rows, self.batch = len(data.y), options.get("batch_size")
         updates = int(options["max_epochs"]) * (-(-self.n_rows // self.batch) if self.batch else 1)
         first = 5 if self.batch else 1
-        self.moments = set(np.geomspace(first, max(first, updates), moments).round().astype(int).tolist())
+        self.moments = sorted(set(np.geomspace(first, max(first, updates), moments).round().astype(int).tolist()))
         self.rows: list[Row] = []
         self.done, self.paused, self.begun = 0, 0.0, time.perf_counter()
 
@@ -51,12 +56,14 @@ class Curve(Callback):
         return False
 
     def _look(self, run: Any) -> None:
-        self.done += 1
-        if self.done not in self.moments:
+        each = run.rows.n_batches(self.batch) if self.batch else 1
+        self.done = len(run.history) * each + int(run.state.position)
+        if not self.moments or self.done < self.moments[0]:
             return
+        self.moments = [moment for moment in self.moments if moment > self.done]
         seconds, now = self.clock(), time.perf_counter()
-        model = watch.snapshot(run.engine, run.state).to(torch.device("cpu"))
-        f = fitted.latent(model, self.X)
+        model = watch.snapshot(run.engine, run.state)
+        f = fitted.latent(model, self.X.to(run.state.theta.device))
         found = scores(fitted.log_probability(model, f).numpy(), self.classes, self.labels)
         row = {**found, "moment": self.done, "passes": self.passes(), "seconds": seconds}
         if run.engine.removal == 0:
@@ -66,10 +73,11 @@ class Curve(Callback):
 
     def _expected(self, factor: Likelihood, mean: Tensor, var: Tensor) -> float:
         """Mean of E log p(y | f) over the test rows: what a variational method maximises, of rows that it has not seen."""
-        known = np.isin(self.labels, self.classes)
-        y = torch.from_numpy(np.searchsorted(self.classes, self.labels[known]))
+        known = torch.from_numpy(np.isin(self.labels, self.classes))
+        y = torch.from_numpy(np.searchsorted(self.classes, self.labels[known.numpy()]))
         parts = []
-        for m, v, label in zip(*(torch.split(t, PIECE) for t in (mean[known], var[known], y)), strict=True):
+        for m, v, label in zip(*(torch.split(t, PIECE) for t in (mean[known.to(mean.device)], var[known.to(var.device)], y)), strict=True):
+            label = label.to(m.device)
             places = factor.sites(label)
             f = Latents(m.gather(1, places), v.gather(1, places), torch.zeros_like(places, dtype=m.dtype))
             parts.append(factor.average(f, label).value)
