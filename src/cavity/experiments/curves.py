@@ -34,7 +34,9 @@ class Curve(Callback):
         self.n_rows, self.batch = len(data.y), options.get("batch_size")
         updates = int(options["max_epochs"]) * (-(-self.n_rows // self.batch) if self.batch else 1)
         first = 5 if self.batch else 1
-        self.moments = sorted(set(np.geomspace(first, max(first, updates), moments).round().astype(int).tolist()))
+        self.moments = sorted(
+            set(np.geomspace(first, max(first, updates), moments).round().astype(int).tolist())
+        )
         self.rows: list[Row] = []
         self.done, self.paused, self.begun = 0, 0.0, time.perf_counter()
 
@@ -73,11 +75,11 @@ class Curve(Callback):
 
     def _expected(self, factor: Likelihood, mean: Tensor, var: Tensor) -> float:
         """Mean of E log p(y | f) over the test rows: what a variational method maximises, of rows that it has not seen."""
-        known = torch.from_numpy(np.isin(self.labels, self.classes))
-        y = torch.from_numpy(np.searchsorted(self.classes, self.labels[known.numpy()]))
+        known = np.isin(self.labels, self.classes)
+        rows = torch.from_numpy(known).to(mean.device)
+        y = torch.from_numpy(np.searchsorted(self.classes, self.labels[known])).to(mean.device)
         parts = []
-        for m, v, label in zip(*(torch.split(t, PIECE) for t in (mean[known.to(mean.device)], var[known.to(var.device)], y)), strict=True):
-            label = label.to(m.device)
+        for m, v, label in zip(*(torch.split(t, PIECE) for t in (mean[rows], var[rows], y)), strict=True):
             places = factor.sites(label)
             f = Latents(m.gather(1, places), v.gather(1, places), torch.zeros_like(places, dtype=m.dtype))
             parts.append(factor.average(f, label).value)
