@@ -28,7 +28,7 @@ def says(error, *words):
 UNKNOWN = [
     ("method", "svgp", "'auto', 'ep', 'sep', 'rep', 'pep', 'gfitc', 'vi', 'laplace'"),
     ("inducing", "grid", "'random', 'kmeans', 'kmeans++', 'per-class', 'greedy'"),
-    ("share", "all", "None, 'kernel', 'inducing', 'both'"),
+    ("share", "all", "'auto', None, 'prior', 'kernel', 'inducing', 'both'"),
     ("learn", ("kernel", "lengthscale"), "'kernel', 'noise', 'inducing'"),
     ("learn", 5, "'kernel', 'noise', 'inducing'"),
     ("schedule", "inner", "'inner-approx', 'inner-exact', 'outer'"),

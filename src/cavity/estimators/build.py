@@ -27,13 +27,13 @@ from cavity.factors import (
     Softmax,
     Taylor,
 )
+from cavity.hyper_prior import HyperPrior, Spread, pool
 from cavity.inference import (
     AtMode,
     Averaged,
     Coupled,
     Engine,
     Free,
-    HyperPrior,
     OnF,
     OnT,
     Optimiser,
@@ -42,13 +42,22 @@ from cavity.inference import (
     Tied,
     empty_sites,
 )
-from cavity.kernels import RBF, Kernel
+from cavity.kernels import RBF, Kernel, Linear
 from cavity.posterior import Sums
 from cavity.prior import Prior
 from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
+
+# The same where classes lend each other strength, by what the logarithm is of.
+POOLED = {
+    "log_lengthscale": Spread(all=PRIOR_SD, each_class=0.5, column=1.0, own=0.5),
+    "log_noise": Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=1.0),
+}
+POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
+
+POINTS_A_COLUMN = 2  # inducing points that a linear term wants for each: fewer cannot carry it beside the RBF
 
 LOGISTICS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkola, "taylor": Taylor}
 
@@ -68,7 +77,8 @@ def size(estimator: Any, Z: Array) -> int:
 def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options) -> Prior:
     """Kernel, inducing inputs and noise as one module; the user's kernel stays untouched."""
     C = table.n_latent
-    kernel = RBF() if estimator.kernel is None else copy.deepcopy(estimator.kernel)
+    linear = options.recommended and POINTS_A_COLUMN * Z.shape[-1] <= size(estimator, Z)
+    kernel = usual_kernel(linear) if estimator.kernel is None else copy.deepcopy(estimator.kernel)
     if isinstance(kernel, Kernel):
         kernel.bind(1 if options.share_kernel else C, begin.columns)
     kernel.requires_grad_("kernel" in options.learn)
@@ -91,30 +101,46 @@ def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options
     return module.to(options.device, options.dtype)
 
 
+def usual_kernel(linear: bool) -> Kernel:
+    """What `kernel=None` stands for."""
+    return RBF() + Linear() if linear else RBF()
+
+
 def learnt(module: Prior) -> tuple[nn.Parameter, ...]:
     """The parameters that move, each once."""
     return tuple(p for p in module.parameters() if p.requires_grad)
 
 
 def hyper_prior(
-    module: Prior, parameters: tuple[nn.Parameter, ...], free: int, logs: tuple[nn.Parameter, ...] = ()
+    module: Prior,
+    parameters: tuple[nn.Parameter, ...],
+    free: int,
+    logs: tuple[nn.Parameter, ...] = (),
+    pooled: bool = False,
 ) -> HyperPrior:
     """Weak normal priors on the logs of our own kernels' parameters and of the noise; none on the rest.
 
     The rest: Z, foreign weights, ε, and the `free` parameters of q at the end. `logs`: those of a likelihood that are logarithms.
     """
-    precision: dict[int, float] = {id(parameter): PRIOR_SD**-2 for parameter in logs}
+    names = dict.fromkeys(map(id, logs), "")
     for part in module.modules():
         if isinstance(part, Kernel | Prior):
             for name, parameter in part.named_parameters(recurse=False):
                 if name.startswith("log_"):
-                    precision[id(parameter)] = PRIOR_SD**-2
+                    names[id(parameter)] = name
     rest = torch.zeros(free, dtype=module.center.dtype, device=module.center.device)
     if not parameters:
         return HyperPrior(rest, rest)
     mean = torch.cat([*(p.detach().flatten() for p in parameters), rest])
-    weights = [torch.full_like(p.detach(), precision.get(id(p), 0.0)).flatten() for p in parameters]
-    return HyperPrior(mean.clone(), torch.cat([*weights, rest]))
+    pools, weights, start = [], [], 0
+    for p in parameters:
+        weight = PRIOR_SD**-2 if id(p) in names else 0.0
+        if pooled and id(p) in names:
+            pools.append(pool(start, tuple(p.shape), POOLED.get(names[id(p)], POOLED_ELSE)))
+            weight = pools[-1].own
+        weights.append(torch.full_like(p.detach(), weight).flatten())
+        start += p.numel()
+    return HyperPrior(mean.clone(), torch.cat([*weights, rest]), tuple(pools))
 
 
 def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
@@ -170,7 +196,9 @@ def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFact
         parameters=parameters,
         factor=factor,
         sites=sites,
-        hyper_prior=hyper_prior(module, parameters, sites.size, getattr(factor, "logs", ())),
+        hyper_prior=hyper_prior(
+            module, parameters, sites.size, getattr(factor, "logs", ()), options.share_prior
+        ),
         total=_scalar(table.class_totals.sum(), options.device),
         removal=options.method.removal,
         placement=on_f if options.method.on_f else OnT(),

@@ -45,19 +45,21 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
     Parameters
     ----------
     method : {"auto", "ep", "sep", "rep", "pep", "gfitc", "vi", "laplace"}
-        "ep" keeps a few numbers for each row, O(NC); "sep" keeps none, memory is independent of the rows. "auto" is "ep",
-        for rows without numbers (see `fit`) "sep".
+        "ep" keeps a few numbers for each row, O(NC); "sep" keeps none, memory is independent of the rows. "auto" is what we
+        recommend: "ep", for rows without numbers (see `fit`) "sep", with the kernel and the prior named below.
         "rep" is EP with wrong labels in the model; "pep" power EP; "gfitc" marginalises the inducing values (full batches
         only); "vi" maximises a variational bound; "laplace" expands the logistic (two classes) or the softmax (more, with the
         classes coupled) around the mode.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
-        None: RBF with a lengthscale for each column and class.
+        None: RBF with a lengthscale for each column and class; with method="auto", where there are at least two inducing points a
+        column, `RBF() + Linear()`.
     n_inducing : int, or a fraction of the rows
     inducing : {"auto", "random", "kmeans", "per-class", "greedy", "spectrum"}, None, or an array (M, D) or (C, M, D)
         None: a point at every distinct row, not learnt: the method without sparsity. "spectrum": no points but `n_inducing` cosines
         and sines, at frequencies drawn from the kernel's spectrum (RBF, Matérn).
-    share : None, "kernel", "inducing" or "both"
-        What the classes have in common; sharing the kernel shares the noise as well.
+    share : {"auto", None, "prior", "kernel", "inducing", "both"}
+        What the classes have in common; sharing the kernel shares the noise as well. "prior": every class has its own
+        values, and the prior draws them to those of the other classes and columns. "auto": "prior" with method="auto", else None.
     noise : float or (C,)
         Variance of the noise on each latent value; with one latent function, 1 is the textbook probit model.
     learn : subset of ("kernel", "noise", "inducing", "frequencies", "epsilon")
@@ -120,7 +122,7 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         kernel: Any = None,
         n_inducing: int | float = 100,
         inducing: Any = "auto",
-        share: str | None = None,
+        share: str | None = "auto",
         noise: Any = 0.1,
         learn: Any = ("kernel", "noise", "inducing"),
         epsilon: float = USUAL_EPSILON,

@@ -16,7 +16,7 @@ from cavity.estimators.values import number, one_of, read_dtype, read_jitter, re
 from cavity.inducing import CANDIDATES
 from cavity.kernels.base import check_kernel
 
-SHARE = (None, "kernel", "inducing", "both")
+SHARE = ("auto", None, "prior", "kernel", "inducing", "both")
 LEARN = ("kernel", "noise", "inducing", "frequencies", "epsilon")
 SCHEDULES = ("inner-approx", "inner-exact", "outer")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
@@ -49,6 +49,8 @@ class Options(NamedTuple):
     epsilon: float
     share_kernel: bool
     share_inducing: bool
+    share_prior: bool
+    recommended: bool  # method="auto": what is left open is ours to choose
     learn: frozenset[str]
     predictive: str
     schedule: str
@@ -84,12 +86,15 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | No
             "method='ep', or inducing points (inducing='auto')."
         )
     share = one_of("share", e.share, SHARE)
+    recommended = e.method == "auto" and not spectrum.asked(e.inducing)
     epsilon = _epsilon(e.epsilon, method, learn)
     common = settings(e, method, learn, schedule, optimizer, n_rows, n_latent, M)
     return common._replace(
         epsilon=epsilon,
         share_kernel=share in ("kernel", "both"),
         share_inducing=common.share_inducing or share in ("inducing", "both"),
+        share_prior=share == "prior" or (share == "auto" and recommended),
+        recommended=recommended,
         predictive=predictive,
     )
 
@@ -125,6 +130,8 @@ def settings(
         epsilon=0.0,
         share_kernel=False,
         share_inducing=e.inducing is None,
+        share_prior=False,
+        recommended=False,
         learn=learn,
         predictive="quadrature",
         schedule=schedule,

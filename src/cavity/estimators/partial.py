@@ -291,7 +291,7 @@ def _on(engine: Engine, device: torch.device) -> Engine:
         prior=engine.prior.to(device),
         total=engine.total.to(device),
         sites=_with(old, old.counts.to(device), old.unit, old.weighted),
-        hyper_prior=type(engine.hyper_prior)(*(t.to(device) for t in engine.hyper_prior)),
+        hyper_prior=engine.hyper_prior.to(device),
     )
 
 

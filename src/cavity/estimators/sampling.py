@@ -23,7 +23,9 @@ from cavity.estimators.options import Options, learnt_names, read
 from cavity.estimators.samples import ClassifierSamples, HyperSamples, RegressorSamples
 from cavity.estimators.tables import Start, Table
 from cavity.estimators.values import number, whole
-from cavity.inference import Engine, HyperPrior
+from cavity.hyper_prior import HyperPrior
+from cavity.inference import Engine
+from cavity.kernels import Sum
 from cavity.posterior import Sums
 from cavity.spectrum import Spectrum
 from cavity.training import nuts
@@ -100,6 +102,10 @@ def prepare(estimator: Any, X: Any, y: Any, sample_weight: Any, over: Any) -> Ru
         if hasattr(plain, name):
             setattr(plain, name, value)
     kept: fitted.Fitted = estimator._fitted
+    if plain.kernel is None:
+        plain.kernel = build.usual_kernel(
+            isinstance(kept.prior.kernel, Sum)
+        )  # as it was fitted, whatever is usual now
     Z = _points(kept)
     classifies = hasattr(estimator, "classes_")
     table = (
@@ -199,7 +205,8 @@ def _proper(machine: Engine, estimator: Any) -> HyperPrior:
     """The fit's prior; inducing inputs get one too, around the columns' centres, and parameters without one are refused."""
     means, precisions = [], []
     lengths = [p.numel() for p in machine.parameters]
-    parts = (torch.split(x, lengths) for x in machine.hyper_prior)
+    prior = machine.hyper_prior
+    parts = (torch.split(x, lengths) for x in (prior.mean, prior.precision))
     for parameter, mean, precision in zip(machine.parameters, *parts, strict=True):
         if parameter is machine.prior.inducing:
             mean, precision = torch.zeros_like(mean), torch.full_like(precision, build.PRIOR_SD**-2)
@@ -210,7 +217,7 @@ def _proper(machine: Engine, estimator: Any) -> HyperPrior:
             )
         means.append(mean)
         precisions.append(precision)
-    return HyperPrior(torch.cat(means), torch.cat(precisions))
+    return prior._replace(mean=torch.cat(means), precision=torch.cat(precisions))
 
 
 @torch.no_grad()

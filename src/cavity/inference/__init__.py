@@ -1,7 +1,7 @@
 """From marginals to sites and back: one engine for every method."""
 
 from cavity.inference.coupled import Coupled
-from cavity.inference.engine import Engine, HyperPrior, Optimiser, Totals
+from cavity.inference.engine import Engine, Optimiser, Totals
 from cavity.inference.placement import AtMode, OnF, OnT
 from cavity.inference.sites import Own, Tied
 from cavity.inference.state import Info, Sites, State, copied, empty_sites
@@ -13,7 +13,6 @@ __all__ = [
     "Coupled",
     "Engine",
     "Free",
-    "HyperPrior",
     "Info",
     "OnF",
     "OnT",

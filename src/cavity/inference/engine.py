@@ -18,6 +18,7 @@ from cavity.aside import aside
 from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, LikelihoodFactor, Moments
+from cavity.hyper_prior import HyperPrior
 from cavity.inference.placement import AtMode, Cotangents, OnF, OnT
 from cavity.inference.sites import (
     Fresh,
@@ -49,20 +50,6 @@ class Totals(NamedTuple):
     counts: Tensor  # [C], weighted number of sites on each class
     skipped: Tensor  # []
     failed: Tensor  # []
-
-
-class HyperPrior(NamedTuple):
-    """Independent normals on the logs of kernel parameters and noise, centred where the run starts."""
-
-    mean: Tensor  # [P]
-    precision: Tensor  # [P], 0 for what has no prior
-
-    def log_density(self, theta: Tensor) -> Tensor:
-        gap = theta - self.mean
-        return -0.5 * (self.precision * gap).dot(gap)
-
-    def gradient(self, theta: Tensor) -> Tensor:
-        return self.precision * (self.mean - theta)
 
 
 class Optimiser:
@@ -299,17 +286,16 @@ class Engine:
         scale = self.total / totals.weight
         evidence = self.sites.evidence(old, q) + scale * totals.value
         theta, memory = state.theta, state.optimiser
+        pull = self.hyper_prior.gradient(theta)
         if optimiser is not None:
             slope = scale * totals.gradient
             of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
             slope = slope if of_q is None else torch.cat([slope, of_q])
-            theta, memory = optimiser.step(
-                memory, theta, slope + self.hyper_prior.gradient(theta), state.rate
-            )
+            theta, memory = optimiser.step(memory, theta, slope + pull, state.rate)
             sums = self.sites.place(theta, sums)
         finite = (sums.h.sum() + theta.sum() + evidence).isfinite()
         info = Info(
-            evidence + self.hyper_prior.log_density(state.theta),
+            evidence + self.hyper_prior.log_density(state.theta, pull),
             evidence,
             totals.skipped,
             q.failed | (totals.failed > 0) | ~finite,

@@ -138,6 +138,10 @@ class Sum(_Pair):
     def diag(self, X: Tensor) -> Tensor:
         return self.k1.diag(X) + self.k2.diag(X)
 
+    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
+        return full + full2, cross + cross2
+
 
 class Product(_Pair):
     """k₁ · k₂."""
@@ -150,6 +154,10 @@ class Product(_Pair):
 
     def diag(self, X: Tensor) -> Tensor:
         return self.k1.diag(X) * self.k2.diag(X)
+
+    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
+        return full * full2, cross * cross2
 
 
 def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:

@@ -54,6 +54,10 @@ class Linear(Kernel):
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self._scaled(Z) @ self._scaled(X).mT
 
+    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        U = self._scaled(Z)
+        return U @ U.mT, U @ self._scaled(X).mT
+
     def diag(self, X: Tensor) -> Tensor:
         return self._scaled(X).square().sum(-1)
 

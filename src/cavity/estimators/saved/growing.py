@@ -33,6 +33,7 @@ def describe(estimator: Any) -> dict[str, Any] | None:
         "optimiser": len(kept.state.optimiser),
         "width": kept.state.sites.tau.shape[1],
         "exact": kept.engine.exact,
+        "pooled": bool(kept.engine.hyper_prior.pools),
         "distance": kept.begin.columns.distance,
         "lightest": kept.lightest,
         "heaviest": kept.heaviest,
@@ -71,7 +72,9 @@ def restore(
     prior, factor = copy.deepcopy((model.prior, model.factor))
     parameters = (*build.learnt(prior), *factor.parameters)
     found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
-    hyper_prior = build.hyper_prior(prior, parameters, 0)
+    hyper_prior = build.hyper_prior(
+        prior, parameters, 0, pooled=bool(about.get("pooled"))
+    )  # older files have none
     held = hyper_prior.precision > 0
     C, M = model.mean.shape
     D = len(prior.center)

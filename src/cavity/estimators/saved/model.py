@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from cavity.columns import Columns
 from cavity.errors import BadFile
 from cavity.estimators import fitted
+from cavity.estimators.build import usual_kernel
 from cavity.estimators.saved.checks import expect, expect_factors
 from cavity.factors import Likelihood
-from cavity.kernels import RBF, Deep, Kernel
+from cavity.kernels import Deep, Kernel
 from cavity.prior import Prior
 from cavity.spectrum import DEGREES, Spectrum
 
@@ -83,7 +84,12 @@ def restore(
     tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, C: int, q: Q, factor: Likelihood
 ) -> fitted.Fitted:
     """The posterior with its prior."""
-    prior = _prior(tensors, about, copy.deepcopy(kernel) if kernel is not None else RBF(), C, q.mean.dtype)
+    made = (
+        usual_kernel("prior.kernel.k2.log_lengthscale" in tensors)
+        if kernel is None
+        else copy.deepcopy(kernel)
+    )
+    prior = _prior(tensors, about, made, C, q.mean.dtype)
     return fitted.ready(prior, q.prior_lower, q.mean, q.lower, factor)
 
 

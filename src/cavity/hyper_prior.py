@@ -1,0 +1,80 @@
+r"""Normal priors on the logarithms of hyper-parameters: independent ones, or classes that lend each other strength.
+
+The pooled prior of an array [C D] of logarithms, such as the lengthscales, around its starting value:
+
+    gap_cd = all + class_c + column_d + own_cd,   independent normals with standard deviations (a, k, b, e)
+
+Its covariance has four eigenspaces, those of a two-way layout: the mean of all, the means of classes and of columns about
+it, and the rest. Multiplying by its inverse takes means and no matrix.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Spread(NamedTuple):
+    """Standard deviations of the parts of a pooled prior."""
+
+    all: float
+    each_class: float
+    column: float
+    own: float
+
+
+class Pool(NamedTuple):
+    """An array [rows, columns] within θ that has a pooled prior, and the inverse eigenvalues of its covariance."""
+
+    start: int
+    rows: int
+    columns: int
+    all: float
+    each_class: float
+    column: float
+    own: float
+
+    def add(self, gap: Tensor, found: Tensor) -> None:
+        """To `found`, which has `own` times these entries of the gap: what else the inverse covariance makes of them."""
+        end = self.start + self.rows * self.columns
+        x, into = (t[self.start : end].view(self.rows, self.columns) for t in (gap, found))
+        of_class, of_column = x.mean(1, keepdim=True), x.mean(0, keepdim=True)
+        into.add_(of_class, alpha=self.each_class - self.own)
+        into.add_(of_column, alpha=self.column - self.own)
+        into.add_(of_class.mean(), alpha=self.all - self.each_class - self.column + self.own)
+
+
+def pool(start: int, shape: tuple[int, ...], spread: Spread) -> Pool:
+    """The pool of an array of this shape, [C] or [C D], that begins at `start`."""
+    C = shape[0] if shape else 1
+    D = shape[1] if len(shape) > 1 else 1
+    own = spread.own**2
+    of_class = D * spread.each_class**2 + own
+    of_column = C * spread.column**2 + own
+    of_all = C * D * spread.all**2 + D * spread.each_class**2 + of_column
+    return Pool(start, C, D, 1 / of_all, 1 / of_class, 1 / of_column, 1 / own)
+
+
+class HyperPrior(NamedTuple):
+    """Normals on the logs of kernel parameters and noise, centred where the run starts."""
+
+    mean: Tensor  # [P]
+    precision: Tensor  # [P], 0 for what has no prior; of a pooled entry, that of its own part
+    pools: tuple[Pool, ...] = ()
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Of the logarithm of the density."""
+        gap = self.mean - theta
+        found = self.precision * gap
+        for each in self.pools:
+            each.add(gap, found)
+        return found
+
+    def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:
+        """But for a constant, from the gradient at the same place."""
+        return 0.5 * gradient.dot(theta - self.mean)
+
+    def to(self, device: torch.device) -> HyperPrior:
+        return self._replace(mean=self.mean.to(device), precision=self.precision.to(device))

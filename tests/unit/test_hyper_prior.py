@@ -1,0 +1,132 @@
+"""The priors of hyper-parameters, against explicit matrices."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+
+from cavity import GPClassifier, load
+from cavity.errors import BadOption
+from cavity.hyper_prior import HyperPrior, Spread, pool
+from cavity.kernels import RBF, Linear, Sum
+
+deviations = st.floats(0.1, 3.0)
+spreads = st.builds(Spread, deviations, deviations, deviations, deviations)
+
+
+def covariance(C: int, D: int, spread: Spread) -> np.ndarray:
+    """all + class_c + column_d + own_cd, entry by entry."""
+    classes, columns = (index.ravel() for index in np.indices((C, D)))
+    same_class = classes[:, None] == classes
+    same_column = columns[:, None] == columns
+    return (
+        spread.all**2
+        + spread.each_class**2 * same_class
+        + spread.column**2 * same_column
+        + spread.own**2 * (same_class & same_column)
+    )
+
+
+@given(st.integers(1, 5), st.integers(1, 6), spreads, st.integers(0, 3), st.integers(0, 2**31))
+def test_a_pooled_prior_is_the_normal_of_its_four_parts(C, D, spread, before, seed):
+    rng = np.random.default_rng(seed)
+    size = before + C * D + 2
+    gap, mean = rng.standard_normal((2, size))
+    precision = np.zeros(size)
+    precision[before : before + C * D] = spread.own**-2
+    prior = HyperPrior(torch.tensor(mean), torch.tensor(precision), (pool(before, (C, D), spread),))
+    theta = torch.tensor(mean + gap)
+    inside = slice(before, before + C * D)
+    normal = multivariate_normal(cov=covariance(C, D, spread), allow_singular=True)
+    expected = normal.logpdf(gap[inside]) - normal.logpdf(np.zeros(C * D))
+    assert float(prior.log_density(theta, prior.gradient(theta))) == pytest.approx(
+        expected, rel=1e-8, abs=1e-8
+    )
+    slope = np.zeros(size)
+    slope[inside] = -np.linalg.solve(covariance(C, D, spread), gap[inside])
+    np.testing.assert_allclose(prior.gradient(theta).numpy(), slope, rtol=1e-7, atol=1e-8)
+
+
+@given(st.integers(1, 5), spreads)
+def test_an_array_of_one_value_a_class_is_a_table_of_one_column(C, spread):
+    assert pool(3, (C,), spread) == pool(3, (C, 1), spread)
+
+
+def test_several_pools_leave_what_is_between_them_alone():
+    spread = Spread(2.0, 0.5, 1.0, 0.5)
+    pools = (pool(1, (2, 2), spread), pool(7, (3,), spread))
+    precision = torch.zeros(11)
+    precision[1:5] = precision[7:10] = 4.0
+    prior = HyperPrior(torch.zeros(11), precision, pools)
+    slope = prior.gradient(torch.ones(11))
+    assert slope[[0, 5, 6, 10]].tolist() == [0, 0, 0, 0]
+    assert (slope[[1, 2, 3, 4, 7, 8, 9]] < 0).all()
+
+
+def test_what_all_classes_and_columns_do_together_costs_less_than_what_one_does_alone():
+    spread = Spread(2.0, 0.5, 1.0, 0.5)
+    prior = HyperPrior(torch.zeros(12), torch.full((12,), 4.0), (pool(0, (3, 4), spread),))
+    together, column, alone = torch.ones(3, 4), torch.zeros(3, 4), torch.zeros(3, 4)
+    column[:, 0] = alone[0, 0] = 1.0
+    cost = [
+        -float(prior.log_density(x, prior.gradient(x)) / x.sum())
+        for x in (together.flatten(), column.flatten(), alone.flatten())
+    ]
+    assert cost[0] < cost[1] < cost[2]
+
+
+def three_classes(rows: int, columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(seed).standard_normal((rows, columns))
+    return X, X[:, :3].argmax(1)
+
+
+def test_auto_adds_a_linear_term_where_there_are_points_to_carry_it():
+    X, y = three_classes(60, 5)
+    few = {"max_epochs": 2, "random_state": 0}
+    kernel = GPClassifier(n_inducing=10, **few).fit(X, y).kernel_
+    assert isinstance(kernel, Sum) and isinstance(kernel.k1, RBF) and isinstance(kernel.k2, Linear)
+    assert isinstance(GPClassifier(n_inducing=9, **few).fit(X, y).kernel_, RBF)
+    assert isinstance(GPClassifier("ep", n_inducing=10, **few).fit(X, y).kernel_, RBF)
+    assert isinstance(GPClassifier(kernel=RBF(), n_inducing=10, **few).fit(X, y).kernel_, RBF)
+    assert isinstance(GPClassifier(inducing="spectrum", n_inducing=10, **few).fit(X, y).kernel_, RBF)
+
+
+def test_auto_is_ep_with_that_kernel_and_the_shared_prior():
+    X, y = three_classes(60, 4)
+    common = {"n_inducing": 10, "max_epochs": 15, "random_state": 0}
+    ours = GPClassifier(**common).fit(X, y)
+    spelt = GPClassifier("ep", kernel=RBF() + Linear(), share="prior", **common).fit(X, y)
+    np.testing.assert_array_equal(ours.predict_proba(X), spelt.predict_proba(X))
+    apart = GPClassifier(share=None, **common).fit(X, y)
+    assert np.abs(apart.predict_proba(X) - ours.predict_proba(X)).max() > 1e-6
+
+
+def test_a_shared_prior_draws_the_classes_together():
+    X, y = three_classes(200, 3)
+    common = {"kernel": RBF(), "n_inducing": 20, "max_epochs": 150, "random_state": 0}
+    scatter = {
+        share: np.log(GPClassifier("ep", share=share, **common).fit(X, y).kernel_.lengthscale).std(0).mean()
+        for share in (None, "prior")
+    }
+    assert 0 < scatter["prior"] < scatter[None]
+
+
+@pytest.mark.parametrize("method", ["auto", "sep"])
+def test_a_pooled_model_is_saved_loaded_and_grows_as_before(method, tmp_path):
+    X, y = three_classes(120, 4)
+    clf = GPClassifier(method, share="prior", n_inducing=10, random_state=0)
+    clf.partial_fit(X[:80], y[:80])
+    clf.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+    for model in (clf, again):
+        model.partial_fit(X[80:], y[80:])
+    np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), atol=1e-12)
+
+
+def test_an_unknown_share_names_the_known_ones():
+    X, y = three_classes(30, 3)
+    with pytest.raises(BadOption, match="prior"):
+        GPClassifier(share="priors").fit(X, y)
