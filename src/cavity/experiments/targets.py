@@ -100,7 +100,7 @@ def satellite() -> list[Job]:
 
 
 def mnist() -> list[Job]:
-    """Figure 5, top: at the rates we ship, at Adam's default of 0.001, which needs more passes, and in long runs of larger batches."""
+    """Figure 5, top: at the rates we ship, at Adam's default of 0.001, which needs more passes, and in longer runs."""
     ours: dict[str, Any] = {"batch_size": 200, "max_epochs": 30, "tol": 0.0}
     papers = ours | {"max_epochs": 100}
     long = (("sep_long", 500), ("ep_long", 500), ("vi_long", 150))
