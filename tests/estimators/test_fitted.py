@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.kernels import RBF, Matern52, RationalQuadratic
+from cavity.columns import Columns
+from cavity.kernels import RBF, Constant, Linear, Matern52, RationalQuadratic
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -86,6 +87,16 @@ def test_learn_says_what_moves(table, method):
 
 
 @few
+def test_the_relevance_of_a_sum_weighs_its_parts_by_their_variance():
+    columns = Columns(np.zeros(2), np.array([2.0, 1.0]), 1.0)
+    rbf, linear = RBF(np.array([[1.0, 4.0]]), 3.0), Linear(np.array([[8.0, 0.5]]), 1.0)
+    np.testing.assert_allclose((rbf + Constant(7.0)).relevance(columns), rbf.relevance(columns))
+    expected = np.sqrt((3 * rbf.relevance(columns) ** 2 + linear.relevance(columns) ** 2) / 4)
+    np.testing.assert_allclose((rbf + linear).relevance(columns), expected)
+    np.testing.assert_allclose((rbf + linear + Constant(7.0)).relevance(columns), expected)
+    assert (rbf * linear + Constant(2.0)).weight() == 5.0
+
+
 def test_relevance_finds_the_column_that_matters():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 4)) * [1.0, 100.0, 1.0, 1e-3]

@@ -61,6 +61,10 @@ class Kernel(nn.Module):
         """Weight of each column, [C D], in units of its spread; None where the kernel has no such notion."""
         return None
 
+    def weight(self) -> np.ndarray:
+        """How much of a sum of kernels this one is, [C] or [1]: its variance."""
+        return np.atleast_1d(np.asarray(getattr(self, "variance", 1.0), dtype=np.float64))
+
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other)
 
@@ -121,13 +125,27 @@ class _Pair(Kernel):
                 kernel.settle(classes)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        parts = [k.relevance(columns) for k in (self.k1, self.k2) if isinstance(k, Kernel)]
-        known = [part for part in parts if part is not None]
+        known = [part for _, part in self._relevances(columns)]
         return sum(known) if known else None  # type: ignore[return-value]
+
+    def _relevances(self, columns: Columns) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Weight and relevance of those that have one."""
+        parts = [(k.weight(), k.relevance(columns)) for k in (self.k1, self.k2) if isinstance(k, Kernel)]
+        return [(weight, part) for weight, part in parts if part is not None]
 
 
 class Sum(_Pair):
     """k₁ + k₂."""
+
+    def relevance(self, columns: Columns) -> np.ndarray | None:
+        """Root of the mean square of its parts', each as heavy as its variance: slopes of independent functions add in squares."""
+        known = self._relevances(columns)
+        total = sum(weight for weight, _ in known)
+        square = sum(weight[:, None] * part**2 for weight, part in known)
+        return np.sqrt(square / total[:, None]) if known else None  # type: ignore[index]
+
+    def weight(self) -> np.ndarray:
+        return sum(k.weight() for k in (self.k1, self.k2) if isinstance(k, Kernel))  # type: ignore[return-value]
 
     def full(self, Z: Tensor) -> Tensor:
         return self.k1.full(Z) + self.k2.full(Z)
@@ -145,6 +163,10 @@ class Sum(_Pair):
 
 class Product(_Pair):
     """k₁ · k₂."""
+
+    def weight(self) -> np.ndarray:
+        parts = [k.weight() for k in (self.k1, self.k2) if isinstance(k, Kernel)]
+        return np.prod(np.broadcast_arrays(*parts), axis=0)  # type: ignore[no-any-return]
 
     def full(self, Z: Tensor) -> Tensor:
         return self.k1.full(Z) * self.k2.full(Z)
