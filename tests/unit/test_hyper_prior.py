@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 from cavity import GPClassifier, load
 from cavity.errors import BadOption
 from cavity.hyper_prior import HyperPrior, Spread, pool
-from cavity.kernels import RBF, Linear, Sum
+from cavity.kernels import RBF, Constant, Linear, Sum
 
 deviations = st.floats(0.1, 3.0)
 spreads = st.builds(Spread, deviations, deviations, deviations, deviations)
@@ -91,6 +91,16 @@ def test_auto_adds_a_linear_term_where_there_are_points_to_carry_it():
     assert isinstance(GPClassifier("ep", n_inducing=10, **few).fit(X, y).kernel_, RBF)
     assert isinstance(GPClassifier(kernel=RBF(), n_inducing=10, **few).fit(X, y).kernel_, RBF)
     assert isinstance(GPClassifier(inducing="spectrum", n_inducing=10, **few).fit(X, y).kernel_, RBF)
+
+
+def test_sums_and_products_read_as_they_are_written():
+    assert (
+        repr(RBF() + Linear())
+        == "RBF(lengthscale=None, variance=1.0) + Linear(lengthscale=None, variance=1.0)"
+    )
+    kernel = (Constant() + Constant(2.0)) * Constant(3.0)
+    assert repr(kernel) == "(Constant(variance=1.0) + Constant(variance=2.0)) * Constant(variance=3.0)"
+    assert eval(repr(kernel), {"Constant": Constant}).weight() == 9.0
 
 
 def test_auto_is_ep_with_that_kernel_and_the_shared_prior():

@@ -42,8 +42,16 @@ def draw(target: Target, rows: list[Row], path: Path) -> bool:
     return bool(rows)
 
 
+FEW = 5  # lines that a legend inside the axes has room for
+
+
 def _colour(method: str) -> str:
-    return LINES.get(method.removesuffix("_rate"), COLOURS[7])
+    name = "vi_natural" if method == "vi_long" else method.removesuffix("_rate").removesuffix("_long")
+    return LINES.get(name, COLOURS[7])
+
+
+def _dash(method: str, many: bool) -> str:
+    return ":" if many and method.endswith("_rate") else "--" if method.endswith("_long") else "-"
 
 
 def _of(rows: list[Row], **wanted: Any) -> list[Row]:
@@ -147,21 +155,28 @@ def _pair(figure: Any, rows: list[Row], against: str, datasets: list[str]) -> No
     figure.set_size_inches(10, 3.8 * len(datasets))
     for line, dataset in zip(figure.subplots(len(datasets), 2, squeeze=False), datasets, strict=True):
         some = _of(rows, dataset=dataset)
+        many = len({r["method"] for r in some}) > FEW
         for axis, score in zip(line, ("nll", "error"), strict=True):
             for method in dict.fromkeys(r["method"] for r in some):
                 curve = _of(some, method=method)
                 if method == "logistic":
                     axis.axhline(curve[0][score], color="0.5", ls="--", label=title(method))
                     continue
-                dash = ":" if method.endswith("_rate") and len({r["method"] for r in some}) > 4 else "-"
                 axis.plot(
-                    *_values(curve, against, score), color=_colour(method), ls=dash, label=title(method)
+                    *_values(curve, against, score),
+                    color=_colour(method),
+                    ls=_dash(method, many),
+                    label=title(method),
                 )
             best = min(r[score] for r in some)
             top = max([r[score] for r in some if r["method"] == "logistic"] or [best])
             axis.set(xscale="log", xlabel=against, ylabel=LABELS[score], title=dataset)
             axis.set_ylim(best - 0.01, max(3 * best if dataset == "mnist" else best + 0.12, top + 0.02))
-            axis.legend()
+            if not many:
+                axis.legend()
+        if many:
+            figure.legend(*line[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+            figure.set_figheight(figure.get_figheight() + 1)
 
 
 def mnist(figure: Any, rows: list[Row]) -> None:

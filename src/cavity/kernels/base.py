@@ -137,6 +137,9 @@ class _Pair(Kernel):
 class Sum(_Pair):
     """k₁ + k₂."""
 
+    def __repr__(self) -> str:
+        return f"{self.k1!r} + {self.k2!r}"
+
     def relevance(self, columns: Columns) -> np.ndarray | None:
         """Root of the mean square of its parts', each as heavy as its variance: slopes of independent functions add in squares."""
         known = self._relevances(columns)
@@ -163,6 +166,9 @@ class Sum(_Pair):
 
 class Product(_Pair):
     """k₁ · k₂."""
+
+    def __repr__(self) -> str:
+        return " * ".join(f"({k!r})" if isinstance(k, Sum) else repr(k) for k in (self.k1, self.k2))
 
     def weight(self) -> np.ndarray:
         parts = [k.weight() for k in (self.k1, self.k2) if isinstance(k, Kernel)]
