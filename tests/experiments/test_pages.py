@@ -100,3 +100,13 @@ def test_time_to_a_level_is_when_the_curve_first_reaches_it() -> None:
     assert comparison.level_times(rows) == [("wine", 0.2, 30.0, 2.0)]
     rows[1]["nll"] = 0.05
     assert math.isinf(comparison.level_times(rows)[0][3])
+
+
+def test_methods_are_ranked_on_the_splits_that_all_have() -> None:
+    def row(method: str, split: int, nll: float) -> dict:
+        return {"dataset": "wine", "method": method, "split": split, "nll": nll}
+
+    rows = [row("auto", 0, 0.2), row("auto", 1, 0.9), row("logistic", 0, 0.3), row("rep", 5, 0.0)]
+    assert comparison.paired(rows, ("auto", "logistic")) == [rows[0], rows[2]]
+    assert comparison.mean_ranks(rows, ("auto", "logistic"))["auto"] == (1.0, 1)
+    assert comparison.paired(rows, ("auto", "lightgbm")) == rows[:2]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.experiments.compare import OURS, SETS
+from cavity.experiments.compare import OURS, SETS, SPLITS, USUAL_SPLITS, jobs
 from cavity.experiments.methods import title
 from cavity.experiments.peers import PEERS
 from cavity.experiments.rows import Row
@@ -61,9 +61,19 @@ def means(rows: list[Row], score: str) -> dict[tuple[str, str], Cell]:
     return {key: cell(values) for key, values in groups.items()}
 
 
+def paired(rows: list[Row], among: tuple[str, ...]) -> list[Row]:
+    """Of these methods, on each set, the splits that all of them have that have any there: no one is judged by easier rows."""
+    splits: dict[str, dict[str, set[int]]] = {}
+    for row in rows:
+        if row["method"] in among:
+            splits.setdefault(row["dataset"], {}).setdefault(row["method"], set()).add(row["split"])
+    common = {dataset: set.intersection(*have.values()) for dataset, have in splits.items()}
+    return [r for r in rows if r["method"] in among and r["split"] in common[r["dataset"]]]
+
+
 def mean_ranks(rows: list[Row], among: tuple[str, ...], score: str = "nll") -> dict[str, tuple[float, int]]:
     """Method → mean rank over the sets where it ran, and how many; equal means share their ranks."""
-    table = means(rows, score)
+    table = means(paired(rows, among), score)
     places: dict[str, list[float]] = {}
     for dataset in SETS:
         here = {m: table[dataset, m].mean for m in among if (dataset, m) in table}
@@ -122,15 +132,24 @@ def _levels(rows: list[Row]) -> str:
 
 def winners(rows: list[Row]) -> str:
     """On each set the lowest NLL, and by how much `auto` misses it."""
-    table = means(rows, "nll")
+    among = ("auto", *PEERS)
+    table = means(paired(rows, among), "nll")
     lines = []
     for dataset in SETS:
-        here = {m: table[dataset, m] for m in ("auto", *PEERS) if (dataset, m) in table}
+        here = {m: table[dataset, m] for m in among if (dataset, m) in table}
         if "auto" in here:
             best = min(here, key=lambda m: here[m].mean)
             gap = here["auto"].mean - here[best].mean
-            lines.append([dataset, NAMES[best], here[best].text(), "" if best == "auto" else f"{gap:+.3f}"])
-    return markdown(["data set", "lowest NLL", "", "auto above it"], lines)
+            lines.append(
+                [
+                    dataset,
+                    str(here[best].n),
+                    NAMES[best],
+                    here[best].text(),
+                    "" if best == "auto" else f"{gap:+.3f}",
+                ]
+            )
+    return markdown(["data set", "splits", "lowest NLL", "", "auto above it"], lines)
 
 
 def _scores(rows: list[Row], score: str, digits: int) -> str:
@@ -140,13 +159,15 @@ def _scores(rows: list[Row], score: str, digits: int) -> str:
         here = {m: table[dataset, m] for m in names if (dataset, m) in table}
         if here:
             best = min(c.mean for c in here.values())
-            cells = [_bold(here[m], digits, best) if m in here else "–" for m in names]
+            wanted = SPLITS.get(dataset, USUAL_SPLITS)
+            cells = [_bold(here[m], digits, best, wanted) if m in here else "–" for m in names]
             lines.append([dataset, *cells])
     return markdown(["data set", *(NAMES[m] for m in names)], lines)
 
 
-def _bold(value: Cell, digits: int, best: float) -> str:
-    return f"**{value.text(digits)}**" if value.mean == best else value.text(digits)
+def _bold(value: Cell, digits: int, best: float, wanted: int) -> str:
+    text = f"**{value.text(digits)}**" if value.mean == best else value.text(digits)
+    return text if value.n >= wanted else f"{text} [{value.n}]"
 
 
 def _costs(rows: list[Row], score: str, form: str) -> str:
@@ -166,8 +187,9 @@ def page(rows: list[Row]) -> str:
     parts = [
         TITLE,
         paragraphs()["comparison-head"],
-        "## Ranks\n\nMean rank over the sets on which a method ran, `auto` among the peers; 1 is best.\n\n"
-        + ranks(rows),
+        f"{len(rows)} of {len(jobs())} fits; [n]: fewer splits than that.",
+        "## Ranks\n\nMean rank over the sets on which a method ran, `auto` among the peers, on the splits that all of them "
+        "have; 1 is best.\n\n" + ranks(rows),
         winners(rows),
         *(
             f"## {name[0].upper() + name[1:]}\n\n{_scores(rows, score, digits)}"
