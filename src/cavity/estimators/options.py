@@ -39,6 +39,9 @@ FULL_BATCH_ROWS = 1000
 BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
 PLANNED_STEPS = (600, 2000)  # between these, with the number of rows
 BATCH_EPOCHS = 500
+RECOMMENDED_EPOCHS = (
+    200  # of method="auto" on full batches: more fit the training rows better, and others no better
+)
 SWEEPS = 10_000
 
 
@@ -89,6 +92,8 @@ def read(estimator: Any, n_rows: int, n_latent: int, M: int, source: Source | No
     recommended = e.method == "auto" and not spectrum.asked(e.inducing)
     epsilon = _epsilon(e.epsilon, method, learn)
     common = settings(e, method, learn, schedule, optimizer, n_rows, n_latent, M)
+    if recommended and common.planned and common.max_epochs == BATCH_EPOCHS:
+        common = common._replace(max_epochs=RECOMMENDED_EPOCHS)
     return common._replace(
         epsilon=epsilon,
         share_kernel=share in ("kernel", "both"),

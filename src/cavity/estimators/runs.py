@@ -106,7 +106,8 @@ def warn(run: Run, options: Options, stacklevel: int) -> list[str]:
         )
         warnings.warn(said[-1], RuntimeWarning, stacklevel=stacklevel)
     # a plan of ours for mini-batches ends with its last epoch; any other limit is a limit
-    as_planned = options.planned and options.batch_size is not None and len(run.history) == options.max_epochs
+    planned = options.planned and (options.batch_size is not None or options.recommended)
+    as_planned = planned and len(run.history) == options.max_epochs
     if not run.converged and not as_planned:
         said.append(
             f"training stopped after {len(run.history)} epochs, before the objective settled to tol={run.plan.tol:g}: raise "
