@@ -90,9 +90,9 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
     damping : float in (0, 1], default 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches
     batch_size : "auto", None (full batches) or int
     max_epochs, tol, max_seconds
-        Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit; `max_epochs` None: 500 on
-        full batches (method="auto": 200), on mini-batches as many as make 600 to 2,000 steps. After `max_seconds`
-        one more sweep over the rows settles the sites ("settling_sweeps" and "settling_seconds" in the last row of `history_`), and
+        Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit; `max_epochs` None: 500
+        on full batches (method="auto": 200), on mini-batches as many as make 600 to 2,000 steps. After `max_seconds` one more
+        sweep over the rows settles the sites ("settling_sweeps" and "settling_seconds" in the last row of `history_`), and
         `log_marginal_likelihood_` is that of the state before it.
     jitter : float, relative to the kernel's variance (default 1e-6, in float32 1e-4)
     device : "auto", "cpu", "cuda", ...

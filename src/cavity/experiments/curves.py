@@ -67,6 +67,10 @@ class Curve(Callback):
         model = watch.snapshot(run.engine, run.state)
         f = fitted.latent(model, self.X.to(run.state.theta.device))
         found = scores(fitted.log_probability(model, f).numpy(), self.classes, self.labels)
+        if not np.isfinite(found["nll"]):  # a state from which the next step will go back
+            self.moments.insert(0, self.done + 1)
+            self.paused += time.perf_counter() - now
+            return
         row = {**found, "moment": self.done, "passes": self.passes(), "seconds": seconds}
         if run.engine.removal == 0:
             row["expected_log_p"] = self._expected(model.factor, f.mean, f.var)

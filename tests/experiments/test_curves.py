@@ -1,0 +1,65 @@
+"""Scores on the way of a run."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cavity import GPClassifier
+from cavity.experiments import curves
+from cavity.experiments.sets import Split
+
+
+@pytest.fixture
+def data() -> Split:
+    X = np.random.default_rng(0).standard_normal((120, 2))
+    y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
+    return Split(X[:90], y[:90], X[90:], y[90:])
+
+
+def watch(data: Split, batch: int | None, epochs: int) -> curves.Curve:
+    watcher = curves.Curve(data, {"batch_size": batch, "max_epochs": epochs}, 5)
+    clf = GPClassifier(
+        "sep",
+        n_inducing=5,
+        batch_size=batch,
+        max_epochs=epochs,
+        tol=0,
+        random_state=0,
+        device="cpu",
+        callbacks=[watcher],
+    )
+    clf.fit(data.X, data.y)
+    return watcher
+
+
+def test_moments_are_updates_and_passes_follow(data: Split) -> None:
+    """90 rows in batches of 30: three updates a pass."""
+    watcher = watch(data, 30, 8)
+    moments = [row["moment"] for row in watcher.rows]
+    assert moments == sorted(set(np.geomspace(5, 24, 5).round().astype(int).tolist()))
+    assert [row["passes"] for row in watcher.rows] == pytest.approx([m / 3 for m in moments])
+    assert [row["seconds"] for row in watcher.rows] == sorted(row["seconds"] for row in watcher.rows)
+
+
+def test_on_full_batches_an_update_is_a_pass(data: Split) -> None:
+    watcher = watch(data, None, 9)
+    assert [row["passes"] for row in watcher.rows] == [row["moment"] for row in watcher.rows]
+    assert watcher.rows[-1]["moment"] == 9
+
+
+def test_a_state_that_the_run_will_leave_is_judged_a_step_later(
+    data: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true, calls = curves.scores, []
+
+    def scores(*args: object) -> dict[str, float]:
+        calls.append(args)
+        found = true(*args)
+        return found | {"nll": math.nan} if len(calls) == 2 else found
+
+    monkeypatch.setattr(curves, "scores", scores)
+    watcher = watch(data, 30, 8)
+    wanted = sorted(set(np.geomspace(5, 24, 5).round().astype(int).tolist()))
+    assert [row["moment"] for row in watcher.rows] == [wanted[0], wanted[1] + 1, *wanted[2:]]
+    assert all(math.isfinite(row["nll"]) for row in watcher.rows)
