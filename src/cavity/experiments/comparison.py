@@ -196,7 +196,8 @@ def page(rows: list[Row]) -> str:
             for score, name, digits in SCORES
         ),
         "## Time to GPyTorch's level\n\nWhen `auto` first has the NLL that SVGP ends with, on the test rows.\n\n"
-        + _levels(rows),
+        + _levels(rows)
+        + f"\n\n{paragraphs()['comparison-times']}",
         "![NLL against seconds](figures/compare.png)",
         *(f"## {name[0].upper() + name[1:]}\n\n{_costs(rows, score, form)}" for score, name, form in COSTS),
     ]
