@@ -1,5 +1,8 @@
 """A reproduction goes on where it stopped, one bad fit does not cost the others, and what is left out is said."""
 
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -95,3 +98,38 @@ def test_the_table_has_the_papers_cells() -> None:
     assert {j.split for j in jobs if j.method == "ep" and j.dataset == "glass"} == set(range(20))
     assert {j.split for j in jobs if j.dataset == "satellite"} == set(range(5))
     assert len({job.key for job in jobs}) == len(jobs)
+
+
+ABANDONED = """
+import os, signal, sys
+from cavity.experiments.jobs import Job
+from cavity.experiments.provenance import Place
+from cavity.experiments.workers import Worker
+
+if __name__ == "__main__":
+    worker = Worker(Place(None, "cpu", 1, "none"))
+    worker.give(Job("score", "toy", 0, "ep", "50", options={"max_epochs": 10**6, "tol": 0.0}))
+    print(worker.process.pid, flush=True)
+    worker.pipe.poll(4)  # it is at work
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc, which only Linux has")
+def test_a_worker_ends_with_the_process_that_asked_even_in_the_middle_of_a_fit(tmp_path: Path) -> None:
+    script = tmp_path / "abandoned.py"
+    script.write_text(ABANDONED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    worker, until = int(done.stdout), time.monotonic() + 20
+    while time.monotonic() < until and _runs(worker):
+        time.sleep(0.1)
+    assert not _runs(worker)
+
+
+def _runs(pid: int) -> bool:
+    """Whether it computes still; an ended process whose parent has not asked is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
@@ -59,9 +60,18 @@ class Worker:
         self.pipe.close()
 
 
+def _follow_parent() -> None:
+    """End with the process that asked, however it ends: a long fit would run on for nobody."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
 def _work(pipe: Connection, place: Place) -> None:
     from cavity.experiments import fits
 
+    threading.Thread(target=_follow_parent, daemon=True).start()
     while True:
         try:
             job = pipe.recv()
