@@ -9,6 +9,10 @@ from cavity import GPClassifier
 from cavity.experiments import curves
 from cavity.experiments.sets import Split
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning"
+)  # few epochs are enough here
+
 
 @pytest.fixture
 def data() -> Split:

@@ -12,6 +12,10 @@ from cavity.errors import BadOption
 from cavity.hyper_prior import HyperPrior, Spread, pool
 from cavity.kernels import RBF, Constant, Linear, Sum
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning"
+)  # few epochs are enough here
+
 deviations = st.floats(0.1, 3.0)
 spreads = st.builds(Spread, deviations, deviations, deviations, deviations)
 
