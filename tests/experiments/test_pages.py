@@ -110,3 +110,10 @@ def test_methods_are_ranked_on_the_splits_that_all_have() -> None:
     assert comparison.paired(rows, ("auto", "logistic")) == [rows[0], rows[2]]
     assert comparison.mean_ranks(rows, ("auto", "logistic"))["auto"] == (1.0, 1)
     assert comparison.paired(rows, ("auto", "lightgbm")) == rows[:2]
+
+
+def test_a_set_on_which_one_method_ran_alone_ranks_nobody() -> None:
+    alone = {"dataset": "mnist", "method": "auto", "split": 0, "nll": 0.1, "seconds": 1.0}
+    ranks = comparison.mean_ranks([*rank_rows(), alone], ("auto", "logistic", "lightgbm"))
+    assert ranks["auto"] == (1.25, 2)
+    assert "mnist" not in comparison.winners([*rank_rows(), alone])

@@ -39,9 +39,7 @@ FULL_BATCH_ROWS = 1000
 BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
 PLANNED_STEPS = (600, 2000)  # between these, with the number of rows
 BATCH_EPOCHS = 500
-RECOMMENDED_EPOCHS = (
-    200  # of method="auto" on full batches: more fit the training rows better, and others no better
-)
+RECOMMENDED_EPOCHS = 200  # of method="auto" on full batches; more of them predict no better
 SWEEPS = 10_000
 
 

@@ -103,9 +103,7 @@ def prepare(estimator: Any, X: Any, y: Any, sample_weight: Any, over: Any) -> Ru
             setattr(plain, name, value)
     kept: fitted.Fitted = estimator._fitted
     if plain.kernel is None:
-        plain.kernel = build.usual_kernel(
-            isinstance(kept.prior.kernel, Sum)
-        )  # as it was fitted, whatever is usual now
+        plain.kernel = build.usual_kernel(isinstance(kept.prior.kernel, Sum))  # the fit's, not today's
     Z = _points(kept)
     classifies = hasattr(estimator, "classes_")
     table = (

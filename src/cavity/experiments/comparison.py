@@ -72,11 +72,13 @@ def paired(rows: list[Row], among: tuple[str, ...]) -> list[Row]:
 
 
 def mean_ranks(rows: list[Row], among: tuple[str, ...], score: str = "nll") -> dict[str, tuple[float, int]]:
-    """Method → mean rank over the sets where it ran, and how many; equal means share their ranks."""
+    """Method → mean rank over the sets where it ran beside another, and how many; equal means share their ranks."""
     table = means(paired(rows, among), score)
     places: dict[str, list[float]] = {}
     for dataset in SETS:
         here = {m: table[dataset, m].mean for m in among if (dataset, m) in table}
+        if len(here) == 1:
+            continue
         for method, value in here.items():
             less, same = sum(v < value for v in here.values()), sum(v == value for v in here.values())
             places.setdefault(method, []).append(less + (same + 1) / 2)
@@ -94,7 +96,8 @@ def ranks(rows: list[Row]) -> str:
         [NAMES[m], *(f"{columns[s][m][0]:.2f}" for s, _, _ in SCORES), str(columns["nll"][m][1])]
         for m in order
     ]
-    return markdown(["method", *(name for _, name, _ in SCORES), "sets"], lines)
+    table = markdown(["method", *(name for _, name, _ in SCORES), "sets"], lines)
+    return f"{table}\n\n{len(rows)} of {len(jobs())} fits so far."
 
 
 def level_times(rows: list[Row]) -> list[tuple[str, float, float, float]]:
@@ -137,7 +140,7 @@ def winners(rows: list[Row]) -> str:
     lines = []
     for dataset in SETS:
         here = {m: table[dataset, m] for m in among if (dataset, m) in table}
-        if "auto" in here:
+        if "auto" in here and len(here) > 1:
             best = min(here, key=lambda m: here[m].mean)
             gap = here["auto"].mean - here[best].mean
             lines.append(
@@ -187,7 +190,7 @@ def page(rows: list[Row]) -> str:
     parts = [
         TITLE,
         paragraphs()["comparison-head"],
-        f"{len(rows)} of {len(jobs())} fits; [n]: fewer splits than that.",
+        "[n]: fewer splits than that.",
         "## Ranks\n\nMean rank over the sets on which a method ran, `auto` among the peers, on the splits that all of them "
         "have; 1 is best.\n\n" + ranks(rows),
         winners(rows),

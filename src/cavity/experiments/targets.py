@@ -122,11 +122,10 @@ def mnist_best() -> list[Job]:
             "curve",
             "mnist",
             0,
-            m,
+            "ep",
             M,
             options={"batch_size": b, "max_epochs": e, "tol": 0.0, "max_seconds": 600},
         )
-        for m in ("ep",)
         for M, b, e in sizes
     ]
 

@@ -72,9 +72,8 @@ def restore(
     prior, factor = copy.deepcopy((model.prior, model.factor))
     parameters = (*build.learnt(prior), *factor.parameters)
     found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
-    hyper_prior = build.hyper_prior(
-        prior, parameters, 0, pooled=bool(about.get("pooled"))
-    )  # older files have none
+    pooled = bool(about.get("pooled"))  # older files do not say, and have independent priors
+    hyper_prior = build.hyper_prior(prior, parameters, 0, pooled=pooled)
     held = hyper_prior.precision > 0
     C, M = model.mean.shape
     D = len(prior.center)
