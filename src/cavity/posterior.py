@@ -43,10 +43,15 @@ class Posterior(NamedTuple):
 
 
 class Marginals(NamedTuple):
-    """t_nc = a_nc·w_c under q, and Σ_c a_nc, which the gradient needs."""
+    """t_nc = a_nc·w_c under q."""
 
     t: Normal  # [C B]
-    cov_a: Tensor  # [C M B],  Σ_c a_nc
+    half: Tensor  # [C M B],  a with L⁻¹ before it, Λ = L Lᵀ
+    by: Solver
+
+    def cov_a(self) -> Tensor:
+        """Σ_c a_nc, [C M B], which the gradient needs."""
+        return self.by.solve_t(self.half)
 
 
 def posterior(sums: Sums) -> Posterior:
@@ -63,4 +68,4 @@ def marginals(q: Posterior, a: Tensor) -> Marginals:
     by, mean = q.by.to(a.dtype), q.mean.to(a.dtype)
     half = by.solve(a)
     t = Normal(torch.bmm(mean[:, None, :], a)[:, 0].double(), column_sum(half.square()).double())
-    return Marginals(t, by.solve_t(half))
+    return Marginals(t, half, by)

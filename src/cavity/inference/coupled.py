@@ -19,7 +19,6 @@ from cavity.inference.state import State
 from cavity.inference.view import flatten
 from cavity.linalg import solve_lower
 from cavity.posterior import Posterior, Sums, posterior
-from cavity.prior import Prior
 
 
 class Joined(NamedTuple):
@@ -109,7 +108,7 @@ class Coupled(Engine):
     ) -> tuple[Totals, Fresh]:
         q = found()
         with torch.no_grad():
-            a, r, failed = _projected(self.prior, batch, state)
+            a, r, failed = self._projected(state, batch)
             held = self.sites.held(state, batch, r)
             old = joined(held.site, r, batch.weight)
             f = old.mode(mean_of(q, a), r)
@@ -132,7 +131,7 @@ class Coupled(Engine):
         f_n(ξ) is the mode as the sites have it and S its covariance: c is ∂/∂f̂ of −½ log|I + KW(f̂)|.
         """
         with torch.enable_grad():
-            a, r, _ = _projected(self.prior, batch, state)
+            a, r, _ = self._projected(state, batch)
             site = Site(*(x[batch.index].double() for x in state.sites[:2]))
             fixed = joined(site, r, batch.weight)
             q = posterior(sums(a, fixed.feed()))
@@ -142,17 +141,16 @@ class Coupled(Engine):
             grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
         return flatten(grads, self.parameters)
 
+    def _projected(self, state: State, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """a [C M B], r [B C] and whether it failed, in float64."""
+        projection = self.project(state, batch)
+        return projection.a.double(), projection.r.double().mT, projection.failed
+
     @torch.no_grad()
     def _lean(self, q: Posterior, a: Tensor, r: Tensor, f: Tensor, fixed: Joined, weight: Tensor) -> Tensor:
         S, pi = fixed.width(cov_of(q.lower, a), r), f.softmax(-1)
         u = S.diagonal(dim1=-2, dim2=-1) - 2 * (S @ pi[..., None])[..., 0]
         return -0.5 * weight[:, None] * pi * (u - (pi * u).sum(-1, keepdim=True))
-
-
-def _projected(prior: Prior, batch: Batch, state: State) -> tuple[Tensor, Tensor, Tensor]:
-    """a [C M B], r [B C] and whether it failed, in float64."""
-    projection = prior.project(batch.X, state.jitter)
-    return projection.a.double(), projection.r.double().mT, projection.failed
 
 
 def _rows(f: Tensor, y: Tensor, site: Site) -> Tensor:

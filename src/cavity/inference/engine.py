@@ -7,7 +7,8 @@ knows their names. Data flow: X → (a, r) → marginals → cavity → moments 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -52,6 +53,13 @@ class Totals(NamedTuple):
     failed: Tensor  # []
 
 
+class Known(NamedTuple):
+    """The one piece of a table, projected at hyper-parameters that stay."""
+
+    jitter: Tensor  # the very tensor of the state: another one asks for another projection
+    projection: Projection
+
+
 class Optimiser:
     """What the engine asks of an optimiser: pure `init` and `step` (ascent)."""
 
@@ -78,6 +86,7 @@ class Engine:
     placement: OnT | OnF = field(default_factory=OnT)
     chunk: int = 1 << 62  # rows projected at a time
     exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
+    known: Known | None = None
 
     def load(self, theta: Tensor) -> None:
         """Put the state's hyper-parameters into the workspace."""
@@ -92,6 +101,22 @@ class Engine:
     def at(self, state: State, theta: Tensor) -> State:
         """The state moved to other parameters."""
         return state._replace(theta=theta, sums=self.sites.place(theta, state.sums))
+
+    def still(self, state: State, whole: Whole) -> Engine:
+        """The engine for sweeps at the state's hyper-parameters: rows that are one piece are projected now and never again."""
+        pieces = list(islice(whole.split(self.chunk), 2))
+        if len(pieces) != 1:
+            return self
+        self.load(state.theta)
+        with torch.no_grad():
+            projection = self.prior.project(pieces[0].X, state.jitter)
+        return replace(self, parameters=(), known=Known(state.jitter, projection))
+
+    def project(self, state: State, batch: Batch) -> Projection:
+        """The rows as seen from the inducing points."""
+        if self.known is not None and self.known.jitter is state.jitter:
+            return self.known.projection
+        return self.prior.project(batch.X, state.jitter)
 
     def theta(self) -> Tensor:
         """The workspace's hyper-parameters as a vector."""
@@ -127,7 +152,7 @@ class Engine:
     ) -> tuple[Totals, Fresh]:
         """What this batch adds to the sums, the gradient and the objective."""
         with torch.set_grad_enabled(learn):
-            projection = self.prior.project(batch.X, state.jitter)
+            projection = self.project(state, batch)
         with torch.no_grad():
             a, q = projection.a.detach(), found()
             m = marginals(q, a)
@@ -211,7 +236,7 @@ class Engine:
         moved = Cotangents(*scatter(parts, view.classes, a))
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
-        G_a = m.cov_a.mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
+        G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
         return self._pull_back(pairs, own, view.share)
@@ -244,7 +269,7 @@ class Engine:
         return self._fixed_sites(state, batch)[0]
 
     def _fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, View]:
-        projection = self.prior.project(batch.X, state.jitter)
+        projection = self.project(state, batch)
         classes = self.factor.sites(batch.y)
         a, r = projection.a, projection.r.double()
         held = Site(*(x[batch.index].double() for x in state.sites[:2]))

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from cavity.inference import Optimiser, State
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
+from cavity.training.rest import rest
+
+NEAR = 1e-2  # of the sites: an objective that stays while they move by more is between two steps
 
 
 class Probe(Optimiser):
@@ -96,17 +99,19 @@ def unseen(state: State) -> State:
 
 def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     """The objective and log Z_q beside the state."""
-    last = math.inf
-    most = 1 if _linear(run) else INNER_SWEEPS
-    for _ in range(most if run.engine.sites.sweeps else 0):
-        state, info = run.engine.step(state, run.whole, run.reduce, None, True)
-        if bool(info.failed):
+    if run.engine.sites.sweeps:
+        most = 1 if _linear(run) else INNER_SWEEPS
+        swept = rest(run, state, lambda size, change: _flat(size, change / run.total) or run.late(), most)
+        if swept is None:
             return None, math.nan, math.nan
-        if abs(float(info.objective) - last) <= INNER_TOL * run.total or run.late():
-            break
-        last = float(info.objective)
+        state = swept
     state, info = run.engine.step(state, run.whole, run.reduce, Probe(), True)
     return (None if bool(info.failed) else state), float(info.objective), float(info.evidence)
+
+
+def _flat(size: float, change: float) -> bool:
+    """log Z_q is stationary in the sites, and at rest long before they are."""
+    return size < NEAR and change <= INNER_TOL
 
 
 def _linear(run: Run) -> bool:

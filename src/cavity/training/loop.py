@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -89,8 +90,9 @@ class Run:
             callback.start(self)
         if not self.resumed:
             self._prepare()
-        while not self.over():
-            self.record(self._epoch(len(self.history)))
+        with nullcontext() if self.plan.learn else self._still():
+            while not self.over():
+                self.record(self._epoch(len(self.history)))
         self.tally = [0.0, 0.0, 0, 0]  # of an epoch that was under way when the time was up
         for callback in self.callbacks:
             callback.end(self)
@@ -207,14 +209,27 @@ class Run:
         `last`: the objective before. What each sweep found is that of the state which it was given.
         """
         found: list[Outcome] = []
-        while len(found) < most and not self.late():
-            repairs = self.guard.repairs
-            found.append(self._steps([(self.whole, None, True)]))
-            mended = self.guard.repairs > repairs  # back at a state that was judged before: no sign of rest
-            if abs(found[-1].objective - last) <= tol * self.total and not mended:
-                break
-            last = found[-1].objective
+        with self._still():
+            while len(found) < most and not self.late():
+                repairs = self.guard.repairs
+                found.append(self._steps([(self.whole, None, True)]))
+                mended = (
+                    self.guard.repairs > repairs
+                )  # back at a state that was judged before: no sign of rest
+                if abs(found[-1].objective - last) <= tol * self.total and not mended:
+                    break
+                last = found[-1].objective
         return found
+
+    @contextmanager
+    def _still(self) -> Iterator[None]:
+        """Steps in here leave the hyper-parameters alone."""
+        own = self.guard.engine
+        self.guard.engine = own.still(self.state, self.whole)
+        try:
+            yield
+        finally:
+            self.guard.engine = own
 
     def _settle_sites(self) -> None:
         """After training: sites and sums at the final hyper-parameters, so that q is EP's and not a running average.

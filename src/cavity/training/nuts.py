@@ -66,7 +66,8 @@ class Target:
             state, info = run.engine.step(begin, run.whole, run.reduce, None, True)
             return None if bool(info.failed) else state
         for share in (1.0, 0.5, 0.25):
-            settled = rest(run, begin._replace(damping=share * run.state.damping), self.tol, SWEEPS)
+            damped = begin._replace(damping=share * run.state.damping)
+            settled = rest(run, damped, lambda size, _: size < self.tol, SWEEPS)
             if settled is not None:
                 return settled._replace(damping=run.state.damping)
         return None
