@@ -53,8 +53,8 @@ class Curve(Callback):
             self._look(run)
 
     def epoch(self, run: Any, row: dict[str, Any]) -> bool:
-        if not self.batch:
-            self._look(run)
+        """Also with mini-batches: an epoch may have fewer recorded steps than there are between two looks."""
+        self._look(run)
         return False
 
     def _look(self, run: Any) -> None:

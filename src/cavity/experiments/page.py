@@ -44,7 +44,8 @@ def reproduction(rows: Rows) -> str:
                 "# The papers again",
                 paragraphs()["head"],
                 *(section(TARGETS[name], rows) for name in PAPER),
-                best(rows),
+                further(rows, "mnist-variants"),
+                further(rows, "mnist-best"),
             ]
         )
         + "\n"
@@ -171,11 +172,11 @@ def _expected(rows: list[Row]) -> list[str]:
     return [tables.markdown(head, lines)] if lines else []
 
 
-def best(rows: Rows) -> str:
-    """MNIST with M and batch size free."""
-    found = rows.target("mnist-best")
-    text = tables.mnist(found) if found else "Not run yet: `cavity reproduce mnist-best --device cuda`."
-    return f"## {TARGETS['mnist-best'].title}\n\n{text}"
+def further(rows: Rows, name: str) -> str:
+    """MNIST otherwise than in the papers."""
+    found = rows.target(name)
+    text = tables.mnist(found) if found else f"Not run yet: `cavity reproduce {name} --device cuda`."
+    return "\n\n".join(filter(None, [f"## {TARGETS[name].title}", text, paragraphs().get(name, "")]))
 
 
 BODIES: dict[str, Callable[[list[Row]], list[str]]] = {
