@@ -10,7 +10,7 @@ import torch
 from cavity.distributed import Local
 from cavity.prior import Prior
 from cavity.training.rest import rest
-from tests.support import converge, machine, move, toy
+from support import converge, machine, move, toy
 
 
 def problem(method, **options):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from cavity.factors import BinaryProbit, Latents, ProbitPairs, RobustBinary, RobustMax
-from cavity.quadrature import win
+from cavity.quadrature import largest, win
 from reference.probit import hazard
 from reference.robust import mix, robust_moments
 from reference.tilted import bend
@@ -270,3 +270,36 @@ def test_a_label_that_is_surely_wrong_gives_a_negative_precision():
     got = RobustMax(3, 0.05).moments(f, torch.tensor([0]), None)
     assert float(2 * got.dv[0, 0] - got.dm[0, 0] ** 2) > 0
     assert got.value == pytest.approx(math.log(0.05 / 3), abs=1e-3)
+
+
+# --- short grids -----------------------------------------------------------------------------------------
+
+
+def finer(edges, times=6):
+    """Every panel in six."""
+    inside = edges[:, :-1, None] + edges.diff(dim=1)[..., None] * torch.arange(times) / times
+    return torch.cat([inside.flatten(1), edges[:, -1:]], 1)
+
+
+@pytest.mark.parametrize("C", [2, 3, 6, 10, 17, 40])
+@pytest.mark.parametrize(("apart", "unlike"), [(1.0, 0.3), (3.0, 1.0), (30.0, 3.0)])
+def test_the_shortest_grid_of_a_row_is_as_good_as_a_many_times_longer_one(C, apart, unlike):
+    rng = np.random.default_rng(C)
+    mean = torch.tensor(apart * rng.normal(size=(200, C - 1)))
+    sd = torch.tensor(np.exp(unlike * rng.normal(size=(200, C - 1))))
+    g = largest._Standard(mean, sd, 1 / sd)
+    edges = largest._breakpoints(g, largest._mode(g))
+    short, long = largest._integrate_each(g, edges), largest._integrate(g, finer(edges))
+    for got, exact in zip(short, long, strict=True):
+        error = (got - exact).abs() / exact.abs().clamp_min(1)
+        assert float(error.max()) < 1e-8
+
+
+def test_a_row_s_grid_is_its_own():
+    """Whatever others of the batch need."""
+    rng = np.random.default_rng(0)
+    mean, var = torch.tensor(3 * rng.normal(size=(60, 5))), torch.tensor(10 ** rng.uniform(-3, 3, (60, 5)))
+    together = win(mean, var)
+    for i in range(60):
+        for one, many in zip(win(mean[i : i + 1], var[i : i + 1]), together, strict=True):
+            torch.testing.assert_close(one[0], many[i], rtol=1e-13, atol=1e-300)

@@ -37,13 +37,22 @@ def bumps(mean: Tensor, sd: Tensor) -> Tensor:
     return (mean[..., None] + sd[..., None] * constant(SPREAD, mean)).flatten(-2).sort(-1).values
 
 
-def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """How many panels it takes from the first edge to each, [... E]: a panel is a standard deviation of the sharpest bump that is
-    near, |z|/2.5 of them at z standard deviations from it."""
+def natural_density(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """Panels a unit of length at each edge, [... E]: a panel is a standard deviation of the sharpest bump that is near, |z|/2.5 of
+    them at z standard deviations from it."""
     z = (edges[..., None] - mean[..., None, :]) / sd[..., None, :]
-    density = ((z.abs() / NEAR).clamp_min(1) * sd[..., None, :]).reciprocal().amax(-1)
+    return ((z.abs() / NEAR).clamp_min(1) * sd[..., None, :]).reciprocal().amax(-1)
+
+
+def panels_along(edges: Tensor, density: Tensor) -> Tensor:
+    """How many panels of that density it takes from the first edge to each, [... E]."""
     parts = 0.5 * edges.diff(dim=-1) * (density[..., 1:] + density[..., :-1])
     return torch.cat([torch.zeros_like(parts[..., :1]), parts.cumsum(-1)], -1)
+
+
+def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """The same for bumps alone."""
+    return panels_along(edges, natural_density(edges, mean, sd))
 
 
 def respaced(edges: Tensor, length: Tensor, panels: int) -> Tensor:

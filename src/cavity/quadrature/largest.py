@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import LOG_SQRT_2PI, constant, hazard, log_ndtr
-from cavity.quadrature.argmax import MANY
-from cavity.quadrature.grid import ORDER, piecewise_legendre, thin
+from cavity.quadrature.argmax import ENOUGH, MANY, SIZES
+from cavity.quadrature.grid import ORDER, natural_density, panels_along, piecewise_legendre, respaced, thin
 
 STEPS = (
     -8.0,
@@ -63,7 +63,44 @@ def _win(mean: Tensor, var: Tensor) -> Win:
     sd = var.sqrt()
     unit = sd[:, :1]
     g = _Standard((mean[:, 1:] - mean[:, :1]) / unit, sd[:, 1:] / unit, unit / sd[:, 1:])
-    grid = piecewise_legendre(_breakpoints(g, _mode(g)))
+    edges = _breakpoints(g, _mode(g))
+    value, own, turn, rate, pull = _integrate(g, edges) if edges.is_cuda else _integrate_each(g, edges)
+    first = torch.cat([own, -rate], 1) / sd
+    second = torch.cat([turn, -pull], 1) / var
+    return Win(value - LOG_SQRT_2PI, first, second)
+
+
+def _integrate_each(g: _Standard, edges: Tensor) -> tuple[Tensor, ...]:
+    """Every row on the shortest grid that resolves it, whatever others need. A step recorded on a GPU cannot choose."""
+    length = _length(g, edges)
+    panels, left = length[:, -1] / ENOUGH, torch.ones(len(edges), dtype=torch.bool, device=edges.device)
+    places, parts = [], []
+    for most in (*(size for size in SIZES if size < edges.shape[1] - 1), None):
+        rows = left if most is None else left & (panels <= most)
+        place = rows.nonzero()[:, 0]
+        if len(place):
+            some = _Standard(*(t[place] for t in g))
+            grid = edges[place] if most is None else respaced(edges[place], length[place], most)
+            places.append(place)
+            parts.append(_integrate(some, grid))
+            left = left & ~rows
+    back = torch.cat(places).argsort()
+    return tuple(torch.cat(column)[back] for column in zip(*parts, strict=True))
+
+
+def _length(g: _Standard, edges: Tensor) -> Tensor:
+    """Panels from the first edge to each, [B E]: as wide as a bump or a step nearby, and as the integrand itself, 1/√−g''."""
+    z = (edges[..., None] - g.mean[:, None]) * g.rate[:, None]
+    h = hazard(z)
+    bend = torch.where(z < -1e4, 1.0, h * (h + z))
+    own = ((bend * g.rate[:, None].square()).sum(-1) + 1).sqrt()
+    steps = natural_density(edges, g.mean, g.sd)
+    return panels_along(edges, torch.maximum(own, steps))
+
+
+def _integrate(g: _Standard, edges: Tensor) -> tuple[Tensor, ...]:
+    """log S [B] without its constant; ⟨ρ⟩ and ⟨xρ⟩ [B 1]; ⟨β⟩ and ⟨zβ⟩ of each rival [B R]."""
+    grid = piecewise_legendre(edges)
     x = grid.nodes  # [B Q]
     z = (x[..., None] - g.mean[:, None]) * g.rate[:, None]  # [B Q R]
     log_g = log_ndtr(z).sum(-1) - 0.5 * x * x + grid.log_weights
@@ -75,9 +112,7 @@ def _win(mean: Tensor, var: Tensor) -> Win:
     rho = (h @ g.rate[..., None])[..., 0]  # [B Q]
     own = (p * rho).sum(-1, keepdim=True)
     turn = (p * x * rho).sum(-1, keepdim=True)
-    first = torch.cat([own, -rate], 1) / sd
-    second = torch.cat([turn, -pull], 1) / var
-    return Win(value - LOG_SQRT_2PI, first, second)
+    return value, own, turn, rate, pull
 
 
 def _mode(g: _Standard) -> Tensor:
