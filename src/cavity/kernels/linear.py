@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
-import torch
 from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
-from cavity.kernels.stationary import Value
+from cavity.kernels.scaled import Scaled, Value
 
 
-class Linear(Kernel):
+class Linear(Scaled):
     """k(x, x') = variance · Σ_d (x_d − o_d)(x'_d − o_d)/lengthscale_d², with o the centre of the columns.
 
     Add `Constant()` for a free intercept. `lengthscale` None: √D times the spread of each column.
     """
 
-    unit: Tensor
-    center: Tensor
-
-    def __init__(self, lengthscale: Value = None, variance: Value = 1.0) -> None:
-        super().__init__()
-        self.lengthscale = lengthscale
-        self.variance = variance
-
-    def bind(self, classes: int, columns: Columns) -> None:
-        unit = columns.spread
-        value = unit * np.sqrt(len(unit)) if self.lengthscale is None else self.lengthscale
-        self.log_lengthscale = log_parameter(value, (classes, len(unit)), unit, "lengthscale of Linear")
-        variance = per_class(self.variance, classes, "variance of Linear")
-        self.log_variance = log_parameter(variance, (classes,), 1.0, "variance of Linear")
-        self.register_buffer("unit", torch.tensor(unit))
-        self.register_buffer("center", torch.tensor(columns.center))
-
-    def settle(self, classes: int) -> None:
-        lengthscale = to_numpy(self.unit * self.log_lengthscale.exp())
-        self.lengthscale = np.repeat(lengthscale, classes // len(lengthscale), axis=0)
-        variance = to_numpy(self.log_variance.exp())
-        self.variance = np.repeat(variance, classes // len(variance))
-
-    def relevance(self, columns: Columns) -> np.ndarray:
-        return np.asarray(columns.spread / self.lengthscale)
+    def usual(self, columns: Columns) -> float:
+        return math.sqrt(len(columns.spread))
 
     def _scaled(self, X: Tensor) -> Tensor:
         scale = self.unit * (self.log_lengthscale - 0.5 * self.log_variance[:, None]).exp()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,13 +10,12 @@ from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.errors import BadOption
-from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
+from cavity.kernels.base import log_parameter, per_class, to_numpy
 from cavity.kernels.distance import gaussian_pair, half_square_distance
+from cavity.kernels.scaled import Scaled, Value
 
-Value = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
 
-
-class Stationary(Kernel):
+class Stationary(Scaled):
     """k(x, x') = variance · shape(d²),   d² = Σ_d ((x_d − x'_d)/lengthscale_d)².
 
     Parameters
@@ -27,32 +25,8 @@ class Stationary(Kernel):
     variance : scalar or (C,)
     """
 
-    unit: Tensor
-    center: Tensor
-
-    def __init__(self, lengthscale: Value = None, variance: Value = 1.0) -> None:
-        super().__init__()
-        self.lengthscale = lengthscale
-        self.variance = variance
-
-    def bind(self, classes: int, columns: Columns) -> None:
-        unit = columns.spread
-        value = unit * columns.distance if self.lengthscale is None else self.lengthscale
-        shape = (classes, len(unit))
-        self.log_lengthscale = log_parameter(value, shape, unit, f"lengthscale of {type(self).__name__}")
-        variance = per_class(self.variance, classes, f"variance of {type(self).__name__}")
-        self.log_variance = log_parameter(variance, (classes,), 1.0, f"variance of {type(self).__name__}")
-        self.register_buffer("unit", torch.tensor(unit))
-        self.register_buffer("center", torch.tensor(columns.center))
-
-    def settle(self, classes: int) -> None:
-        lengthscale = to_numpy(self.unit * self.log_lengthscale.exp())
-        self.lengthscale = np.repeat(lengthscale, classes // len(lengthscale), axis=0)
-        variance = to_numpy(self.log_variance.exp())
-        self.variance = np.repeat(variance, classes // len(variance))
-
-    def relevance(self, columns: Columns) -> np.ndarray:
-        return np.asarray(columns.spread / self.lengthscale)
+    def usual(self, columns: Columns) -> float:
+        return columns.distance
 
     def shape(self, d2: Tensor) -> Tensor:
         """log k / variance as a function of the squared scaled distance."""
