@@ -16,6 +16,7 @@ from cavity.experiments.rows import Row
 from cavity.experiments.tables import markdown
 from cavity.experiments.texts import paragraphs
 from cavity.experiments.verdicts import Cell, cell
+from cavity.report.plots import COLOURS
 
 NAMES = {
     "auto": "cavity (auto)",
@@ -209,13 +210,14 @@ def page(rows: list[Row]) -> str:
 
 
 def draw_pareto(figure: Any, rows: list[Row]) -> None:
-    """NLL against seconds, a panel a set; the line joins what nothing else beats in both."""
-    from cavity.report.plots import colours
+    """NLL against seconds, a panel a set, of methods with all its splits; the line joins what nothing else beats in both."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     nll, time = means(rows, "nll"), means(rows, "seconds")
+    nll = {(d, m): value for (d, m), value in nll.items() if value.n == SPLITS.get(d, USUAL_SPLITS)}
     shown = [d for d in SETS if any(key[0] == d for key in nll)]
-    names = methods(rows)
-    palette = dict(zip(names, colours(len(names)), strict=True))
+    names = [m for m in methods(rows) if any(key[1] == m for key in nll)]
+    palette = dict(zip((*OURS, *PEERS), (*COLOURS, "black", "#f26b6b"), strict=False))
     across = min(5, len(shown))
     down = -(-len(shown) // across)
     figure.set_size_inches(3.2 * across + 1.5, 3.0 * down)
@@ -236,6 +238,10 @@ def draw_pareto(figure: Any, rows: list[Row]) -> None:
         ]
         axis.plot(*zip(*sorted(front), strict=True), color="0.6", lw=1, zorder=1)
         axis.set(xscale="log", xlabel="seconds", ylabel="test NLL", title=dataset)
+        low, high = axis.get_xlim()
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 30 * low else (1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
     handles = {
         t.get_label(): t
         for axis in panels
