@@ -11,7 +11,7 @@ from cavity.experiments.sets import SIZES
 
 # Seconds of one update on one core: a constant, and a rate times C·B·M·(M + 5 D + 400). Fitted by eye to rows of EP.
 CONSTANT, RATE = 0.015, 2.2e-10
-TIMES_EP = {"pep": 1.8, "vi_softmax": 1.3, "ep_outer": 5.0, "outer": 5.0, "inner-exact": 2.0}
+TIMES_EP = {"gfitc": 3.0, "pep": 1.8, "vi_softmax": 1.3, "ep_outer": 5.0, "outer": 5.0, "inner-exact": 2.0}
 QUADRATURE = 1.3e-4  # seconds a row, of methods that integrate numerically
 INTEGRATE = ("rep", "rep_tied", "rep_learnt", "vi", "vi_rate", "vi_natural")
 USUAL_INDUCING, USUAL_UPDATES, USUAL_BATCH = 100, 500, 1000
@@ -35,7 +35,7 @@ def from_size(job: Job) -> float:
     batch = job.options.get("batch_size", None if N <= USUAL_BATCH else USUAL_BATCH) or N
     updates = job.options.get("max_epochs", 0) * math.ceil(N / batch) or USUAL_UPDATES
     work = C * min(batch, N) * M
-    times = (3 + 14 * min(1.0, work / 2e5)) if job.method == "gfitc" else TIMES_EP.get(job.method, 1.0)
+    times = TIMES_EP.get(job.method, 1.0)
     integrals = QUADRATURE * min(batch, N) if job.method in INTEGRATE else 0.0
     seconds = updates * (integrals + times * (CONSTANT + RATE * work * (M + 5 * D + 400)))
     return min(float(job.options.get("max_seconds", math.inf)), seconds)

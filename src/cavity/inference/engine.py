@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cavity.aside import aside
-from cavity.data import Batch, Whole
+from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, LikelihoodFactor, Moments
 from cavity.hyper_prior import HyperPrior
@@ -102,9 +101,9 @@ class Engine:
         """The state moved to other parameters."""
         return state._replace(theta=theta, sums=self.sites.place(theta, state.sums))
 
-    def still(self, state: State, whole: Whole) -> Engine:
+    def still(self, state: State, rows: Data) -> Engine:
         """The engine for sweeps at the state's hyper-parameters: rows that are one piece are projected now and never again."""
-        pieces = list(islice(whole.split(self.chunk), 2))
+        pieces = list(rows.whole().split(self.chunk)) if rows.n_rows <= self.chunk else []
         if len(pieces) != 1:
             return self
         self.load(state.theta)

@@ -225,7 +225,7 @@ class Run:
     def _still(self) -> Iterator[None]:
         """Steps in here leave the hyper-parameters alone."""
         own = self.guard.engine
-        self.guard.engine = own.still(self.state, self.whole)
+        self.guard.engine = own.still(self.state, self.rows)
         try:
             yield
         finally:

@@ -26,7 +26,7 @@ def rest(run: Run, state: State, enough: Callable[[float, float], bool], most: i
     """
     known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
     best, safe, last = math.inf, state, math.inf
-    engine = run.engine.still(state, run.whole)
+    engine = run.engine.still(state, run.rows)
     for _ in range(most):
         new, info = engine.step(state, run.whole, run.reduce, None, True)
         if bool(info.failed):
