@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import log_ndtr, log_normal_pdf
-from cavity.quadrature.grid import SPREAD, bumps, natural_length, piecewise_legendre, respaced, thin
+from cavity.quadrature.grid import SPREAD, bumps, natural_length, piecewise_legendre, shortest, thin
 
 MANY = 16  # from this number of classes on, only those that can be the largest get breakpoints
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
 MOST_EDGES = MANY * len(SPREAD)
-SIZES = (16, 24, 32, 48, 96, 192)  # panels of the grids that rows are integrated on
-ENOUGH = 1.25  # natural panels in one: probabilities are then right to about 1e-12
 
 
 def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
@@ -29,20 +27,13 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
 
 
 def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:
-    """Every row on the shortest grid that resolves its bumps, whatever others need; very uneven ones on all breakpoints.
+    """Every row on the shortest grid that resolves its bumps; very uneven ones on all breakpoints.
 
     `sharp`: the widths of the bumps, ∞ for those that have no mass here.
     """
-    length = natural_length(edges, mean, sharp)
-    panels, done = length[:, -1] / ENOUGH, torch.zeros(len(mean), dtype=torch.bool, device=mean.device)
     log_p = torch.empty_like(mean)
-    for most in SIZES:
-        rows = (panels <= most) & ~done
-        if rows.any():
-            log_p[rows] = _integrate(mean[rows], sd[rows], respaced(edges[rows], length[rows], most))
-            done |= rows
-    if not done.all():
-        log_p[~done] = _integrate(mean[~done], sd[~done], edges[~done])
+    for place, own in shortest(edges, natural_length(edges, mean, sharp)):
+        log_p[place] = _integrate(mean[place], sd[place], own)
     return log_p
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from cavity.numerics import constant
 # Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms right in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
 ORDER = 8
+SIZES = (16, 24, 32, 48, 96, 192)  # panels of the grids that rows are integrated on
+ENOUGH = 1.25  # natural panels in one: probabilities are then right to about 1e-12
 NEAR = 2.5  # standard deviations within which a bump wants panels of one
 _NODES, _WEIGHTS = (tuple(column.tolist()) for column in np.polynomial.legendre.leggauss(ORDER))
 
@@ -63,6 +66,19 @@ def respaced(edges: Tensor, length: Tensor, panels: int) -> Tensor:
     left, right = (edges.gather(-1, i) for i in (after - 1, after))
     share = ((steps - low) / (high - low).clamp_min(torch.finfo(edges.dtype).tiny)).clamp(0, 1)
     return left + share * (right - left)
+
+
+def shortest(edges: Tensor, length: Tensor, sizes: Iterable[int] = SIZES) -> Iterator[tuple[Tensor, Tensor]]:
+    """Places of rows with the shortest grid that resolves them, whatever others need; those that none does keep all their edges."""
+    panels, left = length[:, -1] / ENOUGH, torch.ones(len(edges), dtype=torch.bool, device=edges.device)
+    for most in sizes:
+        place = (left & (panels <= most)).nonzero()[:, 0]
+        if len(place):
+            left[place] = False
+            yield place, respaced(edges[place], length[place], most)
+    place = left.nonzero()[:, 0]
+    if len(place):
+        yield place, edges[place]
 
 
 def thin(edges: Tensor, floor: Tensor, ceiling: Tensor, most: int) -> Tensor:

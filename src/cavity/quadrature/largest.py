@@ -9,8 +9,16 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import LOG_SQRT_2PI, constant, hazard, log_ndtr
-from cavity.quadrature.argmax import ENOUGH, MANY, SIZES
-from cavity.quadrature.grid import ORDER, natural_density, panels_along, piecewise_legendre, respaced, thin
+from cavity.quadrature.argmax import MANY
+from cavity.quadrature.grid import (
+    ORDER,
+    SIZES,
+    natural_density,
+    panels_along,
+    piecewise_legendre,
+    shortest,
+    thin,
+)
 
 STEPS = (
     -8.0,
@@ -71,19 +79,12 @@ def _win(mean: Tensor, var: Tensor) -> Win:
 
 
 def _integrate_each(g: _Standard, edges: Tensor) -> tuple[Tensor, ...]:
-    """Every row on the shortest grid that resolves it, whatever others need. A step recorded on a GPU cannot choose."""
-    length = _length(g, edges)
-    panels, left = length[:, -1] / ENOUGH, torch.ones(len(edges), dtype=torch.bool, device=edges.device)
+    """Every row on the shortest grid that resolves it. A step recorded on a GPU cannot choose."""
+    sizes = [size for size in SIZES if size < edges.shape[1] - 1]
     places, parts = [], []
-    for most in (*(size for size in SIZES if size < edges.shape[1] - 1), None):
-        rows = left if most is None else left & (panels <= most)
-        place = rows.nonzero()[:, 0]
-        if len(place):
-            some = _Standard(*(t[place] for t in g))
-            grid = edges[place] if most is None else respaced(edges[place], length[place], most)
-            places.append(place)
-            parts.append(_integrate(some, grid))
-            left = left & ~rows
+    for place, own in shortest(edges, _length(g, edges), sizes):
+        places.append(place)
+        parts.append(_integrate(_Standard(*(t[place] for t in g)), own))
     back = torch.cat(places).argsort()
     return tuple(torch.cat(column)[back] for column in zip(*parts, strict=True))
 

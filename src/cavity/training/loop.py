@@ -213,9 +213,8 @@ class Run:
             while len(found) < most and not self.late():
                 repairs = self.guard.repairs
                 found.append(self._steps([(self.whole, None, True)]))
-                mended = (
-                    self.guard.repairs > repairs
-                )  # back at a state that was judged before: no sign of rest
+                # back at a state that was judged before: no sign of rest
+                mended = self.guard.repairs > repairs
                 if abs(found[-1].objective - last) <= tol * self.total and not mended:
                     break
                 last = found[-1].objective
