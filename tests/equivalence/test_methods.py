@@ -343,3 +343,28 @@ def quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
+
+
+def test_a_free_q_adopts_what_other_sites_found():
+    run = machine(*toy(40, 3), toy(40, 3)[0][:6], method="vi", q_update="gradient", optimizer="lbfgs")
+    rng = np.random.default_rng(0)
+    A = torch.tensor(rng.normal(size=run.state.sums.P.shape))
+    sums = type(run.state.sums)(A @ A.mT, torch.tensor(rng.normal(size=run.state.sums.h.shape)))
+    theta = run.engine.sites.adopt(run.state.theta, sums)
+    assert theta.shape == run.state.theta.shape
+    torch.testing.assert_close(tuple(run.engine.sites.place(theta, run.state.sums)), tuple(sums))
+
+
+def test_lbfgs_of_the_robust_max_bound_starts_from_moment_matching(monkeypatch):
+    """Its first iteration is then far above that from the prior, near which the bound has poor optima."""
+    X, y = toy(60, 3)
+    options = dict(inducing=X[:8], q_update="gradient", batch_size=None, max_epochs=3)
+
+    def first_bound():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return GPClassifier("vi", **options).fit(X, y).history_[0]["objective"]
+
+    warm = first_bound()
+    monkeypatch.setattr("cavity.estimators.build.warm_up", lambda machine, options: None)
+    assert warm > first_bound() + 10

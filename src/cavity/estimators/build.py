@@ -218,9 +218,22 @@ def optimiser(options: Options, machine: Engine, data: Data) -> Optimiser:
 
 
 def warm_up(machine: Engine, options: Options) -> Engine | None:
-    """The robust-max bound has poor optima near the prior, where natural-gradient steps end; moment matching passes them."""
-    stuck = options.method.sites == "averaged" and options.method.likelihood == "robust-max"
-    return replace(machine, removal=1.0) if stuck else None
+    """The robust-max bound has poor optima near the prior, where natural gradients and L-BFGS end; moment matching passes them.
+
+    A free q of mini-batches, which Adam steps as the papers do, starts from the prior.
+    """
+    method = options.method
+    if (
+        not method.variational
+        or method.likelihood != "robust-max"
+        or method.sites not in ("averaged", "free")
+    ):
+        return None
+    if method.sites == "averaged":
+        return replace(machine, removal=1.0)
+    return (
+        replace(machine, removal=1.0, sites=Averaged(machine.total)) if options.batch_size is None else None
+    )
 
 
 def first_state(machine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:

@@ -157,6 +157,10 @@ class SiteRule(Protocol):
         """The sums that belong to these parameters."""
         ...
 
+    def adopt(self, theta: Tensor, sums: Sums) -> Tensor:
+        """The parameters that belong to these sums, which another rule found."""
+        ...
+
 
 class Kept:
     """What most rules have in common: q is in the sums, and has no parameters of its own."""
@@ -173,6 +177,9 @@ class Kept:
 
     def place(self, theta: Tensor, sums: Sums) -> Sums:
         return sums
+
+    def adopt(self, theta: Tensor, sums: Sums) -> Tensor:
+        return theta
 
 
 class Own(Kept):

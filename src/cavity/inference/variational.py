@@ -11,7 +11,7 @@ from torch import Tensor
 from cavity.data import Batch
 from cavity.inference.sites import Fresh, Held, Kept, Share, Site
 from cavity.inference.state import Sites, State
-from cavity.linalg import inverse_lower, log_det
+from cavity.linalg import cholesky, inverse_lower, log_det
 from cavity.posterior import Posterior, Sums, posterior
 
 
@@ -82,6 +82,16 @@ class Free(Averaged):
         diagonal = lower.diagonal(dim1=-2, dim2=-1)
         diagonal.copy_(diagonal.exp())
         return mean.reshape(C, M), lower
+
+    def adopt(self, theta: Tensor, sums: Sums) -> Tensor:
+        """θ whose end stands for the q of these sums."""
+        q = posterior(sums)
+        half = inverse_lower(q.lower)
+        lower, _ = cholesky(half.mT @ half)
+        diagonal = lower.diagonal(dim1=-2, dim2=-1)
+        diagonal.copy_(diagonal.log())
+        end = torch.cat([q.mean.flatten(), lower[:, self.rows, self.columns].flatten()])
+        return torch.cat([theta[: len(theta) - self.size], end.to(theta.dtype)])
 
     def place(self, theta: Tensor, sums: Sums) -> Sums:
         mean, lower = self.unpack(theta)

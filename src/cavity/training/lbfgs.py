@@ -62,6 +62,8 @@ def train_lbfgs(run: Run) -> Run:
 
     for watcher in run.callbacks:
         watcher.start(run)
+    if not run.resumed:
+        run.warm_up()
     start = run.state.theta.double().cpu().numpy()
     limits: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
     try:

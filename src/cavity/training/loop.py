@@ -108,23 +108,25 @@ class Run:
 
     def _prepare(self) -> None:
         """A first q, where the first step of the hyper-parameters needs one."""
-        if self.plan.warm_up is not None:
-            self._warm_up(self.plan.warm_up)
+        self.warm_up()
         if self.plan.learn and self.plan.batch_size is None:
             # at q = prior the gradient is zero, and a rule that reads only signs would follow rounding errors
             self._steps([(self.whole, None, True)])
 
-    def _warm_up(self, engine: Engine) -> None:
-        """A first q by another engine: a few sweeps, or a pass over mini-batches."""
+    def warm_up(self) -> None:
+        """A first q by another engine, where the plan has one: a few sweeps, or a pass over mini-batches."""
+        if self.plan.warm_up is None:
+            return
         own, damping = self.guard, self.state.damping
-        self.guard = Guard(engine, self.reduce)
+        self.guard = Guard(self.plan.warm_up, self.reduce)
         if self.plan.batch_size is None or not self.plan.learn:
             self.state = self.state._replace(damping=as_scalar(0.5, damping))
             self._steps([(self.whole, None, True)] * WARM_SWEEPS)
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
         own.repairs = self.guard.repairs
-        self.guard, self.state = own, self.state._replace(damping=damping)
+        theta = self.engine.sites.adopt(self.state.theta, self.state.sums)
+        self.guard, self.state = own, self.engine.at(self.state._replace(damping=damping), theta)
 
     def _epoch(self, epoch: int) -> Outcome:
         """One pass (or one hyper-parameter step of "outer")."""
