@@ -116,14 +116,15 @@ def mnist() -> list[Job]:
 
 
 def mnist_variants() -> list[Job]:
-    """MNIST at M = 200 otherwise: the hyper-prior of "auto", small batches for longer, VI for longer."""
+    """MNIST at M = 200 otherwise: the hyper-prior of "auto" and longer runs with it, small batches, VI for longer."""
     runs = (
         ("sep_prior", 1000, 500),
+        ("sep_prior_long", 1000, 1500),
         ("vi_prior", 1000, 300),
+        ("vi_prior_long", 1000, 700),
         ("sep_prior_small", 200, 100),
         ("sep_small", 200, 150),
         ("vi_longer", 1000, 500),
-        ("vi_small", 200, 100),
     )
     return [
         Job("curve", "mnist", 0, m, "200", options={"batch_size": b, "max_epochs": e, "tol": 0.0})
@@ -133,17 +134,22 @@ def mnist_variants() -> list[Job]:
 
 def mnist_best() -> list[Job]:
     """The lowest NLL within ten minutes of one GPU, M and batch size free."""
-    sizes = (("1000", 2000, 150), ("2000", 4000, 100))
+    runs = (
+        ("ep", "1000", 2000, 150),
+        ("ep", "2000", 4000, 100),
+        ("ep_prior", "2000", 4000, 100),
+        ("vi_large", "1000", 2000, 200),
+    )
     return [
         Job(
             "curve",
             "mnist",
             0,
-            "ep",
+            m,
             M,
             options={"batch_size": b, "max_epochs": e, "tol": 0.0, "max_seconds": 600},
         )
-        for M, b, e in sizes
+        for m, M, b, e in runs
     ]
 
 
