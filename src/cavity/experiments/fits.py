@@ -33,20 +33,22 @@ def run(job: Job, place: Place) -> list[Row]:
         return KINDS[job.kind](job, place)
 
 
-def stamp(job: Job, place: Place) -> Row:
-    """What every row of a job says of its origin."""
+def named(job: Job) -> Row:
+    """Whose row it is."""
     return {
         "dataset": job.dataset,
         "split": job.split,
         "method": job.method,
         "inducing": job.inducing,
         "flip": float(job.flip),
-        "seed": job.split,
         "settings": job.settings,
-        "commit": place.commit,
-        "versions": versions(),
-        "device": place.device,
     }
+
+
+def stamp(job: Job, place: Place) -> Row:
+    """Whose row it is and where it comes from; of a curve its last row says so, and the moments before it do without."""
+    origin = {"seed": job.split, "commit": place.commit, "versions": versions(), "device": place.device}
+    return named(job) | origin
 
 
 def classifier(job: Job, place: Place, **further: Any) -> Any:
@@ -95,8 +97,8 @@ def history(job: Job, place: Place) -> list[Row]:
         {"moment": row["epoch"], "seconds": row["seconds"], "log_evidence": row["log_evidence"], "last": 0}
         for row in clf.history_
     ]
-    rows[-1] = outcome(clf, total, data) | rows[-1] | {"last": 1}
-    return [stamp(job, place) | row for row in rows]
+    last = stamp(job, place) | outcome(clf, total, data) | rows[-1] | {"last": 1}
+    return [named(job) | row for row in rows[:-1]] + [last]
 
 
 def curve(job: Job, place: Place) -> list[Row]:
@@ -110,9 +112,8 @@ def curve(job: Job, place: Place) -> list[Row]:
     clf = classifier(job, place, callbacks=[watcher]).fit(data.X, data.y)
     total = watcher.clock()
     last = {**outcome(clf, total, data), "moment": watcher.done + 1, "passes": watcher.passes(), "last": 1}
-    return [stamp(job, place) | {"M": last["M"], "last": 0} | row for row in watcher.rows] + [
-        stamp(job, place) | last
-    ]
+    earlier = named(job) | {"M": last["M"], "last": 0}
+    return [earlier | row for row in watcher.rows] + [stamp(job, place) | last]
 
 
 def _logistic(job: Job, place: Place) -> list[Row]:

@@ -71,7 +71,7 @@ def _state(target: Target, found: list[Row]) -> str:
     total = len(target.jobs())
     if not have:
         return f"Not run yet: `cavity reproduce {target.name}`."
-    commits = ", ".join(sorted({r["commit"] for r in found}))
+    commits = ", ".join(sorted({r["commit"] for r in found if r["commit"]}))
     return f"{have} of {total} fits (`cavity reproduce {target.name}`); rows of commits {commits}."
 
 
