@@ -35,8 +35,15 @@ def test_a_mistake_is_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 def test_a_check_without_rows_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["--check", "--results", str(tmp_path)]) == 2
+    assert main(["--check", "--results", str(tmp_path)]) == 1
     assert "no rows of fits" in capsys.readouterr().err
+
+
+def test_a_check_takes_its_seed_and_seconds(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["reproduce", "--check", "--seed", "3", "--seconds", "7", "--results", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1
+    assert "fits of at most 7 s" in result.output + capfd.readouterr().err
 
 
 def test_rows_can_be_computed_without_typer_matplotlib_and_tqdm(tmp_path: Path) -> None:

@@ -281,6 +281,10 @@ def reproduce(
     check: Annotated[
         bool, typer.Option("--check", help="Compute three random rows again and compare.")
     ] = False,
+    seed: Annotated[int | None, typer.Option(help="Which rows --check picks.", metavar="N")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="--check picks among fits of at most so many; 120.", metavar="S")
+    ] = None,
     sets: Sets = [],  # noqa: B006
     methods: Methods = [],  # noqa: B006
     splits: Splits = None,
@@ -323,7 +327,7 @@ def _experiments(words: list[str], options: dict[str, Any]) -> None:
     """Hand over to the command that also runs without typer."""
     from cavity.experiments.commands import main as run
 
-    for name in ("splits", "epochs", "jobs", "budget", "data", "device", "results"):
+    for name in ("seed", "seconds", "splits", "epochs", "jobs", "budget", "data", "device", "results"):
         if options.get(name) is not None:
             words += [f"--{name}", str(options[name])]
     for name in ("sets", "methods"):

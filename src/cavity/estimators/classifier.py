@@ -59,7 +59,8 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         and sines, at frequencies drawn from the kernel's spectrum (RBF, Matérn).
     share : {"auto", None, "prior", "kernel", "inducing", "both"}
         What the classes have in common; sharing the kernel shares the noise as well. "prior": every class has its own
-        values, and the prior draws them to those of the other classes and columns. "auto": "prior" with method="auto", else None.
+        values, and the prior draws them to those of the other classes and columns. "auto": "prior" with method="auto"
+        and inducing points, else None.
     noise : float or (C,)
         Variance of the noise on each latent value; with one latent function, 1 is the textbook probit model.
     learn : subset of ("kernel", "noise", "inducing", "frequencies", "epsilon")
@@ -84,15 +85,15 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
-        "auto": "sign" (the papers' rule) on full batches, Adam on mini-batches; L-BFGS for "gfitc" and for "vi" with
-        q_update="gradient" on full batches.
+        "auto": "sign" (the papers' rule) on full batches, Adam on mini-batches; L-BFGS for "gfitc", for "laplace", and for "vi"
+        with q_update="gradient" on full batches.
     learning_rate : float, default 0.01; with mini-batches 0.03, falling to a tenth of it
     damping : float in (0, 1], default 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches
     batch_size : "auto", None (full batches) or int
     max_epochs, tol, max_seconds
         Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit; `max_epochs` None: 500
-        on full batches (method="auto": 200), on mini-batches as many as make 600 to 2,000 steps. After `max_seconds` one more
-        sweep over the rows settles the sites ("settling_sweeps" and "settling_seconds" in the last row of `history_`), and
+        on full batches (method="auto": 200), on mini-batches as many as make 600 to 2,000 steps, and at least three. After
+        `max_seconds` one more sweep over the rows settles the sites ("settling_sweeps" and "settling_seconds" in the last row of `history_`), and
         `log_marginal_likelihood_` is that of the state before it.
     jitter : float, relative to the kernel's variance (default 1e-6, in float32 1e-4)
     device : "auto", "cpu", "cuda", ...

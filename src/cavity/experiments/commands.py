@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cavity.errors import CavityError
+from cavity.errors import BadOption, CavityError
 from cavity.experiments import reproduce
 from cavity.experiments.cost import clock
 from cavity.experiments.targets import PAPER, TARGETS, Wanted, find
@@ -96,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(args, means, line)
     except CavityError as error:
-        print(f"cavity: {error}", file=sys.stderr)
-        return 2
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, BadOption) else 1
     except KeyboardInterrupt:
         print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
         return 130

@@ -207,7 +207,7 @@ TARGETS = {
         Target("fig5-mnist", "Figure 5, top: MNIST", "mnist", mnist, CURVE, "mnist"),
         Target("fig5-airline", "Figure 5, bottom: flights", "airline", airline, CURVE, "airline"),
         Target("fig7", "Figure 7: E log p and log E p of VI", "airline", airline, CURVE, "expected"),
-        Target("mnist-variants", "MNIST with M = 200, otherwise", "mnist_variants", mnist_variants, CURVE),
+        Target("mnist-variants", "MNIST with 200 points, otherwise", "mnist_variants", mnist_variants, CURVE),
         Target("mnist-best", "MNIST in ten minutes of a GPU", "mnist_best", mnist_best, CURVE),
         Target("flights", "Flights at the shipped settings", "flights", flights, CURVE, "flights"),
         Target("flipped", "Wrong labels", "flipped", flipped),
