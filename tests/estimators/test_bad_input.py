@@ -8,6 +8,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from cavity import BadInput, BadOption, CavityError, GPClassifier
+from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -287,3 +288,10 @@ def test_as_many_classes_as_rows(make_table, method):
 def test_two_rows(method):
     fitted = model(method).fit([[0.0], [1.0]], ["no", "yes"])
     assert sane(fitted, [[0.0], [1.0]]).argmax(1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("shifted", [lambda X: X + 1e8, lambda X: X * 1e39])
+def test_columns_that_float32_cannot_hold_are_refused(shifted):
+    X, y = toy(30, 3)
+    with pytest.raises(BadInput, match=r"column 0 of X .* dtype='float32' cannot hold"):
+        GPClassifier(dtype="float32", max_epochs=2).fit(shifted(X), y)

@@ -5,8 +5,11 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
+import cavity
 from cavity import BadInput, BadOption, GPClassifier, callbacks, distributed
+from cavity.callbacks import Callback
 from cavity.inference import Engine
 from cavity.training.loop import Run
 from support import toy
@@ -217,3 +220,29 @@ def test_without_tensorboard_the_message_says_what_to_install(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
         fit(callbacks=[callbacks.TensorBoard(tmp_path)], max_epochs=2)
+
+
+class Adds(Callback):
+    def __init__(self, value):
+        self.value = value
+
+    def epoch(self, run, row):
+        row["added"] = self.value
+        return False
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("value", ["warm", None, True, 3, np.float32(0.5), np.int64(2), torch.tensor(0.25)])
+def test_what_a_callback_adds_to_the_history_survives_a_model_file(tmp_path, value):
+    X, y = toy(30, 3)
+    watchers = [Adds(value), callbacks.JsonLines(tmp_path / "log")]
+    options = dict(n_inducing=4, max_epochs=2, checkpoint=tmp_path / "run", callbacks=watchers)
+    GPClassifier(**options).fit(X, y).save(tmp_path / "model")
+    expected = value.item() if hasattr(value, "item") else value
+    assert [row["added"] for row in cavity.load(tmp_path / "model").history_] == [expected] * 2
+
+
+def test_what_no_file_can_hold_is_refused_by_name():
+    X, y = toy(30, 3)
+    with pytest.raises(BadInput, match=r"Adds added 'added': \[1\]"):
+        GPClassifier(n_inducing=4, max_epochs=2, callbacks=[Adds([1])]).fit(X, y)

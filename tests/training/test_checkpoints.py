@@ -326,3 +326,41 @@ def test_the_meta_data_are_plain_json(tmp_path):
     meta = persist.read(path, "checkpoint").meta
     assert json.loads(json.dumps(meta)) == meta
     assert Path(path).stat().st_size < 200_000
+
+
+class LateAt(Callback):
+    """Time is up after so many steps."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def start(self, run):
+        run.late = lambda: self.steps <= 0
+
+    def step(self, run):
+        self.steps -= 1
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4, 6])
+def test_a_run_whose_time_is_up_anywhere_in_a_pass_can_be_resumed(tmp_path, steps):
+    """After the last batch of a pass, too: three batches a pass here."""
+    X, y = toy(24, 3)
+    options = dict(
+        method="ep", batch_size=8, n_inducing=4, max_epochs=5, random_state=0, checkpoint=tmp_path / "run"
+    )
+    GPClassifier(**options, callbacks=[LateAt(steps)]).fit(X, y)
+    done = GPClassifier(**options, resume=True).fit(X, y)
+    assert done.n_epochs_ == 5
+
+
+def test_a_time_that_is_up_within_vi_s_first_pass_ends_the_fit_in_order():
+    X, y = toy(24, 3)
+    for calls in range(1, 6):
+        left = iter([False] * calls)
+
+        class Late(Callback):
+            def start(self, run, left=left):
+                run.late = lambda: next(left, True)
+
+        clf = GPClassifier("vi", batch_size=8, n_inducing=4, max_epochs=2, random_state=0, callbacks=[Late()])
+        assert np.isfinite(clf.fit(X, y).elbo_)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cavity import inducing, spectrum
 from cavity.data import Data
+from cavity.errors import BadInput
 from cavity.estimators.options import Options
 from cavity.estimators.tables import Array, Facts, Start
 from cavity.estimators.values import noise_values
@@ -57,6 +58,7 @@ POOLED = {
 }
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
+FAR = 1e5  # from 0, in spreads of a column: there a float32 is within a hundredth of a spread
 POINTS_A_COLUMN = 2  # inducing points that a linear term wants for each: fewer cannot carry it beside the RBF
 
 LOGISTICS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkola, "taylor": Taylor}
@@ -77,6 +79,7 @@ def size(estimator: Any, Z: Array) -> int:
 def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options) -> Prior:
     """Kernel, inducing inputs and noise as one module; the user's kernel stays untouched."""
     C = table.n_latent
+    _check_precision(begin, options)
     linear = options.recommended and POINTS_A_COLUMN * Z.shape[-1] <= size(estimator, Z)
     kernel = usual_kernel(linear) if estimator.kernel is None else copy.deepcopy(estimator.kernel)
     if isinstance(kernel, Kernel):
@@ -99,6 +102,20 @@ def prior(estimator: Any, table: Facts, begin: Start, Z: Array, options: Options
         options.learn if noisy else options.learn - {"noise"},
     )
     return module.to(options.device, options.dtype)
+
+
+def _check_precision(begin: Start, options: Options) -> None:
+    """Rows are rounded to `dtype` as they are: a column far from 0 for its spread, such as a date in seconds, loses its digits."""
+    center, spread = begin.columns.center, begin.columns.spread
+    if options.dtype == torch.float64:
+        return
+    bad = (np.abs(center) > FAR * spread) | (np.abs(center) + 100 * spread > torch.finfo(options.dtype).max)
+    if bad.any():
+        d = int(np.flatnonzero(bad)[0])
+        raise BadInput(
+            f"column {d} of X (counted from 0) lies around {center[d]:.4g} with a spread of {spread[d]:.2g}, which dtype='float32' "
+            "cannot hold: subtract a constant or change the unit (sklearn.preprocessing.StandardScaler), or use dtype='float64'."
+        )
 
 
 def usual_kernel(linear: bool) -> Kernel:

@@ -26,7 +26,7 @@ from cavity.estimators import (
 )
 from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.options import USUAL_EPSILON, read
-from cavity.estimators.shell import Shell
+from cavity.estimators.shell import Shell, all_or_nothing
 from cavity.estimators.tables import Facts, Start, Table
 from cavity.estimators.values import inducing_count, whole
 from cavity.training.loop import Run
@@ -92,9 +92,9 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
     batch_size : "auto", None (full batches) or int
     max_epochs, tol, max_seconds
         Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit; `max_epochs` None: 500
-        on full batches (method="auto": 200), on mini-batches as many as make 600 to 2,000 steps, and at least three. After
-        `max_seconds` one more sweep over the rows settles the sites ("settling_sweeps" and "settling_seconds" in the last row of `history_`), and
-        `log_marginal_likelihood_` is that of the state before it.
+        on full batches (method="auto": 200), on mini-batches as many as make 600 to 2,000 steps, at least three. After
+        `max_seconds` one more sweep over the rows settles the sites ("settling_sweeps" and "settling_seconds" in the last row of
+        `history_`), and `log_marginal_likelihood_` is that of the state before it.
     jitter : float, relative to the kernel's variance (default 1e-6, in float32 1e-4)
     device : "auto", "cpu", "cuda", ...
     dtype : {"float64", "float32"}
@@ -192,6 +192,7 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
+    @all_or_nothing
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
     ) -> GPClassifier:
@@ -223,13 +224,13 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         options = read(self, table.n_rows, table.n_latent, build.size(self, Z), source)
         engine = build.engine(build.prior(self, table, begin, Z, options), table, options)
         run = self._run(engine, table, options, seed, rng, reduce, held)
-        run = self._train(run, options, lambda run: self._keep(run, begin))
-        self._growing = partial.keep(self, run, begin, table)
-        self._keep(run, begin)
-        self.fit_warnings_ = runs.warn(run, options, stacklevel=3)
+        run = self._train(run, options, lambda run: self._keep(run, begin, table))
+        self._keep(run, begin, table)
+        self.fit_warnings_ = runs.warn(run, options, stacklevel=4)
         return self
 
     @partial.where_tied
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
         """Learn from more rows: those of every call are new, and none is seen again.
 
@@ -241,8 +242,9 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         inducing points come from its rows, so give it some hundreds. `log_marginal_likelihood_` and `history_` (a row a
         call) are estimates from the call's rows.
         """
-        self._growing, run = partial.grow(self, X, y, classes, sample_weight)
-        self._keep(run, self._growing.begin)
+        grown, run = partial.grow(self, X, y, classes, sample_weight)
+        self._growing = grown
+        self._hold(run, grown.begin, runs.sound_evidence(run))
         return self
 
     def _table(self, X: Any, y: Any, sample_weight: Any) -> Table:
@@ -262,7 +264,8 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
             rows, weight = rows[present], weight[present]
         return Table(rows, encoded.reshape(-1), weight, len(self.classes_))
 
-    def _keep(self, run: Run, begin: Start) -> None:
+    def _keep(self, run: Run, begin: Start, table: Facts) -> None:
+        self._growing = partial.keep(self, run, begin, table)
         self._hold(run, begin, runs.sound_evidence(run))
 
     def _show(self, model: fitted.Fitted) -> None:
@@ -350,9 +353,7 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         of samples, and Pareto's k: below 0.5 is good, above 0.7 q misses part of the posterior. Needs the extra "diagnose".
         """
         check_is_fitted(self, "_fitted")
-        rows = check_rows(self, X, reset=False)
-        labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
-        encoded = diagnosis.encode(labels, self.classes_)
+        rows, encoded, weight = diagnosis.rows_of_fit(self, X, y, sample_weight)
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         return diagnosis.diagnose(self._fitted, rows, encoded, weight, self.log_marginal_likelihood_, n, rng)

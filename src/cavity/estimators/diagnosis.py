@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.errors import BadInput, BadOption
+from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
 from cavity.estimators.fitted import PREDICT_BYTES, Fitted, log_probability
 from cavity.factors import Softmax
 from cavity.linalg import log_det, solve_lower_t
@@ -55,6 +56,16 @@ def encode(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     if len(unknown):
         raise BadInput(f"y has the label {unknown.tolist()[0]!r}, which the training rows do not have.")
     return np.asarray(np.searchsorted(classes, labels))
+
+
+def rows_of_fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Array, NDArray[np.int64], Array]:
+    """Rows, encoded labels and weights as `fit` saw them: with class_weight, and without rows that do not count."""
+    rows = check_rows(estimator, X, reset=False)
+    labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
+    if estimator.class_weight is not None:
+        weight = weight * weight_of_class(estimator.class_weight, labels, weight)
+    present = weight > 0
+    return rows[present], encode(labels[present], estimator.classes_), weight[present]
 
 
 def diagnose(

@@ -76,6 +76,7 @@ def grow(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tu
     options = _options(estimator, table, old)
     if old is None:
         old = _first(estimator, table, options)
+    _check_learn(old.engine, options.learn)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
     engine = _grown(_on(old.engine, options.device), table, lightest, heaviest, options)
     run = _run(estimator, engine, table.on_device(options), _to(old.state, options.device), old, options)
@@ -245,9 +246,44 @@ def _absorb(run: Run, estimator: Any, options: Options) -> None:
         skipped += int(info.skipped)
     if run.plan.learn:
         stepped, info = _advance(run, run.rows.whole(), run.plan.optimiser)
-        run.state = run.state._replace(theta=stepped.theta, optimiser=stepped.optimiser)
+        theta = torch.where(_moving(run.engine, options.learn), stepped.theta, run.state.theta)
+        run.state = run.state._replace(theta=theta, optimiser=stepped.optimiser)
     assert info is not None
     run.record(Outcome(float(info.objective), float(info.evidence), skipped))
+
+
+def _kinds(engine: Engine) -> list[str]:
+    """The name in `learn` of each of the engine's parameters."""
+    kernel = {id(p) for p in engine.prior.kernel.parameters()}
+    own = {id(p) for p in getattr(engine.factor, "parameters", ())}
+    noise = id(engine.prior.log_noise) if engine.prior.learn_noise else 0
+    return [
+        "kernel"
+        if id(p) in kernel
+        else "epsilon"
+        if id(p) in own
+        else "noise"
+        if id(p) == noise
+        else "inducing"
+        for p in engine.parameters
+    ]
+
+
+def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
+    """`learn` may become less from one call to the next, not more: what was fixed at first has no place among the parameters."""
+    known = {"kernel"} if not list(engine.prior.kernel.parameters()) else set()
+    more = learn - known - set(_kinds(engine))
+    if more:
+        raise BadOption(
+            f"learn has {', '.join(map(repr, sorted(more)))}, which the first call or the fit kept fixed: leave it out, or begin "
+            "with a fresh estimator."
+        )
+
+
+def _moving(engine: Engine, learn: frozenset[str]) -> torch.Tensor:
+    """Which entries of θ are still learnt."""
+    kinds = zip(_kinds(engine), engine.parameters, strict=True)
+    return torch.cat([torch.full((p.numel(),), name in learn, device=p.device) for name, p in kinds])
 
 
 def _batches(run: Run, estimator: Any) -> list[Batch]:

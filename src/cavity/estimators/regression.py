@@ -110,16 +110,17 @@ def _merged(X: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
 def _units(y: Array, weight: Array) -> tuple[float, float]:
     """Weighted mean and standard deviation."""
     shift = float(np.average(y, weights=weight))
-    with np.errstate(over="ignore"):  # refused in words
-        return shift, spread(shift, float(np.average((y - shift) ** 2, weights=weight)))
+    with np.errstate(over="ignore", invalid="ignore"):  # refused in words
+        off = y - shift
+        largest = float(np.abs(off).max()) or 1.0  # in its units squares neither vanish nor overflow
+        return shift, spread(shift, largest * math.sqrt(np.average((off / largest) ** 2, weights=weight)))
 
 
-def spread(mean: float, variance: float) -> float:
+def spread(mean: float, deviation: float) -> float:
     """The standard deviation; 1 where it is nothing but rounding."""
-    scale = math.sqrt(variance)
-    if not math.isfinite(scale):
+    if not deviation < 1e150:  # whose square is a variance
         raise BadInput("y is too large for its spread to be computed: divide it by its largest value.")
-    return scale if scale > 1e-12 * max(1.0, abs(mean)) else 1.0
+    return deviation if deviation > 1e-12 * abs(mean) else 1.0
 
 
 def check_targets(y: Any, n_rows: int) -> Array:

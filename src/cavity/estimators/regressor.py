@@ -16,7 +16,7 @@ from cavity import distributed
 from cavity.errors import BadOption
 from cavity.estimators import blocks, build, fitted, regression, rowwise, runs, target_streams
 from cavity.estimators.checks import check_rows
-from cavity.estimators.shell import Shell
+from cavity.estimators.shell import Shell, all_or_nothing
 from cavity.estimators.tables import Start
 from cavity.estimators.values import whole
 from cavity.posterior import Normal
@@ -139,6 +139,7 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
+    @all_or_nothing
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
     ) -> GPRegressor:
@@ -167,7 +168,7 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         run = self._run(engine, table, options, seed, rng, reduce)
         run = self._train(run, options, lambda run: self._keep(run, begin, given))
         self._keep(run, begin, given)
-        self.fit_warnings_ = runs.warn(run, options, stacklevel=3)
+        self.fit_warnings_ = runs.warn(run, options, stacklevel=4)
         return self
 
     def _keep(self, run: Run, begin: Start, table: Any) -> None:

@@ -34,9 +34,9 @@ def start(
     usual = _damping(options)
     damping = options.damping or (usual if full else 1.0)
     state = build.first_state(machine, data, options, damping, seed)
-    continues = estimator.warm_start and hasattr(estimator, "_state")
-    if continues:
-        state = _continued(state, estimator._state)
+    has_q = False  # and not only a prior to begin with
+    if estimator.warm_start and hasattr(estimator, "_state"):
+        state, has_q = _continued(state, estimator._state)
         state = machine.at(state, state.theta)
     plan = Plan(
         learn=bool(len(state.theta)),
@@ -47,7 +47,7 @@ def start(
         damping=damping,
         sweep_damping=options.damping or usual,
         leap=not options.method.variational or options.method.linear,
-        warm_up=None if continues else build.warm_up(machine, options),
+        warm_up=None if has_q else build.warm_up(machine, options),
         batch_size=options.batch_size,
         max_epochs=options.max_epochs,
         tol=estimator.tol,
@@ -117,14 +117,15 @@ def warn(run: Run, options: Options, stacklevel: int) -> list[str]:
     return said
 
 
-def _continued(fresh: Any, old: Any) -> Any:
-    """The new run's state with what still fits of the old one's."""
+def _continued(fresh: Any, old: Any) -> tuple[Any, bool]:
+    """The new run's state with what still fits of the old one's, and whether q is among it."""
     if old.theta.shape == fresh.theta.shape:
         fresh = fresh._replace(theta=old.theta.to(fresh.theta))
-    if old.sums.P.shape == fresh.sums.P.shape and old.sites.tau.shape == fresh.sites.tau.shape:
+    fits = old.sums.P.shape == fresh.sums.P.shape and old.sites.tau.shape == fresh.sites.tau.shape
+    if fits:
         sums, sites = (
             type(new)(*(a.to(b, copy=True) for a, b in zip(kept, new, strict=True)))
             for kept, new in ((old.sums, fresh.sums), (old.sites, fresh.sites))
         )
         fresh = fresh._replace(sums=sums, sites=sites, clock=old.clock.to(fresh.clock))
-    return fresh
+    return fresh, fits

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import build, diagnosis, fitted, regression, runs, watch
-from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
+from cavity.estimators.checks import check_rows, check_weights
 from cavity.estimators.options import Options, learnt_names, read
 from cavity.estimators.samples import ClassifierSamples, HyperSamples, RegressorSamples
 from cavity.estimators.tables import Start, Table
@@ -132,12 +132,7 @@ def prepare(estimator: Any, X: Any, y: Any, sample_weight: Any, over: Any) -> Ru
 
 
 def _labelled(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Table:
-    rows = check_rows(estimator, X, reset=False)
-    labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
-    if estimator.class_weight is not None:
-        weight = weight * weight_of_class(estimator.class_weight, labels, weight)
-    encoded, present = diagnosis.encode(labels, estimator.classes_), weight > 0
-    return Table(rows[present], encoded[present], weight[present], len(estimator.classes_))
+    return Table(*diagnosis.rows_of_fit(estimator, X, y, sample_weight), len(estimator.classes_))
 
 
 def _targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> regression.Targets:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +24,24 @@ from cavity.training.checkpoint import restore
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+
+def all_or_nothing(fit: Fit) -> Fit:
+    """A fit that fails leaves the estimator as it was, an older model among it; what an interrupted one has learnt is kept."""
+
+    @functools.wraps(fit)
+    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            if vars(self).get("_fitted") is before.get("_fitted"):
+                vars(self).clear()
+                vars(self).update(before)
+            raise
+
+    return whole  # type: ignore[return-value]
 
 
 class Shell(BaseEstimator):  # type: ignore[misc]
@@ -54,7 +73,7 @@ class Shell(BaseEstimator):  # type: ignore[misc]
         """A run that has not begun, or that goes on from a checkpoint."""
         run = runs.start(self, engine, table.rows(options), options, int(rng.integers(2**31 - 1)), reduce)
         M = engine.prior.size
-        known = watch.facts(table, self.method, M, seed) if self.checkpoint is not None else {}
+        known = watch.facts(self, table, M, seed) if self.checkpoint is not None else {}
         run.callbacks = watch.callbacks(self, held, known, reduce)
         stored = watch.stored(self, reduce)
         if stored is not None:

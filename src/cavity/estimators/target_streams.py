@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def read(estimator: Any, source: Source, seed: int, reduce: Local) -> StreamedTa
     units = (0.0, 1.0)
     if estimator.normalize_y:
         mean, square = float(moments.mean[0, -1]), float(moments.square[0, -1] / moments.weight[0])
-        units = mean, spread(mean, square)
+        units = mean, spread(mean, math.sqrt(square))
     streams.remember(estimator, source.names, len(summary.low) - 1)
     return StreamedTargets(Beside(source, *units), _without_last(summary), np.ones(1))
 

@@ -21,6 +21,8 @@ from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, facts_of, newest, rank_file
 from cavity.training.loop import Run
 
+MODEL = ("kernel", "noise", "learn", "share", "likelihood", "bound", "epsilon", "power", "sites", "q_update")
+
 
 def check(estimator: Any, reduce: Local) -> None:
     """The arguments that this module reads, and what several ranks cannot do."""
@@ -82,16 +84,26 @@ def hold_out(
     return parts[0], parts[1]
 
 
-def facts(table: tables.Facts, method: str, n_inducing: int, seed: int) -> dict[str, Any]:
-    """Which run a checkpoint belongs to."""
+def facts(estimator: Any, table: tables.Facts, n_inducing: int, seed: int) -> dict[str, Any]:
+    """Which run a checkpoint belongs to: its rows and its model. How the run is trained may change on the way."""
     return {
         "rows": table.n_rows,
         "classes": table.n_classes,
         "data": digest(*table.sample()),
-        "method": method,
+        "method": estimator.method,
         "n_inducing": n_inducing,
         "seed": seed,
+        **{name: _told(getattr(estimator, name)) for name in MODEL if hasattr(estimator, name)},
     }
+
+
+def _told(value: Any) -> Any:
+    """An argument as JSON keeps it."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value).tolist()
+    return sorted(value) if isinstance(value, tuple | list | set | frozenset) else repr(value)
 
 
 def callbacks(

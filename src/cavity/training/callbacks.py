@@ -34,7 +34,7 @@ class Callback:
         """After every step of an epoch."""
 
     def epoch(self, run: Run, row: dict[str, Any]) -> bool:
-        """After every epoch, with its row of the history, which may be added to."""
+        """After every epoch, with its row of the history, to which numbers and text may be added."""
         return False
 
     def end(self, run: Run) -> None:
@@ -91,7 +91,7 @@ class TensorBoard(Callback):
 
     def epoch(self, run: Run, row: dict[str, Any]) -> bool:
         for name, value in row.items():
-            if name != "epoch":
+            if name != "epoch" and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, row["epoch"])
         return False
 

@@ -107,7 +107,7 @@ def restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
     """Put a run where the checkpoint stands; it must be the same run."""
     tensors, meta = persist.read(path, KIND)
     for name, ours in facts.items():
-        theirs = meta["facts"].get(name)
+        theirs = meta["facts"].get(name, ours)
         if theirs != ours:
             raise BadFile(
                 f"{path} is the checkpoint of another run: {name} is {theirs!r} there and {ours!r} here. Use the data and "

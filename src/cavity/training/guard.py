@@ -13,6 +13,7 @@ from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine, Info, Optimiser, Sites, State
 
 MOST_IN_A_ROW = 30
+MOST_JITTER = 1e-2
 RECOVER = 1.02  # what a good step gives back of a halved rate
 
 
@@ -58,16 +59,26 @@ class Guard:
         self.undo = []
         origin = state if self.good is None else self.good
         if self.in_a_row > MOST_IN_A_ROW:
-            raise NotPositiveDefinite(
-                f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {MOST_IN_A_ROW} repairs: "
-                "raise jitter=, use dtype='float64', or choose inducing points that do not coincide (inducing='kmeans')."
-            )
+            raise no_factor(state, self.in_a_row - 1)
         # a state that fails as it stands needs more than smaller steps
         if self.good is None or self.in_a_row > 3:
-            origin = origin._replace(jitter=(state.jitter * 10).clamp(1e-10, 1e-2))
+            origin = origin._replace(jitter=more_jitter(state))
         # where the run stands in its plan and in the data does not go back
         keep = {name: getattr(state, name) for name in ("rate", "damping", "generator", "epoch", "position")}
         return origin._replace(**keep)
+
+
+def more_jitter(state: State) -> Tensor:
+    """Ten times as much, up to a hundredth of the kernel's variance."""
+    return (state.jitter * 10).clamp(1e-10, MOST_JITTER)
+
+
+def no_factor(state: State, repairs: int) -> NotPositiveDefinite:
+    """What to say when repairs have not helped."""
+    return NotPositiveDefinite(
+        f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {repairs} repairs: "
+        "raise jitter=, use dtype='float64', or choose inducing points that do not coincide (inducing='kmeans')."
+    )
 
 
 def as_scalar(value: float, like: Tensor) -> Tensor:

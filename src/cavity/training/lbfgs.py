@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser, State
+from cavity.training.guard import MOST_JITTER, more_jitter, no_factor
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
 from cavity.training.rest import rest
 
@@ -41,7 +42,8 @@ def train_lbfgs(run: Run) -> Run:
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal worst
-        state, value, evidence = settle(run, torch.from_numpy(x).to(run.state.theta))
+        theta = torch.from_numpy(x).to(run.state.theta)
+        state, value, evidence = settle(run, theta) if best else first(run, theta)
         if state is None:  # no factor here: a wall for the line search
             run.guard.repairs += 1
             return abs(worst) * 2 + 1e6, np.zeros_like(x)
@@ -77,6 +79,20 @@ def train_lbfgs(run: Run) -> Run:
     for watcher in run.callbacks:
         watcher.end(run)
     return run
+
+
+def first(run: Run, theta: Tensor) -> tuple[State, float, float]:
+    """`settle` where the run begins, which no line search can leave again: with more jitter until there are factors."""
+    repairs = 0
+    while True:
+        state, value, evidence = settle(run, theta)
+        if state is not None:
+            return state, value, evidence
+        if float(run.state.jitter) >= MOST_JITTER:
+            raise no_factor(run.state, repairs)
+        repairs += 1
+        run.guard.repairs += 1
+        run.state = run.state._replace(jitter=more_jitter(run.state))
 
 
 def settle(run: Run, theta: Tensor) -> tuple[State | None, float, float]:

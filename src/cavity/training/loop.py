@@ -14,7 +14,9 @@ import torch
 
 from cavity.data import Batch, Data
 from cavity.distributed import Local
+from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
+from cavity.posterior import posterior
 from cavity.training.callbacks import Callback
 from cavity.training.guard import Guard, as_scalar
 from cavity.training.replay import Replay
@@ -124,9 +126,13 @@ class Run:
             self._steps([(self.whole, None, True)] * WARM_SWEEPS)
         else:
             self._steps((batch, None, False) for batch in self._batches(0))
+        state = self.state._replace(damping=damping, position=torch.zeros_like(self.state.position))
+        if self.guard.good is not None and bool(posterior(state.sums).failed):
+            # a step that spoils the state is noticed only in the next one, and this was the last
+            state = state._replace(sums=self.guard.good.sums, clock=self.guard.good.clock)
         own.repairs = self.guard.repairs
-        theta = self.engine.sites.adopt(self.state.theta, self.state.sums)
-        self.guard, self.state = own, self.engine.at(self.state._replace(damping=damping), theta)
+        theta = self.engine.sites.adopt(state.theta, state.sums)
+        self.guard, self.state = own, self.engine.at(state, theta)
 
     def _epoch(self, epoch: int) -> Outcome:
         """One pass (or one hyper-parameter step of "outer")."""
@@ -143,11 +149,16 @@ class Run:
         if plan.batch_size is None:
             self._set_rate(epoch)
             return self._steps([(self.whole, plan.optimiser, True)])
+        batches = self._batches(epoch)
         if plan.replay:
-            return self._replay(epoch)
-        return self._steps((batch, plan.optimiser, False) for batch in self._batches(epoch))
+            outcome = self._replay(batches)
+        else:
+            outcome = self._steps((batch, plan.optimiser, False) for batch in batches)
+        if int(self.state.position) == self.rows.n_batches(plan.batch_size):
+            next(batches, None)  # time was up after the last batch, before the pass itself was ended
+        return outcome
 
-    def _replay(self, epoch: int) -> Outcome:
+    def _replay(self, batches: Iterator[Batch]) -> Outcome:
         """A pass in recorded steps; callbacks that ask for every step have it looked at."""
         if self.replay is None:
             self.replay = Replay(self.guard, self.plan.optimiser, self.state)
@@ -155,7 +166,7 @@ class Run:
         self.state = replay.load(self.state)._replace(damping=damping)
         watched = [c for c in self.callbacks if type(c).step is not Callback.step]
         each = any(c.every_step for c in watched)
-        for batch in self._batches(epoch):
+        for batch in batches:
             replay.push(batch, self.rate)
             if each or not replay.waiting:
                 self._catch_up(replay)
@@ -309,8 +320,21 @@ class Run:
         self.converged = self._settled()
         for callback in self.callbacks:  # a checkpoint is the last of them, and knows what the others said
             self.converged = bool(callback.epoch(self, row)) or self.converged
+            _plain(row, callback)
         self.plan.report(row)
         self.converged = self.reduce.agree(self.converged)
+
+
+def _plain(row: dict[str, Any], callback: Callback) -> None:
+    """What a callback added, as model files and checkpoints keep it."""
+    for name, value in row.items():
+        if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+            row[name] = value = value.item()
+        if not isinstance(name, str) or not (value is None or isinstance(value, str | int | float)):
+            raise BadInput(
+                f"{type(callback).__name__} added {name!r}: {value!r:.60} to a row of the history, which holds numbers and text by "
+                "name: add one of these, or keep it in the callback."
+            )
 
 
 def mean_gain(before: list[float], now: list[float]) -> float:

@@ -7,7 +7,7 @@ import torch
 
 from cavity.errors import BadOption
 from cavity.inference import State
-from cavity.training.lbfgs import settle
+from cavity.training.lbfgs import first, settle
 from cavity.training.loop import Outcome, Run
 
 MOST = 200  # parameters: each costs a gradient in every iteration
@@ -29,7 +29,8 @@ def train_newton(run: Run) -> Run:
     box = start - REACH, start + REACH
     for watcher in run.callbacks:
         watcher.start(run)
-    value, evidence, state = _at(run, start)
+    state: State | None
+    state, value, evidence = first(run, run.state.theta)
     x = start
     while state is not None and not run.over():
         run.state = state

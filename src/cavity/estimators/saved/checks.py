@@ -59,10 +59,12 @@ def texts(values: Any) -> list[str]:
 
 
 def history(rows: Any) -> list[dict[str, Any]]:
-    """Numbers by name, a row an epoch."""
+    """Numbers, and what callbacks added: numbers and text by name, a row an epoch."""
     for row in rows:
-        if not all(isinstance(k, str) and isinstance(v, int | float) for k, v in row.items()):
-            raise BadFile("the history is not a list of numbers by name.")
+        if not all(
+            isinstance(k, str) and (v is None or isinstance(v, str | int | float)) for k, v in row.items()
+        ):
+            raise BadFile("the history is not a list of numbers and text by name.")
     return list(rows)
 
 
