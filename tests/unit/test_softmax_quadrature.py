@@ -48,6 +48,52 @@ def test_the_softmax_is_that_of_a_product_rule(C, nodes):
         np.testing.assert_allclose(got.dv[0], dv, rtol=0, atol=1e-6)
 
 
+def by_fine_trapezoids(mean, sd):
+    """The same with nodes of 0.4 in every direction, whatever the widths; the first direction one node at a time."""
+    z = [np.linspace(-9, 9, max(41, int(45 * s))) for s in sd]
+    weight = [np.exp(-0.5 * x * x) / np.exp(-0.5 * x * x).sum() for x in z]
+    f = [m + s * x for m, s, x in zip(mean, sd, z, strict=True)]
+    rest = np.stack(np.meshgrid(*f[1:], indexing="ij"), -1)
+    rest = rest.reshape(-1, len(mean) - 1)
+    rest_weight = np.prod(np.stack(np.meshgrid(*weight[1:], indexing="ij"), -1).reshape(rest.shape), axis=1)
+    sums = np.zeros(1 + 2 * len(mean))
+    for x, w in zip(z[0], weight[0], strict=True):
+        f = np.column_stack([np.full(len(rest), mean[0] + sd[0] * x), rest])
+        total = logsumexp(f, axis=1)
+        p = np.exp(f - total[:, None])
+        sums += w * (rest_weight @ np.column_stack([total, p, 0.5 * p * (1 - p)]))
+    return sums[0], sums[1 : 1 + len(mean)], sums[1 + len(mean) :]
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd"),
+    [
+        ((0.0, 1.0), (30.0, 20.0)),
+        ((1.0, 2.0), (300.0, 0.1)),
+        ((5.0, -3.0, 1.0), (12.0, 0.5, 5.0)),
+        ((5.0, -3.0, 1.0), (3.1, 0.01, 2.0)),
+        ((0.0, 40.0, 1.0), (25.0, 1.0, 4.0)),
+    ],
+)
+def test_the_softmax_of_wide_latents_is_that_of_a_fine_product_rule(mean, sd):
+    value, dm, dv = by_fine_trapezoids(mean, sd)
+    got = softmax_average(row(*mean), row(*sd) ** 2)
+    assert float(got.value) == pytest.approx(value, abs=1e-6)
+    np.testing.assert_allclose(got.dm[0], dm, rtol=0, atol=2e-7)
+    np.testing.assert_allclose(got.dv[0], dv, rtol=0, atol=2e-8)
+
+
+@pytest.mark.parametrize("C", [3, 12])
+def test_wide_rows_do_not_depend_on_their_neighbours(C):
+    rng = np.random.default_rng(C)
+    mean, var = torch.tensor(5 * rng.normal(size=(9, C))), torch.tensor(rng.uniform(0.1, 3.3, (9, C)) ** 4)
+    together = softmax_average(mean, var)
+    alone = [softmax_average(mean[i : i + 1], var[i : i + 1]) for i in range(9)]
+    for whole, parts in zip(together, zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(whole, torch.cat(parts), rtol=0, atol=1e-12)
+    torch.testing.assert_close(together.dm.sum(1), torch.ones(9).double(), rtol=0, atol=3e-6)
+
+
 def test_the_factor_s_average_is_the_oracle_s():
     """E log softmax_y by a product of Hermite rules."""
     rng = np.random.default_rng(0)

@@ -243,7 +243,7 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         call) are estimates from the call's rows.
         """
         grown, run = partial.grow(self, X, y, classes, sample_weight)
-        self._growing = grown
+        self._growing: partial.Growing | None = grown
         self._hold(run, grown.begin, runs.sound_evidence(run))
         return self
 

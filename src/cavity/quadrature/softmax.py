@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -9,12 +11,15 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from cavity.numerics import log_normal_pdf
-from cavity.quadrature.grid import Grid, bumps, piecewise_legendre
+from cavity.quadrature.grid import Grid, bumps, natural_length, piecewise_legendre, shortest
 
-INNER = 48  # trapezoidal nodes over a normal
+INNER = 48  # trapezoidal nodes over a normal, or over a Gumbel variable
 OUTER = 128  # and over the largest of f_c + Gumbel
 REACH = 8.5
 BYTES = 8 << 20  # of one array over a piece's nodes
+WIDE = 3.0  # a standard deviation beyond which these nodes are too few
+GUMBEL = (-4.0, 21.0)  # outside of it a standard Gumbel variable is with probability 1e-9
+_EULER = 0.5772156649015329
 _LARGEST = 6.5  # exp(−exp(6.5)) is 0 for all that follows
 
 
@@ -35,11 +40,80 @@ def softmax_average(mean: Tensor, var: Tensor) -> SoftmaxAverage:
         E log Σ exp f_c = ℓ + ∫ [exp(−exp(ℓ − x)) − Π_c F_c(x)] dx        any ℓ; ℓ = log Σ exp(m_c + v_c/2) cancels the tails
         ∂/∂m_c = ∫ −∂F_c/∂m_c Π_{k≠c} F_k dx        ∂/∂v_c: with ½ ∂²F_c/∂m_c²
 
-    Both integrands are analytic and fall fast on both sides: the trapezoidal rule converges exponentially.
+    Both integrands are analytic and fall fast on both sides: the trapezoidal rule converges exponentially, until an f_c is so wide
+    that its nodes are farther apart than a Gumbel variable is wide. Such rows have a grid of their own.
     """
-    size = max(1, BYTES // (8 * mean.shape[1] * INNER * OUTER))
-    parts = [_average(m, v) for m, v in zip(torch.split(mean, size), torch.split(var, size), strict=True)]
+    if mean.is_cuda and torch.cuda.is_current_stream_capturing():
+        return _pieces(_average, OUTER, mean, var)  # a recorded step cannot ask what its rows are like
+    wide = (var > WIDE**2).any(-1)
+    if not bool(wide.any()):
+        return _pieces(_average, OUTER, mean, var)
+    found = SoftmaxAverage(torch.empty_like(mean[:, 0]), torch.empty_like(mean), torch.empty_like(mean))
+    place = (~wide).nonzero()[:, 0]
+    parts = [(place, _pieces(_average, OUTER, mean[place], var[place]))] if len(place) else []
+    for chosen, part in parts + _wide(mean, var, wide.nonzero()[:, 0]):
+        for whole, piece in zip(found, part, strict=True):
+            whole[chosen] = piece
+    return found
+
+
+def _pieces(average: Callable[..., SoftmaxAverage], nodes: int, *rows: Tensor) -> SoftmaxAverage:
+    """A few rows at a time, so that arrays over their nodes stay small."""
+    size = max(1, BYTES // (8 * rows[0].shape[1] * INNER * nodes))
+    parts = [average(*piece) for piece in zip(*(torch.split(r, size) for r in rows), strict=True)]
     return SoftmaxAverage(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _wide(mean: Tensor, var: Tensor, place: Tensor) -> list[tuple[Tensor, SoftmaxAverage]]:
+    """The averages of the rows at `place`, by rows with grids of one length."""
+    m, v = mean[place], var[place]
+    sd = (v + math.pi**2 / 6).sqrt()  # of f_c + G_c
+    low = (m - REACH * v.sqrt()).amax(-1, keepdim=True) - 4
+    high = (m + REACH * v.sqrt()).amax(-1, keepdim=True) + 20
+    edges = bumps(m + _EULER, sd).clamp(low, high)
+    edges[:, 0], edges[:, -1] = low[:, 0], high[:, 0]
+    found = []
+    for some, kept in shortest(edges, natural_length(edges, m + _EULER, sd)):
+        grid = piecewise_legendre(kept)
+        part = _pieces(_wide_average, grid.nodes.shape[-1], m[some], v[some], high[some, 0], *grid)
+        found.append((place[some], part))
+    return found
+
+
+def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weights: Tensor) -> SoftmaxAverage:
+    """`high` is where the largest is sure to be below: E max = high − ∫ Π_c F_c up to it.
+
+    F_c by a sum over f_c where that is narrow, else over its Gumbel variable: F_c(x) = E Φ((x − G − m_c)/σ_c).
+    """
+    sd = var.sqrt()
+    g = torch.linspace(*GUMBEL, INNER, dtype=mean.dtype, device=mean.device)
+    weight = torch.softmax(-g - (-g).exp(), 0)
+    u = (x[:, None, :, None] - g - mean[..., None, None]) / sd[..., None, None]  # [B C J I]
+    bell = log_normal_pdf(u).exp()
+    wide = (
+        torch.special.ndtr(u) @ weight,
+        (bell @ weight) / sd[..., None],
+        -((u * bell) @ weight) / var[..., None],
+    )
+    pick = (sd > WIDE)[..., None]
+    F, B, D = (torch.where(pick, a, b) for a, b in zip(wide, _narrow(mean, sd, x), strict=True))
+    log_F = F.clamp(1e-300, 1.0).log()
+    total = log_F.sum(1, keepdim=True)
+    others = (total - log_F).exp() * log_weights.exp()[:, None]
+    value = high - _EULER - (total[:, 0].exp() * log_weights.exp()).sum(-1)
+    return SoftmaxAverage(value, (B * others).sum(-1), -0.5 * (D * others).sum(-1))
+
+
+def _narrow(mean: Tensor, sd: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², by trapezoids over f_c; each [B C J]."""
+    z = torch.linspace(-REACH, REACH, INNER, dtype=mean.dtype, device=mean.device)
+    weight = torch.softmax(-0.5 * z * z, 0)
+    f = mean[..., None] + sd[..., None] * z  # [B C I]
+    w = (f[:, :, None] - x[:, None, :, None]).clamp(max=_LARGEST).exp()  # [B C J I]
+    e = (-w).exp()
+    we = w * e
+    B = we @ weight
+    return e @ weight, B, (w * we) @ weight - B
 
 
 def _average(mean: Tensor, var: Tensor) -> SoftmaxAverage:
@@ -49,16 +123,8 @@ def _average(mean: Tensor, var: Tensor) -> SoftmaxAverage:
     high = torch.maximum(level, (mean + REACH * sd).amax(-1)) + 20
     step = (high - low) / (OUTER - 1)
     x = low[:, None] + step[:, None] * torch.arange(OUTER, dtype=mean.dtype, device=mean.device)  # [B J]
-    z = torch.linspace(-REACH, REACH, INNER, dtype=mean.dtype, device=mean.device)
-    weight = torch.softmax(-0.5 * z * z, 0)
-    f = mean[..., None] + sd[..., None] * z  # [B C I]
-    log_w = (f[:, :, None] - x[:, None, :, None]).clamp(max=_LARGEST)  # [B C J I]
-    w = log_w.exp()
-    e = (-w).exp()
-    we = w * e
-    F, B = (e @ weight).clamp(1e-300, 1.0), we @ weight  # [B C J]
-    D = (w * we) @ weight - B
-    log_F = F.log()
+    F, B, D = _narrow(mean, sd, x)
+    log_F = F.clamp(1e-300, 1.0).log()
     total = log_F.sum(1, keepdim=True)
     others = (total - log_F).exp()
     outer = step[:, None]
