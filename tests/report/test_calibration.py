@@ -60,3 +60,12 @@ def test_every_row_is_in_one_bin() -> None:
 def test_labels_and_shapes_that_do_not_fit_are_refused(bad_p: object, bad_y: object) -> None:
     with pytest.raises(BadInput):
         nll(bad_p, bad_y)
+
+
+@pytest.mark.parametrize("row", [[np.nan, np.nan], [3.0, -2.0]])
+def test_what_is_no_probability_is_refused(row):
+    """A NaN would else be a mistake that no bin counts."""
+    P = [[0.95, 0.05], row]
+    for score in (nll, error, expected_calibration_error):
+        with pytest.raises(BadInput, match="row 1 of P"):
+            score(P, [1, 0])

@@ -18,10 +18,9 @@ from cavity.callbacks import Validation
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import INTERRUPTED, Terminal, fail, table
 from cavity.data import Arrow
-from cavity.data.arrow import numbers
-from cavity.data.cells import one_column
+from cavity.data.cells import as_numbers, one_column
 from cavity.data.files import TableFile, open_table, reading, spooled
-from cavity.data.fragments import Chunk
+from cavity.data.fragments import Chunk, pyarrow
 from cavity.data.preparation import Preparation
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier
@@ -129,7 +128,10 @@ def _fit(model: GPClassifier, looked: Looked, settings: Settings, terminal: Term
                 'of their own, validation = "FILE" in the file of --config.'
             )
         more = [settings.target, *([settings.weight] if settings.weight else [])]
-        with spooled(looked.file, prepare, more) as path, reading(looked.file.path):
+        with (
+            spooled(looked.file, prepare, more) as path,
+            reading(looked.file.path, (OSError, pyarrow().ArrowException)),
+        ):
             model.fit(Arrow(path, weight=settings.weight, prepare=prepare))
     del model.feature_names_in_  # they are in the preparation, which hands over arrays
 
@@ -154,7 +156,13 @@ def rows(looked: Looked, weight: str | None, terminal: Terminal) -> tuple[Any, A
 
 
 def _weights(chunk: Chunk, name: str) -> Any:
-    return numbers(one_column(chunk.table, name))
+    value, lacks = as_numbers(one_column(chunk.table, name), name, chunk.first)
+    if lacks.any():
+        row = chunk.first + int(np.flatnonzero(lacks)[0]) + 1
+        raise BadInput(
+            f"the weight (column {name!r}) is missing in row {row}: give every row one, 0 to leave it out."
+        )
+    return value
 
 
 def _size(chunk: Chunk) -> int:

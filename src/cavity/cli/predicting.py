@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -102,11 +103,11 @@ def predict(
     if absent is not None:
         raise BadInput(f"--keep {absent!r}: {file.path} has no such column.")
     notes: Counter[str] = Counter()
-    rows, arrow = 0, pyarrow()
+    rows, arrow, types = 0, pyarrow(), file.types(keep)
     with _writer(out) as write:
         for chunk in chunks_of(file, [*prepare.inputs, *keep], terminal):
             found = model.outputs(prepare.transform(chunk, notes), uncertainty)
-            kept = {name: one_column(chunk.table, name) for name in keep}
+            kept = {name: _as(one_column(chunk.table, name), types.get(name)) for name in keep}
             write(arrow.table(kept | {_free(name, kept): column for name, column in found.items()}))
             rows += chunk.table.num_rows
         if not rows:
@@ -115,6 +116,11 @@ def predict(
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.result({"out": str(out), "rows": rows, "notes": dict(notes)})
+
+
+def _as(column: Any, kind: Any) -> Any:
+    """One type for all files of a folder."""
+    return column if kind is None or column.type == kind else column.cast(kind)
 
 
 def _free(name: str, taken: dict[str, Any]) -> str:
@@ -158,6 +164,8 @@ def _writer(out: Path | None) -> Iterator[Any]:
             writer.close()
         if aside is not None and out is not None:
             aside.replace(out)
+    except BrokenPipeError:
+        raise  # the reader has seen enough
     except OSError as error:
         raise BadFile(f"{out or 'stdout'} could not be written ({error.strerror or error}).") from error
     finally:
@@ -226,7 +234,8 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
 def codes(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     """The labels of a chunk as numbers of classes."""
     text = label_text(one_column(chunk.table, target), target, chunk.first).to_pylist()
-    codes = [places.get(label, -1) for label in text]
+    other = {_plainest(name): place for name, place in places.items()}
+    codes = [places[label] if label in places else other.get(_plainest(label), -1) for label in text]
     if -1 in codes:
         row = codes.index(-1)
         known = ", ".join(map(repr, list(places)[:8])) + (", ..." if len(places) > 8 else "")
@@ -234,6 +243,14 @@ def codes(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
             f"row {chunk.first + row + 1} of {chunk.where} has the label {text[row]!r:.60}, unknown to the model ({known})."
         )
     return np.array(codes)
+
+
+def _plainest(label: str) -> str:
+    """Labels that other tools spell otherwise: 2.0 and 2, True and true."""
+    if label.lower() in ("true", "false"):
+        return label.lower()
+    number = re.fullmatch(r"([+-]?\d+)\.0*", label)
+    return number[1] if number else label
 
 
 def _matrix(confusion: Any, names: list[str]) -> str:

@@ -12,6 +12,7 @@ from cavity.cli.predicting import Model, chunks_of, codes, leave, spelt
 from cavity.cli.terminal import Terminal
 from cavity.data.files import TableFile, open_table
 from cavity.errors import BadInput, BadOption
+from cavity.estimators import load
 
 SEED = 0  # of the choice of rows
 
@@ -73,7 +74,7 @@ def export(path: Path, onnx: Path | None, dtype: str, terminal: Terminal) -> Non
     from cavity import export as writing
 
     model = Model.open(path)
-    writing.onnx(model.classifier, onnx, dtype=dtype)
+    writing.onnx(load(path), onnx, dtype=dtype)  # with the names of its columns
     terminal.say(
         f"Wrote {onnx}: input X (n, {model.classifier.n_features_in_}), outputs label and probabilities"
     )

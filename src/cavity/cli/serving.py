@@ -152,13 +152,19 @@ def _numbers(model: Model, rows: list[Any], notes: Counter[str]) -> Any:
     if all(isinstance(row, dict) for row in rows) and model.prepare is not None:
         return model.prepare.transform(_columns(model.prepare, rows), notes)
     width = model.classifier.n_features_in_
-    plain = model.prepare is None or model.prepare.inputs == model.prepare.names
-    if not plain or not all(isinstance(row, list) and len(row) == width for row in rows):
+    numeric = model.prepare is None or model.prepare.inputs == model.prepare.names
+    if not numeric or not all(isinstance(row, list) and len(row) == width for row in rows):
         what = f"a list of {width} numbers" if model.prepare is None else "an object by column name"
         raise BadInput(f"each row must be {what}; /schema says which columns there are.")
     if not all(isinstance(cell, int | float) and not isinstance(cell, bool) for row in rows for cell in row):
         raise BadInput("a cell is no number.")
-    return np.array(rows, dtype=np.float64)
+    try:
+        X = np.array(rows, dtype=np.float64)
+    except OverflowError:
+        raise BadInput("a cell is too large a number.") from None
+    if model.prepare is None:
+        return X
+    return model.prepare.transform(dict(zip(model.prepare.inputs, X.T, strict=True)), notes)
 
 
 def _columns(prepare: Preparation, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:

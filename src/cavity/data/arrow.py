@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.data.cells import INDEX
 from cavity.data.fragments import Chunk, File, Fragments, Part, dataset, pyarrow
 from cavity.data.source import Array, Piece, Visit, common, regroup
 from cavity.errors import BadInput, BadOption
@@ -110,7 +111,7 @@ def _check_named(schema: Any, target: Any, weight: str | None) -> None:
 
 
 def _others(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
-    names = tuple(n for n in schema.names if n not in (target, weight))
+    names = tuple(n for n in schema.names if n not in (target, weight) and not INDEX.fullmatch(n))
     if not names:
         known = ", ".join(map(repr, schema.names))
         raise BadInput(f"there is no column besides {known}: nothing to learn from.")

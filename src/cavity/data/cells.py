@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from cavity.errors import BadInput
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-WHOLE = r"^(0|-?[1-9][0-9]*)$"
+WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is a text
+INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls the index of a frame in a file
 _MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DAY = "|".join(
     [

@@ -30,6 +30,7 @@ ADVICE = {  # for what pyarrow says of a file
 MOST_COLUMNS = 50_000
 LONGEST_HEADER = 64 << 20  # bytes
 LONGEST_NAMES = 1 << 20  # bytes within which quotes in a header must close
+QUOTED = re.compile('"[^"]*"')
 BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
 BLOCK_BYTES = 4 << 20  # of a CSV file read at a time; a row must fit
 CHUNK_BYTES = 32 << 20
@@ -48,6 +49,10 @@ class TableFile(Protocol):
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         """All rows in order, of all columns or of these."""
+        ...
+
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        """The types of these columns, where they may differ from chunk to chunk."""
         ...
 
 
@@ -77,8 +82,8 @@ def open_table(path: str | Path) -> TableFile:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Whatever goes wrong in a reader of files is said of the file: the libraries below raise what they like."""
+def reading(path: Path, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
+    """What goes wrong in a reader of files is said of the file: the libraries below raise what they like."""
     try:
         yield
     except CavityError:
@@ -87,7 +92,7 @@ def reading(path: Path) -> Iterator[None]:
         raise BadInput(
             f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8."
         ) from error
-    except Exception as error:
+    except errors as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
         raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.") from error
@@ -114,7 +119,7 @@ class Csv:
         line = self._header()
         self.block = max(BLOCK_BYTES, 4 * len(line))
         if delimiter is None:
-            delimiter = max(",;\t|", key=line.count)  # the first of equals
+            delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first of equals
         self.delimiter = delimiter
         if line.count(delimiter) >= MOST_COLUMNS:  # before a million names are made
             _check_names([""] * (line.count(delimiter) + 1), path)
@@ -142,23 +147,42 @@ class Csv:
 
         with reading(self.path):
             wanted = list(self.names if columns is None else columns)
+            last = self.names[-1]
             reader = text.open_csv(
                 str(self.path),
                 text.ReadOptions(block_size=self.block, use_threads=False),
                 text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                 text.ConvertOptions(
                     column_types=dict.fromkeys(self.names, arrow.string()),
-                    include_columns=wanted,
+                    include_columns=list(dict.fromkeys([*wanted, last])),
                     strings_can_be_null=False,
                 ),
             )
-            first = 0
+            first, final = 0, ""
             try:
                 for batch in reader:
-                    yield Chunk(arrow.Table.from_batches([batch]), first, str(self.path))
+                    found = arrow.Table.from_batches([batch])
+                    final = found.column(last)[-1].as_py() if batch.num_rows else final
+                    yield Chunk(found.select(wanted), first, str(self.path))
                     first += batch.num_rows
             finally:
                 give_back()
+            if LINE_END.search((final or "").encode()) and not self._tail().endswith(b'"'):
+                raise BadInput(
+                    f"a quote in row {first} of {self.path} is never closed, and takes all that follows for one cell: "
+                    "close or remove it."
+                )
+
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    def _tail(self) -> bytes:
+        """How the file ends, but for line ends."""
+        tail = b""
+        with pyarrow().input_stream(str(self.path)) as stream:
+            while more := stream.read(1 << 20):
+                tail = (tail + more)[-(1 << 16) :]
+        return tail.rstrip()
 
 
 def _first_record(content: bytes) -> bytes | None:
@@ -188,6 +212,18 @@ class Columnar:
                 raise BadInput(f"{path} is empty.")
         self.names: list[str] = dataset(path).schema.names
 
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        """A type that holds what each file has in a column: numbers of the widest, or text."""
+        arrow, found = pyarrow(), {}
+        schemas = [fragment.physical_schema for fragment in dataset(self.path).get_fragments()]
+        for name in columns:
+            parts = [arrow.schema([schema.field(name)]) for schema in schemas if name in schema.names]
+            try:
+                found[name] = arrow.unify_schemas(parts, promote_options="permissive").field(name).type
+            except (arrow.ArrowException, ValueError):
+                found[name] = arrow.string()
+        return found
+
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         with reading(self.path):
             wanted = [name for name in (self.names if columns is None else columns) if name]
@@ -214,14 +250,22 @@ class Npz:
     def _add(self, name: str, array: NDArray[Any], titles: NDArray[Any] | None) -> None:
         array = array.astype(str) if array.dtype.kind == "S" else array
         if array.ndim == 1:
-            self.columns[name] = array
+            self._put(name, array)
             return
         flat = array.reshape(len(array), -1)
         if flat.shape[1] > MOST_COLUMNS:
             _check_names([""] * flat.shape[1], self.path)
         named = titles is not None and titles.shape == flat.shape[1:] and titles.dtype.kind == "U"
         for j in range(flat.shape[1]):
-            self.columns[str(titles[j]) if titles is not None and named else f"{name}{j}"] = flat[:, j]
+            self._put(str(titles[j]) if titles is not None and named else f"{name}{j}", flat[:, j])
+
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    def _put(self, name: str, column: NDArray[Any]) -> None:
+        if name in self.columns:
+            raise BadInput(f"{self.path} has two columns called {name!r}: give each a name of its own.")
+        self.columns[name] = column
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         arrow = pyarrow()

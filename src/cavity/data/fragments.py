@@ -196,8 +196,8 @@ def dataset(data: Any) -> Any:
     if not path.exists():
         raise BadInput(f"there is no file or folder {str(path)!r}.")
     found = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file() and not _hidden(p, path)]
-    files = sorted(str(p) for p in found if p.suffix in FORMATS)
-    kinds = {FORMATS[Path(f).suffix] for f in files}
+    files = sorted(str(p) for p in found if p.suffix.lower() in FORMATS)
+    kinds = {FORMATS[Path(f).suffix.lower()] for f in files}
     if len(kinds) != 1:
         what = (
             "holds both Parquet and Arrow files"

@@ -13,6 +13,7 @@ import numpy as np
 from cavity.data.cells import (
     DATE,
     DRESSED,
+    INDEX,
     WHOLE,
     as_numbers,
     as_text,
@@ -31,12 +32,11 @@ from cavity.errors import BadInput, BadOption
 KINDS = ("number", "category", "ignore")
 MOST_LEVELS = 1000
 MOST_CLASSES = 10_000
+SOME_LEVELS, SLIP = 20, 0.9  # with more levels, nine tenths of them numbers, the rest are slips
 FEW_LEVELS = 50  # below this, a category may have as many levels as it likes
 ADVICE = "leave it out (--ignore, in Python ignore=)"
 # names that tools give to the number of a row; such a column is left out if that is also what it holds
-ROW_NUMBER = re.compile(
-    r"unnamed: ?\d+|__index_level_\d+__|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE
-)
+ROW_NUMBER = re.compile(r"unnamed: ?\d+|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE)
 
 
 class Inspection:
@@ -177,6 +177,8 @@ class _Seen:
         self.low, self.high = min(self.low, float(value.min())), max(self.high, float(value.max()))
 
     def decide(self) -> Column | LeftOut:
+        if self.wanted is None and INDEX.fullmatch(self.name):
+            return LeftOut(self.name, "it is the index of a frame")
         present = self.rows - self.missing
         if self.typed is not None and self.typed.startswith(("date:", "other:")):
             kind, _, what = self.typed.partition(":")
@@ -202,6 +204,9 @@ class _Seen:
                 "write them with a decimal point and nothing else (1250.5), say that they are categories ([columns] in the file of "
                 "--config)",
             )
+        many = self.levels is None or len(self.levels) > SOME_LEVELS
+        if self.wanted is None and many and self.numbers > SLIP * present:
+            self._refuse_slips()
         return self._category(present)
 
     def _number(self) -> Column | LeftOut:
@@ -239,7 +244,8 @@ class _Seen:
         assert self.odd is not None
         self._refuse(
             f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}",
-            "mend such cells or leave them empty",
+            "mend such cells or leave them empty, say that these are categories ([columns] in the file of --config, in Python "
+            "kinds=)",
         )
 
     def _refuse(self, why: str, advice: str = "") -> NoReturn:

@@ -73,5 +73,5 @@ def opened(value: Any, what: str) -> NDArray[Any]:
         return np.asarray(np.load(path, mmap_mode="r"))
     except FileNotFoundError:
         raise BadInput(f"{what}: there is no file {path!r}.") from None
-    except ValueError as error:
+    except (ValueError, EOFError, OSError) as error:
         raise BadInput(f"{what}={path!r} cannot be mapped into memory: {error}") from error

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.cells import as_numbers, as_text, label_text, one_column
+from cavity.data.cells import as_numbers, as_text, label_text, one_column, parsed
 from cavity.data.fragments import Chunk, pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadFile, BadInput, BadOption
@@ -75,6 +75,10 @@ class Category(NamedTuple):
                 self._unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), where)
         if self.missing:
             X[:, -1] = lacks
+        elif lacks.any():
+            where.notes[
+                f"column {self.name!r} has missing cells, and had none before: taken as none of its categories"
+            ] += int(lacks.sum())
         return X
 
     def _unseen(self, example: str, row: int, count: int, where: Where) -> None:
@@ -223,7 +227,9 @@ class Preparation:
             values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
             return np.asarray(values[np.asarray(coded.indices)])
         try:
-            return np.asarray(text.cast("int64"))
+            value = parsed(text)  # 2.0 is 2
+            exact = (value % 1 == 0).all() and (np.abs(value) < 2**53).all()
+            return value.astype(np.int64) if exact else np.asarray(text.cast("int64"))
         except ValueError as error:  # pyarrow's errors derive from it
             raise BadInput(
                 f"the labels of the training rows were whole numbers; column {self.target.name!r} has others ({error})."
@@ -271,7 +277,13 @@ def as_chunk(data: Any) -> Chunk:
     try:
         if isinstance(data, arrow.RecordBatch):
             data = arrow.Table.from_batches([data])
+        if type(data).__module__.partition(".")[0] == "pandas":
+            data = arrow.Table.from_pandas(data, preserve_index=False)
         table = data if isinstance(data, arrow.Table) else arrow.table(data)
+    except OverflowError:
+        raise BadInput(
+            "a cell has a whole number of more than 19 digits: write it with a point, or in other units."
+        ) from None
     except (TypeError, ValueError) as error:
         raise BadInput(
             f"this is no table with named columns ({error!s:.200}); give a frame or a pyarrow table."

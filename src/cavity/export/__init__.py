@@ -114,7 +114,8 @@ def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:
 
 
 def _metadata(clf: Any) -> dict[str, str]:
-    names = getattr(clf, "feature_names_in_", None)
+    prepare = getattr(clf, "preparation_", None)
+    names = getattr(clf, "feature_names_in_", None) if prepare is None else prepare.names
     return {
         "cavity_version": __version__,
         "method": str(clf.method),

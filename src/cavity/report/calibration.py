@@ -11,6 +11,7 @@ from cavity.errors import BadInput
 
 Array = NDArray[np.float64]
 BINS = 10
+SLACK = 1e-6  # of rounding in what should be probabilities
 
 
 class Reliability(NamedTuple):
@@ -63,5 +64,11 @@ def checked(P: Any, y: Any) -> tuple[Array, NDArray[np.int64]]:
     if y.dtype.kind not in "iub" or y.min() < 0 or y.max() >= P.shape[1]:
         raise BadInput(
             f"y must hold columns of P, 0 to {P.shape[1] - 1}; from labels: np.searchsorted(clf.classes_, y)."
+        )
+    wrong = ~((P >= -SLACK) & (P <= 1 + SLACK)).all(1)  # NaN too
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise BadInput(
+            f"row {row} of P, {P[row].tolist()!s:.60}, holds no probabilities: give predict_proba's, not logits or logarithms."
         )
     return P, y.astype(np.int64)

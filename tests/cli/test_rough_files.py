@@ -1,0 +1,159 @@
+"""Files as other tools leave them: what they say is taken, and what they cannot say is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from cavity import BadInput, Preparation
+from cavity.cli.app import app
+from cavity.cli.predicting import Model
+from cavity.cli.serving import Limits, answer
+from cavity.data import Arrow
+from cavity.data.files import open_table
+
+RNG = np.random.default_rng(0)
+SIZES = pd.DataFrame(
+    {
+        "height": np.r_[RNG.normal(160, 4, 20), RNG.normal(185, 4, 20)],
+        "weight": np.r_[RNG.normal(55, 4, 20), RNG.normal(90, 4, 20)],
+    }
+)
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def fitted(path: Path, frame: pd.DataFrame, *words: str) -> Path:
+    """A model of a frame, by the command line."""
+    table = path / "train.csv"
+    frame.to_csv(table, index=False)
+    result = run(
+        "fit", table, "--target", "k", "--out", path / "m.cavity", "--max-epochs", 20, "--quiet", *words
+    )
+    assert result.exit_code == 0, result.output
+    return path / "m.cavity"
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory):
+    labelled = SIZES.assign(k=["small"] * 20 + ["tall"] * 20)
+    return fitted(tmp_path_factory.mktemp("sizes"), labelled)
+
+
+def asked(model: Path, rows: list):
+    limits = Limits(*[100] * len(Limits._fields))
+    return answer(Model.open(model), json.dumps({"rows": rows}).encode(), limits, False)
+
+
+def test_a_server_prepares_rows_that_come_as_lists(sizes):
+    """Columns that are standardised in training are so in a request, with names or without."""
+    one, other = asked(sizes, [{"height": 160, "weight": 55}]), asked(sizes, [[160, 55]])
+    assert one == other and one["labels"] == ["small"]
+
+
+@pytest.mark.parametrize("row", [[10**400, 1], {"height": 10**30, "weight": 1}])
+def test_numbers_too_large_for_any_type_are_refused(sizes, row):
+    with pytest.raises(BadInput, match=r"too large|more than 19 digits"):
+        asked(sizes, [row])
+
+
+def test_the_index_of_a_frame_is_no_column(tmp_path):
+    frame = SIZES.assign(k=np.repeat(["a", "b"], 20)).sample(frac=1, random_state=0)
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert pq.read_schema(tmp_path / "t.parquet").names[-1] == "__index_level_0__"
+    assert Arrow(tmp_path / "t.parquet", target="k").names == ("height", "weight")
+    for rows in (frame, open_table(tmp_path / "t.parquet")):
+        batches = [rows] if rows is frame else rows.chunks()
+        assert Preparation.fit(batches, "k").inputs == ("height", "weight")
+
+
+def test_a_quote_that_is_never_closed_is_refused(sizes, tmp_path):
+    head = "height,weight,comment\n160,55,fine\n"
+    (tmp_path / "good.csv").write_text(head + '161,56,"5ft\n3"\n')
+    assert run("predict", sizes, tmp_path / "good.csv").exit_code == 0
+    (tmp_path / "bad.csv").write_text(head + '161,56,"5ft 3\n185,90,tall\n186,91,tall\n')
+    result = run("predict", sizes, tmp_path / "bad.csv", "--out", tmp_path / "o.csv")
+    assert result.exit_code == 1 and "a quote in row 2" in result.output
+    assert not (tmp_path / "o.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "arrays", [{"X0": np.ones(3)}, {"E": np.ones((3, 2)), "feature_names": np.array(["a", "b"])}]
+)
+def test_columns_of_an_archive_do_not_hide_each_other(tmp_path, arrays):
+    np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)), **arrays)
+    with pytest.raises(BadInput, match="two columns called"):
+        open_table(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_kept_column_has_one_type_for_all_files(sizes, tmp_path, suffix):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    SIZES[:2].assign(note=None, n=np.int32(1)).to_parquet(parts / "a.parquet")
+    SIZES[-2:].assign(note="x, y", n=np.int64(2**40)).to_parquet(parts / "b.parquet")
+    out = tmp_path / f"o{suffix}"
+    assert run("predict", sizes, parts, "--keep", "note", "--keep", "n", "--out", out).exit_code == 0
+    read = pd.read_csv(out) if suffix == ".csv" else pd.read_parquet(out)
+    assert read["note"].fillna("").tolist() == ["", "", "x, y", "x, y"] and read["n"].tolist() == [
+        1,
+        1,
+        2**40,
+        2**40,
+    ]
+
+
+@pytest.mark.parametrize("labels", [np.repeat([1.0, 2.0], 20), np.repeat([True, False], 20)])
+def test_labels_that_other_tools_spell_otherwise_are_the_same(tmp_path, labels):
+    """CSV has 1.0 and True, Parquet 1 and true."""
+    frame = SIZES.assign(k=labels)
+    model = fitted(tmp_path, frame)
+    frame.to_parquet(tmp_path / "t.parquet")
+    found = [run("evaluate", model, tmp_path / name, "--json").output for name in ("train.csv", "t.parquet")]
+    assert found[0] == found[1] and json.loads(found[0])["rows"] == 40
+
+
+def test_numbers_with_and_without_a_point_are_one_class(tmp_path):
+    frame = SIZES.assign(k=np.tile(["1", "1.0", "2", "2.00"], 10))
+    assert Model.open(fitted(tmp_path, frame)).classifier.classes_.tolist() == [1, 2]
+    frame = SIZES.assign(k=np.tile(["07", "7"], 20))
+    assert Model.open(fitted(tmp_path, frame)).classifier.classes_.tolist() == ["07", "7"]
+
+
+def test_one_slip_makes_no_category_of_a_column_of_numbers(tmp_path):
+    frame = SIZES.assign(k=np.repeat(["a", "b"], 20), height=[f"{h:.3f}" for h in SIZES["height"]])
+    frame.loc[5, "height"] = "abc"
+    with pytest.raises(BadInput, match="numbers in most rows, but 'abc' in row 6"):
+        Preparation.fit([frame], "k")
+    assert Preparation.fit([frame], "k", kinds={"height": "category"}).columns[0].levels
+
+
+def test_a_missing_weight_is_named(tmp_path):
+    table = tmp_path / "t.csv"
+    SIZES.assign(k=np.repeat(["a", "b"], 20), w=[1.0] * 39 + [None]).to_csv(table, index=False)
+    (tmp_path / "s.toml").write_text('weight = "w"\n')
+    result = run("fit", table, "--target", "k", "--out", tmp_path / "m", "--config", tmp_path / "s.toml")
+    assert result.exit_code == 1 and "the weight (column 'w') is missing in row 40" in result.output
+
+
+def test_a_category_that_is_missing_for_the_first_time_is_noted(tmp_path):
+    frame = SIZES.assign(k=np.repeat(["a", "b"], 20), c=np.tile(["x", "y"], 20))
+    model = fitted(tmp_path, frame)
+    frame.assign(c=[None] + ["x"] * 39).to_csv(tmp_path / "new.csv", index=False)
+    result = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "o.csv")
+    assert "column 'c' has missing cells, and had none before" in result.output
+
+
+def test_settings_and_headers_of_other_editors(tmp_path):
+    (tmp_path / "s.toml").write_bytes(b"\xef\xbb\xbfn_inducing = 5\n")
+    fitted(tmp_path, SIZES.assign(k=np.repeat(["a", "b"], 20)), "--config", tmp_path / "s.toml")
+    (tmp_path / "q.csv").write_text('"Weight, dry, kg";"Height, m";y\n1;2;a\n2;1;b\n')
+    assert open_table(tmp_path / "q.csv").names == ["Weight, dry, kg", "Height, m", "y"]
+    SIZES.to_parquet(tmp_path / "UP.PARQUET")
+    assert open_table(tmp_path / "UP.PARQUET").names == ["height", "weight"]
