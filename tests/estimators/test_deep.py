@@ -10,6 +10,7 @@ from torch import nn
 
 from cavity import GPClassifier
 from cavity.kernels import RBF, Deep
+from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -129,3 +130,14 @@ def test_fits_do_not_share_their_copies(spirals):
     a, b = (model(kernel, max_epochs=2).fit(X, y) for _ in range(2))
     assert len({id(k) for k in (a.kernel_, b.kernel_, kernel)}) == 3
     assert len({p.data_ptr() for k in (a.kernel_, b.kernel_, kernel) for p in k.net.parameters()}) == 12
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_net_is_a_function_whatever_it_does_in_training():
+    """Dropout would draw other features for k(Z, Z) than for k(Z, X), and others again at every prediction."""
+    torch.manual_seed(0)
+    X, y = toy(40, 2)
+    net = nn.Sequential(nn.Linear(2, 20), nn.Tanh(), nn.Dropout(0.5), nn.Linear(20, 2))
+    clf = GPClassifier("ep", kernel=Deep(net, RBF()), n_inducing=10, max_epochs=10, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(clf.predict_proba(X), clf.predict_proba(X))
+    assert net.training and not clf.kernel_.train().net.training

@@ -432,3 +432,24 @@ def test_draws_of_a_classifier_stay_where_the_density_is(sampler, C, share):
     P = len(best.run.state.theta)
     assert top - 3 * P < draws.log_posterior.mean() < top + P and draws.divergences < 6
     np.testing.assert_allclose(draws.predict_proba(X).sum(1), 1, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{"damping": 0.3}, {"jitter": 1e-16}])
+def test_the_density_of_a_linear_model_depends_neither_on_damping_nor_on_how_little_jitter_was_asked_for(
+    options,
+):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 2, (20, 1))
+    y = np.sin(3 * X[:, 0]) + 0.2 * rng.standard_normal(20)
+    usual = dict(method="exact", kernel=RBF(1.0), noise=0.1, learn=(), normalize_y=False)
+    found = []
+    for further in ({}, options):
+        gp = GPRegressor(**usual | further).fit(X, y)
+        run = sampling.prepare(gp, X, y, None, ("kernel", "noise"))
+        target = nuts.Target(run)
+        theta = run.state.theta.numpy()
+        nuts._footing(target, theta)
+        value, gradient = target(theta + 0.1)
+        found.append([value, *gradient])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)

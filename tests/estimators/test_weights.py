@@ -1,10 +1,13 @@
 """A row of weight w is w identical rows; weight 0 is absence."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from cavity import GPClassifier
 from cavity.kernels import RBF, Matern52
+from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -165,3 +168,15 @@ def test_balancing_helps_a_rare_class(make_table):
     plain, balanced = (model(class_weight=how, kernel=RBF()).fit(X, y) for how in (None, "balanced"))
     rare = y == 1
     assert balanced.score(X[rare], y[rare]) > 0.7 > plain.score(X[rare], y[rare])
+
+
+@pytest.mark.parametrize(
+    ("method", "says"), [("gfitc", True), ("rep", True), ("ep", False), ("laplace", False), ("vi", False)]
+)
+def test_methods_whose_factors_have_no_powers_say_what_light_rows_are_worth(method, says):
+    X, y = toy(30, 3)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        clf = GPClassifier(method, n_inducing=5, max_epochs=2).fit(X, y, sample_weight=np.full(30, 0.5))
+    assert any("count for too little" in str(w.message) for w in seen) == says
+    assert any("count for too little" in said for said in clf.fit_warnings_) == says

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit
 
 from cavity.quadrature import Largest, Latent, log_argmax_probability, softened, softmax_average, uncertainty
 from cavity.quadrature import information as module
@@ -122,3 +123,18 @@ def test_hundreds_of_contenders_go_in_pieces(monkeypatch) -> None:
     total, aleatoric, epistemic = split(mean, var, torch.full((C,), 0.1).double())
     assert max(sizes) * Largest(torch.ones(2)).terms * 4 <= 1 << 20
     assert aleatoric + epistemic == pytest.approx(total, rel=0.02)
+
+
+@pytest.mark.parametrize("noise", [4.0, 20.0, 1e3, 1e5])
+def test_the_softened_choice_is_right_for_any_noise(noise):
+    """Between two: E σ(d + e) by fine trapezoids; among three: the tables reach as far as they are asked."""
+    z = np.linspace(-9, 9, 4001 if noise < 1e4 else 40001)
+    weight = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
+    d = np.linspace(-3, 3, 7) * np.sqrt(noise)
+    exact = [weight @ expit(x + np.sqrt(noise) * z) for x in d]
+    choice = softened(torch.full((3,), noise / 2, dtype=torch.float64))
+    got = choice.duel(torch.tensor(d)[None], torch.tensor([noise], dtype=torch.float64))
+    np.testing.assert_allclose(got[0], exact, rtol=0, atol=1e-6)
+    f = torch.tensor([[[0.0], [0.0], [-60 * noise**0.5]]], dtype=torch.float64)
+    among = choice.among(f, torch.tensor([[0, 1, 2]]))
+    np.testing.assert_allclose(among[0, :, 0], [0.5, 0.5, 0.0], rtol=0, atol=1e-3)

@@ -173,7 +173,7 @@ LABELS = {
     "floats that are whole": ([3.0, 10.0, 3.0], [3, 10, 3]),
     "text": (["no", "yes", "no"], ["no", "yes", "no"]),
     "leading zeros": (["007", "12", "007"], ["007", "12", "007"]),
-    "decimals that are whole": (["1.0", "2.0", "1.0"], ["1.0", "2.0", "1.0"]),
+    "decimals that are whole": (["1.0", "2.0", "1.0"], [1, 2, 1]),  # as a CSV has floats that are whole
     "truth values": ([True, False, True], ["true", "false", "true"]),
 }
 

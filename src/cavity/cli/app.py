@@ -279,11 +279,13 @@ def reproduce(
         str | None, typer.Argument(help="all, table2, table3, fig1, fig3 ... fig7; page.", metavar="TARGET")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Compute three random rows again and compare.")
+        bool, typer.Option("--check", help="Three random rows again (--seed, --seconds).")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Which rows --check picks.", metavar="N")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Which rows --check picks.", metavar="N", hidden=True)
+    ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="--check picks among fits of at most so many; 120.", metavar="S")
+        float | None, typer.Option(help="--check: fits of at most so many.", hidden=True)
     ] = None,
     sets: Sets = [],  # noqa: B006
     methods: Methods = [],  # noqa: B006

@@ -226,7 +226,7 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         run = self._run(engine, table, options, seed, rng, reduce, held)
         run = self._train(run, options, lambda run: self._keep(run, begin, table))
         self._keep(run, begin, table)
-        self.fit_warnings_ = runs.warn(run, options, stacklevel=4)
+        self.fit_warnings_ = runs.warn(run, options, 4, table.lightest)
         return self
 
     @partial.where_tied

@@ -96,9 +96,16 @@ def sound_evidence(run: Run) -> float:
     return float(info.evidence)
 
 
-def warn(run: Run, options: Options, stacklevel: int) -> list[str]:
-    """Warn of what the user should know; what was said, for reports."""
+def warn(run: Run, options: Options, stacklevel: int, lightest: float = 1.0) -> list[str]:
+    """Warn of what the user should know; what was said, for reports. `lightest`: the smallest weight of a row."""
     said: list[str] = []
+    if lightest < 1 and _whole_rows(run, options):
+        said.append(
+            f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too little: the factors of this method have no "
+            "fractional powers. Probabilities near them are too cautious, log_marginal_likelihood_ is too large; use method='ep', which "
+            "is right for any weight."
+        )
+        warnings.warn(said[-1], RuntimeWarning, stacklevel=stacklevel)
     if run.guard.repairs:
         said.append(
             f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit "
@@ -115,6 +122,14 @@ def warn(run: Run, options: Options, stacklevel: int) -> list[str]:
         )
         warnings.warn(said[-1], ConvergenceWarning, stacklevel=stacklevel)
     return said
+
+
+def _whole_rows(run: Run, options: Options) -> bool:
+    """Whether a row of weight below 1 is matched as a whole one.  [docs/decisions/0008]"""
+    method = options.method
+    if method.variational or method.at_mode:
+        return False
+    return method.on_f or not getattr(run.engine.factor, "tempers", True)
 
 
 def _continued(fresh: Any, old: Any) -> tuple[Any, bool]:

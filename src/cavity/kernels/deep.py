@@ -16,7 +16,8 @@ class Deep(Kernel):
     """k(x, x') = base(net(x), net(x')).
 
     `net` maps [..., D] to [..., H]; its weights are learnt together with the other hyper-parameters ("kernel" in `learn`).
-    It is given the columns centred and in units of their spread. `fit` works on a copy: `kernel_` is that copy.
+    It is given the columns centred and in units of their spread. `fit` works on a copy: `kernel_` is that copy. A kernel is a
+    function, so the net is always in evaluation mode: `Dropout` does nothing, `BatchNorm` keeps the statistics it came with.
     """
 
     unit: Tensor
@@ -28,7 +29,7 @@ class Deep(Kernel):
         self.base = base
 
     def bind(self, classes: int, columns: Columns) -> None:
-        self.net.double()
+        self.net.double().eval()
         self.register_buffer("unit", torch.tensor(columns.spread))
         self.register_buffer("center", torch.tensor(columns.center))
         # the features' statistics, at standard normal rows: the data themselves have zero mean and unit spread
@@ -50,6 +51,9 @@ class Deep(Kernel):
         if deep and hasattr(self.base, "get_params"):
             params.update({f"base__{key}": value for key, value in self.base.get_params().items()})
         return params
+
+    def train(self, mode: bool = True) -> Deep:
+        return super().train(False)
 
     def _features(self, X: Tensor) -> Tensor:
         return self.net((X - self.center) / self.unit)  # type: ignore[no-any-return]

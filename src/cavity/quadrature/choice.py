@@ -10,9 +10,11 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from cavity.numerics import SQRT_HALF
+from cavity.numerics import SQRT_HALF, log_normal_pdf
 from cavity.quadrature.argmax import log_argmax_probability
+from cavity.quadrature.softmax import WIDE, gumbel_nodes
 
 REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
 STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are right to about 1e-6
@@ -84,7 +86,13 @@ class Softened(NamedTuple):
 
     def duel(self, d: Tensor, noise: Tensor) -> Tensor:
         z, weight = _normal_nodes(d)
-        return (d[..., None] + noise.sqrt()[:, None, None] * z).sigmoid() @ weight
+        s = noise.sqrt()[:, None, None]
+        narrow = (d[..., None] + s * z).sigmoid() @ weight
+        if not bool((s > WIDE).any()):
+            return narrow
+        x, weight = _logistic_nodes(d)
+        wide = torch.special.ndtr((d[..., None] - x) / s.clamp_min(1.0)) @ weight
+        return torch.where(s[..., 0] > WIDE, wide, narrow)
 
     def width(self, noise: Tensor) -> Tensor:
         return (1 + noise).sqrt()
@@ -102,8 +110,8 @@ class Softened(NamedTuple):
         high = (f + REACH * s).amax(1, keepdim=True) + GUMBEL[1]
         t = (_between(low, high, self.terms) - f[..., None] - self.start).float()  # [n K S J]
         length = self.below.shape[1]
-        place = t.div_(TABLE).clamp_(0, length - 1.001)
-        index = place.int()
+        place = t.div_(TABLE).clamp_(0, length - 1)
+        index = place.int().clamp_(max=length - 2)
         share = place - index
         index += (chosen * length).int()[..., None, None]
         return _winner(_interpolated(self.below, index, share), _interpolated(self.density, index, share))
@@ -115,7 +123,12 @@ def softened(noise: Tensor) -> Softened:
     t = torch.arange(GUMBEL[0] - reach - 0.1, GUMBEL[1] + 2 * reach + 0.1, TABLE, dtype=noise.dtype)
     z, weight = _normal_nodes(noise)
     below, density = torch.empty(2, len(noise), len(t))
+    g, gumbel = gumbel_nodes(noise)
     for c, s in enumerate(noise.sqrt()):
+        if s > WIDE:
+            u = (t[:, None] - g) / s
+            below[c], density[c] = torch.special.ndtr(u) @ gumbel, log_normal_pdf(u).exp() @ gumbel / s
+            continue
         w = (s * z - t[:, None]).clamp(max=6.5).exp()  # [T I]
         e = (-w).exp()
         below[c], density[c] = e @ weight, (w * e) @ weight
@@ -138,6 +151,12 @@ def _winner(below: Tensor, density: Tensor) -> Tensor:
 def _between(low: Tensor, high: Tensor, nodes: int) -> Tensor:
     share = torch.linspace(0, 1, nodes, dtype=low.dtype)
     return low[..., None] + (high - low)[..., None] * share
+
+
+def _logistic_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a standard logistic variable, the difference of two Gumbel ones."""
+    x = torch.linspace(-24.0, 24.0, 2 * INNER, dtype=like.dtype)
+    return x, torch.softmax(logsigmoid(x) + logsigmoid(-x), 0)
 
 
 def _normal_nodes(like: Tensor) -> tuple[Tensor, Tensor]:

@@ -86,8 +86,7 @@ def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weight
     F_c by a sum over f_c where that is narrow, else over its Gumbel variable: F_c(x) = E Φ((x − G − m_c)/σ_c).
     """
     sd = var.sqrt()
-    g = torch.linspace(*GUMBEL, INNER, dtype=mean.dtype, device=mean.device)
-    weight = torch.softmax(-g - (-g).exp(), 0)
+    g, weight = gumbel_nodes(mean)
     u = (x[:, None, :, None] - g - mean[..., None, None]) / sd[..., None, None]  # [B C J I]
     bell = log_normal_pdf(u).exp()
     wide = (
@@ -102,6 +101,12 @@ def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weight
     others = (total - log_F).exp() * log_weights.exp()[:, None]
     value = high - _EULER - (total[:, 0].exp() * log_weights.exp()).sum(-1)
     return SoftmaxAverage(value, (B * others).sum(-1), -0.5 * (D * others).sum(-1))
+
+
+def gumbel_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Trapezoids over a standard Gumbel variable: nodes and weights."""
+    g = torch.linspace(*GUMBEL, INNER, dtype=like.dtype, device=like.device)
+    return g, torch.softmax(-g - (-g).exp(), 0)
 
 
 def _narrow(mean: Tensor, sd: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.inference import State
+from cavity.training.guard import MOST_JITTER, more_jitter, no_factor
 from cavity.training.lbfgs import Probe
 from cavity.training.loop import Run
 from cavity.training.rest import rest
@@ -63,7 +64,10 @@ class Target:
         run = self.run
         begin = run.engine.at(run.state, torch.from_numpy(np.ascontiguousarray(theta)).to(run.state.theta))
         if self.linear:
-            state, info = run.engine.step(begin, run.whole, run.reduce, None, True)
+            undamped = begin._replace(
+                damping=torch.ones_like(begin.damping)
+            )  # one sweep is then the fixed point
+            state, info = run.engine.step(undamped, run.whole, run.reduce, None, True)
             return None if bool(info.failed) else state
         for share in (1.0, 0.5, 0.25):
             damped = begin._replace(damping=share * run.state.damping)
@@ -88,6 +92,7 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
     mici = _mici()
     rng = np.random.default_rng(seed)
     center = target.run.state.theta.double().cpu().numpy()
+    _footing(target, center)
     starts = [_start(target, center, rng) for _ in range(chains)]
 
     def slope(theta: Array) -> tuple[Array, float]:
@@ -112,6 +117,15 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
     found = (np.stack(x) for x in (traces["theta"], traces["value"]))
     names = ("av_metrop_accept_prob", "diverging", "n_step")
     return Chains(*found, *(np.stack(statistics[name]) for name in names))
+
+
+def _footing(target: Target, center: Array) -> None:
+    """More jitter until there is a posterior at the fit, which may have needed more than it was asked for."""
+    run = target.run
+    while not math.isfinite(target(center)[0]):
+        if float(run.state.jitter) >= MOST_JITTER:
+            raise no_factor(run.state, 0)
+        run.state = run.state._replace(jitter=more_jitter(run.state))
 
 
 def _start(target: Target, center: Array, rng: np.random.Generator) -> Array:
