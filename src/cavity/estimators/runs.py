@@ -102,8 +102,8 @@ def warn(run: Run, options: Options, stacklevel: int, lightest: float = 1.0) -> 
     if lightest < 1 and _whole_rows(run, options):
         said.append(
             f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too little: the factors of this method have no "
-            "fractional powers. Probabilities near them are too cautious, log_marginal_likelihood_ is too large; use method='ep', which "
-            "is right for any weight."
+            "fractional powers. Probabilities near them are too cautious, log_marginal_likelihood_ is too large. Use method='ep', "
+            "which is right for any weight."
         )
         warnings.warn(said[-1], RuntimeWarning, stacklevel=stacklevel)
     if run.guard.repairs:
