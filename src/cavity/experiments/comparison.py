@@ -12,7 +12,7 @@ import numpy as np
 from cavity.experiments.compare import OURS, SETS, SPLITS, USUAL_SPLITS, jobs
 from cavity.experiments.methods import title
 from cavity.experiments.peers import PEERS
-from cavity.experiments.rows import Row
+from cavity.experiments.rows import Row, key_of
 from cavity.experiments.tables import markdown
 from cavity.experiments.texts import paragraphs
 from cavity.experiments.verdicts import Cell, cell
@@ -98,7 +98,17 @@ def ranks(rows: list[Row]) -> str:
         for m in order
     ]
     table = markdown(["method", *(name for _, name, _ in SCORES), "sets"], lines)
-    return f"{table}\n\n{len(rows)} of {len(jobs())} fits so far."
+    return f"{table}\n\n{_done(rows)}"
+
+
+def _done(rows: list[Row]) -> str:
+    """How many of the fits are there, and whose are not."""
+    found, all_jobs = {key_of(row) for row in rows}, jobs()
+    left = [job.method for job in all_jobs if job.key not in found]
+    if not left:
+        return f"All of {len(all_jobs)} fits."
+    names = ", ".join(NAMES[m] for m in dict.fromkeys(left))
+    return f"{len(all_jobs) - len(left)} of {len(all_jobs)} fits; those left are of {names}."
 
 
 def level_times(rows: list[Row]) -> list[tuple[str, float, float, float]]:
