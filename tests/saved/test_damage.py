@@ -139,6 +139,7 @@ CASES = {
     "names of fewer columns": (changed("names", to=["a"]), "names are not those"),
     "no history": (changed("history", to=KeyError), "KeyError"),
     "a history of texts": (changed("history", to=[{"epoch": "1"}]), "history"),
+    "a history of something else": (changed("history", to=[{"a": 1}]), "history"),
     "an evidence in words": (changed("scalars", "log_marginal_likelihood_", to="high"), "where a number should"),
     "too many sets of parameters": (changed("prior", "kernels", to=10**9), "sets of parameters"),
     "a damaged preparation": (changed("preparation", "columns", to=[{"kind": "pickle", "name": "x"}]), "preparation"),

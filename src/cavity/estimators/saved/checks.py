@@ -11,6 +11,8 @@ from torch import Tensor
 
 from cavity.errors import BadFile
 
+RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
+
 
 def own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copies: a file's tensors lie wherever their bytes do, and BLAS chooses its path by alignment."""
@@ -59,12 +61,13 @@ def texts(values: Any) -> list[str]:
 
 
 def history(rows: Any) -> list[dict[str, Any]]:
-    """Numbers, and what callbacks added: numbers and text by name, a row an epoch."""
+    """A row an epoch: numbers by name, and the numbers and texts that callbacks added."""
     for row in rows:
-        if not all(
+        recorded = all(isinstance(row.get(name), int | float) for name in RECORDED)
+        if not recorded or not all(
             isinstance(k, str) and (v is None or isinstance(v, str | int | float)) for k, v in row.items()
         ):
-            raise BadFile("the history is not a list of numbers and text by name.")
+            raise BadFile("the history is not a list of numbers by name.")
     return list(rows)
 
 
