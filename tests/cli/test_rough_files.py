@@ -59,7 +59,7 @@ def test_a_server_prepares_rows_that_come_as_lists(sizes):
 
 @pytest.mark.parametrize("row", [[10**400, 1], {"height": 10**30, "weight": 1}])
 def test_numbers_too_large_for_any_type_are_refused(sizes, row):
-    with pytest.raises(BadInput, match=r"too large|more than 19 digits"):
+    with pytest.raises(BadInput, match=r"above 1e308|more than 19 digits"):
         asked(sizes, [row])
 
 

@@ -156,12 +156,16 @@ def _numbers(model: Model, rows: list[Any], notes: Counter[str]) -> Any:
     if not numeric or not all(isinstance(row, list) and len(row) == width for row in rows):
         what = f"a list of {width} numbers" if model.prepare is None else "an object by column name"
         raise BadInput(f"each row must be {what}; /schema says which columns there are.")
-    if not all(isinstance(cell, int | float) and not isinstance(cell, bool) for row in rows for cell in row):
-        raise BadInput("a cell is no number.")
+    for i, row in enumerate(rows):
+        odd = next(
+            (cell for cell in row if isinstance(cell, bool) or not isinstance(cell, int | float)), None
+        )
+        if odd is not None or None in row:
+            raise BadInput(f"row {i + 1} has {odd!r:.60} where a number should be: lists hold numbers only.")
     try:
         X = np.array(rows, dtype=np.float64)
     except OverflowError:
-        raise BadInput("a cell is too large a number.") from None
+        raise BadInput("a cell has a number above 1e308: mend it, or use other units.") from None
     if model.prepare is None:
         return X
     return model.prepare.transform(dict(zip(model.prepare.inputs, X.T, strict=True)), notes)
