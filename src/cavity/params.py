@@ -1,0 +1,71 @@
+"""Constructor arguments as scikit-learn has them: `get_params`, `set_params`, `repr` and `clone` for small objects."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Self
+
+import numpy as np
+
+from cavity.errors import BadOption
+
+
+class Parameters:
+    """An object whose `__init__` stores its arguments, each under its own name, and does nothing else.
+
+    Kernels, likelihoods and methods derive from it, so that `clone`, grid searches (`name__argument`), `repr` and model
+    files treat them alike.
+    """
+
+    @classmethod
+    def parameter_names(cls) -> tuple[str, ...]:
+        """Names of the constructor's arguments, in order."""
+        return tuple(name for name in inspect.signature(cls.__init__).parameters if name != "self")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments.
+
+        Parameters
+        ----------
+        deep : bool
+            Also return the arguments of inner objects, as `name__argument`.
+
+        Returns
+        -------
+        dict
+            Argument values by name.
+        """
+        params: dict[str, Any] = {}
+        for name in self.parameter_names():
+            value = params[name] = getattr(self, name)
+            if deep and hasattr(value, "get_params") and not isinstance(value, type):
+                params.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments, those of inner objects as `name__argument`.
+
+        Returns
+        -------
+        self
+        """
+        valid = self.parameter_names()
+        for key, value in params.items():
+            name, _, inner = key.partition("__")
+            if name not in valid:
+                raise BadOption(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(valid) or 'none'}."
+                )
+            if inner:
+                getattr(self, name).set_params(**{inner: value})
+            else:
+                setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{k}={_brief(v)}" for k, v in self.get_params(deep=False).items())
+        return f"{type(self).__name__}({inside})"
+
+
+def _brief(value: Any) -> str:
+    return f"array{value.shape}" if isinstance(value, np.ndarray) and value.size > 1 else repr(value)
