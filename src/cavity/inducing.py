@@ -59,16 +59,21 @@ def choose(how: Any, pool: Candidates, M: int, C: int, rng: np.random.Generator)
         return np.repeat(pool.X[None], C, axis=0)
     if not isinstance(how, str):
         return given(how, C, pool.X.shape[1])
-    if how not in CHOOSERS:
-        raise BadOption(
-            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, 'spectrum', None for every row, or an array "
-            "(M, D) or (C, M, D)."
-        )
+    check_choice(how)
     if len(pool.X) <= M:
         return np.repeat(pool.X[None], C, axis=0)
     if how in ("auto", "per-class") and C > 1:
         return per_class(pool, M, C, rng)
     return np.repeat(pool.X[CHOOSERS[how](pool, M, rng)][None], C, axis=0)
+
+
+def check_choice(how: Any) -> None:
+    """Refuse an unknown name for `inducing`."""
+    if isinstance(how, str) and how not in (*CHOOSERS, "spectrum"):
+        raise BadOption(
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, 'spectrum', None for every row, or an array "
+            "(M, D) or (C, M, D)."
+        )
 
 
 def given(value: Any, C: int, D: int) -> Array:

@@ -1,4 +1,4 @@
-"""Parts of a table for regression: an active set chosen greedily, and the blocks of a committee. [thesis 4.1.2, 4.2.3, 4.2.5]"""
+"""Parts of a table for regression: a greedy active set, and the blocks of a committee. [thesis 4.1.2, 4.2.3, 4.2.5]"""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Index = NDArray[np.int64]
 
 
 def entropy(mean: Array, var: Array, y: Array, noise: Array) -> Array:
-    """How much a row lowers the entropy of its own f: ½ log(1 + v/σ²).        [thesis 4.8]"""
+    """Return how much a row lowers the entropy of its own f: ½ log(1 + v/σ²).        [thesis 4.8]"""
     return np.asarray(0.5 * np.log1p(var / noise))
 
 
 def information(mean: Array, var: Array, y: Array, noise: Array) -> Array:
-    """How far a row moves its own f: KL of the marginal with it to the one without."""
+    """Return how far a row moves its own f: KL of the marginal with it to the one without."""
     keep = noise / (var + noise)
     moved = (1 - keep) * (y - mean)
     return np.asarray(0.5 * (keep - 1 - np.log(keep) + moved**2 / np.maximum(var, 1e-300)))
@@ -31,7 +31,7 @@ CRITERIA = {"entropy": entropy, "information": information}
 
 @torch.no_grad()
 def active_rows(kernel: Any, X: Array, y: Array, noise: Array, M: int, criterion: str) -> Index:
-    """M rows, each the best by the criterion given those before it: O(NM²), by the rows of a growing Cholesky factor."""
+    """Choose M rows greedily by a criterion, O(NM²): each step adds a row to a Cholesky factor."""
     rows = torch.tensor(X)
     mean, var = np.zeros(len(X)), kernel.diag(rows)[0].double().cpu().numpy().copy()
     factor, chosen = np.zeros((M, len(X))), np.zeros(M, dtype=np.int64)
@@ -49,12 +49,12 @@ def active_rows(kernel: Any, X: Array, y: Array, noise: Array, M: int, criterion
 
 
 def random_blocks(X: Array, n_blocks: int, columns: Columns, rng: np.random.Generator) -> Index:
-    """Members [N] of nearly equal size, drawn at random."""
+    """Assign rows to members of nearly equal size at random, [N]."""
     return np.asarray(rng.permutation(np.arange(len(X)) % n_blocks), dtype=np.int64)
 
 
 def clustered_blocks(X: Array, n_blocks: int, columns: Columns, rng: np.random.Generator) -> Index:
-    """Members [N] of nearly equal size that lie together: halved again and again along the longest axis."""
+    """Assign rows that lie together to members of nearly equal size, [N]: halve along the longest axis, recursively."""
     member = np.zeros(len(X), dtype=np.int64)
     U = (X - columns.center) / columns.spread
     parts = [(np.arange(len(X)), n_blocks)]
@@ -77,7 +77,7 @@ BLOCKS = {"random": random_blocks, "clustered": clustered_blocks}
 
 
 def points_of(X: Array, member: Index, rng: np.random.Generator) -> Array:
-    """Inducing inputs [p M D]: each member's own distinct rows, filled up with others' where it has fewer than the largest.
+    """Return inducing inputs [p M D]: the distinct rows of each member, padded with rows of others to the largest size.
 
     A point beyond a member's rows changes nothing for it: its value is marginalised.
     """

@@ -1,40 +1,71 @@
-"""Reading the user's table: errors that name the column and say what to do."""
+"""Validate X, y and weights in memory. Errors name the column and say what to do."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
-from cavity.errors import BadInput, BadOption
+from cavity.errors import BadInput
+from cavity.tabular.preparation import Preparation
 
 Array = NDArray[np.float64]
 
 
-def check_rows(estimator: Any, X: Any, reset: bool) -> Array:
-    """X as a finite float64 table; at fit (`reset`) its columns are remembered, later they are compared."""
+class Features(NamedTuple):
+    """The columns that a model was fitted on."""
+
+    owner: str  # class of the estimator, for messages
+    n: int
+    names: tuple[str, ...] | None = None
+    preparation: Preparation | None = None  # how the command line prepared raw columns
+
+
+def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
+    """Return X as a finite float64 table, and its features."""
+    reader = _reader(owner)
+    rows = _validate(X, reader, reset=True)
+    names = getattr(reader, "feature_names_in_", None)
+    return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
+
+
+def check_rows(X: Any, features: Features) -> Array:
+    """Return X as a finite float64 table with these features."""
+    reader = _reader(features.owner)
+    reader.n_features_in_ = features.n
+    if features.names is not None:
+        reader.feature_names_in_ = np.array(features.names, dtype=object)
+    return _validate(X, reader, reset=False)
+
+
+def _reader(owner: str) -> Any:
+    """Return an object of the estimator's name that scikit-learn's validation can remember features on."""
+    return type(owner, (BaseEstimator,), {})()
+
+
+def _validate(X: Any, reader: Any, reset: bool) -> Array:
+    owner = type(reader).__name__
     _refuse_nothing(X)
-    _refuse_text(X, type(estimator).__name__)
-    X = validate_data(
-        estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1
-    )
-    _refuse_missing(X, getattr(estimator, "feature_names_in_", None), type(estimator).__name__)
+    _refuse_text(X, owner)
+    X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1)
+    _refuse_missing(X, getattr(reader, "feature_names_in_", None), owner)
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 
 
 def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
-    """y as a one-dimensional array of class labels, one a row."""
+    """Return y as a one-dimensional array of class labels, one per row."""
     if y is None:
         raise BadInput("This classifier requires y to be passed, but the target y is None.")
     if hasattr(y, "to_numpy"):
         y = y.to_numpy()
     y = column_or_1d(y, warn=True)
     if len(y) != n_rows:
-        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label a row.")
+        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
     if y.dtype.kind == "O":
         _refuse_odd_labels(y)
     elif y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -59,11 +90,11 @@ def _refuse_odd_labels(y: NDArray[Any]) -> None:
 
 
 def check_weights(sample_weight: Any, X: Array) -> Array:
-    """Weights [N], not negative and not all zero."""
+    """Return weights [N], not negative and not all zero."""
     try:
         weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
     except (TypeError, ValueError) as error:
-        raise BadInput(f"sample_weight must be one finite number a row, not all 0: {error}") from error
+        raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
     if (weight < 0).any():
         raise BadInput(
             f"sample_weight has {int((weight < 0).sum())} negative values; a row of weight w stands for w rows."
@@ -74,21 +105,34 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
 
 
 def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> Array:
-    """The factor that each row's class brings, [N]; "balanced" counts weights, not rows: n / (C n_c)."""
+    """Return the factor of each row's class, [N]; "balanced" counts weights, not rows: n / (C n_c)."""
     if isinstance(class_weight, dict):
-        factors = np.array(list(class_weight.values()), dtype=np.float64)
-        if not (np.isfinite(factors).all() and (factors >= 0).all()):
-            raise BadOption(f"class_weight={class_weight!r} must hold finite numbers that are not negative.")
         return np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
-    if not isinstance(class_weight, str) or class_weight != "balanced":
-        raise BadOption(
-            f"class_weight={class_weight!r} is unknown; use None, 'balanced', or a dict from class to weight."
-        )
     classes, place = np.unique(labels, return_inverse=True)
     counts = np.bincount(place.reshape(-1), weights=weight, minlength=len(classes))
     present = counts > 0
     factor = counts.sum() / present.sum() / np.where(present, counts, np.inf)
     return np.asarray(factor[place.reshape(-1)])
+
+
+def read_labelled(
+    X: Any, y: Any, sample_weight: Any, class_weight: Any, features: Features
+) -> tuple[Array, NDArray[Any], Array]:
+    """Return rows, labels and weights for a fitted model's features; rows of weight 0 are dropped."""
+    rows = check_rows(X, features)
+    labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
+    if class_weight is not None:
+        weight = weight * weight_of_class(class_weight, labels, weight)
+    present = weight > 0
+    return rows[present], labels[present], weight[present]
+
+
+def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDArray[np.int64]:
+    """Return labels as numbers of the fit's classes."""
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        raise BadInput(f"{what} has the label {unknown.tolist()[0]!r}, which the training rows do not have.")
+    return np.asarray(np.searchsorted(classes, labels))
 
 
 def _names(X: Any) -> list[str] | None:
@@ -107,7 +151,7 @@ def _refuse_nothing(X: Any) -> None:
 
 
 def _refuse_text(X: Any, estimator: str) -> None:
-    """Columns that are not numbers, by name."""
+    """Refuse columns that are not numbers, by name."""
     names = _names(X)
     if names is not None:
         if len(set(names)) == len(names):  # otherwise scikit-learn's message is about the names
@@ -123,7 +167,7 @@ def _refuse_text(X: Any, estimator: str) -> None:
 
 
 def _refuse_columns(bad: list[Any], estimator: str, array: NDArray[Any] | None = None) -> None:
-    """Say which, show what is in them (could not convert ... is what scikit-learn says), and how to encode them."""
+    """Name the columns, show a cell (scikit-learn says "could not convert ..."), and say how to encode them."""
     if not bad:
         return
     quoted = ", ".join(map(repr, bad))
@@ -158,7 +202,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a cell is a number, the text of one, or missing; dates are none."""
+    """Return whether a cell is a number, the text of one, or missing; dates are not."""
     if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
         return False
     if _is_missing(value) or not np.isscalar(value):

@@ -1,4 +1,4 @@
-"""Predictions of regression that go back to every training row: Nyström, conjugate gradients, a committee. [thesis 4.2]"""
+"""Predictions of regression: from q alone, from every training row (Nyström, conjugate gradients), or by a committee. [thesis 4.2]"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from cavity.estimators.fitted import PREDICT_BYTES, Fitted
+from cavity.prediction.model import PREDICT_BYTES, FittedModel, joint_over_rows, predict_latent, residual
 from cavity.linalg import solve_lower, solve_lower_t
 from cavity.posterior import Normal
 
@@ -17,7 +17,7 @@ MOST_ITERATIONS = 2000
 HELD_BYTES = 512 << 20  # a Gram matrix up to this size is kept while a system is solved
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """(Q + B⁻¹)⁻¹ = B − B Aᵀ Λ⁻¹ A B at the training rows, B = diag(ω/σ²): the inverse itself, or what preconditions K's."""
 
     X: Tensor  # [N D]
@@ -28,21 +28,21 @@ class Rows(NamedTuple):
     alpha: Tensor  # [N], the system's solution for y
     tol: float  # of conjugate gradients; 0: none, Q stands for K
 
-    def to(self, device: torch.device) -> Rows:
-        """The same rows elsewhere."""
+    def to(self, device: torch.device) -> TrainingRows:
+        """Return the same rows on another device."""
         return self._replace(**{name: getattr(self, name).to(device) for name in TENSORS})
 
 
-TENSORS = Rows._fields[:-1]
+TENSORS = TrainingRows._fields[:-1]
 
 
-def ready(rows: Rows) -> Rows:
-    """The rows with their tensors in one layout, on which the last bits of products and solves depend."""
+def with_canonical_layout(rows: TrainingRows) -> TrainingRows:
+    """Return the rows in one layout: the last bits of products and solves depend on it."""
     rows = rows._replace(**{name: getattr(rows, name).contiguous() for name in TENSORS})
     return rows._replace(lower=rows.lower.mT.contiguous().mT)
 
 
-def low_rank_solve(rows: Rows, V: Tensor) -> Tensor:
+def low_rank_solve(rows: TrainingRows, V: Tensor) -> Tensor:
     """(Q + B⁻¹)⁻¹ V, [N n]."""
     scaled = rows.weight[:, None] * V
     inner = solve_lower_t(rows.lower, solve_lower(rows.lower, rows.a @ scaled))
@@ -50,23 +50,23 @@ def low_rank_solve(rows: Rows, V: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def build(model: Fitted, X: Tensor, y: Tensor, weight: Tensor, noise: float, tol: float) -> Rows:
-    """The training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
+def make_training_rows(model: FittedModel, X: Tensor, y: Tensor, weight: Tensor, noise: float, tol: float) -> TrainingRows:
+    """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
     a = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype)).a[0].double()
     scaled = weight / noise
     eye = torch.eye(len(a), dtype=torch.float64)
     lower = torch.linalg.cholesky(eye + (a * scaled) @ a.mT)
-    rows = ready(Rows(X, y, scaled, a, lower, torch.zeros_like(y), tol))
+    rows = with_canonical_layout(TrainingRows(X, y, scaled, a, lower, torch.zeros_like(y), tol))
     return rows._replace(alpha=solve(model, rows, y[:, None])[:, 0])
 
 
-def solve(model: Fitted, rows: Rows, V: Tensor) -> Tensor:
-    """The system's solution for each column of V [N n]."""
+def solve(model: FittedModel, rows: TrainingRows, V: Tensor) -> Tensor:
+    """Solve the system for each column of V [N n]."""
     return low_rank_solve(rows, V) if rows.tol == 0 else conjugate_gradients(model, rows, V)
 
 
-def conjugate_gradients(model: Fitted, rows: Rows, V: Tensor) -> Tensor:
-    """(K + B⁻¹)⁻¹ V for all columns at once, preconditioned by the low-rank inverse; a column that has converged rests."""
+def conjugate_gradients(model: FittedModel, rows: TrainingRows, V: Tensor) -> Tensor:
+    """Solve (K + B⁻¹) x = V for all columns at once, preconditioned by the low-rank inverse; converged columns stop."""
     product = _product(model, rows)
     x, residual = torch.zeros_like(V), V.clone()
     z = low_rank_solve(rows, residual)
@@ -83,16 +83,16 @@ def conjugate_gradients(model: Fitted, rows: Rows, V: Tensor) -> Tensor:
         new = (residual * z).sum(0)
         direction, rho = z + torch.where(going, new / rho.clamp_min(1e-300), 0.0) * direction, new
     warnings.warn(
-        f"conjugate gradients stopped after {MOST_ITERATIONS} iterations, before the residual fell to cg_tol={rows.tol:g}: raise "
-        "n_inducing= for a better preconditioner, or accept a larger cg_tol=.",
+        f"conjugate gradients stopped after {MOST_ITERATIONS} iterations, before the residual fell to tol={rows.tol:g}: raise "
+        "n_inducing= for a better preconditioner, or use ConjugateGradients(tol=...) with a larger tol.",
         ConvergenceWarning,
         stacklevel=4,
     )
     return x
 
 
-def _product(model: Fitted, rows: Rows) -> Any:
-    """V → (K + B⁻¹) V, the Gram matrix held or made in pieces."""
+def _product(model: FittedModel, rows: TrainingRows) -> Any:
+    """Return the map V → (K + B⁻¹) V; the Gram matrix is kept, or made in pieces."""
     N = len(rows.X)
     size = N if 8 * N * N <= HELD_BYTES else max(1, HELD_BYTES // (8 * N))
     held = _cross(model, rows.X, rows.X) if size == N else None
@@ -108,32 +108,32 @@ def _product(model: Fitted, rows: Rows) -> Any:
     return apply
 
 
-def _cross(model: Fitted, X: Tensor, new: Tensor) -> Tensor:
+def _cross(model: FittedModel, X: Tensor, new: Tensor) -> Tensor:
     """k(X, new), [N n]."""
     k: Tensor = model.prior.kernel.cross(X.to(model.mean)[None], new.to(model.mean))[0].double()
     return k
 
 
 @torch.no_grad()
-def latent(model: Fitted, rows: Rows, new: Tensor) -> Normal:
-    """Mean and variance of f at new rows [n], the variance no less than 0 (Nyström's can be)."""
+def _latent_from_rows(model: FittedModel, rows: TrainingRows, new: Tensor) -> Normal:
+    """Return mean and variance of f at new rows [n]; Nyström's variances below 0 become 0."""
     size = max(1, PREDICT_BYTES // (8 * len(rows.X)))
-    parts = [joint(model, rows, piece) for piece in torch.split(new, size)]
+    parts = [_joint_from_rows(model, rows, piece) for piece in torch.split(new, size)]
     mean, var = torch.cat([m for m, _ in parts]), torch.cat([cov.diagonal() for _, cov in parts])
     return Normal(mean, var.clamp_min(0))
 
 
 @torch.no_grad()
-def joint(model: Fitted, rows: Rows, new: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean [n] and covariance [n n]: k(X, ·)ᵀα and k − k(X, ·)ᵀ (…)⁻¹ k(X, ·)."""
+def _joint_from_rows(model: FittedModel, rows: TrainingRows, new: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean [n] and covariance [n n]: k(X, ·)ᵀα and k − k(X, ·)ᵀ (…)⁻¹ k(X, ·)."""
     k = _cross(model, rows.X, new)
     prior = model.prior.kernel.full(new.to(model.mean)[None])[0].double()
     return k.mT @ rows.alpha, prior - k.mT @ solve(model, rows, k)
 
 
 @torch.no_grad()
-def committee(model: Fitted, members: Normal, new: Tensor) -> Normal:
-    r"""Rows predicted one by one: 1/v = Σ 1/v_i − (p − 1)/k(x, x),  m = v Σ m_i/v_i.        [thesis 4.10]"""
+def committee(model: FittedModel, members: Normal, new: Tensor) -> Normal:
+    r"""Combine predictions of single rows: 1/v = Σ 1/v_i − (p − 1)/k(x, x),  m = v Σ m_i/v_i.        [thesis 4.10]"""
     p = members.mean.shape[1]
     prior = model.prior.kernel.diag(new.to(model.mean))[0].double().cpu()
     precision = members.var.clamp_min(1e-300).reciprocal()
@@ -142,8 +142,8 @@ def committee(model: Fitted, members: Normal, new: Tensor) -> Normal:
 
 
 @torch.no_grad()
-def committee_joint(model: Fitted, new: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Rows predicted together: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C Σ C_i⁻¹ m_i."""
+def committee_joint(model: FittedModel, new: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Combine joint predictions: C⁻¹ = Σ C_i⁻¹ − (p − 1) K⁻¹,  m = C Σ C_i⁻¹ m_i."""
     rows = new.to(model.mean)
     a = model.prior.project_with(model.prior_lower, rows).a
     half = solve_lower(model.lower, a).double()
@@ -155,3 +155,27 @@ def committee_joint(model: Fitted, new: Tensor) -> tuple[Tensor, Tensor]:
     inverse = torch.linalg.inv(each + small)
     cov = torch.linalg.inv(inverse.sum(0) - (len(a) - 1) * torch.linalg.inv(prior + small))
     return cov @ (inverse @ mean[..., None]).sum(0)[:, 0], 0.5 * (cov + cov.mT)
+
+
+def predict_moments(
+    model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Tensor
+) -> Normal:
+    """Return mean and variance of f at each new row, [n]."""
+    if rows is not None:
+        return _latent_from_rows(model, rows, new)
+    f = predict_latent(model, new)
+    if len(model.lower) > 1:
+        return committee(model, Normal(f.mean, f.var), new)
+    var = f.var[:, 0]
+    return Normal(f.mean[:, 0], var if with_residual else var - residual(model, new))
+
+
+def predict_joint(
+    model: FittedModel, rows: TrainingRows | None, with_residual: bool, new: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return mean [n] and covariance [n n] of f."""
+    if rows is not None:
+        return _joint_from_rows(model, rows, new)
+    if len(model.lower) > 1:
+        return committee_joint(model, new)
+    return joint_over_rows(model, new, with_residual)

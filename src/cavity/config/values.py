@@ -1,4 +1,4 @@
-"""Single values of arguments: numbers, names, devices; what has no meaning is refused with what has."""
+"""Check single values of arguments: numbers, names, devices. An error names the valid values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def one_of(name: str, value: Any, valid: Any) -> Any:
-    """`value`, if it is valid."""
+    """Return `value` if it is one of `valid`."""
     if not any(value is v or (isinstance(v, str) and isinstance(value, str) and value == v) for v in valid):
         raise BadOption(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, valid))}.")
     return value
 
 
 def number(name: str, value: Any, low: float, high: float = math.inf, strict: bool = True) -> float:
-    """A finite real number above (or at) `low`."""
+    """Return a finite real number above `low` (at or above it, unless `strict`)."""
     good = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if not good or value < low or (strict and value == low) or value > high:
         raise BadOption(
@@ -34,49 +34,57 @@ def number(name: str, value: Any, low: float, high: float = math.inf, strict: bo
 
 
 def is_whole(value: Any) -> bool:
-    """A whole number, of Python's or NumPy's; True and False are none."""
+    """Return whether `value` is an integer of Python or NumPy; booleans do not count."""
     return not isinstance(value, bool) and isinstance(value, Integral)
 
 
 def whole(name: str, value: Any, low: int) -> int:
-    """A whole number of at least `low`."""
+    """Return an integer of at least `low`."""
     if not is_whole(value) or int(value) < low:
-        raise BadOption(f"{name}={value!r} must be a whole number of at least {low}.")
+        raise BadOption(f"{name}={value!r} must be an integer of at least {low}.")
     return int(value)
 
 
-def inducing_count(value: Any, n_rows: float) -> int:
-    """`n_inducing` as a number of points: a whole number, or a fraction of the rows."""
+def read_n_inducing(value: Any) -> int | float:
+    """Check `n_inducing`: an integer, or a fraction of the rows."""
     if is_whole(value):
         return whole("n_inducing", value, 1)
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
         raise BadOption(
-            f"n_inducing={value!r} must be a whole number of at least 1, or a fraction of the rows above 0 and at most 1."
+            f"n_inducing={value!r} must be an integer of at least 1, or a fraction of the rows above 0 and at most 1."
         )
-    return max(1, round(float(value) * n_rows))
+    return float(value)
 
 
-def noise_values(value: Any, n_latent: int, learnt: bool) -> np.ndarray:
-    """`noise` as [1] or [C] variances."""
+def inducing_count(value: int | float, n_rows: float) -> int:
+    """Turn `n_inducing` into a number of points."""
+    return value if isinstance(value, int) else max(1, round(value * n_rows))
+
+
+def read_noise(value: Any, learnt: bool) -> np.ndarray:
+    """Check `noise`: one variance, or one per class. The number of classes is not known yet."""
     try:
         noise = np.asarray(value, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
-        raise BadOption(f"noise={value!r} must be a variance: a number, or one for each class.") from None
-    if noise.size not in (1, n_latent):
-        raise BadOption(
-            f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each."
-        )
+        raise BadOption(f"noise={value!r} must be a variance: a number, or one per class.") from None
     if not np.isfinite(noise).all() or (noise < 0).any():
         raise BadOption(f"noise={value!r} must be a variance: finite and not negative.")
     if learnt and (noise == 0).any():
         raise BadOption(
-            "noise=0 cannot be learnt (its logarithm is stepped): give a positive start, or leave 'noise' out of learn."
+            "noise=0 cannot be learnt, because its logarithm is optimised: give a positive start, or leave 'noise' out of learn."
         )
     return noise
 
 
+def noise_values(noise: np.ndarray, n_latent: int) -> np.ndarray:
+    """Check that `noise` has one value, or one per latent function."""
+    if noise.size not in (1, n_latent):
+        raise BadOption(f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each.")
+    return noise
+
+
 def resolve_device(value: Any) -> torch.device:
-    """A torch device; "auto" is the GPU where there is one."""
+    """Return a torch device; "auto" is the GPU if there is one."""
     if value == "auto":
         local = int(os.environ.get("LOCAL_RANK", "0"))  # set by torchrun: a GPU for each rank
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -97,13 +105,14 @@ def resolve_device(value: Any) -> torch.device:
 
 
 def read_dtype(value: Any) -> torch.dtype:
-    """By name, or as torch or NumPy have it."""
+    """Return the torch type of a name, or of a type of torch or NumPy."""
     known = {name: (kind, np.dtype(name), np.dtype(name).type) for name, kind in DTYPES.items()}
     name = next((n for n, kinds in known.items() if any(value is k for k in kinds)), value)
     return DTYPES[one_of("dtype", name, DTYPES)]
 
 
 def read_jitter(value: Any, dtype: torch.dtype) -> float:
+    """Return the jitter relative to the kernel's variance; None is the default of the type."""
     if value is None:
         return 1e-6 if dtype == torch.float64 else 1e-4
     return number("jitter", value, 0.0, 1.0, strict=False)

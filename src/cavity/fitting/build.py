@@ -1,0 +1,251 @@
+"""Build the engine and its first state from a table and completed options."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cavity import inducing, spectrum
+from cavity.config import Config, Options
+from cavity.config.values import noise_values
+from cavity.data import Data
+from cavity.errors import BadInput
+from cavity.factors import Likelihood
+from cavity.hyper_prior import HyperPrior, Spread, pool
+from cavity.inference import (
+    AtMode,
+    Averaged,
+    Coupled,
+    Engine,
+    Free,
+    OnF,
+    OnT,
+    Optimiser,
+    Own,
+    State,
+    Tied,
+    empty_sites,
+)
+from cavity.intake.tables import Array, Facts, Start
+from cavity.kernels import RBF, Kernel, Linear
+from cavity.posterior import Sums
+from cavity.prior import Prior
+from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
+
+# Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
+PRIOR_SD = 2.0
+
+# The same with partial pooling across classes and features, by parameter.
+POOLED = {
+    "log_lengthscale": Spread(all=PRIOR_SD, each_class=0.5, column=1.0, own=0.5),
+    "log_noise": Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=1.0),
+}
+POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
+
+FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
+POINTS_PER_FEATURE = 2  # inducing points that a linear term needs: fewer cannot carry it together with the RBF
+
+def choose_points(config: Config, candidates: inducing.Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+    """Choose inducing inputs [C M D], or draw the frequencies [C M/2 D] of M features."""
+    if config.spectral:
+        return spectrum.draw(config.kernel, M, C, candidates.X.shape[1], rng)
+    return inducing.choose(config.inducing, candidates, M, C, rng)
+
+
+def whitened_size(config: Config, Z: Array) -> int:
+    """Return M, the number of whitened values per latent function."""
+    return int(Z.shape[1]) * (2 if config.spectral else 1)
+
+
+def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
+    """Make kernel, inducing inputs and noise into one module; the user's kernel is copied."""
+    config, C = options.config, table.n_latent
+    _check_precision(begin, config)
+    linear = options.recommended and POINTS_PER_FEATURE * Z.shape[-1] <= whitened_size(config, Z)
+    kernel = make_default_kernel(linear) if config.kernel is None else copy.deepcopy(config.kernel)
+    if isinstance(kernel, Kernel):
+        kernel.bind(1 if options.share_kernel else C, begin.columns)
+    kernel.requires_grad_("kernel" in options.learn)
+    noisy = options.method.latent_noise
+    noise = noise_values(config.noise, C) if noisy else np.zeros(1)
+    leading = 1 if options.share_kernel else C
+    noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
+    if options.share_inducing:
+        Z = Z[:1]
+    kind = spectrum.Spectrum if config.spectral else Prior
+    module = kind(
+        kernel,
+        torch.tensor(Z),
+        torch.tensor(np.array(noise)),
+        torch.tensor(begin.columns.center),
+        torch.tensor(begin.columns.spread),
+        C,
+        options.learn if noisy else options.learn - {"noise"},
+    )
+    return module.to(options.device, options.dtype)
+
+
+def _check_precision(begin: Start, config: Config) -> None:
+    """Refuse a float32 column that is far from 0 for its spread, such as a date in seconds: it would lose its digits."""
+    center, spread = begin.columns.center, begin.columns.spread
+    if config.dtype == torch.float64:
+        return
+    bad = (np.abs(center) > FAR * spread) | (np.abs(center) + 100 * spread > torch.finfo(config.dtype).max)
+    if bad.any():
+        d = int(np.flatnonzero(bad)[0])
+        raise BadInput(
+            f"column {d} of X (counted from 0) lies around {center[d]:.4g} with a spread of {spread[d]:.2g}, which dtype='float32' "
+            "cannot hold: subtract a constant or change the unit (sklearn.preprocessing.StandardScaler), or use dtype='float64'."
+        )
+
+
+def make_default_kernel(linear: bool) -> Kernel:
+    """Make the kernel that `kernel=None` stands for."""
+    return RBF() + Linear() if linear else RBF()
+
+
+def learnt_parameters(module: Prior) -> tuple[nn.Parameter, ...]:
+    """Return the parameters that are learnt, each once."""
+    return tuple(p for p in module.parameters() if p.requires_grad)
+
+
+def make_hyper_prior(
+    module: Prior,
+    parameters: tuple[nn.Parameter, ...],
+    n_free: int,
+    log_parameters: tuple[nn.Parameter, ...] = (),
+    pooled: bool = False,
+) -> HyperPrior:
+    """Make weak normal priors on the logs of the library's kernel parameters and of the noise.
+
+    All other parameters have none: Z, weights of a user's kernel, ε, and the `n_free` parameters of q at the end.
+    `log_parameters` are those of the likelihood that are logarithms.
+    """
+    names = dict.fromkeys(map(id, log_parameters), "")
+    for part in module.modules():
+        if isinstance(part, Kernel | Prior):
+            for name, parameter in part.named_parameters(recurse=False):
+                if name.startswith("log_"):
+                    names[id(parameter)] = name
+    rest = torch.zeros(n_free, dtype=module.center.dtype, device=module.center.device)
+    if not parameters:
+        return HyperPrior(rest, rest)
+    mean = torch.cat([*(p.detach().flatten() for p in parameters), rest])
+    pools, weights, start = [], [], 0
+    for p in parameters:
+        weight = PRIOR_SD**-2 if id(p) in names else 0.0
+        if pooled and id(p) in names:
+            pools.append(pool(start, tuple(p.shape), POOLED.get(names[id(p)], POOLED_ELSE)))
+            weight = pools[-1].own
+        weights.append(torch.full_like(p.detach(), weight).flatten())
+        start += p.numel()
+    return HyperPrior(mean.clone(), torch.cat([*weights, rest]), tuple(pools))
+
+
+def make_likelihood(table: Facts, options: Options) -> Likelihood:
+    """Make the method's likelihood on the run's device."""
+    return options.method.make_likelihood(table.n_classes, options.learn).to(options.device, options.dtype)
+
+
+def make_site_store(table: Facts, likelihood: Likelihood, M: int, options: Options) -> Own | Tied | Averaged:
+    """Make the store of sites, with the weighted counts that it needs."""
+    total = _scalar(table.class_totals.sum(), options.device)
+    kind, tempers = options.method.site_store, likelihood.tempers
+    weighted, fractional = not table.lightest == table.heaviest == 1, table.lightest < 1
+    if kind == "own":
+        return Own(total, weighted, fractional, tempers, options.method.on_f)
+    if kind == "averaged":
+        return Averaged(total)
+    if kind == "free":
+        return Free(total, table.n_latent, M)
+    unit = min(1.0, table.heaviest)
+    return Tied(torch.tensor(count_sites(table, likelihood), device=options.device), weighted, unit, tempers)
+
+
+def count_sites(table: Facts, likelihood: Likelihood) -> Array:
+    """Return the weighted number of sites on each latent function."""
+    each = likelihood.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
+    weight = np.repeat(table.class_totals, each.shape[1])
+    return np.asarray(
+        np.bincount(each.flatten().numpy(), weights=weight, minlength=table.n_latent), dtype=np.float64
+    )
+
+
+def make_engine(
+    module: Prior, table: Facts, options: Options, likelihood: Likelihood | None = None
+) -> Engine:
+    """Make the engine, with the method's own likelihood or another one."""
+    likelihood = likelihood or make_likelihood(table, options)
+    sites = make_site_store(table, likelihood, module.size, options)
+    parameters = (*learnt_parameters(module), *likelihood.parameters)
+    placement = {"t": OnT, "f": OnF, "mode": AtMode}[options.method.placement]()
+    kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
+    return kind(
+        prior=module,
+        parameters=parameters,
+        factor=likelihood,
+        sites=sites,
+        hyper_prior=make_hyper_prior(
+            module, parameters, sites.size, likelihood.log_parameters, options.share_prior
+        ),
+        total=_scalar(table.class_totals.sum(), options.device),
+        removal=options.method.removal,
+        placement=placement,
+        chunk=options.chunk,
+        exact=options.schedule == "inner-exact" or options.method.at_mode,
+    )
+
+
+def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
+    """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
+    total = float(engine.total)
+    if options.optimizer == "gradient":
+        return Ascent(total)
+    if options.optimizer == "sag":
+        return AverageGradient(total, data.n_batches(options.batch_size or data.n_rows))
+    return OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"])
+
+
+def make_warm_up(engine: Engine, options: Options) -> Engine | None:
+    """Make the engine that finds the first q by moment matching, for methods with poor optima near the prior.
+
+    A free q on mini-batches, which Adam steps as the papers do, starts from the prior.
+    """
+    method = options.method
+    if not method.starts_from_ep:
+        return None
+    if method.site_store == "averaged":
+        return replace(engine, removal=1.0)
+    return replace(engine, removal=1.0, sites=Averaged(engine.total)) if options.batch_size is None else None
+
+
+def make_first_state(engine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:
+    """Make the state without sites, in which q is the prior."""
+    device = options.device
+    C, M = engine.shape
+    S = engine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
+    kept = 0 if engine.sites.tied else data.n_rows
+    zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
+    theta = engine.theta()
+    rule = make_optimiser(options, engine, data)
+    return State(
+        theta=theta,
+        sites=empty_sites(kept, S, options.dtype, device),
+        sums=Sums(zeros, zeros[:, :, 0].clone()),
+        optimiser=rule.init(theta),
+        damping=_scalar(damping, device),
+        rate=_scalar(options.rate, device),
+        jitter=_scalar(options.config.jitter, device),
+        clock=_scalar(0.0, device),
+        generator=torch.Generator().manual_seed(seed).get_state(),
+        epoch=torch.zeros((), dtype=torch.int64),
+        position=torch.zeros((), dtype=torch.int64),
+    )
+
+
+def _scalar(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64, device=device)

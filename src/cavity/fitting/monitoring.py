@@ -1,0 +1,167 @@
+"""What follows a fit as it runs: the user's callbacks, early stopping, checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from cavity.config import Config
+from cavity.distributed import Local
+from cavity.errors import BadInput, BadOption
+from cavity.inference import Engine, State
+from cavity.intake.tables import Facts, Table
+from cavity.intake.validation import Features, check_labels, check_rows, encode
+from cavity.prediction.model import log_probabilities, predict_latent, snapshot
+from cavity.training.callbacks import Callback, EarlyStopping
+from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_facts
+from cavity.training.loop import Run
+
+MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share")  # which model a run fits; how it is trained may change
+
+
+def find_checkpoint(config: Config, reduce: Local) -> Path | None:
+    """Return the file to continue from: the newest that every rank has."""
+    if not config.resume or config.checkpoint is None:
+        return None
+    return newest_checkpoint(rank_file(config.checkpoint, reduce), reduce)
+
+
+def draw_seed(config: Config, reduce: Local) -> int:
+    """Return the seed of the run, the same on every rank; a resumed run keeps that of its checkpoint."""
+    fresh = int(check_random_state(config.random_state).randint(2**31 - 1))
+    path = find_checkpoint(config, reduce)
+    mine = fresh if path is None else int(read_facts(path)["seed"])
+    return int(reduce.first(lambda: mine))
+
+
+def hold_out(table: Facts, fraction: float | None, rng: np.random.Generator) -> tuple[Facts, Table | None]:
+    """Split off validation rows, a share of each class; every class keeps at least one row to train on."""
+    if fraction is None:
+        return table, None
+    if not isinstance(table, Table):
+        raise BadOption(
+            f"validation_fraction={fraction:g} holds out rows of a table in memory: for a source give your own rows, "
+            "callbacks=[cavity.callbacks.Validation(X, y)]."
+        )
+    held = np.zeros(len(table.y), dtype=bool)
+    for label in range(table.n_classes):
+        rows = np.flatnonzero(table.y == label)
+        held[rng.permutation(rows)[: min(round(fraction * len(rows)), len(rows) - 1)]] = True
+    if not held.any():
+        raise BadInput(
+            f"validation_fraction={fraction:g} of {len(held)} rows leaves none to validate on: raise it, or leave it out."
+        )
+    parts = [Table(table.X[m], table.y[m], table.weight[m], table.n_classes) for m in (~held, held)]
+    return parts[0], parts[1]
+
+
+def describe_run(config: Config, table: Facts, n_inducing: int, seed: int) -> dict[str, Any]:
+    """Return which run a checkpoint belongs to: its rows and its model."""
+    given = config.arguments
+    return {
+        "rows": table.n_rows,
+        "classes": table.n_classes,
+        "data": digest(*table.sample()),
+        "method": config.method.label,
+        "n_inducing": n_inducing,
+        "seed": seed,
+        **{name: _as_json(given[name]) for name in MODEL_ARGUMENTS if name in given},
+    }
+
+
+def _as_json(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value).tolist()
+    return sorted(value) if isinstance(value, tuple | list | set | frozenset) else repr(value)
+
+
+def make_callbacks(
+    config: Config,
+    held: Table | None,
+    features: Features,
+    classes: NDArray[Any] | None,
+    facts: dict[str, Any],
+    reduce: Local,
+) -> tuple[Callback, ...]:
+    """Return the callbacks in the order they are called: the user's see the validation NLL, the checkpoint comes last."""
+    found: list[Callback] = []
+    if held is not None:
+        found.append(make_early_stopping(held, config.patience))
+    found += [c.bind(features, classes) if isinstance(c, Validation) else c for c in config.callbacks]
+    if config.checkpoint is not None:
+        found.append(Checkpoint(rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
+    return tuple(found)
+
+
+def restore_best(run: Run) -> None:
+    """Go back to the best state so far, if rows are held out to judge it."""
+    for callback in run.callbacks:
+        if isinstance(callback, EarlyStopping):
+            callback.end(run)
+
+
+class Validation(Callback):
+    """Early stopping on a validation set of your own.
+
+    Training stops after `patience` epochs without a smaller NLL, and the best state is kept.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, D)
+        Rows with the features of the fit.
+    y : array-like of shape (n,)
+        Labels, as in `fit`.
+    patience : int
+        Epochs without improvement before training stops.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier
+    >>> from cavity.callbacks import Validation
+    >>> X, y = load_iris(return_X_y=True)
+    >>> stop = Validation(X[::5], y[::5], patience=3)
+    >>> clf = GPClassifier(callbacks=[stop], n_inducing=10, max_epochs=20, random_state=0).fit(X, y)
+    >>> "validation_nll" in clf.history_[0]
+    True
+    """
+
+    def __init__(self, X: Any, y: Any, patience: int = 10) -> None:
+        self.X, self.y, self.patience = X, y, patience
+
+    def bind(self, features: Features, classes: NDArray[Any] | None) -> EarlyStopping:
+        """Return the callback for a fit with these features and classes."""
+        if classes is None:
+            raise BadOption(
+                f"Validation judges class labels, which a {features.owner} does not have: end its training with tol=, "
+                "max_epochs= or max_seconds=."
+            )
+        rows = check_rows(self.X, features)
+        encoded = encode(check_labels(self.y, len(rows)), classes, "the validation set")
+        return make_early_stopping(Table(rows, encoded, np.ones(len(rows)), len(classes)), self.patience)
+
+
+def make_early_stopping(held: Table, patience: int) -> EarlyStopping:
+    """Return a callback that judges states by the NLL of held-out rows."""
+    return EarlyStopping(lambda engine, state: held_out_nll(engine, state, held), patience)
+
+
+def held_out_nll(engine: Engine, state: State, held: Table) -> float:
+    """Return the weighted mean negative log-probability of held-out labels. The run stays untouched."""
+    log_p = held_out_log_proba(engine, state, held)
+    true = log_p[np.arange(len(held.y)), held.y]
+    return float(-np.average(true, weights=held.weight))
+
+
+def held_out_log_proba(engine: Engine, state: State, held: Table) -> NDArray[np.float64]:
+    """Return what a state predicts for held-out rows, [n C]. The run stays untouched."""
+    model = snapshot(engine, state)
+    rows = torch.tensor(held.X, device=state.theta.device)
+    return np.asarray(log_probabilities(model, predict_latent(model, rows)).numpy())

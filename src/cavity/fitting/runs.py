@@ -1,0 +1,137 @@
+"""Runs: from an engine and its rows to training, and what to warn about afterwards."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+
+from cavity.config import Options
+from cavity.data import Data, Divisible, Shard
+from cavity.distributed import Local
+from cavity.fitting import build
+from cavity.inference import Engine, State
+from cavity.training.lbfgs import train_lbfgs
+from cavity.training.loop import Plan, Run
+from cavity.training.newton import train_newton
+from cavity.training.progress import make_reporter
+
+
+def make_run(
+    engine: Engine, rows: Divisible, options: Options, seed: int, reduce: Local, earlier: State | None = None
+) -> Run:
+    """Make a run that has not started; it continues from `earlier`, the last fit's state, if given."""
+    data: Data = rows if reduce.world == 1 else Shard(rows, reduce.rank, reduce.world)
+    config, full = options.config, options.batch_size is None or not len(engine.hyper_prior.mean)
+    sweep_damping = options.method.sweep_damping
+    damping = config.damping or (sweep_damping if full else 1.0)
+    state = build.make_first_state(engine, data, options, damping, seed)
+    has_q = False  # and not only a prior to start from
+    if earlier is not None:
+        state, has_q = _continue_from(state, earlier)
+        state = engine.at(state, state.theta)
+    plan = Plan(
+        learn=bool(len(state.theta)),
+        schedule=options.schedule,
+        optimiser=build.make_optimiser(options, engine, data),
+        rate=options.rate,
+        final_rate=options.final_rate,
+        damping=damping,
+        sweep_damping=config.damping or sweep_damping,
+        leap=not options.method.variational or options.method.linear,
+        warm_up=None if has_q else build.make_warm_up(engine, options),
+        batch_size=options.batch_size,
+        max_epochs=options.max_epochs,
+        tol=config.tol,
+        max_seconds=config.max_seconds,
+        reshuffle=options.optimizer != "sag",
+        replay=options.device.type == "cuda" and reduce.world == 1,
+        report=make_reporter(
+            config.verbose if reduce.rank == 0 else 0, options.max_epochs, float(engine.total)
+        ),
+    )
+    return Run(engine, data, plan, state, reduce)
+
+
+def train(run: Run, options: Options) -> Run:
+    """Train to the end, by the loop or by an optimiser that has its own."""
+    if run.plan.learn and options.optimizer in ("lbfgs", "newton"):
+        return train_lbfgs(run) if options.optimizer == "lbfgs" else train_newton(run)
+    return run.train()
+
+
+def final_evidence(run: Run) -> float:
+    """Return log Z_q of the last state with a posterior: sites of negative precision can spoil the very last one."""
+    evidence = run.evidence()
+    if math.isfinite(evidence):
+        return evidence
+    info = None
+    while info is None:
+        kept = run.state
+        run.state, info = run.guard.advance(kept, run.whole, None, True)
+    run.state = kept
+    return float(info.evidence)
+
+
+def find_warnings(run: Run, options: Options, lightest: float = 1.0) -> list[tuple[str, type[Warning]]]:
+    """Return what the user should know about a run. `lightest`: the smallest weight of a row."""
+    found: list[tuple[str, type[Warning]]] = []
+    if lightest < 1 and _matches_whole_rows(run, options):
+        found.append(
+            (
+                f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too little: the factors of this method have "
+                "no fractional powers. Probabilities near them are too cautious, log_marginal_likelihood_ is too large. Use "
+                "method='ep', which is right for any weight.",
+                RuntimeWarning,
+            )
+        )
+    if run.guard.repairs:
+        found.append(
+            (
+                f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit "
+                "went on with smaller steps. If the result is poor, raise jitter= or lower learning_rate=.",
+                RuntimeWarning,
+            )
+        )
+    # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
+    planned = options.planned and (options.batch_size is not None or options.recommended)
+    as_planned = planned and len(run.history) == options.max_epochs
+    if not run.converged and not as_planned:
+        found.append(
+            (
+                f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
+                "max_epochs= or max_seconds=, or accept a larger tol=.",
+                ConvergenceWarning,
+            )
+        )
+    return found
+
+
+def warn(found: list[tuple[str, type[Warning]]], stacklevel: int) -> list[str]:
+    """Issue the warnings, and return their texts for reports."""
+    for text, kind in found:
+        warnings.warn(text, kind, stacklevel=stacklevel + 1)
+    return [text for text, _ in found]
+
+
+def _matches_whole_rows(run: Run, options: Options) -> bool:
+    """Return whether a row of weight below 1 is matched as a whole row.  [docs/decisions/0008]"""
+    method = options.method
+    if method.variational or method.at_mode:
+        return False
+    return method.on_f or not run.engine.factor.tempers
+
+
+def _continue_from(fresh: State, old: State) -> tuple[State, bool]:
+    """Return the new state with what still fits of the old one, and whether that includes q."""
+    if old.theta.shape == fresh.theta.shape:
+        fresh = fresh._replace(theta=old.theta.to(fresh.theta))
+    fits = old.sums.P.shape == fresh.sums.P.shape and old.sites.tau.shape == fresh.sites.tau.shape
+    if fits:
+        sums, sites = (
+            type(new)(*(a.to(b, copy=True) for a, b in zip(kept, new, strict=True)))
+            for kept, new in ((old.sums, fresh.sums), (old.sites, fresh.sites))
+        )
+        fresh = fresh._replace(sums=sums, sites=sites, clock=old.clock.to(fresh.clock))
+    return fresh, fits

@@ -1,0 +1,195 @@
+"""Training rows: what the engine needs to know about them, and the starting values they give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity import inducing
+from cavity.columns import Columns, distinct_rows, summarize
+from cavity.config import Config
+from cavity.data import Arrays, Divisible, Rows, Stream
+from cavity.errors import BadInput
+from cavity.intake.validation import (
+    Features,
+    check_labels,
+    check_weights,
+    encode,
+    read_labelled,
+    read_rows,
+    weight_of_class,
+)
+
+Array = NDArray[np.float64]
+
+ROOM = 0.5  # share of a GPU's free memory that a table may take
+
+
+class Request(NamedTuple):
+    """The arguments of `fit`."""
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    target: Any = None
+    weight: Any = None
+
+
+class Facts(Protocol):
+    """What the engine needs to know about the training rows. Their weights are positive."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_classes(self) -> int: ...
+
+    @property
+    def n_latent(self) -> int:
+        """Number of latent functions: one per class, a single one for two classes."""
+        ...
+
+    @property
+    def class_totals(self) -> Array:
+        """Sum of weights of each class, [C]."""
+        ...
+
+    @property
+    def lightest(self) -> float: ...
+
+    @property
+    def heaviest(self) -> float: ...
+
+    def sample(self) -> tuple[Any, ...]:
+        """Arrays that tell this table from others."""
+        ...
+
+    def start(self, rng: np.random.Generator) -> Start: ...
+
+    def rows(self, config: Config) -> Divisible: ...
+
+
+class Start(NamedTuple):
+    """Starting values that depend on the rows but not on the method."""
+
+    columns: Columns
+    pool: inducing.Candidates
+
+
+class Labelled(NamedTuple):
+    """A table with class labels, its features and the classes that its numbers stand for."""
+
+    table: Facts
+    features: Features
+    classes: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Rows in memory, with labels or targets."""
+
+    X: Array  # [N D]
+    y: NDArray[Any]  # [N]
+    weight: Array  # [N], positive
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.y)
+
+    @property
+    def lightest(self) -> float:
+        return float(self.weight.min())
+
+    @property
+    def heaviest(self) -> float:
+        return float(self.weight.max())
+
+    def sample(self) -> tuple[Any, ...]:
+        return self.X, self.y, self.weight
+
+    def engine_y(self) -> NDArray[Any]:
+        """Return y as the likelihood takes it."""
+        return self.y
+
+    def rows(self, config: Config) -> Divisible:
+        return self.on_device(config)
+
+    def on_device(self, config: Config) -> Rows:
+        """Return the table as tensors."""
+        X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
+        y, weight = (torch.tensor(a, device=config.device) for a in (self.engine_y(), self.weight))
+        return Rows(X, y, weight)
+
+
+@dataclass(frozen=True)
+class Table(InMemory):
+    """Rows with encoded labels, 0..C−1."""
+
+    n_classes: int
+
+    @property
+    def n_latent(self) -> int:
+        """Number of latent functions: one per class, a single one for two classes."""
+        return 1 if self.n_classes == 2 else self.n_classes
+
+    @property
+    def class_totals(self) -> Array:
+        totals = np.bincount(self.y, weights=self.weight, minlength=self.n_classes)
+        return np.asarray(totals, dtype=np.float64)
+
+    def rows(self, config: Config) -> Divisible:
+        """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
+        if has_room(config.device, self.X.size * config.dtype.itemsize):
+            return self.on_device(config)
+        source = Arrays(self.X, self.y, self.weight)
+        classes, factor = np.arange(self.n_classes), np.ones(self.n_classes)
+        N, D = self.X.shape
+        return Stream(source, classes, factor, N, D, config.dtype, config.device)
+
+    def start(self, rng: np.random.Generator) -> Start:
+        """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
+        distinct, place = _distinct(self.X)
+        weight = np.asarray(
+            np.bincount(place, weights=self.weight, minlength=len(distinct)), dtype=np.float64
+        )
+        columns = summarize(distinct, weight, rng)
+        pool = inducing.candidates(self.X, self.y, self.weight, self.n_classes, columns, rng)
+        return Start(columns, pool)
+
+
+def has_room(device: torch.device, size: int) -> bool:
+    """Return whether a table of this many bytes leaves a device room to work."""
+    return device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
+
+
+def _distinct(X: Array) -> tuple[Array, NDArray[np.int64]]:
+    return (X, np.arange(len(X))) if len(X) > inducing.CANDIDATES else distinct_rows(X)
+
+
+def read_table(request: Request, class_weight: Any, owner: str) -> Labelled:
+    """Read a labelled table in memory; rows of weight 0 are dropped."""
+    rows, features = read_rows(request.X, owner)
+    labels = check_labels(request.y, len(rows))
+    weight = check_weights(request.sample_weight, rows)
+    if class_weight is not None:
+        weight = weight * weight_of_class(class_weight, labels, weight)
+    present = weight > 0
+    classes, encoded = np.unique(labels[present], return_inverse=True)
+    if len(classes) < 2:
+        raise BadInput(
+            f"y has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
+            "look at how the rows were selected."
+        )
+    if not present.all():
+        rows, weight = rows[present], weight[present]
+    return Labelled(Table(rows, encoded.reshape(-1), weight, len(classes)), features, classes)
+
+
+def read_table_of_fit(request: Request, class_weight: Any, features: Features, classes: NDArray[Any]) -> Table:
+    """Read the rows of an earlier fit again, as that fit saw them."""
+    rows, labels, weight = read_labelled(request.X, request.y, request.sample_weight, class_weight, features)
+    return Table(rows, encode(labels, classes), weight, len(classes))

@@ -1,0 +1,40 @@
+"""Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`. Their names stand for their defaults."""
+
+from cavity.config.methods import EP, GFITC, METHODS, REP, SEP, VI, Auto, Laplace, Method, PowerEP
+from cavity.config.regression_methods import (
+    BCM,
+    FITC,
+    SGPR,
+    SVGP,
+    ConjugateGradients,
+    Exact,
+    Nystrom,
+    ProjectedProcess,
+    RegressionMethod,
+    SubsetOfData,
+    SubsetOfRegressors,
+)
+
+__all__ = [
+    "BCM",
+    "EP",
+    "FITC",
+    "GFITC",
+    "METHODS",
+    "REP",
+    "SEP",
+    "SGPR",
+    "SVGP",
+    "VI",
+    "Auto",
+    "ConjugateGradients",
+    "Exact",
+    "Laplace",
+    "Method",
+    "Nystrom",
+    "PowerEP",
+    "ProjectedProcess",
+    "RegressionMethod",
+    "SubsetOfData",
+    "SubsetOfRegressors",
+]

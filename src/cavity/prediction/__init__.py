@@ -1,0 +1,1 @@
+"""From a fitted model and new rows to probabilities, moments and uncertainty."""

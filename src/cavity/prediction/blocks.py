@@ -1,0 +1,132 @@
+"""Predict rows block by block: from memory, or from a source that is never read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.data import Arrays, Batches, Piece, Source, check_pieces, describe_place, regroup
+from cavity.data.mapped import open_array
+from cavity.data.prefetch import prefetch
+from cavity.errors import BadInput
+from cavity.intake import sources
+from cavity.intake.validation import Features, check_rows
+from cavity.prediction.model import FittedModel, rows_per_block
+
+Array = NDArray[np.float64]
+BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
+
+
+class Blocks(NamedTuple):
+    """Rows with a model's features, in order."""
+
+    n_rows: int | None  # None if they must be read to be counted
+    rows: Iterator[Array]  # [b D]
+
+
+def block_size(model: FittedModel, features: Features) -> int:
+    """Return the rows of a block: the same for every container, so that the last bits are the same, too."""
+    return max(1, min(rows_per_block(model), BLOCK_BYTES // (8 * features.n)))
+
+
+def predict_blocks(
+    X: Any, features: Features, size: int, predict: Callable[[Array], tuple[Any, ...]]
+) -> tuple[Any, ...]:
+    """Join what `predict` returns for each block of X; memory holds one block of anything else."""
+    blocks = _open_blocks(X, features, size)
+    if blocks.n_rows is None:
+        return tuple(np.concatenate(column) for column in zip(*map(predict, blocks.rows), strict=True))
+    whole: tuple[Any, ...] = ()
+    done = 0
+    for rows in blocks.rows:
+        part = predict(rows)
+        whole = whole or tuple(np.empty((blocks.n_rows, *x.shape[1:]), x.dtype) for x in part)
+        place = slice(done, done + len(part[0]))
+        for to, of in zip(whole, part, strict=True):
+            to[place] = of
+        done = place.stop
+    return whole
+
+
+def accuracy(
+    source: Source,
+    features: Features,
+    size: int,
+    classes: NDArray[Any],
+    predict: Callable[[Array], NDArray[Any]],
+) -> float:
+    """Return the weighted share of a source's rows whose label `predict` gives."""
+    right = total = 0.0
+    for piece in _read_pieces(source, features, size):
+        _check_comparable(piece, classes)
+        weight = np.ones(len(piece.y)) if piece.weight is None else piece.weight
+        right += float(weight[predict(piece.X) == piece.y].sum())
+        total += float(weight.sum())
+    return right / total
+
+
+def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
+    """Numbers with numbers, text with text: 1 never equals "1"."""
+    kinds = [a.dtype.kind in "biuf" for a in (np.asarray(piece.y), classes)]
+    if kinds[0] != kinds[1]:
+        label, known = piece.y.tolist()[0], classes.tolist()[0]
+        raise BadInput(
+            f"{describe_place(piece)}: labels such as {label!r}, where the model knows labels such as {known!r}: is it the right "
+            "column? If it is, write it with the type that the training rows had."
+        )
+
+
+def _open_blocks(X: Any, features: Features, size: int) -> Blocks:
+    source = _find_unlabelled(X, features)
+    if source is not None:
+        rows = (np.ascontiguousarray(p.X, dtype=np.float64) for p in _read_pieces(source, features, size))
+        return Blocks(getattr(source, "n_rows", None), rows)
+    table = check_rows(X, features)
+    return Blocks(len(table), (table[start : start + size] for start in range(0, len(table), size)))
+
+
+def _find_unlabelled(X: Any, features: Features) -> Source | None:
+    """Return the source that X names, with or without labels; None for a table in memory."""
+    path = sources.path_of(X)
+    if path.endswith(".npy") or sources.is_map(X):
+        table = open_array(X, "X")
+        return Arrays(table, np.broadcast_to(0, table.shape[:1]))
+    if hasattr(X, "pieces") and hasattr(X, "scattered"):
+        source: Source = X
+        return source
+    if path or type(X).__module__.startswith("pyarrow"):
+        return sources.select_columns(X, features, labelled=False)
+    if sources.is_batches(X) and (isinstance(X, list | tuple) or not isinstance(X, Sequence)):
+        return Batches(lambda: map(_as_pair, X() if callable(X) else X))
+    return None
+
+
+def _as_pair(batch: Any) -> Any:
+    """Return a batch as `fit` takes it; a table alone gets labels that nobody reads."""
+    return (batch, np.zeros(len(batch))) if hasattr(batch, "shape") else batch
+
+
+def _read_pieces(source: Source, features: Features, size: int) -> Iterator[Piece]:
+    """Yield the source in checked blocks, read ahead."""
+    found = False
+    checked = check_pieces(_check_width(source.pieces(size), features), features.names)
+    for piece in prefetch(regroup(checked, repeat(size))):
+        found = True
+        yield piece
+    if not found:
+        raise BadInput("the source has no rows to predict: look at how it was selected.")
+
+
+def _check_width(pieces: Iterator[Piece], features: Features) -> Iterator[Piece]:
+    for piece in pieces:
+        if piece.X.ndim == 2 and piece.X.shape[1] != features.n:
+            raise BadInput(
+                f"X has {piece.X.shape[1]} features, but {features.owner} is expecting {features.n} features as input: give "
+                "the columns of the training rows, in their order."
+            )
+        if len(piece.index):
+            yield piece

@@ -1,0 +1,188 @@
+"""A fitted model, ready to predict: O(CM(M+D)) numbers, no rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavity.factors import Likelihood
+from cavity.inference import Engine, State
+from cavity.inference.coupled import cov_of
+from cavity.linalg import solve_lower
+from cavity.posterior import Normal, posterior
+from cavity.prior import Prior
+from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_softmax_probability
+from cavity.spectrum import Spectrum
+
+Array = NDArray[np.float64]
+PREDICT_BYTES = 64 << 20
+
+
+class FittedModel(NamedTuple):
+    """q(w) and the projection that it belongs to."""
+
+    prior: Prior
+    prior_lower: Tensor  # [C M M] or [1 M M], factor of k(Z, Z)
+    mean: Tensor  # [C M]; [1 CM] if q couples the classes
+    lower: Tensor  # [C M M], factor of Λ; [1 CM CM]
+    likelihood: Likelihood
+
+    @property
+    def coupled(self) -> bool:
+        """Whether q couples the classes."""
+        return len(self.lower) < self.prior.n_latent
+
+    def to(self, device: torch.device) -> FittedModel:
+        """Return the same model on another device."""
+        prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
+        return FittedModel(self.prior.to(device), prior_lower, mean, lower, self.likelihood.to(device))
+
+
+class Joint(NamedTuple):
+    """Marginals of f at new rows if classes are coupled."""
+
+    mean: Tensor  # [n C]
+    var: Tensor  # [n C]
+    cov: Tensor  # [n C C]
+
+
+def extract_model(engine: Engine, state: State) -> FittedModel:
+    """Return what prediction needs of a run, on the CPU. It takes over the engine's workspace."""
+    return with_canonical_layout(*model_at(engine, state).to(torch.device("cpu")))
+
+
+def snapshot(engine: Engine, state: State) -> FittedModel:
+    """Return the model that a state stands for, in copies on its device. The run stays untouched."""
+    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+    return model_at(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
+
+
+def model_at(engine: Engine, state: State) -> FittedModel:
+    """Return the model that a state stands for, on the run's device."""
+    engine.load(state.theta)
+    with torch.no_grad():
+        prior_lower, _ = engine.prior.factor(state.jitter)
+        q = posterior(state.sums)
+    for parameter in (*engine.prior.parameters(), *engine.parameters):
+        parameter.data = parameter.data.clone()  # no longer a view of the state
+        parameter.grad = None
+    kind = prior_lower.dtype
+    return FittedModel(engine.prior, prior_lower, q.mean.to(kind), q.lower.to(kind), engine.factor)
+
+
+def with_canonical_layout(
+    prior: Prior, prior_lower: Tensor, mean: Tensor, lower: Tensor, likelihood: Likelihood
+) -> FittedModel:
+    """Return the model with column-major factors: the last bits of products and solves depend on the layout."""
+    prior_lower, lower = (t.mT.contiguous().mT for t in (prior_lower, lower))
+    return FittedModel(prior, prior_lower, mean.contiguous(), lower, likelihood)
+
+
+def to_cpu(state: Any) -> Any:
+    """Return the same nest of tuples with its tensors on the CPU, so that it unpickles without a GPU."""
+    if isinstance(state, Tensor):
+        return state.cpu()
+    parts = [to_cpu(part) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
+def rows_per_block(model: FittedModel) -> int:
+    """Return how many rows have a projection [C M n] of at most PREDICT_BYTES."""
+    C, M, _ = model.lower.shape
+    return max(1, PREDICT_BYTES // (8 * max(C, model.prior.n_latent) * M))
+
+
+@torch.no_grad()
+def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
+    """Return marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
+    pieces = torch.split(X, rows_per_block(model))
+    if model.coupled:
+        return Joint(*(torch.cat(column) for column in zip(*(_joint(model, p) for p in pieces), strict=True)))
+    parts = [_marginals(model, piece) for piece in pieces]
+    return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
+
+
+def _marginals(model: FittedModel, X: Tensor) -> Normal:
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
+    a = projection.a
+    mean = (model.mean[:, None, :] @ a)[:, 0]
+    var = projection.r + solve_lower(model.lower, a).square().sum(-2)
+    return Normal(mean.mT.double(), var.mT.double())
+
+
+def _joint(model: FittedModel, X: Tensor) -> Joint:
+    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
+    a = projection.a.double()
+    mean = torch.bmm(model.mean.double().reshape(len(a), 1, -1), a)[:, 0].mT
+    cov = cov_of(model.lower.double(), a) + torch.diag_embed(projection.r.double().mT)
+    return Joint(mean, cov.diagonal(dim1=-2, dim2=-1).contiguous(), cov)
+
+
+@torch.no_grad()
+def joint_over_rows(model: FittedModel, X: Tensor, residual: bool = True) -> tuple[Tensor, Tensor]:
+    r"""Return mean [n] and covariance [n n] of one latent function, noise excluded.
+
+    The covariance is k(X, X) − AᵀA + AᵀΣA, or AᵀΣA without the residual.
+    """
+    rows = X.to(model.mean)
+    a = model.prior.project_with(model.prior_lower, rows).a
+    half = solve_lower(model.lower, a)[0].double()
+    cov = half.mT @ half
+    if residual:
+        cov = cov + model.prior.unexplained(rows, a).double()
+    return (model.mean @ a[0])[0].double(), cov
+
+
+@torch.no_grad()
+def residual(model: FittedModel, X: Tensor) -> Tensor:
+    """Return r of one latent function at new rows, [n]."""
+    return model.prior.project_with(model.prior_lower, X.to(model.mean)).r[0].double().cpu()
+
+
+@torch.no_grad()
+def log_probabilities(model: FittedModel, f: Normal | Joint) -> Tensor:
+    """Return normalised logarithms of the class probabilities, on the CPU: [n C] → [n C], [n 1] → [n 2]."""
+    if isinstance(f, Joint):
+        return log_softmax_probability(f.mean, f.cov).cpu()
+    parts = []
+    for mean, var in split_rows(f):
+        parts.append(model.likelihood.log_probability(mean, var))
+    return torch.cat(parts).cpu()
+
+
+def predict_log_proba(model: FittedModel, rows: Array) -> Array:
+    """Return logarithms of the class probabilities of rows in memory, [n C]."""
+    return np.asarray(log_probabilities(model, predict_latent(model, as_tensor(rows))).numpy())
+
+
+def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield means and variances of a few rows at a time: the quadrature takes memory per row."""
+    C = f.mean.shape[1]
+    nodes = ORDER * min(len(SPREAD) * C, MOST_EDGES if C > MANY else len(SPREAD) * C)
+    size = max(1, PREDICT_BYTES // (8 * nodes * C))
+    yield from zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
+
+
+def frequencies(prior: Prior) -> Array | None:
+    """Return the frequencies of a sparse spectrum for every latent function, [C H D]; None for inducing points."""
+    if not isinstance(prior, Spectrum):
+        return None
+    found = as_array(prior.frequencies)
+    return np.asarray(found.repeat(prior.n_latent // len(found), axis=0))
+
+
+def as_tensor(rows: Array) -> Tensor:
+    """Return an array as a tensor, without a copy if torch may write to it."""
+    return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+
+
+def as_array(tensor: Tensor) -> Array:
+    """Return a float64 NumPy copy."""
+    return tensor.detach().double().cpu().numpy().copy()

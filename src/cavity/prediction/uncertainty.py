@@ -1,0 +1,44 @@
+"""Split the entropy of a prediction, and rank rows by what their labels would teach."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.posterior import Normal
+from cavity.prediction.model import FittedModel, Joint, as_array, as_tensor, predict_latent, split_rows
+from cavity.quadrature import softmax_uncertainty
+
+Array = NDArray[np.float64]
+
+
+class Uncertainty(NamedTuple):
+    """Entropy of each row's label and its two parts, each (n,), in nats (divide by log 2 for bits)."""
+
+    total: Array
+    aleatoric: Array
+    epistemic: Array
+
+
+@torch.no_grad()
+def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
+    """Split the label's entropy: noise on f is aleatoric, all other variance of f, also the residual, is epistemic."""
+    f = predict_latent(model, as_tensor(rows))
+    if isinstance(f, Joint):  # the likelihood has its own noise
+        return Uncertainty(*(as_array(t) for t in softmax_uncertainty(f.mean.cpu(), f.cov.cpu())))
+    noise = model.prior.noise.double().cpu().expand(f.mean.shape[1])
+    f = Normal(f.mean.cpu(), f.var.cpu())
+    parts = [
+        model.likelihood.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in split_rows(f)
+    ]
+    total, aleatoric, epistemic = (as_array(torch.cat(column)) for column in zip(*parts, strict=True))
+    return Uncertainty(total, aleatoric, epistemic)
+
+
+def rank_rows(uncertainty: Uncertainty, n: int | None) -> NDArray[np.int64]:
+    """Return row numbers by epistemic uncertainty, largest first; ties keep their order."""
+    order = np.argsort(-uncertainty.epistemic, kind="stable")
+    return np.asarray(order[:n], dtype=np.int64)
