@@ -20,7 +20,10 @@ class Parameters:
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
         """Names of the constructor's arguments, in order."""
-        return tuple(name for name in inspect.signature(cls.__init__).parameters if name != "self")
+        given = inspect.signature(cls.__init__).parameters.values()
+        return tuple(
+            p.name for p in given if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments.

@@ -19,7 +19,7 @@ from cavity.estimators.values import noise_values
 from cavity.factors import (
     BinaryProbit,
     Jaakkola,
-    LikelihoodFactor,
+    Likelihood,
     Logistic,
     LogisticPoint,
     ProbitPairs,
@@ -160,7 +160,7 @@ def hyper_prior(
     return HyperPrior(mean.clone(), torch.cat([*weights, rest]), tuple(pools))
 
 
-def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
+def likelihood(table: Facts, options: Options) -> Likelihood:
     """One signed latent for two classes, one a class otherwise."""
     kind, C = options.method.likelihood, table.n_classes
     if kind == "pairs":
@@ -175,9 +175,7 @@ def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
     return factor
 
 
-def site_rule(
-    table: Facts, factor: LikelihoodFactor, n_inducing: int, options: Options
-) -> Own | Tied | Averaged:
+def site_rule(table: Facts, factor: Likelihood, n_inducing: int, options: Options) -> Own | Tied | Averaged:
     """How sites are kept, with the weighted counts that this needs."""
     total = _scalar(table.class_totals.sum(), options.device)
     kind, tempers = options.method.sites, getattr(factor, "tempers", True)
@@ -192,7 +190,7 @@ def site_rule(
     return Tied(torch.tensor(site_counts(table, factor), device=options.device), weighted, unit, tempers)
 
 
-def site_counts(table: Facts, factor: LikelihoodFactor) -> Array:
+def site_counts(table: Facts, factor: Likelihood) -> Array:
     """Weighted number of sites on each latent function."""
     each = factor.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
     weight = np.repeat(table.class_totals, each.shape[1])
@@ -201,11 +199,11 @@ def site_counts(table: Facts, factor: LikelihoodFactor) -> Array:
     )
 
 
-def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFactor | None = None) -> Engine:
+def engine(module: Prior, table: Facts, options: Options, factor: Likelihood | None = None) -> Engine:
     """The maths of the run, with the method's own likelihood or another one."""
     factor = factor or likelihood(table, options)
     sites = site_rule(table, factor, module.size, options)
-    parameters = (*learnt(module), *getattr(factor, "parameters", ()))
+    parameters = (*learnt(module), *factor.parameters)
     on_f = AtMode() if options.method.at_mode else OnF()
     kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
     return kind(
@@ -213,9 +211,7 @@ def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFact
         parameters=parameters,
         factor=factor,
         sites=sites,
-        hyper_prior=hyper_prior(
-            module, parameters, sites.size, getattr(factor, "logs", ()), options.share_prior
-        ),
+        hyper_prior=hyper_prior(module, parameters, sites.size, factor.log_parameters, options.share_prior),
         total=_scalar(table.class_totals.sum(), options.device),
         removal=options.method.removal,
         placement=on_f if options.method.on_f else OnT(),

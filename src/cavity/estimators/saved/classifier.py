@@ -11,7 +11,6 @@ from cavity.errors import BadFile, BadOption
 from cavity.estimators.fitted import Fitted
 from cavity.estimators.plain import pack_labels, unpack_labels
 from cavity.estimators.saved import growing, model
-from cavity.estimators.saved.checks import expect
 from cavity.factors import (
     BinaryProbit,
     Jaakkola,
@@ -59,12 +58,8 @@ def describe(fitted: Any) -> dict[str, Any]:
 
 def tensors(fitted: Any) -> dict[str, Tensor]:
     """The part that is."""
-    found = growing.tensors(fitted)
-    own = getattr(fitted._fitted.factor, "_epsilon", None)
-    if own is not None:
-        found["factor.epsilon"] = torch.tensor(own.value, dtype=torch.float64)
-        found |= {} if own.log_odds is None else {"factor.log_odds": own.log_odds.detach().clone()}
-    return found
+    own = fitted._fitted.factor.state()
+    return growing.tensors(fitted) | {f"factor.{name}": value for name, value in own.items()}
 
 
 def restore(made: Any, found: dict[str, Tensor], meta: dict[str, Any]) -> Fitted:
@@ -99,20 +94,7 @@ def _factor(name: str, found: dict[str, Tensor], n_classes: int, dtype: torch.dt
     two = kind in (BinaryProbit, RobustBinary) or issubclass(kind, Logistic)
     if two != (n_classes == 2):
         raise BadFile(f"the likelihood {name} does not fit {n_classes} classes.")
-    size = () if two else (n_classes,)
-    robust = kind in (RobustBinary, RobustMax)
-    factor: Likelihood = kind(*size, *_epsilon(found, dtype)) if robust else kind(*size)
-    for parameter in factor.parameters:
-        parameter.data = found["factor.log_odds"]
+    factor: Likelihood = kind() if two else kind(n_classes)
+    own = {key.removeprefix("factor."): value for key, value in found.items() if key.startswith("factor.")}
+    factor.load_state(own, dtype)
     return factor
-
-
-def _epsilon(found: dict[str, Tensor], dtype: torch.dtype) -> tuple[float, bool]:
-    """The share of random labels, and whether it was learnt."""
-    expect("factor.epsilon", found["factor.epsilon"], [()], torch.float64)
-    epsilon, learnt = float(found["factor.epsilon"]), "factor.log_odds" in found
-    if not 0 <= epsilon < 1:
-        raise BadFile(f"factor.epsilon is {epsilon:g}, which is no share.")
-    if learnt:
-        expect("factor.log_odds", found["factor.log_odds"], [(1,)], dtype)
-    return epsilon, learnt
