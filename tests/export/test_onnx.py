@@ -10,7 +10,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from cavity import BadFile, BadOption, GPClassifier, GPRegressor, export, kernels
-from cavity.export.graph import OPSET
+from cavity.onnx_graph import OPSET
 from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

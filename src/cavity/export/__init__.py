@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from cavity import persist
 from cavity._version import __version__
 from cavity.errors import BadOption
-from cavity.export.graph import IR_VERSION, OPSET, Graph, Value
 from cavity.export.kernels import covariance
 from cavity.export.likelihoods import probabilities
 from cavity.linalg import solve_lower
+from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value
 
 __all__ = ["onnx", "onnx_model"]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cavity import kernels
 from cavity.errors import BadOption
-from cavity.export.graph import Value
+from cavity.onnx_graph import Value
 
 
 class Covariance(NamedTuple):

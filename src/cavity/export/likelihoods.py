@@ -11,8 +11,8 @@ from numpy.polynomial import chebyshev
 from scipy.special import erfcx
 
 from cavity.errors import BadOption
-from cavity.export.graph import Value
 from cavity.factors import BinaryProbit, Logistic, ProbitPairs, RobustBinary, RobustMax, Softmax
+from cavity.onnx_graph import Value
 from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD
 from cavity.quadrature.argmax import REACH
 from cavity.quadrature.softmax import INNER, OUTER
@@ -31,7 +31,7 @@ def probabilities(factor: Any, mean: Value, var: Value, n_latent: int) -> Value:
     p = integral(mean, var, n_latent)
     p = p / p.sum(1, keep=True)
     if isinstance(factor, RobustMax | RobustBinary):
-        p = p * (1 - factor.epsilon) + factor.epsilon / factor.n_classes
+        p = p * (1 - factor.epsilon) + factor.epsilon / factor._classes()
     return p
 
 

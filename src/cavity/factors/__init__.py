@@ -1,6 +1,6 @@
-"""Likelihoods as the engine sees them: moments, and where the sites sit."""
+"""Likelihoods: moments for the engine, probabilities for prediction, and one registry of all of them."""
 
-from cavity.factors.base import Latents, Likelihood, LikelihoodFactor, Moments
+from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.factors.bounds import Jaakkola, Taylor
 from cavity.factors.gaussian import Committee, Gaussian
 from cavity.factors.point import LogisticPoint
@@ -9,13 +9,13 @@ from cavity.factors.robust import RobustBinary, RobustMax
 from cavity.factors.softmax import Logistic, Softmax
 
 __all__ = [
+    "LIKELIHOODS",
     "BinaryProbit",
     "Committee",
     "Gaussian",
     "Jaakkola",
     "Latents",
     "Likelihood",
-    "LikelihoodFactor",
     "Logistic",
     "LogisticPoint",
     "Moments",

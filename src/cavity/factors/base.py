@@ -1,17 +1,26 @@
-"""What a factor is: one integral, and where its sites sit."""
+"""The base class of likelihoods: everything that the engine, prediction, model files and ONNX export ask of one."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import copy
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
+import torch
 from torch import Tensor, nn
 
-from cavity.errors import BadOption
+from cavity.errors import BadFile, BadOption
+from cavity.params import Parameters
 from cavity.quadrature import Uncertainty
+from cavity.registry import Registry
+
+if TYPE_CHECKING:
+    from cavity.onnx_graph import Value
+
+WIDTH = 1e-10  # the variance that stands for a point where an integral needs a width
 
 
 class Latents(NamedTuple):
-    """Gaussian marginals of f at a batch's sites, [B S]."""
+    """Gaussian marginals of f at the sites of a batch, [B S]."""
 
     mean: Tensor
     var: Tensor  # residual included
@@ -19,53 +28,216 @@ class Latents(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """value = log ∫ φ(f)^e N(f) df of each row, or E log φ(f), and its derivatives at each site."""
+    """value = log ∫ φ(f)^e N(f) df per row, or E log φ(f), and its derivatives at each site."""
 
     value: Tensor  # [B]
     dm: Tensor  # [B S], in the mean
     dv: Tensor  # [B S], in the variance that comes from w
     dr: Tensor  # [B S], in the residual variance (equal to dv for e = 1)
-    own: Tensor | None = None  # [B K], in the factor's own parameters, flat
+    own: Tensor | None = None  # [B K], in the likelihood's own parameters, flat
 
 
-class LikelihoodFactor(Protocol):
-    """What expectation propagation asks of a likelihood."""
+class Likelihood(Parameters):
+    """Base class of all likelihoods p(y | f).
+
+    A subclass writes `moments` (for EP) or `average` (for variational inference), or both. Everything else has a default, or
+    raises an error that names the method to add. `__init__` stores its arguments, each under its own name.
+
+    Attributes
+    ----------
+    name : str
+        Short name for options, such as `"probit"`. Empty: the class name is the only name.
+    two_classes : bool
+        Whether the likelihood is for two classes with one latent function. Otherwise there is one latent function per class.
+    bounds : bool
+        Whether `average` is a lower bound of E log φ, or equal to it.
+    linear : bool
+        Whether the sites do not depend on q, so that one sweep finds them.
+    tempers : bool
+        Whether `moments` takes exponents. If not, a row of weight below 1 counts as a whole row with a smaller vote.
+    points : bool
+        Whether `log_probability_at` replaces the integral where f has almost no variance.
+    n_classes : int or None
+        Number of classes; None until `bind`.
+    parameters : tuple of torch.nn.Parameter
+        Parameters of the likelihood that are learnt.
+    log_parameters : tuple of torch.nn.Parameter
+        Those of `parameters` that are logarithms. They get the same weak prior as the logarithms of a kernel.
+    """
+
+    name: ClassVar[str] = ""
+    two_classes: ClassVar[bool] = False
+    bounds: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
+    tempers: ClassVar[bool] = True
+    points: ClassVar[bool] = False
+
+    n_classes: int | None = None
+    parameters: tuple[nn.Parameter, ...] = ()
+    log_parameters: tuple[nn.Parameter, ...] = ()
+
+    @property
+    def n_latent(self) -> int:
+        """Number of latent functions: 1 for two classes, otherwise one per class."""
+        return 1 if self.two_classes else self._classes()
+
+    @property
+    def epsilon(self) -> float | None:
+        """Current share of random labels; None if the likelihood has no such share."""
+        return None
+
+    def bind(self, n_classes: int) -> Likelihood:
+        """Return a copy for this number of classes. A likelihood for many classes may return another one for two.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes in the training labels.
+
+        Returns
+        -------
+        Likelihood
+            What the engine works with. Fitting changes the copy and leaves this object as it is.
+        """
+        kind = type(self).__name__
+        if self.two_classes and n_classes != 2:
+            raise BadOption(
+                f"{kind} is a likelihood for two classes, and y has {n_classes}: use another one."
+            )
+        if not self.two_classes and n_classes == 2:
+            raise BadOption(
+                f"{kind} has one latent function per class, and two classes share one: override bind(n_classes) to return a "
+                "likelihood with two_classes = True for them."
+            )
+        if self.n_classes not in (None, n_classes):
+            raise BadOption(
+                f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: leave n_classes out."
+            )
+        bound = copy.deepcopy(self)
+        bound.n_classes = n_classes
+        return bound
 
     def sites(self, y: Tensor) -> Tensor:
-        """On which latent function each site of a row sits, [B] → [B S]."""
-        ...
+        """Return the latent function on which each site sits, per row: [B] → [B S].
+
+        The default is one site on the only latent function for two classes, otherwise one site per class.
+        """
+        if self.two_classes:
+            return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
+        return torch.arange(self._classes(), device=y.device).expand(len(y), -1)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        """Normaliser and derivatives of φ^e under the marginals f; `exponent` [B], None for 1."""
-        ...
+        """Return the logarithm of the normaliser of φ^e under the marginals f, and its derivatives.
 
-
-class Likelihood:
-    """A factor of the library: what variational inference and prediction ask besides."""
-
-    parameters: tuple[nn.Parameter, ...] = ()  # of the likelihood itself, learnt
-    bounds: bool = True  # `average` is E log φ or less
-    linear: bool = False  # its sites are the same wherever they are asked: one sweep finds them
-    tempers: bool = (
-        True  # `moments` takes exponents; where not, a row of weight below 1 is a whole row that counts less
-    )
-
-    def sites(self, y: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        Parameters
+        ----------
+        f : Latents
+            Marginals at the sites, [B S].
+        y : Tensor
+            Labels 0 to C − 1, [B].
+        exponent : Tensor or None
+            Exponent e per row, [B]; None for 1. Never given if `tempers` is False.
+        """
         raise BadOption(f"{type(self).__name__} has no closed normaliser: use method='vi'.")
 
     def average(self, f: Latents, y: Tensor) -> Moments:
-        """E log φ under the marginals f, and its derivatives."""
+        """Return E log φ under the marginals f, and its derivatives, for variational inference."""
         raise BadOption(f"{type(self).__name__} has no average of its logarithm: use method='ep'.")
 
+    def third(self, mean: Tensor, y: Tensor) -> Tensor:
+        """Return ∂³ log p/∂f³ at the mean, [B S], for Laplace's method with learnt hyper-parameters."""
+        raise BadOption(f"{type(self).__name__} has no third derivative, which Laplace's method needs.")
+
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        """Logarithms of the class probabilities given marginals of new rows, normalised: [n C] → [n C], [n 1] → [n 2]."""
-        raise NotImplementedError
+        """Return normalised log class probabilities under marginals of f at new rows: [n C] → [n C], or [n 1] → [n 2].
+
+        The default is `moments` for each label in turn, normalised.
+        """
+        columns = []
+        for label in range(self._classes()):
+            y = torch.full((len(mean),), label, device=mean.device)
+            at = self.sites(y)
+            f = Latents(mean.gather(1, at), var.gather(1, at), torch.zeros_like(var).gather(1, at))
+            columns.append(self.moments(f, y, None).value)
+        return torch.stack(columns, 1).log_softmax(1)
+
+    def log_probability_at(self, f: Tensor) -> Tensor:
+        """Return normalised log class probabilities given the latent values f themselves: [n C] → [n C], or [n 1] → [n 2]."""
+        return self.log_probability(f, torch.full_like(f, WIDTH))
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
-        """The label's entropy and its parts, given marginals of the latent values without `noise` [C], their noise's variance."""
+        """Return the entropy of the label and its two parts per row.
+
+        Parameters
+        ----------
+        mean, var : Tensor
+            Marginals of f without its noise, [n C] or [n 1].
+        noise : Tensor
+            Variance of the noise on f, [C] or [1].
+        """
         raise BadOption(
-            f"{type(self).__name__} has no split of its entropy: give it uncertainty(mean, var, noise), as the library's have."
+            f"{type(self).__name__} has no split of its entropy: give it a method uncertainty(mean, var, noise)."
         )
+
+    def graph(self, mean: Value, var: Value) -> Value:
+        """Write class probabilities as nodes of an ONNX graph: [n C] → [n C], or [n 1] → [n 2], rows summing to one."""
+        raise BadOption(
+            f"the likelihood {type(self).__name__} cannot be written as an ONNX graph: give it a method graph(mean, var), or use "
+            "clf.save() and cavity.load() instead."
+        )
+
+    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
+        """Move the parameters in place, and return the likelihood."""
+        for parameter in self.parameters:
+            parameter.data = parameter.data.to(device, dtype)
+        return self
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the learnt values for a model file: copies of `parameters` by number, unless a subclass names them."""
+        return {str(i): parameter.detach().clone() for i, parameter in enumerate(self.parameters)}
+
+    def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
+        """Take over values that `state` returned.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Values by name, as read from a file.
+        dtype : torch.dtype or None
+            The type that learnt values must have; None for any floating-point type.
+
+        Raises
+        ------
+        BadFile
+            If a value is missing, unknown, or has the wrong shape, type or range.
+        """
+        self._expect_names(state, *map(str, range(len(self.parameters))))
+        for i, parameter in enumerate(self.parameters):
+            self._expect(state, str(i), tuple(parameter.shape), dtype)
+            parameter.data = state[str(i)].clone()
+
+    def _classes(self) -> int:
+        if self.n_classes is None:
+            raise BadOption(
+                f"{type(self).__name__} does not know the number of classes: call bind(n_classes)."
+            )
+        return self.n_classes
+
+    def _expect_names(self, state: dict[str, Tensor], *names: str) -> None:
+        if set(state) != set(names):
+            raise BadFile(
+                f"the likelihood {type(self).__name__} has the values {sorted(names)}, and the file has {sorted(state)!s:.200}."
+            )
+
+    def _expect(
+        self, state: dict[str, Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype | None
+    ) -> None:
+        value = state[name]
+        if tuple(value.shape) != shape or dtype not in (None, value.dtype) or not value.is_floating_point():
+            raise BadFile(
+                f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
+                f"{dtype or 'a floating-point type'}."
+            )
+
+
+LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")

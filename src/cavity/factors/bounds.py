@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from cavity.factors.base import Latents, Moments
+from cavity.factors.base import LIKELIHOODS, Latents, Moments
 from cavity.factors.probit import signs
 from cavity.factors.softmax import Logistic
 
 
+@LIKELIHOODS.register
 class Jaakkola(Logistic):
     r"""log σ(x) ≥ log σ(ξ) + (x − ξ)/2 − λ(ξ)(x² − ξ²),  λ(ξ) = tanh(ξ/2)/(4ξ), a bound everywhere.      [review 2.3.1]
 
@@ -36,6 +37,7 @@ def curvature(xi: Tensor) -> Tensor:
     return torch.where(small, 0.125 - xi.square() / 96, torch.tanh(0.5 * safe) / (4 * safe))
 
 
+@LIKELIHOODS.register
 class Taylor(Logistic):
     r"""log σ(±f) to second order around ξ = m: log σ + ½ d₂ V, with τ = −d₂ and ν = d₁ + τm.      [review 2.3.2]
 

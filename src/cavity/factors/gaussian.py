@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from cavity.factors.base import Latents, Likelihood, Moments
+from cavity.errors import BadOption
+from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
 
 
+@LIKELIHOODS.register
 class Gaussian(Likelihood):
     r"""y = f + N(0, σ²), one latent function, one site a row; log σ² may be learnt.
 
@@ -19,23 +22,60 @@ class Gaussian(Likelihood):
 
     linear = True
 
-    def __init__(self, noise: float, learn: bool = False, projected: bool = False) -> None:
+    log_noise: nn.Parameter
+
+    def __init__(self, noise: float = 1.0, learn: bool = False, projected: bool = False) -> None:
+        self.noise = noise
+        self.learn = learn
         self.projected = projected
-        self.log_noise = nn.Parameter(torch.tensor([noise], dtype=torch.float64).log(), requires_grad=learn)
-        self.parameters = (self.log_noise,) if learn else ()
 
     @property
-    def logs(self) -> tuple[nn.Parameter, ...]:
-        """Learnt logarithms, which have the same weak prior as those of a kernel."""
+    def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
+        return (self.log_noise,) if self.learn else ()
+
+    @property
+    def log_parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
         return self.parameters
 
     @property
     def noise(self) -> Tensor:
-        """σ², []."""
+        """Current variance σ² of the noise, []."""
         return self.log_noise.detach().double().exp()[0]
+
+    @noise.setter
+    def noise(self, value: float) -> None:
+        self._given = value
+        self.log_noise = nn.Parameter(torch.tensor([value], dtype=torch.float64).log())
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments as given; the learnt noise is in `noise` and in `state`."""
+        return super().get_params(deep) | {"noise": self._given}
+
+    def bind(self, n_classes: int) -> Likelihood:
+        raise BadOption(f"{type(self).__name__} is a likelihood for regression: use it with GPRegressor.")
 
     def sites(self, y: Tensor) -> Tensor:
         return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
+
+    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
+        self.log_noise.data = self.log_noise.data.to(device, dtype)
+        return self
+
+    def state(self) -> dict[str, Tensor]:
+        """Return log σ². A noise of 0 has no logarithm: the result is then empty."""
+        log_noise = self.log_noise.detach()
+        return {"log_noise": log_noise.clone()} if log_noise.isfinite().all() else {}
+
+    def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
+        self._expect_names(state, *(["log_noise"] if state else []))
+        if not state:
+            self.noise = 0.0
+            return
+        self._expect(state, "log_noise", (1,), dtype)
+        self.log_noise.data = state["log_noise"].clone()
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        raise BadOption(f"{type(self).__name__} is a likelihood for regression and has no classes.")
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         r"""φ(t) = N(y; t, S), S = σ² + r:  φ^e = c N(y; t, S/e),  log Z = log c + log N(y; m, v + S/e)."""
@@ -59,6 +99,7 @@ class Gaussian(Likelihood):
         return Moments(value[:, 0], off / noise, dv, dv, 0.5 * (misfit - 1) if self.parameters else None)
 
 
+@LIKELIHOODS.register
 class Committee(Gaussian):
     """The same for rows that belong to members of a committee, each with a latent function: y is [B 2], member and target."""
 

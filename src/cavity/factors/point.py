@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from cavity.factors.base import Latents, Moments
+from cavity.factors.base import LIKELIHOODS, Latents, Moments
 from cavity.factors.probit import signs
 from cavity.factors.softmax import Logistic
 
 
+@LIKELIHOODS.register
 class LogisticPoint(Logistic):
     r"""σ(±f) at f = m, the limit of ∫ σ(±f) N(f; m, v) df as v → 0.
 

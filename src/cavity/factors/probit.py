@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.factors.base import Latents, Likelihood, Moments
+from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.numerics import hazard, hazard_slope, log_ndtr
 from cavity.quadrature import (
     Largest,
@@ -57,15 +57,21 @@ def rivals(y: Tensor, n_classes: int) -> Tensor:
     return k + (k >= y[:, None])
 
 
+@LIKELIHOODS.register
 class ProbitPairs(Likelihood):
     """y beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)). Two sites a rival: C−1 on the own class, then the rivals'."""
 
-    def __init__(self, n_classes: int) -> None:
+    name = "probit"
+
+    def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = n_classes
 
+    def bind(self, n_classes: int) -> Likelihood:
+        return BinaryProbit() if n_classes == 2 else super().bind(n_classes)
+
     def sites(self, y: Tensor) -> Tensor:
-        own = y[:, None].expand(-1, self.n_classes - 1)
-        return torch.cat([own, rivals(y, self.n_classes)], 1)
+        own = y[:, None].expand(-1, self._classes() - 1)
+        return torch.cat([own, rivals(y, self._classes())], 1)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         mean, var, residual = self._gaps(f)
@@ -77,7 +83,7 @@ class ProbitPairs(Likelihood):
 
     def _gaps(self, f: Latents) -> tuple[Tensor, Tensor, Tensor]:
         """Moments of f_y − f_k, each [B C−1]."""
-        pairs = self.n_classes - 1
+        pairs = self._classes() - 1
         mean = f.mean[:, :pairs] - f.mean[:, pairs:]
         return mean, f.var[:, :pairs] + f.var[:, pairs:], f.residual[:, :pairs] + f.residual[:, pairs:]
 
@@ -93,11 +99,12 @@ class ProbitPairs(Likelihood):
         return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
 
 
+@LIKELIHOODS.register
 class BinaryProbit(Likelihood):
     """One latent function, y ∈ {0, 1}: Φ(±t/√r). One site a row."""
 
-    def sites(self, y: Tensor) -> Tensor:
-        return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
+    two_classes = True
+    n_classes = 2
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         sign = signs(y, f.mean)

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cavity.factors.base import Latents, Likelihood, Moments
+from cavity.errors import BadFile
+from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.factors.probit import BinaryProbit, rivals, signs
 from cavity.numerics import constant, hazard, log_ndtr
 from cavity.quadrature import Largest, Latent, Uncertainty, Win, log_argmax_probability, uncertainty, win
-
-
-class Epsilon(NamedTuple):
-    """The share of random labels; stepped as its log-odds where it is learnt."""
-
-    value: float  # where it is fixed
-    log_odds: nn.Parameter | None
-
-    def now(self, like: Tensor) -> Tensor:
-        """ε as it stands, a float64 scalar beside `like`."""
-        if self.log_odds is None:
-            return constant((self.value,), like.double())[0]
-        return self.log_odds.detach().double().sigmoid()[0].to(like.device)
 
 
 class _Robust(Likelihood):
@@ -32,26 +20,59 @@ class _Robust(Likelihood):
 
     tempers = False
 
-    def __init__(self, n_classes: int, epsilon: float, learn: bool) -> None:
-        self.n_classes = n_classes
-        start = torch.tensor([epsilon], dtype=torch.float64)
-        self._epsilon = Epsilon(float(epsilon), nn.Parameter(start.logit()) if learn else None)
+    log_odds: nn.Parameter  # of ε; stepped where ε is learnt
+
+    def __init__(self, epsilon: float, learn: bool) -> None:
+        self.epsilon = epsilon
+        self.learn = learn
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
-        return () if self._epsilon.log_odds is None else (self._epsilon.log_odds,)
+        return (self.log_odds,) if self.learn else ()
 
     @property
     def epsilon(self) -> float:
-        """ε as it stands."""
-        return float(self._epsilon.now(torch.empty(0)))
+        """Current share of random labels."""
+        return float(self._share(torch.empty(0)))
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self._given = value
+        self.log_odds = nn.Parameter(torch.tensor([value], dtype=torch.float64).logit())
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments as given; a learnt ε is in `epsilon` and in `state`."""
+        return super().get_params(deep) | {"epsilon": self._given}
+
+    def state(self) -> dict[str, Tensor]:
+        start = {"epsilon": torch.tensor(float(self._given), dtype=torch.float64)}
+        return start | ({"log_odds": self.log_odds.detach().clone()} if self.learn else {})
+
+    def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
+        learn = "log_odds" in state
+        self._expect_names(state, "epsilon", *(["log_odds"] if learn else []))
+        self._expect(state, "epsilon", (), torch.float64)
+        value = float(state["epsilon"])
+        if not 0 <= value < 1:
+            raise BadFile(f"factor.epsilon is {value:g}; a share lies in [0, 1).")
+        if learn:
+            self._expect(state, "log_odds", (1,), dtype)
+        self.epsilon, self.learn = value, learn
+        if learn:
+            self.log_odds.data = state["log_odds"].clone()
+
+    def _share(self, like: Tensor) -> Tensor:
+        """Current ε as a float64 scalar on the device of `like`."""
+        if not self.learn:
+            return constant((float(self._given),), like.double())[0]
+        return self.log_odds.detach().double().sigmoid()[0].to(like.device)
 
     def _win(self, f: Latents, y: Tensor) -> Win:
         raise NotImplementedError
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         r"""Z = (1−ε) S + ε/C,  κ = (1−ε) S/Z:  ∂ log Z/∂m = κ S'/S,  ∂ log Z/∂v = ½ κ S''/S,  ∂ log Z/∂ε = (1/C − S)/Z."""
-        eps, C = self._epsilon.now(f.mean), self.n_classes
+        eps, C = self._share(f.mean), self._classes()
         w = self._win(f, y)
         log_right, log_random = torch.log1p(-eps) + w.log_value, eps.log() - math.log(C)
         value = torch.logaddexp(log_right, log_random)
@@ -62,7 +83,7 @@ class _Robust(Likelihood):
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         r"""E log p = S log(1−ε+ε/C) + (1−S) log(ε/C).        [METHOD 9]"""
-        eps, C = self._epsilon.now(f.mean), self.n_classes
+        eps, C = self._share(f.mean), self._classes()
         w = self._win(f, y)
         S = w.log_value.exp()
         right, wrong = (1 - eps + eps / C).log(), eps.log() - math.log(C)
@@ -73,7 +94,7 @@ class _Robust(Likelihood):
 
     def _own(self, slope: Tensor, eps: Tensor) -> Tensor | None:
         """∂/∂(log-odds of ε), [B 1]."""
-        return None if self._epsilon.log_odds is None else (slope * eps * (1 - eps))[:, None]
+        return (slope * eps * (1 - eps))[:, None] if self.learn else None
 
     def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
         """log P(each class is the largest), normalised."""
@@ -88,18 +109,29 @@ class _Robust(Likelihood):
 
     def _mixed(self, log_p: Tensor) -> Tensor:
         """(1−ε) p + ε/C."""
-        eps = self._epsilon.now(log_p)
-        return torch.logaddexp(torch.log1p(-eps) + log_p, eps.log() - math.log(self.n_classes))
+        eps = self._share(log_p)
+        return torch.logaddexp(torch.log1p(-eps) + log_p, eps.log() - math.log(self._classes()))
 
 
+@LIKELIHOODS.register
 class RobustMax(_Robust):
-    """C latent functions. One site a class, the own class first."""
+    """C latent functions. One site per class, the own class first."""
 
-    def __init__(self, n_classes: int, epsilon: float, learn: bool = False) -> None:
-        super().__init__(n_classes, epsilon, learn)
+    name = "robust-max"
+
+    def __init__(self, n_classes: int | None = None, epsilon: float = 1e-3, learn: bool = False) -> None:
+        super().__init__(epsilon, learn)
+        self.n_classes = n_classes
+
+    def bind(self, n_classes: int) -> Likelihood:
+        if n_classes != 2:
+            return super().bind(n_classes)
+        binary = RobustBinary(self._given, self.learn)
+        binary.load_state(self.state())
+        return binary
 
     def sites(self, y: Tensor) -> Tensor:
-        return torch.cat([y[:, None], rivals(y, self.n_classes)], 1)
+        return torch.cat([y[:, None], rivals(y, self._classes())], 1)
 
     def _win(self, f: Latents, y: Tensor) -> Win:
         return win(f.mean, f.var)
@@ -108,14 +140,15 @@ class RobustMax(_Robust):
         return log_argmax_probability(mean, var).log_softmax(1)
 
 
+@LIKELIHOODS.register
 class RobustBinary(_Robust):
-    """One latent function for two classes: S = Φ(±m/√v), in closed form. One site a row."""
+    """One latent function for two classes: S = Φ(±m/√v), in closed form. One site per row."""
 
-    def __init__(self, epsilon: float, learn: bool = False) -> None:
-        super().__init__(2, epsilon, learn)
+    two_classes = True
+    n_classes = 2
 
-    def sites(self, y: Tensor) -> Tensor:
-        return BinaryProbit().sites(y)
+    def __init__(self, epsilon: float = 1e-3, learn: bool = False) -> None:
+        super().__init__(epsilon, learn)
 
     def _win(self, f: Latents, y: Tensor) -> Win:
         sign, scale = signs(y, f.mean), f.var.rsqrt()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from cavity.factors.base import Latents, Likelihood, Moments
-from cavity.factors.probit import BinaryProbit, signs
+from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.factors.probit import signs
 from cavity.quadrature import (
     Latent,
     Uncertainty,
@@ -21,14 +21,18 @@ from cavity.quadrature import (
 )
 
 
+@LIKELIHOODS.register
 class Softmax(Likelihood):
     """exp f_y / Σ_c exp f_c. One site a class."""
 
-    def __init__(self, n_classes: int) -> None:
+    name = "softmax"
+    points = True
+
+    def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = n_classes
 
-    def sites(self, y: Tensor) -> Tensor:
-        return torch.arange(self.n_classes, device=y.device).expand(len(y), -1)
+    def bind(self, n_classes: int) -> Likelihood:
+        return Logistic() if n_classes == 2 else super().bind(n_classes)
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         r"""E log p = m_y − E log Σ_c exp f_c."""
@@ -40,22 +44,26 @@ class Softmax(Likelihood):
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
         return softmax_average(mean, var).dm.clamp_min(1e-300).log().log_softmax(1)
 
+    def log_probability_at(self, f: Tensor) -> Tensor:
+        return f.log_softmax(-1)
+
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
 
 
+@LIKELIHOODS.register
 class Logistic(Likelihood):
     r"""σ(±f), one latent function for two classes. One site a row.
 
     `probit`: probabilities by σ(m/√(1 + πv/8)) instead of quadrature, wrong by at most 0.02 wherever m and v lie.
     """
 
+    two_classes = True
+    n_classes = 2
+
     def __init__(self, probit: bool = False) -> None:
         self.probit = probit
-
-    def sites(self, y: Tensor) -> Tensor:
-        return BinaryProbit().sites(y)
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         sign = signs(y, f.mean)

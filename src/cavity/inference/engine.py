@@ -17,7 +17,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from cavity.aside import aside
 from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
-from cavity.factors import Latents, LikelihoodFactor, Moments
+from cavity.factors import Latents, Likelihood, Moments
 from cavity.hyper_prior import HyperPrior
 from cavity.inference.placement import AtMode, Cotangents, OnF, OnT
 from cavity.inference.sites import (
@@ -77,7 +77,7 @@ class Engine:
 
     prior: Prior  # a workspace: each step loads its parameters from the state
     parameters: tuple[nn.Parameter, ...]  # those that are learnt
-    factor: LikelihoodFactor
+    factor: Likelihood
     sites: Own | Tied | Averaged
     hyper_prior: HyperPrior
     total: Tensor  # [], Σ weights over all rows
@@ -208,7 +208,7 @@ class Engine:
         with torch.no_grad():
             fixed = Latents(*(x.detach() for x in f))
             moments = (
-                self.factor.average(fixed, y)  # type: ignore[attr-defined]
+                self.factor.average(fixed, y)
                 if self.removal == 0
                 else self.factor.moments(fixed, y, share.exponent)
             )
@@ -283,7 +283,7 @@ class Engine:
         value = value + self.placement.evidence(view.totals, r)
         if isinstance(self.placement, AtMode):
             width = gather(self.placement.width(m.t, r, view.totals)[None], classes)[0]
-            third = self.factor.third(view.t.mean.detach(), batch.y)  # type: ignore[attr-defined]
+            third = self.factor.third(view.t.mean.detach(), batch.y)
             value = value + (times(view.share.copies, 0.5 * width * third).detach() * view.t.mean).sum()
         return value, view
 
