@@ -112,7 +112,7 @@ def test_predict_writes_labels_and_probabilities(birds):
     assert [r["id"] for r in rows] == [str(i) for i in range(60)]
     assert np.mean([r["label"] == r["species"] for r in rows]) > 0.8
     clf = cavity.load(birds / "birds.cavity")
-    (chunk,) = cavity.data.files.open_table(birds / "new.csv").chunks()
+    (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
     np.testing.assert_allclose(P, clf.predict_proba(clf.preparation_.transform(chunk)), rtol=1e-9)
 
 
@@ -129,7 +129,7 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     assert (done.returncode, done.stderr) == (0, "")
     scores = json.loads(done.stdout)
     clf = cavity.load(birds / "birds.cavity")
-    (chunk,) = cavity.data.files.open_table(birds / "new.csv").chunks()
+    (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
     X, y = clf.preparation_.transform(chunk), clf.preparation_.labels(chunk)
     assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))

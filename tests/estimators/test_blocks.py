@@ -12,8 +12,8 @@ from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
 from cavity.data import Arrays, Arrow
-from cavity.data.preparation import Preparation
 from cavity.estimators import fitted
+from cavity.tabular.preparation import Preparation
 
 N, BLOCK = 230, 50
 rng = np.random.default_rng(0)

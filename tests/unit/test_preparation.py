@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, BadInput, BadOption, CavityError, Preparation
-from cavity.data import Arrow, files
-from cavity.data.files import open_table, spooled
+from cavity.data import Arrow
+from cavity.tabular import files
+from cavity.tabular.files import open_table, spooled
 
 HEIGHT = [1.5, None, 2.5, 4.0, 3.0, 2.0]
 COLOUR = ["red", "blue", None, "red", "green", "blue"]
@@ -65,7 +66,7 @@ def test_numbers_are_standardised_categories_one_hot_and_what_is_missing_is_said
     np.testing.assert_allclose(X[:, 2].std(), 1)
     expected = np.array([[c == level for level in ("blue", "green", "red", None)] for c in COLOUR])
     np.testing.assert_array_equal(X[:, 4:], expected)
-    assert {c.name: c.why for c in learnt.left_out} == {"same": "always 7", "nothing": "no values"}
+    assert {c.name: c.why for c in learnt.ignored} == {"same": "always 7", "nothing": "no values"}
     assert learnt.labels(FRAME).tolist() == FRAME["kind"]
 
 
@@ -247,7 +248,7 @@ def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
     table = pa.table({name: cells, "x": [1.5, 0.5, 2.5, 1.0], "y": [0, 1] * 2})
     pieces = [table.slice(0, 1), table.slice(1, 3)]
     learnt = Preparation.fit(pieces, target="y")
-    assert learnt.names == ("x",) and learnt.left_out[0] == (name, "it counts the rows")
+    assert learnt.names == ("x",) and learnt.ignored[0] == (name, "it counts the rows")
     assert Preparation.fit(pieces, target="y", kinds={name: "number"}).names == (name, "x")
     assert Preparation.fit([table.rename_columns(["step", "x", "y"])], target="y").names == ("step", "x")
     assert Preparation.fit([table.take([0, 2, 1, 3])], target="y").names == (name, "x")

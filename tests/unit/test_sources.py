@@ -14,7 +14,19 @@ import pytest
 import torch
 
 from cavity.columns import from_moments, summarize
-from cavity.data import Arrays, Arrow, Batches, Piece, Rows, Shard, Stream, Survey, look, share, survey
+from cavity.data import (
+    Arrays,
+    Arrow,
+    Batches,
+    Piece,
+    Rows,
+    Shard,
+    Stream,
+    Survey,
+    shard_range,
+    survey,
+    survey_section,
+)
 from cavity.data.fragments import Fragments
 from cavity.data.prefetch import prefetch
 from cavity.data.shuffle import Encoded, Store, batch_sizes, shuffled
@@ -181,7 +193,7 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path
     for read in (
         lambda shard: list(shard.batches(20, generator())),
         lambda shard: list(shard.whole().split(30)),
-        lambda shard: look(source, 0, shard.mine),
+        lambda shard: survey_section(source, 0, shard.mine),
     ):
         decoded = []
         for rank in range(2):
@@ -374,7 +386,7 @@ def test_an_iterator_that_is_used_up_is_refused():
     [
         (X, "batch 0 is a ndarray"),
         ((X, Y, W, W), "batch 0 is a tuple"),
-        ((X[:, 0], Y), "one label a row"),
+        ((X[:, 0], Y), "one label per row"),
         ((np.full((2, 1), "red"), [0, 1]), "batch 0.*not a number"),
         ((np.array([[np.nan]]), [0]), "batch 0.*column 0: 1 missing"),
     ],
@@ -528,7 +540,7 @@ def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, mon
     source = Arrays(values, y, numbers % 3 + 0.5)
     alone, together = survey(source, 0, limit), Survey(limit)
     for rank in range(world):
-        together.join(look(source, 0, share(3000, rank, world), limit))
+        together.join(survey_section(source, 0, shard_range(3000, rank, world), limit))
     joined = together.summary()
     assert np.array_equal(joined.classes, alone.classes)
     assert all(np.array_equal(a, b) for a, b in zip(joined.sample[:4], alone.sample[:4], strict=True))
@@ -571,8 +583,8 @@ def spoilt(value, column=1):
         (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["label is missing", "part-1.parquet"]),
         (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["label is missing in 1"]),
         (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "2.5"]),
-        (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "above zero"]),
-        (piece(y=np.array([0, 1])), ["one label a row"]),
+        (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "not positive"]),
+        (piece(y=np.array([0, 1])), ["one label per row"]),
         (piece(np.ones((4, 3)), start=4), ["3 columns", "2 before"]),
     ],
 )

@@ -18,12 +18,12 @@ from cavity.callbacks import Validation
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import INTERRUPTED, Terminal, fail, table
 from cavity.data import Arrow
-from cavity.data.cells import as_numbers, one_column
-from cavity.data.files import TableFile, open_table, reading, spooled
-from cavity.data.fragments import Chunk, pyarrow
-from cavity.data.preparation import Preparation
+from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier
+from cavity.tabular.cells import as_numbers, one_column
+from cavity.tabular.files import TableFile, open_table, reading, spooled
+from cavity.tabular.preparation import Preparation
 
 IN_MEMORY = 256 << 20  # bytes of prepared numbers; more are read again in every pass
 
@@ -130,7 +130,7 @@ def _fit(model: GPClassifier, looked: Looked, settings: Settings, terminal: Term
         more = [settings.target, *([settings.weight] if settings.weight else [])]
         with (
             spooled(looked.file, prepare, more) as path,
-            reading(looked.file.path, (OSError, pyarrow().ArrowException)),
+            reading(looked.file.path, (OSError, import_pyarrow().ArrowException)),
         ):
             model.fit(Arrow(path, weight=settings.weight, prepare=prepare))
     del model.feature_names_in_  # they are in the preparation, which hands over arrays

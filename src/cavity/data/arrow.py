@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.cells import INDEX
-from cavity.data.fragments import Chunk, File, Fragments, Part, dataset, pyarrow
+from cavity.data.fragments import PANDAS_INDEX, Chunk, File, Fragments, Part, import_pyarrow, open_dataset
 from cavity.data.source import Array, Piece, Visit, common, regroup
 from cavity.errors import BadInput, BadOption
 
-if TYPE_CHECKING:
-    from cavity.data.preparation import Preparation
+
+class Named(Protocol):
+    """Something with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Preparing(Protocol):
+    """What `Arrow` needs of a `cavity.Preparation`."""
+
+    @property
+    def target(self) -> Named | None: ...
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def transform(self, data: Any) -> Array: ...
+
+    def labels(self, data: Any) -> NDArray[Any]: ...
 
 
 class Arrow:
@@ -31,12 +51,12 @@ class Arrow:
         data: Any,
         target: Any = None,
         weight: str | None = None,
-        prepare: Preparation | None = None,
+        prepare: Preparing | None = None,
         *,
         features: Sequence[str] | None = None,
         labelled: bool = True,
     ) -> None:
-        files = dataset(data)
+        files = open_dataset(data)
         if prepare is not None and prepare.target is not None:
             target = prepare.target.name
         self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
@@ -111,7 +131,7 @@ def _check_named(schema: Any, target: Any, weight: str | None) -> None:
 
 
 def _others(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
-    names = tuple(n for n in schema.names if n not in (target, weight) and not INDEX.fullmatch(n))
+    names = tuple(n for n in schema.names if n not in (target, weight) and not PANDAS_INDEX.fullmatch(n))
     if not names:
         known = ", ".join(map(repr, schema.names))
         raise BadInput(f"there is no column besides {known}: nothing to learn from.")
@@ -119,7 +139,7 @@ def _others(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
 
 
 def _refuse_types(file: File, names: tuple[str, ...]) -> None:
-    types = pyarrow().types
+    types = import_pyarrow().types
     numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     bad = [f for f in file.schema if f.name in names and not any(is_kind(f.type) for is_kind in numeric)]
     if bad:
@@ -138,7 +158,7 @@ def numbers(column: Any) -> Array:
 
 def labels(column: Any) -> NDArray[Any]:
     """Labels as NumPy has them; text by way of its few different values."""
-    types = pyarrow().types
+    types = import_pyarrow().types
     if column.null_count:
         return np.array(column.to_pylist(), dtype=object)
     if types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):

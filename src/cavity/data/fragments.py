@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from cavity.data.source import Visit, common
 from cavity.errors import BadInput, BadOption
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives the index of a frame in a file
 LANES = 16  # row groups that a shuffled pass reads side by side
 LANE_COLUMNS = 1024  # lanes × columns at most: every column of a lane has a page of its file in memory
 LEAST_PART = 4096  # rows that are worth a lane of their own
@@ -166,7 +168,7 @@ class Fragments:
             )
 
 
-def pyarrow() -> Any:
+def import_pyarrow() -> Any:
     """The module, or what to install."""
     try:
         import pyarrow.dataset
@@ -179,12 +181,12 @@ def pyarrow() -> Any:
 
 def give_back() -> None:
     """What Arrow's pool keeps of a pass that is over goes back to the system: the next one may be another library's."""
-    pyarrow().default_memory_pool().release_unused()
+    import_pyarrow().default_memory_pool().release_unused()
 
 
-def dataset(data: Any) -> Any:
+def open_dataset(data: Any) -> Any:
     """Files by path, tables and datasets as they are."""
-    ds = pyarrow().dataset
+    ds = import_pyarrow().dataset
     if isinstance(data, ds.Dataset):
         return data
     if not isinstance(data, str | os.PathLike):
@@ -218,7 +220,7 @@ def _hidden(path: Path, base: Path) -> bool:
 
 def _with_partition(batch: Any, file: File) -> Any:
     """The rows as a table, with the columns that are in the path."""
-    arrow = pyarrow()
+    arrow = import_pyarrow()
     table = arrow.Table.from_batches([batch])
     for name, value in _partition(file.fragment).items():
         if name in file.kinds and name not in table.column_names:
@@ -268,5 +270,5 @@ def _look(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
 
 def _partition(fragment: Any) -> dict[str, Any]:
     """Columns that are in the path, as in label=a/part.parquet."""
-    keys: dict[str, Any] = pyarrow().dataset.get_partition_keys(fragment.partition_expression)
+    keys: dict[str, Any] = import_pyarrow().dataset.get_partition_keys(fragment.partition_expression)
     return keys

@@ -19,8 +19,8 @@ class Arrays:
     numbered = True
 
     def __init__(self, X: Any, y: Any, weight: Any = None, names: Names = None) -> None:
-        self.X, self.y = opened(X, "X"), opened(y, "y")
-        self.weight = None if weight is None else opened(weight, "sample_weight")
+        self.X, self.y = open_array(X, "X"), open_array(y, "y")
+        self.weight = None if weight is None else open_array(weight, "sample_weight")
         self.names = names
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(
@@ -60,7 +60,7 @@ class Arrays:
         return Piece(index, np.asarray(self.X[rows], np.float64), np.asarray(self.y[rows]), weight)
 
 
-def opened(value: Any, what: str) -> NDArray[Any]:
+def open_array(value: Any, what: str) -> NDArray[Any]:
     """An array as it is; a file as a memory map."""
     if not isinstance(value, str | os.PathLike):
         return value if isinstance(value, np.ndarray) else np.asarray(value)

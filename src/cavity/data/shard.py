@@ -10,7 +10,7 @@ from cavity.data.arrays import Batch
 from cavity.data.source import Divisible
 
 
-def share(n_rows: int, rank: int, world: int) -> range:
+def shard_range(n_rows: int, rank: int, world: int) -> range:
     """The rows of a rank: neighbours in the table, so that hardly a row group has rows of two ranks."""
     low, high = (n_rows * r // world for r in (rank, rank + 1))
     return range(low, high)
@@ -24,7 +24,7 @@ class Shard:
 
     def __init__(self, rows: Divisible, rank: int, world: int) -> None:
         self.rows = rows
-        self.mine = share(rows.n_rows, rank, world)
+        self.mine = shard_range(rows.n_rows, rank, world)
 
     @property
     def n_rows(self) -> int:

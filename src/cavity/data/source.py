@@ -116,7 +116,7 @@ class Divisible(Data, Protocol):
     ) -> Iterator[Batch]: ...
 
 
-def sound(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
+def check_pieces(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
     """The pieces, each looked at; all must have the same columns."""
     for piece in pieces:
         check(piece, names, n_columns)
@@ -133,7 +133,7 @@ def check(piece: Piece, names: Names, n_columns: int | None) -> None:
     _check_weights(piece)
 
 
-def place(piece: Piece) -> str:
+def describe_place(piece: Piece) -> str:
     """Where a piece is, in words."""
     if not len(piece.index):
         return piece.where or "an empty piece"
@@ -144,11 +144,13 @@ def place(piece: Piece) -> str:
 def _check_shape(piece: Piece, n_columns: int | None) -> None:
     if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
         raise BadInput(
-            f"{place(piece)}: X has shape {piece.X.shape} and y {piece.y.shape}; give X (n, D) and one label a row, y (n,)."
+            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
+            "Give X of shape (n, D) and one label per row, y of shape (n,)."
         )
     if n_columns is not None and piece.X.shape[1] != n_columns:
         raise BadInput(
-            f"{place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before; give every piece the same columns."
+            f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before; "
+            "give every piece the same columns."
         )
 
 
@@ -163,8 +165,8 @@ def _refuse_cells(piece: Piece, names: Names) -> None:
         )
         what.append(f"column {j if names is None else repr(names[j])}: {cells}")
     raise BadInput(
-        f"Input X contains NaN or infinity in {place(piece)}: {'; '.join(what)}. Later rows were not read. Fill them in, or "
-        "filter these rows out, and write the files again."
+        f"Input X contains NaN or infinity in {describe_place(piece)}: {'; '.join(what)}. "
+        "Later rows were not read. Fill in these cells or remove these rows, and write the files again."
     )
 
 
@@ -176,15 +178,15 @@ def _check_labels(piece: Piece) -> None:
         odd = piece.y[piece.y != np.round(piece.y)].tolist()
         if odd and not missing.any():
             raise BadInput(
-                f"Unknown label type: continuous. {place(piece)} has labels such as {odd[0]!r}; "
+                f"Unknown label type: continuous. {describe_place(piece)} has labels such as {odd[0]!r}; "
                 "a classifier needs classes."
             )
     else:
         return
     if missing.any():
         raise BadInput(
-            f"the label is missing in {int(missing.sum())} of {place(piece)}: filter these rows out, or give them a class of "
-            "their own."
+            f"the label is missing in {int(missing.sum())} of {describe_place(piece)}: "
+            "remove these rows, or give them a class of their own."
         )
 
 
@@ -193,13 +195,13 @@ def _check_weights(piece: Piece) -> None:
         return
     if piece.weight.shape != piece.y.shape:
         raise BadInput(
-            f"{place(piece)}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; give one a row."
+            f"{describe_place(piece)}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; give one a row."
         )
     wrong = ~(np.isfinite(piece.weight) & (piece.weight > 0))
     if wrong.any():
         raise BadInput(
-            f"{int(wrong.sum())} weights in {place(piece)} are missing, infinite or not above zero; a row of weight w stands "
-            "for w rows: filter rows of weight 0 out."
+            f"{int(wrong.sum())} weights in {describe_place(piece)} are missing, infinite or not positive. "
+            "A row of weight w counts as w rows: remove rows of weight 0."
         )
 
 

@@ -22,7 +22,17 @@ from cavity.data.shuffle import (
     no_rows,
     shuffled,
 )
-from cavity.data.source import Addressed, Divided, Piece, Planned, Source, Visit, check, place, regroup
+from cavity.data.source import (
+    Addressed,
+    Divided,
+    Piece,
+    Planned,
+    Source,
+    Visit,
+    check,
+    describe_place,
+    regroup,
+)
 from cavity.errors import BadInput
 
 PIECES = 64  # that fill the shuffle buffer: small ones, so that it holds rows from many places
@@ -105,7 +115,7 @@ class Stream(NamedTuple):
         unseen = piece.y[self.classes[codes] != piece.y].tolist()
         if unseen:
             raise BadInput(
-                f"label {unseen[0]!r} in {place(piece)} was not among the {len(self.classes)} classes of the first pass: "
+                f"label {unseen[0]!r} in {describe_place(piece)} was not among the {len(self.classes)} classes of the first pass: "
                 "the source must give the same rows every time."
             )
         return codes

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.prefetch import prefetch
-from cavity.data.source import Array, Divided, Piece, Source, sound
+from cavity.data.source import Array, Divided, Piece, Source, check_pieces
 from cavity.errors import BadInput
 
 SAMPLE_ROWS = 20_000
@@ -49,17 +49,17 @@ class Summary(NamedTuple):
 
 def survey(source: Source, seed: Any, limit: int | None = None) -> Summary:
     """Read everything once. The sample holds all rows up to `limit`; beyond, large classes are thinned to equal size first."""
-    return look(source, seed, limit=limit).summary()
+    return survey_section(source, seed, limit=limit).summary()
 
 
-def look(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
+def survey_section(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
     """Read once what `keep` names, or everything. Joined in order, parts of a table are the survey of the whole."""
     found, rng, size = Survey(limit), np.random.default_rng(seed), _rows_at_a_time(source)
     pieces = source.pieces(size)
     if keep is not None:
         pieces = cast(Divided, source).section(keep, size)
         rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # a row's key is that of its number
-    for piece in prefetch(sound(pieces, source.names)):
+    for piece in prefetch(check_pieces(pieces, source.names)):
         if len(piece.index):
             found.add(piece, rng.random(len(piece.index)))
     return found

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.data import Arrays, Batches, Piece, Source, place, regroup, sound
-from cavity.data.mapped import opened
+from cavity.data import Arrays, Batches, Piece, Source, check_pieces, describe_place, regroup
+from cavity.data.mapped import open_array
 from cavity.data.prefetch import prefetch
 from cavity.errors import BadInput
 from cavity.estimators import fitted, streams
@@ -52,8 +52,8 @@ def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
     if kinds[0] != kinds[1]:
         label, known = piece.y.tolist()[0], classes.tolist()[0]
         raise BadInput(
-            f"{place(piece)}: labels such as {label!r}, where the model knows labels such as {known!r}: is it the right column? "
-            "If it is, write it with the type that the training rows had."
+            f"{describe_place(piece)}: labels such as {label!r}, where the model knows labels such as {known!r}: "
+            "is it the right column? If it is, write it with the type that the training rows had."
         )
 
 
@@ -85,7 +85,7 @@ def _unlabelled(estimator: Any, X: Any) -> Source | None:
     """The source that X names, whether or not it has labels; None for a table in memory."""
     path = streams.path_of(X)
     if path.endswith(".npy") or streams.is_map(X):
-        table = opened(X, "X")
+        table = open_array(X, "X")
         return Arrays(table, np.broadcast_to(0, table.shape[:1]))
     if hasattr(X, "pieces") and hasattr(X, "scattered"):
         source: Source = X
@@ -107,7 +107,7 @@ def _pieces(estimator: Any, source: Source) -> Iterator[Piece]:
     size, names = _size(estimator), getattr(estimator, "feature_names_in_", None)
     columns = None if names is None else tuple(map(str, names))
     found = False
-    checked = sound(_with_columns(source.pieces(size), estimator), columns)
+    checked = check_pieces(_with_columns(source.pieces(size), estimator), columns)
     for piece in prefetch(regroup(checked, repeat(size))):
         found = True
         yield piece

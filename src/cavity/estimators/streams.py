@@ -10,8 +10,20 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cavity import inducing
 from cavity.columns import from_moments
-from cavity.data import Arrays, Arrow, Batches, Divided, Source, Stream, Summary, Survey, look, share, survey
-from cavity.data.fragments import dataset
+from cavity.data import (
+    Arrays,
+    Arrow,
+    Batches,
+    Divided,
+    Source,
+    Stream,
+    Summary,
+    Survey,
+    shard_range,
+    survey,
+    survey_section,
+)
+from cavity.data.fragments import open_dataset
 from cavity.data.source import Names
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
@@ -67,7 +79,7 @@ def known_columns(
 
     A model that the command line fitted knows how its columns were prepared, and prepares these alike.
     """
-    data = dataset(X)
+    data = open_dataset(X)
     prepare = getattr(estimator, "preparation_", None)
     if prepare is not None:
         prepare.check(data.schema.names)
@@ -238,8 +250,8 @@ def surveyed(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:
         return survey(source, seed)
     found: Survey | BadInput
     try:
-        mine = share(cast(Divided, source).n_rows, reduce.rank, reduce.world)
-        found = look(source, seed, mine)
+        mine = shard_range(cast(Divided, source).n_rows, reduce.rank, reduce.world)
+        found = survey_section(source, seed, mine)
     except BadInput as error:
         found = error
     together = Survey()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.data import Beside, Source, Summary, TargetStream
+from cavity.data import Source, Summary, TargetColumn, TargetStream
 from cavity.distributed import Local
 from cavity.errors import BadOption
 from cavity.estimators import streams
@@ -31,8 +31,8 @@ class StreamedTargets(streams.Streamed):
         return float(self._beside.scale)
 
     @property
-    def _beside(self) -> Beside:
-        assert isinstance(self.source, Beside)
+    def _beside(self) -> TargetColumn:
+        assert isinstance(self.source, TargetColumn)
         return self.source
 
     def rows(self, options: Options) -> TargetStream:
@@ -56,14 +56,14 @@ def find(estimator: Any, X: Any, y: Any, sample_weight: Any, target: Any, weight
 
 def read(estimator: Any, source: Source, seed: int, reduce: Local) -> StreamedTargets:
     """The first pass; sets what scikit-learn asks an estimator to remember of its columns."""
-    summary = streams.surveyed(Beside(source), (seed, 1), reduce)
+    summary = streams.surveyed(TargetColumn(source), (seed, 1), reduce)
     moments = summary.moments
     units = (0.0, 1.0)
     if estimator.normalize_y:
         mean, square = float(moments.mean[0, -1]), float(moments.square[0, -1] / moments.weight[0])
         units = mean, spread(mean, math.sqrt(square))
     streams.remember(estimator, source.names, len(summary.low) - 1)
-    return StreamedTargets(Beside(source, *units), _without_last(summary), np.ones(1))
+    return StreamedTargets(TargetColumn(source, *units), _without_last(summary), np.ones(1))
 
 
 def _without_last(summary: Summary) -> Summary:

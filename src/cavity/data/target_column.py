@@ -10,12 +10,12 @@ import torch
 
 from cavity.data.arrays import Batch
 from cavity.data.shuffle import Encoded
-from cavity.data.source import Array, Names, Piece, Source, Visit, place
+from cavity.data.source import Array, Names, Piece, Source, Visit, describe_place
 from cavity.data.stream import Stream
 from cavity.errors import BadInput
 
 
-class Beside:
+class TargetColumn:
     """A source with (y − shift)/scale as its last column, and the label 0 throughout.
 
     It has whatever else the source has: row numbers, sections, visits.
@@ -59,7 +59,8 @@ class Beside:
 def _numbers(piece: Piece) -> Array:
     if piece.X.ndim != 2 or piece.y.shape != (len(piece.X),):
         raise BadInput(
-            f"{place(piece)}: X has shape {piece.X.shape} and y {piece.y.shape}; give X (n, D) and one target a row, y (n,)."
+            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
+            "Give X of shape (n, D) and one target per row, y of shape (n,)."
         )
     try:
         y = np.asarray(piece.y, dtype=np.float64)
@@ -68,12 +69,12 @@ def _numbers(piece: Piece) -> Array:
     except (TypeError, ValueError):
         odd = next(v for v in piece.y.tolist() if not isinstance(v, int | float))
         raise BadInput(
-            f"{place(piece)}: y must hold numbers, and {odd!r} is none: for class labels use GPClassifier."
+            f"{describe_place(piece)}: y must hold numbers, and {odd!r} is none: for class labels use GPClassifier."
         ) from None
     if not np.isfinite(y).all():
         bad = int((~np.isfinite(y)).sum())
         raise BadInput(
-            f"y contains NaN or infinity, or misses values, in {bad} of {place(piece)}: filter these rows out."
+            f"y contains NaN or infinity, or misses values, in {bad} of {describe_place(piece)}: filter these rows out."
         )
     return y
 

@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from cavity.data.cells import (
+from cavity.data.fragments import PANDAS_INDEX, import_pyarrow
+from cavity.errors import BadInput, BadOption
+from cavity.tabular.cells import (
     DATE,
     DRESSED,
-    INDEX,
     WHOLE,
     as_numbers,
     as_text,
@@ -25,9 +26,7 @@ from cavity.data.cells import (
     refuse_continuous,
     refuse_infinite,
 )
-from cavity.data.fragments import pyarrow
-from cavity.data.preparation import Category, Column, LeftOut, Number, Target
-from cavity.errors import BadInput, BadOption
+from cavity.tabular.columns import Category, Column, Ignored, Number, Target
 
 KINDS = ("number", "category", "ignore")
 MOST_LEVELS = 1000
@@ -85,11 +84,11 @@ class Inspection:
                 hint = f"is it {near[0]!r}?" if near else f"there are {listed}."
                 raise BadInput(f"{what} {name!r} is not among the columns; {hint}")
 
-    def decide(self) -> tuple[list[Column], Target | None, list[LeftOut]]:
+    def decide(self) -> tuple[list[Column], Target | None, list[Ignored]]:
         """What becomes of each column; all that cannot be used are named together."""
         if not self.rows:
             raise BadInput("the table has no rows.")
-        decided: list[Column | LeftOut] = []
+        decided: list[Column | Ignored] = []
         wrong: list[str] = []
         for seen in self.seen.values():
             try:
@@ -99,10 +98,10 @@ class Inspection:
         if wrong:
             more = f" And {len(wrong) - 5} more columns." if len(wrong) > 5 else ""
             raise BadInput(" ".join(wrong[:5]) + more)
-        ignored = [LeftOut(n, "not wanted") for n, kind in self.kinds.items() if kind == "ignore"]
-        ignored += [LeftOut("", "it has no name")] * self.unnamed
-        columns = [c for c in decided if not isinstance(c, LeftOut)]
-        left_out = [c for c in decided if isinstance(c, LeftOut)] + ignored
+        ignored = [Ignored(n, "not wanted") for n, kind in self.kinds.items() if kind == "ignore"]
+        ignored += [Ignored("", "it has no name")] * self.unnamed
+        columns = [c for c in decided if not isinstance(c, Ignored)]
+        left_out = [c for c in decided if isinstance(c, Ignored)] + ignored
         if not columns:
             raise BadInput(
                 "no column is left to learn from: "
@@ -147,7 +146,7 @@ class _Seen:
         self.missing += int(lacks.sum())
         if self.wanted != "category":
             good = is_number(text)
-            value = parsed(text.filter(pyarrow().array(good)))
+            value = parsed(text.filter(import_pyarrow().array(good)))
             refuse_infinite(value, np.zeros(len(value), dtype=bool), self.name, first)
             self._numbers(value)
             wrong = np.flatnonzero(~good & ~lacks)
@@ -176,9 +175,9 @@ class _Seen:
         self.numbers = total
         self.low, self.high = min(self.low, float(value.min())), max(self.high, float(value.max()))
 
-    def decide(self) -> Column | LeftOut:
-        if self.wanted is None and INDEX.fullmatch(self.name):
-            return LeftOut(self.name, "it is the index of a frame")
+    def decide(self) -> Column | Ignored:
+        if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
+            return Ignored(self.name, "it is the index of a frame")
         present = self.rows - self.missing
         if self.typed is not None and self.typed.startswith(("date:", "other:")):
             kind, _, what = self.typed.partition(":")
@@ -186,7 +185,7 @@ class _Seen:
                 f"is of type {what}, neither numbers nor categories"
             )
         if not present:
-            return LeftOut(self.name, "no values")
+            return Ignored(self.name, "no values")
         if self.wanted == "number" and self.odd is not None:
             self._refuse(
                 f"is to be of numbers, but row {self.odd[1]} has {self.odd[0]!r:.60}",
@@ -209,11 +208,11 @@ class _Seen:
             self._refuse_slips()
         return self._category(present)
 
-    def _number(self) -> Column | LeftOut:
+    def _number(self) -> Column | Ignored:
         if self.counts_rows and not self.missing and self.rows > 1:
-            return LeftOut(self.name, "it counts the rows")
+            return Ignored(self.name, "it counts the rows")
         if self.low == self.high and not self.missing:
-            return LeftOut(self.name, f"always {self.low:g}")
+            return Ignored(self.name, f"always {self.low:g}")
         scale = float(np.sqrt(self.square / self.numbers)) if self.low < self.high else 1.0
         if not (np.isfinite(self.mean) and np.isfinite(scale)) or scale == 0:
             self._refuse(
@@ -221,7 +220,7 @@ class _Seen:
             )
         return Number(self.name, self.mean, scale, self.missing > 0)
 
-    def _category(self, present: int) -> Column | LeftOut:
+    def _category(self, present: int) -> Column | Ignored:
         if self.levels is None or (len(self.levels) > FEW_LEVELS and len(self.levels) > present / 2):
             share = self.numbers / present
             if self.wanted != "category" and share > 0.5 and self.odd is not None:
@@ -231,7 +230,7 @@ class _Seen:
                 f"has {many} different texts in {present} rows, and names, identifiers or free text teach nothing"
             )
         if len(self.levels) == 1 and not self.missing:
-            return LeftOut(self.name, f"always {next(iter(self.levels))!r:.40}")
+            return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")
         return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
 
     def _refuse_date(self, what: str) -> NoReturn:

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.fragments import FORMATS, Chunk, Fragments, dataset, give_back, pyarrow
-from cavity.data.preparation import Preparation
+from cavity.data.fragments import FORMATS, Chunk, Fragments, give_back, import_pyarrow, open_dataset
 from cavity.errors import BadInput, CavityError
+from cavity.tabular.preparation import Preparation
 
 TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter, None for what the header suggests
 PACKED = (".gz", ".bz2", ".zst")
@@ -127,7 +127,7 @@ class Csv:
 
     def _header(self) -> str:
         """The names, which may have line ends between quotes; empty lines before them are not there."""
-        with pyarrow().input_stream(str(self.path)) as stream:
+        with import_pyarrow().input_stream(str(self.path)) as stream:
             content, found = b"", None
             while found is None and (more := stream.read(1 << 20)):
                 content = (content + more).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
@@ -142,7 +142,7 @@ class Csv:
         return text
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        arrow = pyarrow()
+        arrow = import_pyarrow()
         import pyarrow.csv as text
 
         with reading(self.path):
@@ -179,7 +179,7 @@ class Csv:
     def _tail(self) -> bytes:
         """How the file ends, but for line ends."""
         tail = b""
-        with pyarrow().input_stream(str(self.path)) as stream:
+        with import_pyarrow().input_stream(str(self.path)) as stream:
             while more := stream.read(1 << 20):
                 tail = (tail + more)[-(1 << 16) :]
         return tail.rstrip()
@@ -210,12 +210,12 @@ class Columnar:
             path.open("rb").close()  # a name for what is wrong before pyarrow has its own
             if not path.stat().st_size:
                 raise BadInput(f"{path} is empty.")
-        self.names: list[str] = dataset(path).schema.names
+        self.names: list[str] = open_dataset(path).schema.names
 
     def types(self, columns: Sequence[str]) -> dict[str, Any]:
         """A type that holds what each file has in a column: numbers of the widest, or text."""
-        arrow, found = pyarrow(), {}
-        schemas = [fragment.physical_schema for fragment in dataset(self.path).get_fragments()]
+        arrow, found = import_pyarrow(), {}
+        schemas = [fragment.physical_schema for fragment in open_dataset(self.path).get_fragments()]
         for name in columns:
             parts = [arrow.schema([schema.field(name)]) for schema in schemas if name in schema.names]
             try:
@@ -227,7 +227,7 @@ class Columnar:
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         with reading(self.path):
             wanted = [name for name in (self.names if columns is None else columns) if name]
-            yield from Fragments(dataset(self.path), wanted).chunks(_rows_at_a_time(len(wanted)))
+            yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_at_a_time(len(wanted)))
 
 
 class Npz:
@@ -268,7 +268,7 @@ class Npz:
         self.columns[name] = column
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        arrow = pyarrow()
+        arrow = import_pyarrow()
         with reading(self.path):
             wanted = self.names if columns is None else columns
             size = _rows_at_a_time(len(wanted))
@@ -293,7 +293,7 @@ def spooled(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iter
         path = Path(folder) / "rows.parquet"
         try:
             _copy(table, prepare, more, path)
-        except (OSError, pyarrow().ArrowException) as error:
+        except (OSError, import_pyarrow().ArrowException) as error:
             raise BadInput(
                 f"a copy of {table.path} could not be written to {folder} ({error}): make room there, or set TMPDIR."
             ) from error
@@ -325,7 +325,7 @@ def _joined(tables: Iterable[Any], least: int) -> Iterator[Any]:
     for table in tables:
         waiting.append(table)
         if sum(part.num_rows for part in waiting) >= least:
-            yield pyarrow().concat_tables(waiting)
+            yield import_pyarrow().concat_tables(waiting)
             waiting.clear()
     if waiting:
-        yield pyarrow().concat_tables(waiting)
+        yield import_pyarrow().concat_tables(waiting)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.fragments import pyarrow
+from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadInput
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is a text
-INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls the index of a frame in a file
 _MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DAY = "|".join(
     [
@@ -36,14 +34,14 @@ def one_column(table: Any, name: str) -> Any:
     """A column by name, as one array, categories spelt out."""
     column = table.column(name)
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    if pyarrow().types.is_dictionary(column.type):
+    if import_pyarrow().types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
 def kind_of(kind: Any) -> str:
     """What an Arrow type holds: number, text, date, nothing, or other."""
-    types = pyarrow().types
+    types = import_pyarrow().types
     if types.is_dictionary(kind):
         return "text"
     tests = {
@@ -59,7 +57,7 @@ def as_text(column: Any) -> Any:
     """Trimmed text, null where a cell is missing."""
     import pyarrow.compute as pc
 
-    arrow = pyarrow()
+    arrow = import_pyarrow()
     column = _cast(column, "string")
     column = pc.utf8_trim_whitespace(column)
     gone = pc.is_in(column, value_set=arrow.array(MISSING))
@@ -112,12 +110,12 @@ def label_text(column: Any, name: str, first: int) -> Any:
     """Labels as text, whole numbers without a point; a missing one is refused with its row."""
     import pyarrow.compute as pc
 
-    types = pyarrow().types
+    types = import_pyarrow().types
     if types.is_floating(column.type):
         value = np.asarray(column.to_numpy(zero_copy_only=False))
         if (value[np.isfinite(value)] % 1 != 0).any():
             refuse_continuous(name, value[np.isfinite(value) & (value % 1 != 0)][0])
-        column = pc.if_else(pc.is_finite(column), column, pyarrow().scalar(None, column.type))
+        column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
         column = _cast(column, "int64")
     if kind_of(column.type) not in ("number", "text", "nothing"):
         raise BadInput(f"the target {name!r} is of type {column.type}: labels are text or whole numbers.")
