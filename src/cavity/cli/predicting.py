@@ -18,7 +18,7 @@ from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.estimators import load
 from cavity.report.calibration import BINS, reliability
-from cavity.tabular.cells import label_text, one_column
+from cavity.tabular.cells import get_column, read_labels
 from cavity.tabular.files import TableFile, open_table
 from cavity.tabular.preparation import Preparation
 
@@ -107,7 +107,7 @@ def predict(
     with _writer(out) as write:
         for chunk in chunks_of(file, [*prepare.inputs, *keep], terminal):
             found = model.outputs(prepare.transform(chunk, notes), uncertainty)
-            kept = {name: _as(one_column(chunk.table, name), types.get(name)) for name in keep}
+            kept = {name: _as(get_column(chunk.table, name), types.get(name)) for name in keep}
             write(arrow.table(kept | {_free(name, kept): column for name, column in found.items()}))
             rows += chunk.table.num_rows
         if not rows:
@@ -233,7 +233,7 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
 
 def codes(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     """The labels of a chunk as numbers of classes."""
-    text = label_text(one_column(chunk.table, target), target, chunk.first).to_pylist()
+    text = read_labels(get_column(chunk.table, target), target, chunk.first).to_pylist()
     other = {_plainest(name): place for name, place in places.items()}
     codes = [places[label] if label in places else other.get(_plainest(label), -1) for label in text]
     if -1 in codes:

@@ -1,4 +1,4 @@
-"""Rows for the engine: batches that carry their row numbers, from memory or from a source that is read in pieces."""
+"""Rows for the engine: batches with row numbers, from memory or from a source that is read in pieces."""
 
 from cavity.data.arrays import Batch, Rows
 from cavity.data.arrow import Arrow

@@ -10,7 +10,7 @@ import numpy as np
 from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadInput
-from cavity.tabular.cells import as_numbers, as_text
+from cavity.tabular.cells import to_numbers, to_text
 
 
 class Number(NamedTuple):
@@ -26,7 +26,7 @@ class Number(NamedTuple):
         return [self.name, *([f"{self.name} missing"] if self.missing else [])]
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        value, lacks = as_numbers(column, self.name, context.first)
+        value, lacks = to_numbers(column, self.name, context.first)
         X = np.zeros((len(value), len(self.features)))
         X[:, 0] = np.where(lacks, 0.0, (value - self.mean) / self.scale)
         if self.missing:
@@ -54,7 +54,7 @@ class Category(NamedTuple):
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         arrow = import_pyarrow()
-        text = as_text(column)
+        text = to_text(column)
         lacks = np.asarray(text.is_null())
         place = text.dictionary_encode() if len(text) else None
         X = np.zeros((len(text), len(self.features)))
@@ -68,7 +68,7 @@ class Category(NamedTuple):
             X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
             unseen = np.flatnonzero((code < 0) & ~lacks)
             if len(unseen):
-                self._unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), context)
+                self._handle_unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), context)
         if self.missing:
             X[:, -1] = lacks
         elif lacks.any():
@@ -77,7 +77,7 @@ class Category(NamedTuple):
             ] += int(lacks.sum())
         return X
 
-    def _unseen(self, example: str, row: int, count: int, context: EncodingContext) -> None:
+    def _handle_unseen(self, example: str, row: int, count: int, context: EncodingContext) -> None:
         if context.unseen == "error":
             known = ", ".join(map(repr, self.levels[:8])) + (", ..." if len(self.levels) > 8 else "")
             raise BadInput(
@@ -99,7 +99,7 @@ class Unchanged(NamedTuple):
         return [self.name]
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        return as_numbers(column, self.name, context.first)[0][:, None]
+        return to_numbers(column, self.name, context.first)[0][:, None]
 
 
 class Ignored(NamedTuple):

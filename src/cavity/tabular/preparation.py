@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.tabular.cells import as_numbers, label_text, one_column, parsed
+from cavity.tabular.cells import get_column, parse_numbers, read_labels, to_numbers
 from cavity.tabular.columns import Category, Column, EncodingContext, Ignored, Number, Target, Unchanged
 from cavity.tabular.inspection import Inspection
 
@@ -54,7 +54,7 @@ class Preparation:
         """
         inspection = Inspection(target, ignore, kinds or {})
         for batch in batches:
-            inspection.add(as_chunk(batch).table)
+            inspection.add(to_chunk(batch).table)
         return cls(*inspection.decide(), unseen)
 
     @classmethod
@@ -74,10 +74,10 @@ class Preparation:
 
     def transform(self, data: Any, notes: Counter[str] | None = None) -> Array:
         """Numbers [n, len(names)]; `notes` counts cells that were not as in the training rows."""
-        chunk = as_chunk(data)
+        chunk = to_chunk(data)
         self.check(chunk.table.column_names)
         context = EncodingContext(chunk.first, self.unseen, Counter() if notes is None else notes)
-        parts = [column.encode(one_column(chunk.table, column.name), context) for column in self.columns]
+        parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def check(self, names: Sequence[str]) -> None:
@@ -87,33 +87,33 @@ class Preparation:
         if absent:
             near = get_close_matches(absent[0], list(names), 1)
             more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
-            hint = f"; is it {near[0]!r}?" if near else f"; there are {_some(names)}."
+            hint = f"; is it {near[0]!r}?" if near else f"; there are {_list_some(names)}."
             raise BadInput(
                 f"the data have no column {absent[0]!r}{more}, which the model was trained with{hint}"
             )
 
     def typed(self, data: Any, more: Sequence[str] = ()) -> Any:
         """The columns that `transform` reads, and `more`, as a table of Arrow in which numbers are numbers."""
-        chunk, arrow = as_chunk(data), import_pyarrow()
-        columns = {name: one_column(chunk.table, name) for name in (*self.inputs, *more)}
+        chunk, arrow = to_chunk(data), import_pyarrow()
+        columns = {name: get_column(chunk.table, name) for name in (*self.inputs, *more)}
         for column in self.columns:
             if not isinstance(column, Category):
-                value, lacks = as_numbers(columns[column.name], column.name, chunk.first)
+                value, lacks = to_numbers(columns[column.name], column.name, chunk.first)
                 columns[column.name] = arrow.array(value, mask=lacks)
         return arrow.table(columns)
 
     def labels(self, data: Any) -> NDArray[Any]:
         """The target's labels [n], as the classifier has them: whole numbers or text, none missing."""
-        chunk = as_chunk(data)
+        chunk = to_chunk(data)
         if self.target is None:
             raise BadOption("this preparation knows no target: name it when it is made.")
-        text = label_text(one_column(chunk.table, self.target.name), self.target.name, chunk.first)
+        text = read_labels(get_column(chunk.table, self.target.name), self.target.name, chunk.first)
         if not self.target.whole:
             coded = text.dictionary_encode()
             values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
             return np.asarray(values[np.asarray(coded.indices)])
         try:
-            value = parsed(text)  # 2.0 is 2
+            value = parse_numbers(text)  # 2.0 is 2
             exact = (value % 1 == 0).all() and (np.abs(value) < 2**53).all()
             return value.astype(np.int64) if exact else np.asarray(text.cast("int64"))
         except ValueError as error:  # pyarrow's errors derive from it
@@ -134,13 +134,13 @@ class Preparation:
     def from_json(cls, value: Any) -> Preparation:
         """The inverse of `to_json`; anything else is refused."""
         try:
-            columns = [_column(dict(c)) for c in value["columns"]]
+            columns = [_read_column(dict(c)) for c in value["columns"]]
             target = (
                 None
                 if value["target"] is None
-                else Target(_text(value["target"]["name"]), bool(value["target"]["whole"]))
+                else Target(_check_text(value["target"]["name"]), bool(value["target"]["whole"]))
             )
-            ignored = [Ignored(_text(c["name"]), _text(c["why"])) for c in value["left_out"]]
+            ignored = [Ignored(_check_text(c["name"]), _check_text(c["why"])) for c in value["left_out"]]
             made = cls(columns, target, ignored, value["unseen"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadFile(
@@ -152,10 +152,10 @@ class Preparation:
 
     def describe(self) -> list[tuple[str, str]]:
         """Each column with what becomes of it, in words."""
-        return [(c.name, _in_words(c)) for c in (*self.columns, *self.ignored)]
+        return [(c.name, _describe_column(c)) for c in (*self.columns, *self.ignored)]
 
 
-def as_chunk(data: Any) -> Chunk:
+def to_chunk(data: Any) -> Chunk:
     """Tables, record batches, frames and dicts of columns, as a table of Arrow."""
     if isinstance(data, Chunk):
         return data
@@ -177,15 +177,15 @@ def as_chunk(data: Any) -> Chunk:
     return Chunk(table, 0, "")
 
 
-def _column(value: dict[str, Any]) -> Column:
-    kind, name = value["kind"], _text(value["name"])
+def _read_column(value: dict[str, Any]) -> Column:
+    kind, name = value["kind"], _check_text(value["name"])
     if kind == "number":
         mean, scale = float(value["mean"]), float(value["scale"])
         if not (np.isfinite(mean) and np.isfinite(scale) and scale > 0):
             raise ValueError(f"column {name!r} has mean {mean:g} and scale {scale:g}")
         return Number(name, mean, scale, bool(value["missing"]))
     if kind == "category":
-        levels = tuple(_text(level) for level in value["levels"])
+        levels = tuple(_check_text(level) for level in value["levels"])
         if len(set(levels)) < len(levels):
             raise ValueError(f"column {name!r} has a level twice")
         return Category(name, levels, bool(value["missing"]))
@@ -194,13 +194,13 @@ def _column(value: dict[str, Any]) -> Column:
     raise ValueError(f"a column of kind {kind!r:.40}")
 
 
-def _text(value: Any) -> str:
+def _check_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
     return value
 
 
-def _in_words(column: Column | Ignored) -> str:
+def _describe_column(column: Column | Ignored) -> str:
     if isinstance(column, Ignored):
         return f"left out: {column.why}"
     missing = ", some missing" if getattr(column, "missing", False) else ""
@@ -212,5 +212,5 @@ def _in_words(column: Column | Ignored) -> str:
     return "number, as it is"
 
 
-def _some(names: Sequence[str]) -> str:
+def _list_some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
