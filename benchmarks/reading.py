@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from cavity.data import Stream, arrow, share
+from cavity.data import Stream, arrow, shard_range
 
 COLUMNS, BATCH = 16, 1000
 
@@ -71,7 +71,7 @@ def main() -> None:
         print(f"{args.rows} rows in row groups of {args.group}, {COLUMNS} columns, batches of {BATCH}")
         print("ranks   decoded by each, of all rows   seconds of each")
         for world in args.worlds:
-            got = [measure(path, share(args.rows, rank, world), args.rows) for rank in range(world)]
+            got = [measure(path, shard_range(args.rows, rank, world), args.rows) for rank in range(world)]
             decoded, seconds = (" ".join(f"{x:.2f}" for x in column) for column in zip(*got, strict=True))
             print(f"{world:5d}   {decoded:28}   {seconds}", flush=True)
         print(f"order   {'0.00':28}   {measure(path, range(0), args.rows)[1]:.2f}")

@@ -13,8 +13,8 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 
 if TYPE_CHECKING:
     from cavity import callbacks, distributed, export, kernels, plots, report
-    from cavity.data.preparation import Preparation
     from cavity.estimators import GPClassifier, GPRegressor, load
+    from cavity.tabular.preparation import Preparation
 
 __all__ = [
     "BadFile",
@@ -45,7 +45,7 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
         if name in ("GPClassifier", "GPRegressor", "load"):
             return getattr(import_module("cavity.estimators"), name)
         if name == "Preparation":
-            return import_module("cavity.data.preparation").Preparation
+            return import_module("cavity.tabular.preparation").Preparation
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

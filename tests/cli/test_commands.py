@@ -112,7 +112,7 @@ def test_predict_writes_labels_and_probabilities(birds):
     assert [r["id"] for r in rows] == [str(i) for i in range(60)]
     assert np.mean([r["label"] == r["species"] for r in rows]) > 0.8
     clf = cavity.load(birds / "birds.cavity")
-    (chunk,) = cavity.data.files.open_table(birds / "new.csv").chunks()
+    (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
     np.testing.assert_allclose(P, clf.predict_proba(clf.preparation_.transform(chunk)), rtol=1e-9)
 
 
@@ -129,7 +129,7 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     assert (done.returncode, done.stderr) == (0, "")
     scores = json.loads(done.stdout)
     clf = cavity.load(birds / "birds.cavity")
-    (chunk,) = cavity.data.files.open_table(birds / "new.csv").chunks()
+    (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
     X, y = clf.preparation_.transform(chunk), clf.preparation_.labels(chunk)
     assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))
@@ -342,7 +342,7 @@ def spoilt(folder):
 FIT, PREDICT, EVALUATE = ("fit",), ("predict", "birds.cavity"), ("evaluate", "birds.cavity")
 TO = ("--target", "species", "--out", "m.cavity")
 BAD = {
-    "a missing table": (1, ("fit", "none.csv", *TO), "no file or folder 'none.csv'"),
+    "a missing table": (1, ("fit", "none.csv", *TO), "file or folder 'none.csv' does not exist"),
     "a missing target": (1, ("fit", "new.csv", "--out", "m", "--target", "specie"), "not among the columns; is it 'species'?"),
     "no target": (2, ("fit", "penguins.csv", "--out", "m"), "--target is missing"),
     "no out": (2, ("fit", "penguins.csv", "--target", "species"), "--out is missing"),
@@ -353,7 +353,7 @@ BAD = {
     "an empty table": (1, ("fit", "empty.csv", *TO), "is empty"),
     "a table without rows": (1, ("fit", "header.csv", *TO), "has no rows"),
     "a header of a million columns": (1, ("fit", "wide.csv", *TO), "1,000,001 columns"),
-    "a folder without tables": (1, ("fit", "folder", *TO), "no file that can be read"),
+    "a folder without tables": (1, ("fit", "folder", *TO), "does not contain, a file that can be read"),
     "dates": (1, ("fit", "dates.csv", *TO), "'when' holds dates or times"),
     "damaged Parquet": (1, ("fit", "nonsense.parquet", *TO), "cannot be read"),
     "a model as a table": (1, ("fit", "birds.cavity", *TO), "of no kind that can be read"),
@@ -366,11 +366,11 @@ BAD = {
     "no TOML": (2, ("fit", "penguins.csv", *TO, "--config", "worse.toml"), "is not TOML"),
     "no settings": (2, ("fit", "penguins.csv", *TO, "--config", "none.toml"), "none.toml cannot be read"),
     "resume without a checkpoint": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--resume"), "resume=True needs checkpoint="),
-    "a missing model": (1, ("predict", "none.cavity", "new.csv"), "no file or folder 'none.cavity'"),
+    "a missing model": (1, ("predict", "none.cavity", "new.csv"), "file or folder 'none.cavity' does not exist"),
     "half a model": (1, ("predict", "half.cavity", "new.csv"), "half.cavity is truncated"),
     "a table as a model": (1, ("predict", "new.csv", "new.csv"), "new.csv is truncated, or no file of cavity"),
     "a folder as a model": (1, ("info", "folder"), "folder is not a file"),
-    "a missing table to predict": (1, (*PREDICT, "none.csv"), "no file or folder"),
+    "a missing table to predict": (1, (*PREDICT, "none.csv"), "does not exist"),
     "wrong columns": (1, (*PREDICT, "other.csv"), "no column 'mass' (and 2 more), which the model was trained with"),
     "text for a number": (1, (*PREDICT, "text.csv"), "'mass' holds numbers, but row 1 has 'heavy'"),
     "an unknown kind of output": (2, (*PREDICT, "new.csv", "--out", "p.xlsx"), "written as .csv or .parquet"),
@@ -456,10 +456,10 @@ def test_permission_denied_is_a_message(birds, monkeypatch):
 @pytest.mark.parametrize(
     "code, arguments, words",
     [
-        (1, ("fit", "none.csv", *TO), "error: there is no file or folder 'none.csv'."),
-        (1, (*PREDICT, "penguins.toml"), "error: there is no file or folder 'penguins.toml'."),
-        (1, ("evaluate", "none.cavity", "new.csv"), "error: there is no file or folder 'none.cavity'."),
-        (1, ("info", "none.cavity"), "error: there is no file or folder 'none.cavity'."),
+        (1, ("fit", "none.csv", *TO), "error: file or folder 'none.csv' does not exist"),
+        (1, (*PREDICT, "penguins.toml"), "error: file or folder 'penguins.toml' does not exist"),
+        (1, ("evaluate", "none.cavity", "new.csv"), "error: file or folder 'none.cavity' does not exist"),
+        (1, ("info", "none.cavity"), "error: file or folder 'none.cavity' does not exist"),
     ],
     ids=["fit", "predict", "evaluate", "info"],
 )

@@ -14,7 +14,7 @@ from cavity.cli.app import app
 from cavity.cli.predicting import Model
 from cavity.cli.serving import Limits, answer
 from cavity.data import Arrow
-from cavity.data.files import open_table
+from cavity.tabular.files import open_table
 
 RNG = np.random.default_rng(0)
 SIZES = pd.DataFrame(

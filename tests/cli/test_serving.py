@@ -74,13 +74,13 @@ def test_report_of_a_model_and_of_rows(birds):
 @pytest.mark.parametrize(
     "arguments, code, words",
     [
-        (("report", "{m}", "nowhere.csv"), 1, "no file or folder"),
+        (("report", "{m}", "nowhere.csv"), 1, "does not exist"),
         (("report", "{m}", "{csv}", "--target", "colour"), 1, "no column 'colour'"),
         (("report", "{csv}"), 1, "no file of cavity"),
         (("export", "{m}"), 2, "--onnx FILE"),
         (("export", "{m}", "--onnx", "x.onnx", "--dtype", "int8"), 2, "dtype='int8'"),
         (("export", "{m}", "--onnx", "/nowhere/x.onnx"), 1, "could not be written"),
-        (("serve", "nowhere.cavity"), 1, "no file or folder"),
+        (("serve", "nowhere.cavity"), 1, "does not exist"),
     ],
 )
 def test_bad_input_of_report_export_and_serve(birds, arguments, code, words):

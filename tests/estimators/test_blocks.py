@@ -12,8 +12,8 @@ from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
 from cavity.data import Arrays, Arrow
-from cavity.data.preparation import Preparation
 from cavity.estimators import fitted
+from cavity.tabular.preparation import Preparation
 
 N, BLOCK = 230, 50
 rng = np.random.default_rng(0)
@@ -182,16 +182,16 @@ def bad_cell(folder):
         ("named", lambda m, d: m.predict(table().drop_columns(["b"])), "no column 'b', which the model was fitted on"),
         ("named", lambda m, d: m.predict(table().set_column(5, "b", pa.array(Y))), r"column 'b' \(string\).*not numbers"),
         ("named", lambda m, d: m.predict(bad_cell(d)), r"t\.parquet.*column 'b': 1 missing or NaN"),
-        ("named", lambda m, d: m.predict(d / "none.parquet"), "no file or folder"),
-        ("named", lambda m, d: m.predict(str(d)), "no file that can be read"),
-        ("named", lambda m, d: m.predict(pa.array([1.0])), "DoubleArray of pyarrow is no table"),
+        ("named", lambda m, d: m.predict(d / "none.parquet"), "does not exist"),
+        ("named", lambda m, d: m.predict(str(d)), "does not contain, a file that can be read"),
+        ("named", lambda m, d: m.predict(pa.array([1.0])), "DoubleArray of pyarrow is not a table"),
         ("named", lambda m, d: m.predict(table(slice(0, 0))), "no rows to predict"),
         ("named", lambda m, d: m.score(table()), "target= one of"),
         ("named", lambda m, d: m.score(table(), target="colour"), "target='colour' is not among"),
         ("named", lambda m, d: m.score(table(), target="w"), "Unknown label type: continuous"),
         ("named", lambda m, d: m.score(table().append_column("n", pa.array(np.arange(N))), target="n"), "labels such as 0"),
         ("plain", lambda m, d: m.predict(table()), r"X has 6 features \('label'.*expecting 3.*without names"),
-        ("plain", lambda m, d: m.predict(d / "X.npy"), "no file"),
+        ("plain", lambda m, d: m.predict(d / "X.npy"), "does not exist"),
         ("plain", lambda m, d: m.predict(Arrays(X[:, :2], Y)), "X has 2 features, but GPClassifier is expecting 3"),
         ("plain", lambda m, d: m.predict(lambda: iter([])), "no rows to predict"),
         ("plain", lambda m, d: m.predict(lambda: iter(["a"])), "batch 0 is a str"),

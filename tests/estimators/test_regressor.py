@@ -291,7 +291,7 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
         ("exact", (folder / "t.parquet",), {"target": "y"}, "use method='svi' or 'vi'"),
         ("svi", (folder / "t.parquet",), {}, "target= one of"),
         ("svi", (folder / "X.npy", np.where(y > 1000, np.nan, y)), {}, "NaN or infinity in"),
-        ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, "filter these rows out"),
+        ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, "remove these rows"),
         ("svi", (lambda: [(rows, y.astype(str).astype(object))],), {}, "must hold numbers"),
         ("svi", (lambda: [(rows, y[:-1])],), {}, "one target a row"),
         ("svi", (rows, y), {"target": "y"}, "has no meaning for a table in memory"),

@@ -221,10 +221,10 @@ def test_a_fit_on_a_source_can_be_continued(tmp_path):
         (lambda X, y: ("some/where.parquet", y), {"target": "label"}, "y= has no meaning"),
         (lambda X, y: (Arrays(X, np.full(len(X), "red")),), {}, "only one class, 'red'"),
         (lambda X, y: (lambda: iter([]),), {}, "no rows"),
-        (lambda X, y: (chunks(X, y)(),), {}, "used up"),
+        (lambda X, y: (chunks(X, y)(),), {}, "read only once"),
         (lambda X, y: (Arrays(X, y),), {"schedule": "inner-exact"}, "all rows at once"),
         (lambda X, y: (Arrays(X, y),), {"class_weight": {"red": 0.0}}, "filter its rows out"),
-        (lambda X, y: ("table.csv",), {"target": "y"}, "no file or folder"),
+        (lambda X, y: ("table.csv",), {"target": "y"}, "does not exist"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(data, options, words):

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, BadInput, BadOption, CavityError, Preparation
-from cavity.data import Arrow, files
-from cavity.data.files import open_table, spooled
+from cavity.data import Arrow
+from cavity.tabular import files
+from cavity.tabular.files import open_table, spool_table
 
 HEIGHT = [1.5, None, 2.5, 4.0, 3.0, 2.0]
 COLOUR = ["red", "blue", None, "red", "green", "blue"]
@@ -65,7 +66,7 @@ def test_numbers_are_standardised_categories_one_hot_and_what_is_missing_is_said
     np.testing.assert_allclose(X[:, 2].std(), 1)
     expected = np.array([[c == level for level in ("blue", "green", "red", None)] for c in COLOUR])
     np.testing.assert_array_equal(X[:, 4:], expected)
-    assert {c.name: c.why for c in learnt.left_out} == {"same": "always 7", "nothing": "no values"}
+    assert {c.name: c.why for c in learnt.ignored} == {"same": "always 7", "nothing": "no values"}
     assert learnt.labels(FRAME).tolist() == FRAME["kind"]
 
 
@@ -247,7 +248,7 @@ def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
     table = pa.table({name: cells, "x": [1.5, 0.5, 2.5, 1.0], "y": [0, 1] * 2})
     pieces = [table.slice(0, 1), table.slice(1, 3)]
     learnt = Preparation.fit(pieces, target="y")
-    assert learnt.names == ("x",) and learnt.left_out[0] == (name, "it counts the rows")
+    assert learnt.names == ("x",) and learnt.ignored[0] == (name, "it counts the rows")
     assert Preparation.fit(pieces, target="y", kinds={name: "number"}).names == (name, "x")
     assert Preparation.fit([table.rename_columns(["step", "x", "y"])], target="y").names == ("step", "x")
     assert Preparation.fit([table.take([0, 2, 1, 3])], target="y").names == (name, "x")
@@ -294,7 +295,7 @@ def test_damaged_json_is_refused(learnt, change):
 def test_prepared_files_are_a_source(tmp_path, learnt):
     """From CSV by way of a copy in Parquet, in pieces and in any order."""
     table = open_table(csv(tmp_path / "t.csv", FRAME | {"open": [int(v) for v in FRAME["open"]]}))
-    with spooled(table, learnt, ["kind"]) as path:
+    with spool_table(table, learnt, ["kind"]) as path:
         source = Arrow(path, prepare=learnt)
         pieces = list(source.pieces(4))
         assert source.names == learnt.names and [len(p.index) for p in pieces] == [4, 2]
@@ -311,7 +312,7 @@ def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, mon
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i / 7},{i % 2}\n" for i in range(2000)))
     table = open_table(tmp_path / "t.csv")
     assert len(list(table.chunks())) > 10
-    with spooled(table, Preparation.fit(table.chunks(), target="y"), ["y"]) as path:
+    with spool_table(table, Preparation.fit(table.chunks(), target="y"), ["y"]) as path:
         copy = pq.ParquetFile(path)
         assert copy.metadata.num_row_groups <= 4 and copy.metadata.num_rows == 2000
         np.testing.assert_allclose(copy.read().column("x").to_numpy(), np.arange(2000) / 7, rtol=1e-12)
@@ -356,7 +357,7 @@ def test_a_name_may_hold_delimiters_and_line_breaks_and_a_stray_quote_is_no_end(
 
 
 BAD_FILES = {
-    "missing": ("none.csv", None, "no file or folder"),
+    "missing": ("none.csv", None, "does not exist"),
     "empty.csv": ("t.csv", b"", "is empty"),
     "empty.parquet": ("t.parquet", b"", "is empty"),
     "only a header": ("t.csv", b"x,y\n", "no rows"),
@@ -397,7 +398,7 @@ def test_pickles_in_an_archive_are_not_read(tmp_path):
 
 
 def test_an_empty_folder(tmp_path):
-    with pytest.raises(BadInput, match="no file that can be read"):
+    with pytest.raises(BadInput, match="does not contain, a file that can be read"):
         open_table(tmp_path)
 
 

@@ -14,10 +14,22 @@ import pytest
 import torch
 
 from cavity.columns import from_moments, summarize
-from cavity.data import Arrays, Arrow, Batches, Piece, Rows, Shard, Stream, Survey, look, share, survey
+from cavity.data import (
+    Arrays,
+    Arrow,
+    Batches,
+    Piece,
+    Rows,
+    Shard,
+    Stream,
+    Survey,
+    shard_range,
+    survey,
+    survey_section,
+)
 from cavity.data.fragments import Fragments
 from cavity.data.prefetch import prefetch
-from cavity.data.shuffle import Encoded, Store, batch_sizes, shuffled
+from cavity.data.shuffle import Encoded, Store, draw_batches, plan_batch_sizes
 from cavity.errors import BadInput, BadOption
 
 N, D = 237, 3
@@ -181,7 +193,7 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path
     for read in (
         lambda shard: list(shard.batches(20, generator())),
         lambda shard: list(shard.whole().split(30)),
-        lambda shard: look(source, 0, shard.mine),
+        lambda shard: survey_section(source, 0, shard.mine),
     ):
         decoded = []
         for rank in range(2):
@@ -289,20 +301,20 @@ def test_a_dataset_of_pyarrow_is_a_source(tmp_path):
 @pytest.mark.parametrize(
     "change, words",
     [
-        (lambda d: (d / "part-1.parquet").unlink(), r"part-1\.parquet is gone"),
+        (lambda d: (d / "part-1.parquet").unlink(), r"part-1\.parquet was deleted"),
         (
             lambda d: pq.write_table(table(slice(100, 200)).drop_columns("x1"), d / "part-1.parquet"),
-            r"part-1\.parquet changed.*'x1' is gone",
+            r"part-1\.parquet changed.*'x1' is missing",
         ),
         (
             lambda d: pq.write_table(
                 table(slice(100, 200)).set_column(0, "x0", pa.array(["a"] * 100)), d / "part-1.parquet"
             ),
-            r"part-1\.parquet changed.*'x0' was double and is string",
+            r"part-1\.parquet changed.*'x0' was double and is now string",
         ),
         (
             lambda d: pq.write_table(table(slice(100, 150)), d / "part-1.parquet"),
-            r"part-1\.parquet changed.*100 rows in 4 row groups and has 50 in 1",
+            r"part-1\.parquet changed.*100 rows in 4 row groups and now has 50 in 1",
         ),
         (lambda d: (d / "part-1.parquet").write_text("broken"), r"part-1\.parquet cannot be read"),
     ],
@@ -323,18 +335,18 @@ def write(folder, **columns):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda d: Arrow(d / "none.parquet", "y"), "no file or folder"),
-        (lambda d: Arrow(d, "y"), "no file that can be read"),
-        (lambda d: Arrow(write(d, x=[1.0], y=[1])), "target= one of 'x', 'y'"),
+        (lambda d: Arrow(d / "none.parquet", "y"), "file or folder .*none.parquet.* does not exist"),
+        (lambda d: Arrow(d, "y"), "does not contain, a file that can be read"),
+        (lambda d: Arrow(write(d, x=[1.0], y=[1])), "target= is missing: .*one of 'x', 'y'"),
         (
             lambda d: Arrow(write(d, x=[1.0], y=[1]), "label"),
-            "target='label' is not among the columns: 'x', 'y'",
+            "target='label' is not a column; the columns are 'x', 'y'",
         ),
-        (lambda d: Arrow(write(d, x=[1.0], y=[1]), "y", "w"), "weight='w' is not among"),
-        (lambda d: Arrow(write(d, y=[1]), "y"), "nothing to learn from"),
+        (lambda d: Arrow(write(d, x=[1.0], y=[1]), "y", "w"), "weight='w' is not a column"),
+        (lambda d: Arrow(write(d, y=[1]), "y"), "no features"),
         (
             lambda d: Arrow(write(d, x=["red"], z=[1], y=[1]), "y"),
-            r"column 'x' \(string\).*t\.parquet.*ColumnTransformer",
+            r"column 'x' \(string\).*t\.parquet.*OneHotEncoder",
         ),
         (lambda d: Arrow(write(d, x=pa.array(["a"]).dictionary_encode(), y=[1]), "y"), "'x' .dictionary"),
     ],
@@ -365,7 +377,7 @@ def test_the_package_does_not_need_pyarrow():
 
 
 def test_an_iterator_that_is_used_up_is_refused():
-    with pytest.raises(BadInput, match="used up after one pass"):
+    with pytest.raises(BadInput, match="read only once"):
         Batches(chunks())
 
 
@@ -374,8 +386,8 @@ def test_an_iterator_that_is_used_up_is_refused():
     [
         (X, "batch 0 is a ndarray"),
         ((X, Y, W, W), "batch 0 is a tuple"),
-        ((X[:, 0], Y), "one label a row"),
-        ((np.full((2, 1), "red"), [0, 1]), "batch 0.*not a number"),
+        ((X[:, 0], Y), "one label per row"),
+        ((np.full((2, 1), "red"), [0, 1]), "batch 0.*not numeric"),
         ((np.array([[np.nan]]), [0]), "batch 0.*column 0: 1 missing"),
     ],
 )
@@ -447,7 +459,7 @@ def test_a_small_buffer_loses_nothing_and_holds_no_more():
             yield store.add(Encoded(index, index[:, None] / 2, index % 3, np.ones(len(index))))
 
     got = []
-    for slots in shuffled(pieces(), batch_sizes(1000, 30), 50, np.random.default_rng(0)):
+    for slots in draw_batches(pieces(), plan_batch_sizes(1000, 30), 50, np.random.default_rng(0)):
         batch = store.take(slots)
         got.extend(batch.index.tolist())
         assert np.array_equal(batch.X[:, 0] * 2, batch.index)
@@ -467,7 +479,11 @@ def test_a_store_that_is_too_small_grows_and_loses_nothing():
 @pytest.mark.parametrize("change", [-1, 1])
 def test_another_number_of_rows_than_in_the_first_pass_is_an_error(change):
     with pytest.raises(BadInput, match="rows than the first"):
-        list(shuffled(iter([np.arange(100)]), batch_sizes(100 - change, 10), 50, np.random.default_rng(0)))
+        list(
+            draw_batches(
+                iter([np.arange(100)]), plan_batch_sizes(100 - change, 10), 50, np.random.default_rng(0)
+            )
+        )
 
 
 # ------------------------------------------------------------------ one pass of statistics
@@ -528,7 +544,7 @@ def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, mon
     source = Arrays(values, y, numbers % 3 + 0.5)
     alone, together = survey(source, 0, limit), Survey(limit)
     for rank in range(world):
-        together.join(look(source, 0, share(3000, rank, world), limit))
+        together.join(survey_section(source, 0, shard_range(3000, rank, world), limit))
     joined = together.summary()
     assert np.array_equal(joined.classes, alone.classes)
     assert all(np.array_equal(a, b) for a, b in zip(joined.sample[:4], alone.sample[:4], strict=True))
@@ -571,8 +587,8 @@ def spoilt(value, column=1):
         (piece(y=np.array(["a", None, "b", "a"], dtype=object)), ["label is missing", "part-1.parquet"]),
         (piece(y=np.array([1.0, np.nan, 0.0, 1.0])), ["label is missing in 1"]),
         (piece(y=np.array([1.0, 2.5, 0.0, 1.0])), ["continuous", "2.5"]),
-        (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "above zero"]),
-        (piece(y=np.array([0, 1])), ["one label a row"]),
+        (piece(weight=np.array([1.0, 0.0, -1.0, 1.0])), ["2 weights", "not positive"]),
+        (piece(y=np.array([0, 1])), ["one label per row"]),
         (piece(np.ones((4, 3)), start=4), ["3 columns", "2 before"]),
     ],
 )
@@ -610,11 +626,11 @@ def test_a_pass_in_order_has_as_many_rows_as_the_first(rows):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda d: Arrays(d / "no.npy", Y), "no file"),
+        (lambda d: Arrays(d / "no.npy", Y), "no.npy' does not exist"),
         (lambda d: Arrays("table.csv", Y), "only .npy"),
-        (lambda d: Arrays(X, Y[:-1]), "one value a row"),
+        (lambda d: Arrays(X, Y[:-1]), "one value per row"),
         (lambda d: Arrays(X[:, 0], Y), r"\(N, D\)"),
-        (lambda d: Arrays(X.astype(str), Y), "give numbers"),
+        (lambda d: Arrays(X.astype(str), Y), "give a numeric array"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(make, words, tmp_path):

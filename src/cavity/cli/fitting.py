@@ -18,12 +18,12 @@ from cavity.callbacks import Validation
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import INTERRUPTED, Terminal, fail, table
 from cavity.data import Arrow
-from cavity.data.cells import as_numbers, one_column
-from cavity.data.files import TableFile, open_table, reading, spooled
-from cavity.data.fragments import Chunk, pyarrow
-from cavity.data.preparation import Preparation
+from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier
+from cavity.tabular.cells import get_column, to_numbers
+from cavity.tabular.files import TableFile, explain_errors, open_table, spool_table
+from cavity.tabular.preparation import Preparation
 
 IN_MEMORY = 256 << 20  # bytes of prepared numbers; more are read again in every pass
 
@@ -129,8 +129,8 @@ def _fit(model: GPClassifier, looked: Looked, settings: Settings, terminal: Term
             )
         more = [settings.target, *([settings.weight] if settings.weight else [])]
         with (
-            spooled(looked.file, prepare, more) as path,
-            reading(looked.file.path, (OSError, pyarrow().ArrowException)),
+            spool_table(looked.file, prepare, more) as path,
+            explain_errors(looked.file.path, (OSError, import_pyarrow().ArrowException)),
         ):
             model.fit(Arrow(path, weight=settings.weight, prepare=prepare))
     del model.feature_names_in_  # they are in the preparation, which hands over arrays
@@ -156,7 +156,7 @@ def rows(looked: Looked, weight: str | None, terminal: Terminal) -> tuple[Any, A
 
 
 def _weights(chunk: Chunk, name: str) -> Any:
-    value, lacks = as_numbers(one_column(chunk.table, name), name, chunk.first)
+    value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
     if lacks.any():
         row = chunk.first + int(np.flatnonzero(lacks)[0]) + 1
         raise BadInput(

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.cli.terminal import Terminal, table
-from cavity.data.cells import label_text, one_column
-from cavity.data.files import TableFile, open_table
-from cavity.data.fragments import Chunk, pyarrow
-from cavity.data.preparation import Preparation
+from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.estimators import load
 from cavity.report.calibration import BINS, reliability
+from cavity.tabular.cells import get_column, read_labels
+from cavity.tabular.files import TableFile, open_table
+from cavity.tabular.preparation import Preparation
 
 MOST_SHOWN = 12  # classes of a confusion matrix on a terminal
 
@@ -41,7 +41,7 @@ class Model(NamedTuple):
         prepare = getattr(classifier, "preparation_", None)
         names = getattr(classifier, "feature_names_in_", None)
         if prepare is None and names is not None:
-            prepare = Preparation.plain([str(name) for name in names])
+            prepare = Preparation.identity([str(name) for name in names])
             del classifier.feature_names_in_  # rows come as arrays, in this order
         return cls(classifier, prepare)
 
@@ -60,7 +60,7 @@ class Model(NamedTuple):
                 f"{file.path} has {len(names)} columns, and the model, which knows no names, was trained with "
                 f"{self.classifier.n_features_in_}: give these columns in the order of the training rows."
             )
-        return Preparation.plain(names)
+        return Preparation.identity(names)
 
     def outputs(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
         """The columns of a prediction: the label, a probability for each class, and what they do not know, in nats.
@@ -103,11 +103,11 @@ def predict(
     if absent is not None:
         raise BadInput(f"--keep {absent!r}: {file.path} has no such column.")
     notes: Counter[str] = Counter()
-    rows, arrow, types = 0, pyarrow(), file.types(keep)
+    rows, arrow, types = 0, import_pyarrow(), file.types(keep)
     with _writer(out) as write:
         for chunk in chunks_of(file, [*prepare.inputs, *keep], terminal):
             found = model.outputs(prepare.transform(chunk, notes), uncertainty)
-            kept = {name: _as(one_column(chunk.table, name), types.get(name)) for name in keep}
+            kept = {name: _as(get_column(chunk.table, name), types.get(name)) for name in keep}
             write(arrow.table(kept | {_free(name, kept): column for name, column in found.items()}))
             rows += chunk.table.num_rows
         if not rows:
@@ -233,7 +233,7 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
 
 def codes(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     """The labels of a chunk as numbers of classes."""
-    text = label_text(one_column(chunk.table, target), target, chunk.first).to_pylist()
+    text = read_labels(get_column(chunk.table, target), target, chunk.first).to_pylist()
     other = {_plainest(name): place for name, place in places.items()}
     codes = [places[label] if label in places else other.get(_plainest(label), -1) for label in text]
     if -1 in codes:

@@ -10,9 +10,9 @@ import numpy as np
 
 from cavity.cli.predicting import Model, chunks_of, codes, leave, spelt
 from cavity.cli.terminal import Terminal
-from cavity.data.files import TableFile, open_table
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import load
+from cavity.tabular.files import TableFile, open_table
 
 SEED = 0  # of the choice of rows
 

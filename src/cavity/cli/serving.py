@@ -14,8 +14,8 @@ import numpy as np
 
 from cavity._version import __version__
 from cavity.cli.predicting import Model, spelt
-from cavity.data.preparation import Preparation
 from cavity.errors import BadInput, CavityError
+from cavity.tabular.preparation import Preparation
 
 WORKERS = (
     2  # predictions at a time, so that a short request need not wait for a long one; each has torch's threads

@@ -1,21 +1,30 @@
-"""Rows for the engine: batches that carry their row numbers, from memory or from a source that is read in pieces."""
+"""Rows for the engine: batches with row numbers, from memory or from a source that is read in pieces."""
 
 from cavity.data.arrays import Batch, Rows
 from cavity.data.arrow import Arrow
-from cavity.data.beside import Beside, TargetStream
 from cavity.data.iterables import Batches
 from cavity.data.mapped import Arrays
-from cavity.data.shard import Shard, share
-from cavity.data.source import Data, Divided, Divisible, Piece, Source, Whole, place, regroup, sound
+from cavity.data.shard import Shard, shard_range
+from cavity.data.source import (
+    Data,
+    Divided,
+    Divisible,
+    Piece,
+    Source,
+    Whole,
+    check_pieces,
+    describe_place,
+    regroup,
+)
 from cavity.data.stream import Stream
-from cavity.data.summary import Summary, Survey, look, survey
+from cavity.data.summary import Summary, Survey, survey, survey_section
+from cavity.data.target_column import TargetColumn, TargetStream
 
 __all__ = [
     "Arrays",
     "Arrow",
     "Batch",
     "Batches",
-    "Beside",
     "Data",
     "Divided",
     "Divisible",
@@ -26,12 +35,13 @@ __all__ = [
     "Stream",
     "Summary",
     "Survey",
+    "TargetColumn",
     "TargetStream",
     "Whole",
-    "look",
-    "place",
+    "check_pieces",
+    "describe_place",
     "regroup",
-    "share",
-    "sound",
+    "shard_range",
     "survey",
+    "survey_section",
 ]

@@ -1,4 +1,4 @@
-"""Rows in memory, handed out as batches."""
+"""Rows in memory, given out in batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Batch(NamedTuple):
-    """Rows that travel with their numbers, which address the site store."""
+    """Rows with their row numbers, which address the stored sites."""
 
     index: Tensor  # type: ignore[assignment]  # [B]; a row number, not tuple.index
     X: Tensor  # [B D]
@@ -18,7 +18,7 @@ class Batch(NamedTuple):
     weight: Tensor  # [B]
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Pieces of at most `size` rows."""
+        """Split into pieces of at most `size` rows."""
         if len(self.index) <= size:
             yield self
             return
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A whole table in memory."""
+    """Table in memory."""
 
     X: Tensor  # [N D]
     y: Tensor  # [N]
@@ -40,22 +40,28 @@ class Rows(NamedTuple):
         return -(-self.n_rows // size)
 
     def whole(self, keep: range | None = None) -> Batch:
-        """All rows, or those in `keep`, as one batch."""
+        """Return all rows, or those in `keep`, as one batch."""
         keep = range(self.n_rows) if keep is None else keep
         index = torch.arange(keep.start, keep.stop, device=self.y.device)
         return Batch(index, *(column[keep.start : keep.stop] for column in self))
 
     def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
-        """One shuffled pass in batches of nearly equal size, none larger than `size`; of each, the rows in `keep`."""
-        for index in shuffled_rows(self.n_rows, size, generator, keep):
+        """Make one shuffled pass in batches of nearly equal size, at most `size`.
+
+        With `keep`, each batch contains only those of its rows that are in `keep`.
+        """
+        for index in shuffle_rows(self.n_rows, size, generator, keep):
             index = index.to(self.y.device)
             yield Batch(index, self.X[index], self.y[index], self.weight[index])
 
 
-def shuffled_rows(
+def shuffle_rows(
     n_rows: int, size: int, generator: torch.Generator, keep: range | None = None
 ) -> Iterator[Tensor]:
-    """Row numbers of one pass, batch by batch. The seed decides which rows make a batch; `keep` leaves some out of each."""
+    """Yield the row numbers of one shuffled pass, batch by batch.
+
+    The seed alone decides which rows form a batch. `keep` then removes the other rows from each batch.
+    """
     order = torch.randperm(n_rows, generator=generator)
     for index in order.tensor_split(-(-n_rows // size)):
         yield index if keep is None else index[(index >= keep.start) & (index < keep.stop)]

@@ -1,27 +1,48 @@
-"""Parquet and Arrow files as a source of rows: columns of numbers, or of anything with a preparation that makes numbers of it."""
+"""Parquet and Arrow files as a source of rows: numeric columns, or any columns with a preparation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.cells import INDEX
-from cavity.data.fragments import Chunk, File, Fragments, Part, dataset, pyarrow
-from cavity.data.source import Array, Piece, Visit, common, regroup
+from cavity.data.fragments import PANDAS_INDEX, Chunk, File, Fragments, Part, import_pyarrow, open_dataset
+from cavity.data.source import Array, Piece, Visit, intersect, regroup
 from cavity.errors import BadInput, BadOption
 
-if TYPE_CHECKING:
-    from cavity.data.preparation import Preparation
+
+class Named(Protocol):
+    """Something with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Preparing(Protocol):
+    """What `Arrow` needs of a `cavity.Preparation`."""
+
+    @property
+    def target(self) -> Named | None: ...
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def transform(self, data: Any) -> Array: ...
+
+    def labels(self, data: Any) -> NDArray[Any]: ...
 
 
 class Arrow:
-    """The rows of a dataset, numbered in file order; `target` names the labels' column, `weight` that of the weights.
+    """Rows of a dataset, numbered in file order.
 
-    Without `prepare` every other column, or each of `features`, must be of numbers; with it, its columns and its target are read
-    and prepared. Not `labelled`: to predict, every label is 0.
+    `target` is the column of the labels and `weight` the column of the weights. Without `prepare`, the columns
+    `features` (by default all others) must be numeric. With `prepare`, its columns and its target are read and
+    prepared. With `labelled=False`, as for prediction, every label is 0.
     """
 
     numbered = True
@@ -31,25 +52,25 @@ class Arrow:
         data: Any,
         target: Any = None,
         weight: str | None = None,
-        prepare: Preparation | None = None,
+        prepare: Preparing | None = None,
         *,
         features: Sequence[str] | None = None,
         labelled: bool = True,
     ) -> None:
-        files = dataset(data)
+        files = open_dataset(data)
         if prepare is not None and prepare.target is not None:
             target = prepare.target.name
         self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
         if labelled:
             _check_named(files.schema, target, weight)
         if features is None:
-            features = _others(files.schema, target, weight)
+            features = _list_features(files.schema, target, weight)
         self.names: tuple[str, ...] = tuple(features) if prepare is None else prepare.names
         inputs = features if prepare is None else prepare.inputs
         more = [name for name in (self.target, weight) if name is not None]
         self.fragments = Fragments(files, [*inputs, *more])
         for file in self.fragments.files if prepare is None else ():
-            _refuse_types(file, self.names)
+            _check_types(file, self.names)
 
     @property
     def n_rows(self) -> int:
@@ -59,96 +80,98 @@ class Arrow:
         return self.section(range(self.n_rows), size)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
-        """Only row groups that have some of these rows are opened."""
-        yield from map(self._piece, self.fragments.chunks(size, rows))
+        """Read these rows in order; opens only row groups that contain some of them."""
+        yield from map(self._make_piece, self.fragments.chunks(size, rows))
 
     def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
         return (visit.piece for visit in self.visits(size, rng, range(self.n_rows)))
 
     def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
-        """A part without a row in `keep` has its turns and is not opened."""
-        return self.fragments.shuffled(rng, lambda part: self._turns(part, size, keep))
+        """Make a shuffled pass; parts without a row in `keep` are visited but not opened."""
+        return self.fragments.shuffled(rng, lambda part: self._make_visits(part, size, keep))
 
-    def _turns(self, part: Part, size: int, keep: range) -> Iterator[Visit]:
-        """A part cut at multiples of `size`, with the rows of each cut that are in `keep`."""
+    def _make_visits(self, part: Part, size: int, keep: range) -> Iterator[Visit]:
+        """Cut a part at multiples of `size` and read the rows of each cut that are in `keep`."""
         end = part.first + part.rows
         cuts = [range(start, min(start + size, end)) for start in range(part.first, end, size)]
-        counts = [len(common(cut, keep)) for cut in cuts]
-        read = map(self._piece, self.fragments.read(part.within(keep), size))
+        counts = [len(intersect(cut, keep)) for cut in cuts]
+        read = map(self._make_piece, self.fragments.read(part.within(keep), size))
         pieces = regroup(read, (n for n in counts if n))
         for cut, count in zip(cuts, counts, strict=True):
-            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else self._nothing())
+            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else self._empty_piece())
 
-    def _nothing(self) -> Piece:
+    def _empty_piece(self) -> Piece:
         return Piece(np.empty(0, dtype=np.int64), np.empty((0, len(self.names))), np.empty(0), None)
 
-    def _piece(self, chunk: Chunk) -> Piece:
+    def _make_piece(self, chunk: Chunk) -> Piece:
         table, rows = chunk.table, chunk.table.num_rows
-        weight = None if self.weight is None else numbers(table.column(self.weight))
+        weight = None if self.weight is None else to_floats(table.column(self.weight))
         if self.prepare is None:
             X = np.empty((rows, len(self.names)))
             for j, name in enumerate(self.names):
-                X[:, j] = numbers(table.column(name))
+                X[:, j] = to_floats(table.column(name))
         else:
             X = self.prepare.transform(chunk)
-        return Piece(np.arange(chunk.first, chunk.first + rows), X, self._labels(chunk), weight, chunk.where)
+        return Piece(
+            np.arange(chunk.first, chunk.first + rows), X, self._make_labels(chunk), weight, chunk.where
+        )
 
-    def _labels(self, chunk: Chunk) -> NDArray[Any]:
+    def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
         if self.target is None:
             return np.zeros(chunk.table.num_rows, dtype=np.int64)
         if self.prepare is None or self.prepare.target is None:
-            return labels(chunk.table.column(self.target))
+            return to_labels(chunk.table.column(self.target))
         return self.prepare.labels(chunk)
 
 
 def _check_named(schema: Any, target: Any, weight: str | None) -> None:
     known = ", ".join(map(repr, schema.names))
     if target is None:
-        raise BadOption(f"say which column holds the labels: target= one of {known}.")
+        raise BadOption(f"target= is missing: name the column of the labels, one of {known}.")
     for argument, name in (("target", target), ("weight", weight)):
         if name is not None and name not in schema.names:
-            raise BadInput(f"{argument}={name!r} is not among the columns: {known}.")
+            raise BadInput(f"{argument}={name!r} is not a column; the columns are {known}.")
 
 
-def _others(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
-    names = tuple(n for n in schema.names if n not in (target, weight) and not INDEX.fullmatch(n))
+def _list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
+    names = tuple(n for n in schema.names if n not in (target, weight) and not PANDAS_INDEX.fullmatch(n))
     if not names:
         known = ", ".join(map(repr, schema.names))
-        raise BadInput(f"there is no column besides {known}: nothing to learn from.")
+        raise BadInput(f"the data have no features: the only columns are {known}.")
     return names
 
 
-def _refuse_types(file: File, names: tuple[str, ...]) -> None:
-    types = pyarrow().types
+def _check_types(file: File, names: tuple[str, ...]) -> None:
+    types = import_pyarrow().types
     numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     bad = [f for f in file.schema if f.name in names and not any(is_kind(f.type) for is_kind in numeric)]
     if bad:
         named = ", ".join(f"{f.name!r} ({f.type})" for f in bad)
         raise BadInput(
-            f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: categories, dates or text, not numbers; encode before "
-            "the files are written, for example with a ColumnTransformer of a OneHotEncoder, or leave them out."
+            f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass prepare=cavity.Preparation.fit(...), "
+            "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
         )
 
 
-def numbers(column: Any) -> Array:
-    """Float64, NaN where a value is missing."""
+def to_floats(column: Any) -> Array:
+    """Convert a column to float64, with NaN for missing values."""
     values: Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return values
 
 
-def labels(column: Any) -> NDArray[Any]:
-    """Labels as NumPy has them; text by way of its few different values."""
-    types = pyarrow().types
+def to_labels(column: Any) -> NDArray[Any]:
+    """Convert a column of labels to NumPy; text goes through its dictionary of distinct values."""
+    types = import_pyarrow().types
     if column.null_count:
         return np.array(column.to_pylist(), dtype=object)
     if types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
-        plain: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-        return plain
-    coded = _one(column if types.is_dictionary(column.type) else column.dictionary_encode())
-    values = np.array(coded.dictionary.to_pylist())
-    return np.asarray(values[coded.indices.to_numpy(zero_copy_only=False)])
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return values
+    coded = _combine_chunks(column if types.is_dictionary(column.type) else column.dictionary_encode())
+    levels = np.array(coded.dictionary.to_pylist())
+    return np.asarray(levels[coded.indices.to_numpy(zero_copy_only=False)])
 
 
-def _one(column: Any) -> Any:
-    """A chunked column as one array."""
+def _combine_chunks(column: Any) -> Any:
+    """Return a chunked column as one array."""
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column

@@ -1,35 +1,37 @@
-"""The files of an Arrow dataset, read by row group, never whole: one file, a folder of files, or a dataset of pyarrow."""
+"""Files of an Arrow dataset, read by row group: one file, a folder of files, or a pyarrow dataset."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.data.source import Visit, common
-from cavity.errors import BadInput, BadOption
+from cavity.data.source import Visit, intersect
+from cavity.errors import BadInput, missing_extra
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
-LANES = 16  # row groups that a shuffled pass reads side by side
-LANE_COLUMNS = 1024  # lanes × columns at most: every column of a lane has a page of its file in memory
-LEAST_PART = 4096  # rows that are worth a lane of their own
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives the index of a frame in a file
+LANES = 16  # row groups that a shuffled pass reads in parallel
+LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
+MIN_PART_ROWS = 4096  # a lane gets at least this many rows
 
 
 class File(NamedTuple):
-    """A fragment as it was when the source was opened."""
+    """Fragment as it was when the source was opened."""
 
     fragment: Any
     name: str
     schema: Any
-    kinds: dict[str, str]  # type of each column that is read
-    groups: tuple[int, ...]  # rows of its row groups
+    kinds: dict[str, str]  # type of each column to read
+    groups: tuple[int, ...]  # number of rows of each row group
 
 
 class Part(NamedTuple):
-    """Consecutive rows of a row group."""
+    """Consecutive rows of one row group."""
 
     file: int
     group: int
@@ -38,13 +40,13 @@ class Part(NamedTuple):
     rows: int
 
     def within(self, keep: range) -> Part:
-        """Its rows that are in `keep`."""
-        both = common(range(self.first, self.first + self.rows), keep)
+        """Restrict the part to rows in `keep`."""
+        both = intersect(range(self.first, self.first + self.rows), keep)
         return self._replace(first=both.start, skip=self.skip + both.start - self.first, rows=len(both))
 
 
 class Chunk(NamedTuple):
-    """Rows of some columns, as Arrow has them."""
+    """Rows of some columns as an Arrow table."""
 
     table: Any  # pyarrow.Table
     first: int  # number of the first row, in file order
@@ -52,52 +54,53 @@ class Chunk(NamedTuple):
 
 
 class Fragments:
-    """Some columns of a dataset's files; the files must stay as they were when this was made."""
+    """Some columns of a dataset's files. The files must not change while this object is in use."""
 
     def __init__(self, dataset: Any, columns: Sequence[str]) -> None:
         self.columns = list(columns)
-        self.files = [self._file(fragment, i) for i, fragment in enumerate(dataset.get_fragments())]
+        self.files = [self._describe_file(fragment, i) for i, fragment in enumerate(dataset.get_fragments())]
 
     @property
     def n_rows(self) -> int:
         return sum(sum(file.groups) for file in self.files)
 
-    def _file(self, fragment: Any, number: int) -> File:
+    def _describe_file(self, fragment: Any, number: int) -> File:
         name = getattr(fragment, "path", f"part {number}")
-        schema, groups = _look(fragment, name)
+        schema, groups = _read_footer(fragment, name)
         kinds = {field.name: str(field.type) for field in schema if field.name in self.columns}
-        kinds |= {key: "partition" for key in _partition(fragment) if key in self.columns}
+        kinds |= {key: "partition" for key in _read_partition(fragment) if key in self.columns}
         absent = [c for c in self.columns if c not in kinds]
         if absent:
             raise BadInput(
-                f"{name} has no column{'s' if len(absent) > 1 else ''} {', '.join(map(repr, absent))}, which other files have."
+                f"{name} has no column{'s' if len(absent) > 1 else ''} {', '.join(map(repr, absent))}, "
+                "which other files have. Write all files with the same columns."
             )
         return File(fragment, name, schema, kinds, groups)
 
     def parts(self, least: int = 1) -> list[Part]:
-        """Row groups in file order; with `least`, large ones are cut so that there are about that many parts."""
+        """Return the row groups in file order; cuts large ones to get at least about `least` parts."""
         groups = sum(len(f.groups) for f in self.files)
         cuts = max(1, -(-least // max(1, groups)))
         first, parts = 0, []
         for i, file in enumerate(self.files):
             for g, rows in enumerate(file.groups):
-                size = max(1, min(rows, LEAST_PART), -(-rows // cuts))
+                size = max(1, min(rows, MIN_PART_ROWS), -(-rows // cuts))
                 parts += [Part(i, g, first + s, s, min(size, rows - s)) for s in range(0, rows, size)]
                 first += rows
         return parts
 
     def chunks(self, size: int, rows: range | None = None) -> Iterator[Chunk]:
-        """These rows (or all) in order, at most `size` at a time; only row groups that have some of them are opened."""
+        """Read these rows (default all) in order, at most `size` at a time; opens only row groups with such rows."""
         try:
             for part in self.parts():
                 yield from self.read(part if rows is None else part.within(rows), size)
         finally:
-            give_back()
+            release_memory()
 
     def shuffled(self, rng: np.random.Generator, visit: Callable[[Part], Iterator[Visit]]) -> Iterator[Visit]:
-        """Parts of row groups in random order, several at a time, a visit to a random one of them next.
+        """Visit parts in random order: several are open at a time, and each visit goes to a random one of them.
 
-        The order is a matter of row counts alone, whatever of a part is read.
+        The order depends only on row counts, not on which rows of a part are read.
         """
         lanes = max(2, min(LANES, LANE_COLUMNS // max(1, len(self.columns))))
         parts = self.parts(lanes)
@@ -115,12 +118,12 @@ class Fragments:
                 left[lane] -= len(come.numbers)
                 if not left[lane]:
                     del running[lane], left[lane]
-        finally:  # pages of the open row groups, which the pool would keep while the next pass takes its own
+        finally:  # else the memory pool keeps the pages of open row groups while the next pass allocates its own
             running.clear()
-            give_back()
+            release_memory()
 
     def read(self, part: Part, size: int) -> Iterator[Chunk]:
-        """The rows of a part, at most `size` at a time."""
+        """Read the rows of a part, at most `size` at a time."""
         if not part.rows:
             return
         file = self.files[part.file]
@@ -130,81 +133,87 @@ class Fragments:
             skip -= start
             rows = min(table.num_rows - start, left)
             if rows:
-                yield Chunk(_with_partition(table.slice(start, rows), file), number, file.name)
+                yield Chunk(_add_partition(table.slice(start, rows), file), number, file.name)
                 number, left = number + rows, left - rows
             if not left:
                 return
-        raise BadInput(f"{file.name} ended {left} rows early: it changed while it was read.")
+        raise BadInput(
+            f"{file.name} ended {left} rows early: it changed while it was read. Start again with the new file."
+        )
 
     def _tables(self, file: File, group: int, size: int) -> Iterator[Any]:
-        """Record batches of a row group."""
-        fragment = _again(file.fragment)
+        """Read the record batches of a row group."""
+        fragment = _reopen(file.fragment)
         self._check_unchanged(file, fragment)
         physical = [c for c in self.columns if file.kinds[c] != "partition"]
         for batch in self._batches(fragment, group, size, physical):
-            _check_sound(batch, file.name)
+            _check_valid(batch, file.name)
             yield batch
 
     def _batches(self, fragment: Any, group: int, size: int, columns: list[str]) -> Iterator[Any]:
         if _is_parquet(fragment):
-            return _parquet(fragment).iter_batches(size, [group], columns, use_threads=False)  # type: ignore[no-any-return]
+            return _open_parquet(fragment).iter_batches(size, [group], columns, use_threads=False)  # type: ignore[no-any-return]
         return fragment.to_batches(  # type: ignore[no-any-return]
             columns=columns, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
         )
 
     def _check_unchanged(self, file: File, fragment: Any) -> None:
-        schema, groups = _look(fragment, file.name)
+        schema, groups = _read_footer(fragment, file.name)
         now = {field.name: str(field.type) for field in schema}
         for name, kind in file.kinds.items():
             if kind != "partition" and now.get(name) != kind:
-                what = f"was {kind} and is {now[name]}" if name in now else "is gone"
+                what = f"was {kind} and is now {now[name]}" if name in now else "is missing"
                 raise BadInput(f"{file.name} changed since it was opened: column {name!r} {what}.")
         if groups != file.groups:
             raise BadInput(
                 f"{file.name} changed since it was opened: it had {sum(file.groups)} rows in {len(file.groups)} row groups and "
-                f"has {sum(groups)} in {len(groups)}."
+                f"now has {sum(groups)} in {len(groups)}."
             )
 
 
-def pyarrow() -> Any:
-    """The module, or what to install."""
+def import_pyarrow() -> Any:
+    """Import pyarrow, or raise an error that says how to install it."""
     try:
         import pyarrow.dataset
     except ImportError as error:
-        raise BadOption(
-            "Parquet and Arrow files are read with pyarrow, which is not installed: pip install 'cavity[arrow]'."
-        ) from error
+        raise missing_extra("pyarrow", "arrow") from error
     return pyarrow
 
 
-def give_back() -> None:
-    """What Arrow's pool keeps of a pass that is over goes back to the system: the next one may be another library's."""
-    pyarrow().default_memory_pool().release_unused()
+def release_memory() -> None:
+    """Return unused memory of Arrow's pool to the system, so that other libraries can use it."""
+    import_pyarrow().default_memory_pool().release_unused()
 
 
-def dataset(data: Any) -> Any:
-    """Files by path, tables and datasets as they are."""
-    ds = pyarrow().dataset
+def open_dataset(data: Any) -> Any:
+    """Open a path, a table or a dataset as a pyarrow dataset."""
+    ds = import_pyarrow().dataset
     if isinstance(data, ds.Dataset):
         return data
     if not isinstance(data, str | os.PathLike):
         try:
             return ds.dataset(data)
         except (TypeError, ValueError) as error:
-            raise BadInput(f"a {type(data).__name__} of pyarrow is no table of rows: {error}") from error
+            raise BadInput(
+                f"a {type(data).__name__} of pyarrow is not a table: {error}. Give a pyarrow.Table or a dataset."
+            ) from error
     path = Path(data)
     if not path.exists():
-        raise BadInput(f"there is no file or folder {str(path)!r}.")
-    found = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file() and not _hidden(p, path)]
+        raise BadInput(f"file or folder {str(path)!r} does not exist.")
+    found = (
+        [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file() and not _is_hidden(p, path)]
+    )
     files = sorted(str(p) for p in found if p.suffix.lower() in FORMATS)
     kinds = {FORMATS[Path(f).suffix.lower()] for f in files}
     if len(kinds) != 1:
         what = (
-            "holds both Parquet and Arrow files"
+            "contains both Parquet and Arrow files"
             if kinds
-            else "is or holds no file that can be read in pieces"
+            else "is not, and does not contain, a file that can be read in pieces"
         )
-        raise BadInput(f"{str(path)!r} {what}; the names end in {', '.join(FORMATS)}, or .npy with y= given.")
+        raise BadInput(
+            f"{str(path)!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=)."
+        )
     base = str(path if path.is_dir() else path.parent)
     try:
         return ds.dataset(files, format=kinds.pop(), partitioning="hive", partition_base_dir=base)
@@ -212,61 +221,61 @@ def dataset(data: Any) -> Any:
         raise BadInput(f"{str(path)!r} cannot be read: {error}") from error
 
 
-def _hidden(path: Path, base: Path) -> bool:
+def _is_hidden(path: Path, base: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in path.relative_to(base).parts)
 
 
-def _with_partition(batch: Any, file: File) -> Any:
-    """The rows as a table, with the columns that are in the path."""
-    arrow = pyarrow()
+def _add_partition(batch: Any, file: File) -> Any:
+    """Return the rows as a table, with the columns that are encoded in the path."""
+    arrow = import_pyarrow()
     table = arrow.Table.from_batches([batch])
-    for name, value in _partition(file.fragment).items():
+    for name, value in _read_partition(file.fragment).items():
         if name in file.kinds and name not in table.column_names:
             table = table.append_column(name, arrow.repeat(arrow.scalar(value), batch.num_rows))
     return table
 
 
-def _check_sound(batch: Any, name: str) -> None:
-    """Arrow takes offsets and texts as files have them: those of a damaged one lead out of the file, or are no text."""
+def _check_valid(batch: Any, name: str) -> None:
+    """Validate a batch: in a damaged file, offsets may point outside the file and text may not be UTF-8."""
     try:
         batch.validate(full=True)
     except ValueError as error:
-        raise BadInput(f"{name} is damaged: {error}") from error
+        raise BadInput(f"{name} is damaged: {error}. Write it again.") from error
 
 
 def _is_parquet(fragment: Any) -> bool:
     return type(fragment).__name__ == "ParquetFileFragment"
 
 
-def _parquet(fragment: Any) -> Any:
-    """A reader that decodes batch by batch; a dataset's own scanner would decode whole row groups."""
+def _open_parquet(fragment: Any) -> Any:
+    """Open a reader that decodes batch by batch; the scanner of a dataset would decode whole row groups."""
     import pyarrow.parquet as parquet
 
     return parquet.ParquetFile(fragment.open(), pre_buffer=False, buffer_size=1 << 16)
 
 
-def _again(fragment: Any) -> Any:
-    """The same file, looked at anew."""
+def _reopen(fragment: Any) -> Any:
+    """Return a new fragment of the same file, without cached metadata."""
     if not hasattr(fragment, "path"):
         return fragment
     return fragment.format.make_fragment(fragment.path, fragment.filesystem, fragment.partition_expression)
 
 
-def _look(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
-    """Schema and rows of each row group, from the file's footer."""
+def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
+    """Read the schema and the number of rows of each row group."""
     try:
         if _is_parquet(fragment):
-            metadata = _parquet(fragment).metadata
+            metadata = _open_parquet(fragment).metadata
             groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
             return metadata.schema.to_arrow_schema(), tuple(groups)
         return fragment.physical_schema, (fragment.count_rows(),)
     except FileNotFoundError:
-        raise BadInput(f"{name} is gone: it was there when the source was opened.") from None
+        raise BadInput(f"{name} was deleted after the source was opened.") from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{name} cannot be read: {error}") from error
 
 
-def _partition(fragment: Any) -> dict[str, Any]:
-    """Columns that are in the path, as in label=a/part.parquet."""
-    keys: dict[str, Any] = pyarrow().dataset.get_partition_keys(fragment.partition_expression)
+def _read_partition(fragment: Any) -> dict[str, Any]:
+    """Read the columns that are encoded in the path, as in label=a/part.parquet."""
+    keys: dict[str, Any] = import_pyarrow().dataset.get_partition_keys(fragment.partition_expression)
     return keys

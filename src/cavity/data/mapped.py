@@ -1,4 +1,4 @@
-"""Tables that are addressed by row number but need not be in memory: memory maps and .npy files."""
+"""Tables that are read by row number but need not be in memory: memory maps and .npy files."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from cavity.errors import BadInput
 
 
 class Arrays:
-    """X (N, D) and y (N,), each an array, a memory map, or the path of a .npy file; optionally a weight a row."""
+    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file; optionally one weight per row."""
 
     numbered = True
 
     def __init__(self, X: Any, y: Any, weight: Any = None, names: Names = None) -> None:
-        self.X, self.y = opened(X, "X"), opened(y, "y")
-        self.weight = None if weight is None else opened(weight, "sample_weight")
+        self.X, self.y = open_array(X, "X"), open_array(y, "y")
+        self.weight = None if weight is None else open_array(weight, "sample_weight")
         self.names = names
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(
-                f"X has shape {self.X.shape} and type {self.X.dtype}; give numbers in rows and columns, (N, D)."
+                f"X has shape {self.X.shape} and type {self.X.dtype}; give a numeric array of shape (N, D)."
             )
         for name, column in (("y", self.y), ("sample_weight", self.weight)):
             if column is not None and column.shape != self.X.shape[:1]:
                 raise BadInput(
-                    f"X has {len(self.X)} rows and {name} has shape {column.shape}: give one value a row."
+                    f"X has {len(self.X)} rows and {name} has shape {column.shape}: give one value per row."
                 )
 
     @property
@@ -42,36 +42,36 @@ class Arrays:
     def section(self, rows: range, size: int) -> Iterator[Piece]:
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
-            yield self._piece(np.arange(start, stop), slice(start, stop))
+            yield self._make_piece(np.arange(start, stop), slice(start, stop))
 
     def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
         order = rng.permutation(len(self.X))
         yield from (self.take(order[i : i + size]) for i in range(0, len(order), size))
 
     def take(self, index: NDArray[np.int64]) -> Piece:
-        """These rows, in this order; read in the order of the file."""
+        """Return these rows in this order; reads them in file order."""
         order = np.argsort(index)
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return self._piece(index[order], index[order]).at(back)
+        return self._make_piece(index[order], index[order]).at(back)
 
-    def _piece(self, index: NDArray[np.int64], rows: Any) -> Piece:
+    def _make_piece(self, index: NDArray[np.int64], rows: Any) -> Piece:
         weight: Array | None = None if self.weight is None else np.asarray(self.weight[rows], np.float64)
         return Piece(index, np.asarray(self.X[rows], np.float64), np.asarray(self.y[rows]), weight)
 
 
-def opened(value: Any, what: str) -> NDArray[Any]:
-    """An array as it is; a file as a memory map."""
+def open_array(value: Any, what: str) -> NDArray[Any]:
+    """Return an array unchanged, or open a .npy file as a memory map."""
     if not isinstance(value, str | os.PathLike):
         return value if isinstance(value, np.ndarray) else np.asarray(value)
     path = os.fspath(value)
     if not path.endswith(".npy"):
         raise BadInput(
-            f"{what}={path!r}: only .npy files can be mapped into memory; save it with numpy.save."
+            f"{what}={path!r}: only .npy files can be memory-mapped. Save the array with numpy.save."
         )
     try:
         return np.asarray(np.load(path, mmap_mode="r"))
     except FileNotFoundError:
-        raise BadInput(f"{what}: there is no file {path!r}.") from None
+        raise BadInput(f"{what}: file {path!r} does not exist.") from None
     except (ValueError, EOFError, OSError) as error:
-        raise BadInput(f"{what}={path!r} cannot be mapped into memory: {error}") from error
+        raise BadInput(f"{what}={path!r} cannot be memory-mapped: {error}") from error

@@ -1,4 +1,4 @@
-"""Reading ahead in a thread."""
+"""Prefetching in a thread."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-WAIT = 0.05  # seconds between looks at whether anyone still listens
+WAIT = 0.05  # seconds between checks whether the consumer has stopped
 
 
 def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """The same items, up to `depth` of them made ahead in a thread.
+    """Yield the same items, with up to `depth` of them prefetched in a thread.
 
-    An exception there is raised here. The thread ends with the items, or when the caller stops asking.
+    Exceptions of the thread are raised here. The thread ends after the last item, or when the caller closes the
+    generator.
     """
     waiting: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stop = threading.Event()

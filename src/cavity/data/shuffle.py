@@ -1,4 +1,4 @@
-"""Shuffling rows that do not fit into memory: some wait in a store, and what is drawn at random is where they lie in it."""
+"""Shuffling of rows that do not fit in memory: a buffer stores rows in slots, and batches draw slots at random."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cavity.errors import BadInput
 
 SHUFFLE_ROWS = 100_000
 SHUFFLE_BYTES = 128 << 20
-ABSENT = -1  # the slot of a row that is another rank's
+ABSENT = -1  # slot of a row that belongs to another rank
 
 Slots = NDArray[np.int64]
 
 
 class Encoded(NamedTuple):
-    """Rows with encoded labels and a weight each."""
+    """Rows with encoded labels and one weight per row."""
 
     index: NDArray[np.int64]  # type: ignore[assignment]  # [B]
     X: NDArray[Any]  # [B D]
@@ -29,33 +29,35 @@ class Encoded(NamedTuple):
         return Encoded(*(column[rows] for column in self))
 
 
-def no_rows(n_columns: int, dtype: Any, room: int = 0) -> Encoded:
-    """A table of `room` rows in which nothing is written yet."""
+def allocate_rows(n_columns: int, dtype: Any, room: int = 0) -> Encoded:
+    """Allocate an uninitialised table of `room` rows."""
     numbers = np.empty(room, dtype=np.int64)
     return Encoded(numbers, np.empty((room, n_columns), dtype), numbers.copy(), np.empty(room))
 
 
-def buffer_rows(size: int, n_columns: int) -> int:
-    """Rows that a buffer holds: at least a batch of `size`, otherwise as many as the bytes allow."""
+def count_buffer_rows(size: int, n_columns: int) -> int:
+    """Return the number of rows in the buffer: as many as the memory limit allows, but at least `size`."""
     return max(size, min(SHUFFLE_ROWS, SHUFFLE_BYTES // (8 * max(1, n_columns))))
 
 
-def batch_sizes(n_rows: int, size: int) -> list[int]:
-    """As few batches as possible, of nearly equal size, none larger than `size`."""
+def plan_batch_sizes(n_rows: int, size: int) -> list[int]:
+    """Split `n_rows` into as few batches as possible, of nearly equal size and at most `size`."""
     count = -(-n_rows // size)
     low, more = divmod(n_rows, count)
     return [low + (i < more) for i in range(count)]
 
 
 class Store:
-    """Rows that wait to be drawn, each in a slot. The last slots that became free are used first."""
+    """Store of rows that wait to be drawn, one per slot. Slots freed last are reused first."""
 
     def __init__(self, room: int, n_columns: int, dtype: Any) -> None:
-        self.rows = no_rows(n_columns, dtype, room)  # memory that is never written is never taken
+        self.rows = allocate_rows(
+            n_columns, dtype, room
+        )  # the system allocates pages only when they are written
         self.free, self.n_free = np.arange(room)[::-1].copy(), room
 
     def add(self, rows: Encoded) -> Slots:
-        """Where they lie from now on."""
+        """Store rows and return their slots."""
         count = len(rows.index)
         if count > self.n_free:
             self._grow(count - self.n_free)
@@ -66,7 +68,7 @@ class Store:
         return slots
 
     def take(self, slots: Slots) -> Encoded:
-        """A copy of these rows, whose slots become free."""
+        """Return a copy of these rows and free their slots."""
         self.free[self.n_free : self.n_free + len(slots)] = slots
         self.n_free += len(slots)
         return self.rows.at(slots)
@@ -79,12 +81,12 @@ class Store:
         self.n_free += more
 
 
-def shuffled(
+def draw_batches(
     pieces: Iterator[Slots], sizes: Iterable[int], room: int, rng: np.random.Generator
 ) -> Iterator[Slots]:
-    """Batches of these sizes, each drawn at random from a buffer that is refilled to `room` slots before.
+    """Draw batches of these sizes at random from a buffer, which is refilled to `room` slots before each batch.
 
-    The order depends on how many rows the pieces have and never on what is in them.
+    The order depends only on the number of rows per piece, not on their values.
     """
     buffer = np.empty(room, dtype=np.int64)
     held, given = 0, 0
@@ -95,24 +97,24 @@ def shuffled(
             buffer[held : held + len(piece)] = piece
             held += len(piece)
         if held < size:
-            raise _changed(given + held, "fewer")
+            raise _changed_error(given + held, "fewer")
         chosen = rng.choice(held, size, replace=False)
         yield buffer[chosen]
         _fill_holes(buffer, held, chosen)
         held, given = held - size, given + size
     if held or next(pieces, None) is not None:
-        raise _changed(given, "more")
+        raise _changed_error(given, "more")
 
 
 def _fill_holes(buffer: Slots, held: int, chosen: NDArray[np.int64]) -> None:
-    """Move slots from the end to where the chosen ones were."""
+    """Move slots from the end of the buffer into the places of the chosen ones."""
     left = held - len(chosen)
     taken = np.zeros(held - left, dtype=bool)
     taken[chosen[chosen >= left] - left] = True
     buffer[chosen[chosen < left]] = buffer[left + np.flatnonzero(~taken)]
 
 
-def _changed(count: int, word: str) -> BadInput:
+def _changed_error(count: int, word: str) -> BadInput:
     return BadInput(
-        f"this pass has {word} rows than the first one had (at row {count}): the source must give the same rows every time."
+        f"this pass has {word} rows than the first one (at row {count}): the source must give the same rows in every pass."
     )

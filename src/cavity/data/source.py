@@ -1,4 +1,4 @@
-"""What a source of rows is, and what every piece read from one must satisfy."""
+"""Protocols for sources of rows, and the checks on every piece that is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Names = tuple[str, ...] | None
 
 
 class Piece(NamedTuple):
-    """Consecutive rows as a source has them, labels not yet encoded."""
+    """Rows of a source, with labels that are not encoded yet."""
 
     index: NDArray[np.int64]  # type: ignore[assignment]  # [B], row numbers
     X: NDArray[Any]  # [B D]
@@ -26,88 +26,88 @@ class Piece(NamedTuple):
     where: str = ""  # the file, for messages
 
     def at(self, rows: Any) -> Piece:
-        """These of its rows."""
+        """Select some of the rows."""
         weight = None if self.weight is None else self.weight[rows]
         return Piece(self.index[rows], self.X[rows], self.y[rows], weight, self.where)
 
 
 class Source(Protocol):
-    """Rows that are somewhere else. Reading twice gives the same rows in the same order."""
+    """Source of rows. Every pass gives the same rows in the same order."""
 
     @property
     def names(self) -> Names:
-        """Of the columns, where they have some."""
+        """Names of the columns, or None."""
         ...
 
     @property
     def numbered(self) -> bool:
-        """A row has the same number in every pass, so that it can own sites."""
+        """Whether a row has the same number in every pass, as EP needs for its stored sites."""
         ...
 
     def pieces(self, size: int) -> Iterator[Piece]:
-        """All rows in order, in pieces of at most `size`."""
+        """Read all rows in order, in pieces of at most `size`."""
         ...
 
     def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        """All rows, in pieces whose order is as random as it cheaply can be."""
+        """Read all rows in pieces of at most `size`, in an order that is as random as is cheap."""
         ...
 
 
 class Divided(Source, Protocol):
-    """A source that knows how many rows it has, and reads some of them without the others."""
+    """Source that knows its number of rows and can read a section of them."""
 
     @property
     def n_rows(self) -> int: ...
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
-        """These rows in order, in pieces of at most `size`."""
+        """Read these rows in order, in pieces of at most `size`."""
         ...
 
 
 class Addressed(Divided, Protocol):
-    """A source that reads any rows by number."""
+    """Source that can read any rows by number."""
 
     def take(self, index: NDArray[np.int64]) -> Piece: ...
 
 
 class Visit(NamedTuple):
-    """What a shuffled pass comes to next, whether or not it is read."""
+    """One step of a shuffled pass: some rows, of which only the wanted ones are read."""
 
-    numbers: NDArray[np.int64]  # [B], of all its rows
-    piece: Piece  # those that were asked for, in the same order
+    numbers: NDArray[np.int64]  # [B], row numbers of all rows
+    piece: Piece  # the wanted rows, in the same order
 
 
 class Planned(Divided, Protocol):
-    """A source whose shuffled pass is known before anything is read: `visits` are `scattered` with unwanted rows unread."""
+    """Source that can plan a shuffled pass without reading: `visits` is `scattered` without the unwanted rows."""
 
     def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]: ...
 
 
 class Whole(Protocol):
-    """A whole table, read in pieces."""
+    """Table that is read in pieces."""
 
     def split(self, size: int) -> Iterator[Batch]: ...
 
 
 class Data(Protocol):
-    """The rows of a run: encoded labels, positive weights, tensors on the device."""
+    """Rows for training: encoded labels, positive weights, tensors on the device."""
 
     @property
     def n_rows(self) -> int: ...
 
     def n_batches(self, size: int) -> int:
-        """In a pass, empty ones of a rank's share included."""
+        """Return the number of batches per pass, including batches that are empty on this rank."""
         ...
 
     def whole(self) -> Whole: ...
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """One shuffled pass."""
+        """Make one shuffled pass."""
         ...
 
 
 class Divisible(Data, Protocol):
-    """The same, able to leave out all rows but those in `keep`, from a batch as from the whole; rows keep their numbers."""
+    """Data that can be restricted to the rows in `keep`; rows keep their numbers."""
 
     def whole(self, keep: range | None = None) -> Whole: ...
 
@@ -116,8 +116,8 @@ class Divisible(Data, Protocol):
     ) -> Iterator[Batch]: ...
 
 
-def sound(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
-    """The pieces, each looked at; all must have the same columns."""
+def check_pieces(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
+    """Yield the pieces after checking each; all must have the same number of columns."""
     for piece in pieces:
         check(piece, names, n_columns)
         n_columns = piece.X.shape[1]
@@ -125,16 +125,16 @@ def sound(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -
 
 
 def check(piece: Piece, names: Names, n_columns: int | None) -> None:
-    """Numbers throughout, labels throughout, positive weights, as many columns as the pieces before."""
+    """Check a piece: finite X, no missing labels, positive weights, the expected number of columns."""
     _check_shape(piece, n_columns)
     if not np.isfinite(piece.X).all():
-        _refuse_cells(piece, names)
+        _raise_bad_cells(piece, names)
     _check_labels(piece)
     _check_weights(piece)
 
 
-def place(piece: Piece) -> str:
-    """Where a piece is, in words."""
+def describe_place(piece: Piece) -> str:
+    """Describe the rows and the file of a piece, for messages."""
     if not len(piece.index):
         return piece.where or "an empty piece"
     rows = f"rows {piece.index.min()} to {piece.index.max()}"
@@ -144,15 +144,17 @@ def place(piece: Piece) -> str:
 def _check_shape(piece: Piece, n_columns: int | None) -> None:
     if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
         raise BadInput(
-            f"{place(piece)}: X has shape {piece.X.shape} and y {piece.y.shape}; give X (n, D) and one label a row, y (n,)."
+            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
+            "Give X of shape (n, D) and one label per row, y of shape (n,)."
         )
     if n_columns is not None and piece.X.shape[1] != n_columns:
         raise BadInput(
-            f"{place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before; give every piece the same columns."
+            f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before. "
+            "Give every piece the same columns."
         )
 
 
-def _refuse_cells(piece: Piece, names: Names) -> None:
+def _raise_bad_cells(piece: Piece, names: Names) -> None:
     wrong = ~np.isfinite(piece.X)
     what = []
     for j in np.flatnonzero(wrong.any(0))[:5]:
@@ -163,8 +165,8 @@ def _refuse_cells(piece: Piece, names: Names) -> None:
         )
         what.append(f"column {j if names is None else repr(names[j])}: {cells}")
     raise BadInput(
-        f"Input X contains NaN or infinity in {place(piece)}: {'; '.join(what)}. Later rows were not read. Fill them in, or "
-        "filter these rows out, and write the files again."
+        f"Input X contains NaN or infinity in {describe_place(piece)}: {'; '.join(what)}. "
+        "Later rows were not read. Fill in these cells or remove these rows, and write the files again."
     )
 
 
@@ -176,15 +178,15 @@ def _check_labels(piece: Piece) -> None:
         odd = piece.y[piece.y != np.round(piece.y)].tolist()
         if odd and not missing.any():
             raise BadInput(
-                f"Unknown label type: continuous. {place(piece)} has labels such as {odd[0]!r}; "
-                "a classifier needs classes."
+                f"Unknown label type: continuous. {describe_place(piece)} has labels such as {odd[0]!r}. "
+                "A classifier needs classes: for real targets use GPRegressor."
             )
     else:
         return
     if missing.any():
         raise BadInput(
-            f"the label is missing in {int(missing.sum())} of {place(piece)}: filter these rows out, or give them a class of "
-            "their own."
+            f"the label is missing in {int(missing.sum())} of {describe_place(piece)}: "
+            "remove these rows, or give them a class of their own."
         )
 
 
@@ -193,18 +195,18 @@ def _check_weights(piece: Piece) -> None:
         return
     if piece.weight.shape != piece.y.shape:
         raise BadInput(
-            f"{place(piece)}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; give one a row."
+            f"{describe_place(piece)}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; give one weight per row."
         )
     wrong = ~(np.isfinite(piece.weight) & (piece.weight > 0))
     if wrong.any():
         raise BadInput(
-            f"{int(wrong.sum())} weights in {place(piece)} are missing, infinite or not above zero; a row of weight w stands "
-            "for w rows: filter rows of weight 0 out."
+            f"{int(wrong.sum())} weights in {describe_place(piece)} are missing, infinite or not positive. "
+            "A row of weight w counts as w rows: remove rows of weight 0."
         )
 
 
 def regroup(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
-    """The same rows in pieces of these sizes (above zero); the last may be smaller."""
+    """Yield the same rows in pieces of these (positive) sizes; the last may be smaller."""
     held: list[Piece] = []
     missing = next(sizes, 0)
     for piece in pieces:
@@ -220,13 +222,13 @@ def regroup(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
         yield join(held)
 
 
-def common(a: range, b: range) -> range:
-    """The numbers in both; of length 0 where there are none."""
+def intersect(a: range, b: range) -> range:
+    """Return the numbers that are in both ranges; may be empty."""
     return range(max(a.start, b.start), min(a.stop, b.stop))
 
 
 def join(parts: list[Piece]) -> Piece:
-    """Pieces as one; the place is that of the first."""
+    """Concatenate pieces; the result has the file of the first."""
     if len(parts) == 1:
         return parts[0]
     weights = [np.ones(len(p.index)) if p.weight is None else p.weight for p in parts]

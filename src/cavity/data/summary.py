@@ -1,4 +1,4 @@
-"""One pass over a source: classes with their counts, exact column statistics, and a fair sample of rows."""
+"""Survey of a source in one pass: class counts, exact column statistics, and a random sample of rows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.prefetch import prefetch
-from cavity.data.source import Array, Divided, Piece, Source, sound
+from cavity.data.source import Array, Divided, Piece, Source, check_pieces
 from cavity.errors import BadInput
 
 SAMPLE_ROWS = 20_000
-SURVEY_BYTES = 32 << 20  # of one piece
+SURVEY_BYTES = 32 << 20  # maximum size of a piece
 SURVEY_ROWS = 65_536
-MOST_CLASSES = 10_000
+MAX_CLASSES = 10_000
 
 
 class Moments(NamedTuple):
-    """Of the rows of each class: weight, extremes of the weight, and of every column mean and Σ weight · deviation²."""
+    """Moments per class: number of rows, total and extreme weights, and mean and Σ weight · deviation² of each column."""
 
     rows: NDArray[np.int64]  # [C]
     weight: Array  # [C]
@@ -29,7 +29,7 @@ class Moments(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What is known of a source after the first pass."""
+    """Summary of a source after the first pass."""
 
     classes: NDArray[Any]  # [C], sorted
     moments: Moments
@@ -43,35 +43,41 @@ class Summary(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """The sample is the whole table."""
+        """Whether the sample contains all rows."""
         return len(self.sample.index) == self.n_rows
 
 
 def survey(source: Source, seed: Any, limit: int | None = None) -> Summary:
-    """Read everything once. The sample holds all rows up to `limit`; beyond, large classes are thinned to equal size first."""
-    return look(source, seed, limit=limit).summary()
+    """Read all rows once and summarise them.
+
+    The sample contains all rows if there are at most `limit`. Otherwise large classes are reduced to equal size first.
+    """
+    return survey_section(source, seed, limit=limit).summary()
 
 
-def look(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
-    """Read once what `keep` names, or everything. Joined in order, parts of a table are the survey of the whole."""
-    found, rng, size = Survey(limit), np.random.default_rng(seed), _rows_at_a_time(source)
+def survey_section(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
+    """Survey the rows in `keep` (default all) in one pass.
+
+    Surveys of consecutive sections, joined in order, equal the survey of the whole table.
+    """
+    found, rng, size = Survey(limit), np.random.default_rng(seed), _rows_per_piece(source)
     pieces = source.pieces(size)
     if keep is not None:
         pieces = cast(Divided, source).section(keep, size)
-        rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # a row's key is that of its number
-    for piece in prefetch(sound(pieces, source.names)):
+        rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
+    for piece in prefetch(check_pieces(pieces, source.names)):
         if len(piece.index):
             found.add(piece, rng.random(len(piece.index)))
     return found
 
 
-def _rows_at_a_time(source: Source) -> int:
+def _rows_per_piece(source: Source) -> int:
     columns = len(source.names) if source.names is not None else 1
     return max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
 
 
 class Survey:
-    """What is known of the rows seen so far; classes are numbered in the order in which they appeared."""
+    """Running summary of rows; classes are numbered in order of appearance."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.labels: dict[Any, int] = {}
@@ -80,58 +86,60 @@ class Survey:
         self.sample = _Sample(SAMPLE_ROWS if limit is None else limit)
 
     def add(self, piece: Piece, keys: Array) -> None:
-        """More rows; those with the smallest random keys are the sample."""
+        """Add rows; the sample keeps those with the smallest random keys."""
         values, place = np.unique(piece.y, return_inverse=True)
-        codes = self._numbers(values.tolist())[place.reshape(-1)]
-        self._count(_moments(piece, codes, len(self.labels)), piece.X.min(0), piece.X.max(0))
+        codes = self._number_labels(values.tolist())[place.reshape(-1)]
+        self._add_moments(_compute_moments(piece, codes, len(self.labels)), piece.X.min(0), piece.X.max(0))
         self.sample.add(piece._replace(y=codes), keys)
 
     def join(self, other: Survey) -> None:
-        """The rows of another survey, which come after these."""
+        """Add the rows of another survey, which follow these."""
         if other.moments is None:
             return
-        numbers = self._numbers(list(other.labels))
-        self._count(_placed(other.moments, numbers, len(self.labels)), other.low, other.high)
+        numbers = self._number_labels(list(other.labels))
+        self._add_moments(_place(other.moments, numbers, len(self.labels)), other.low, other.high)
         self.sample.level = min(self.sample.level, other.sample.level)
         for piece, keys in other.sample.parts:
             self.sample.add(piece._replace(y=numbers[piece.y]), keys)
 
     def summary(self) -> Summary:
-        """With the classes in order."""
+        """Return the summary, with sorted classes."""
         if self.moments is None:
-            raise BadInput("the source has no rows: look at how it was selected.")
-        classes, order = _sorted_classes(self.labels)
+            raise BadInput("the source has no rows: check how it was selected.")
+        classes, order = _sort_classes(self.labels)
         kept = self.sample.rows()
         kept = kept._replace(y=np.argsort(order)[kept.y])
         return Summary(classes, Moments._make(x[order] for x in self.moments), self.low, self.high, kept)
 
-    def _numbers(self, values: list[Any]) -> NDArray[np.int64]:
+    def _number_labels(self, values: list[Any]) -> NDArray[np.int64]:
         numbers = np.array([self.labels.setdefault(v, len(self.labels)) for v in values], dtype=np.int64)
-        if len(self.labels) > MOST_CLASSES:
+        if len(self.labels) > MAX_CLASSES:
             raise BadInput(
-                f"the target has more than {MOST_CLASSES} different values: is it the right column? A classifier needs classes."
+                f"the target has more than {MAX_CLASSES} different values: is it the right column? A classifier needs classes."
             )
         return numbers
 
-    def _count(self, moments: Moments, low: Array, high: Array) -> None:
+    def _add_moments(self, moments: Moments, low: Array, high: Array) -> None:
         if self.moments is None:
             self.moments, self.low, self.high = moments, low, high
             return
-        self.moments = _add(_grown(self.moments, len(self.labels)), moments)
+        self.moments = _merge(_extend(self.moments, len(self.labels)), moments)
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
 
-def _sorted_classes(labels: dict[Any, int]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _sort_classes(labels: dict[Any, int]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     names = list(labels)
     try:
         order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     except TypeError:
         kinds = ", ".join(sorted({type(name).__name__ for name in names}))
-        raise BadInput(f"the labels cannot be ordered ({kinds}): give labels of one type.") from None
+        raise BadInput(
+            f"the labels cannot be sorted, because their types differ ({kinds}): give labels of one type."
+        ) from None
     return np.array(names)[order], order
 
 
-def _moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> Moments:
+def _compute_moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> Moments:
     weight = np.ones(len(codes)) if piece.weight is None else piece.weight
     order = np.argsort(codes, kind="stable")
     X, w = piece.X[order], weight[order]
@@ -140,33 +148,33 @@ def _moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> Moments:
     mean = np.add.reduceat(w[:, None] * X, start) / total[:, None]
     square = np.add.reduceat(w[:, None] * (X - np.repeat(mean, rows, axis=0)) ** 2, start)
     lightest, heaviest = np.minimum.reduceat(w, start), np.maximum.reduceat(w, start)
-    return _placed(Moments(rows, total, lightest, heaviest, mean, square), present, n_classes)
+    return _place(Moments(rows, total, lightest, heaviest, mean, square), present, n_classes)
 
 
-def _placed(found: Moments, numbers: NDArray[np.int64], n_classes: int) -> Moments:
-    """Moments of classes with these numbers, among those of all."""
-    all_of = _none(n_classes, found.mean.shape[1])
-    for to, of in zip(all_of, found, strict=True):
+def _place(found: Moments, numbers: NDArray[np.int64], n_classes: int) -> Moments:
+    """Expand moments of some classes to all classes; the others are empty."""
+    expanded = _empty_moments(n_classes, found.mean.shape[1])
+    for to, of in zip(expanded, found, strict=True):
         to[numbers] = of
-    return all_of
+    return expanded
 
 
-def _none(n_classes: int, n_columns: int) -> Moments:
+def _empty_moments(n_classes: int, n_columns: int) -> Moments:
     table = np.zeros((n_classes, n_columns))
     rows, weight = np.zeros(n_classes, dtype=np.int64), np.zeros(n_classes)
     return Moments(rows, weight, np.full(n_classes, np.inf), np.zeros(n_classes), table, table.copy())
 
 
-def _grown(old: Moments, n_classes: int) -> Moments:
+def _extend(old: Moments, n_classes: int) -> Moments:
     more = n_classes - len(old.rows)
     if not more:
         return old
-    extra = _none(more, old.mean.shape[1])
+    extra = _empty_moments(more, old.mean.shape[1])
     return Moments(*(np.concatenate([x, y]) for x, y in zip(old, extra, strict=True)))
 
 
-def _add(a: Moments, b: Moments) -> Moments:
-    """Chan's rule for means and squares of two groups."""
+def _merge(a: Moments, b: Moments) -> Moments:
+    """Merge the moments of two groups of rows (Chan's rule)."""
     weight = a.weight + b.weight
     share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)[:, None]
     gap = b.mean - a.mean
@@ -181,9 +189,9 @@ def _add(a: Moments, b: Moments) -> Moments:
 
 
 class _Sample:
-    """The rows with the smallest random keys of each class, at most `level` of a class: uniform within the class.
+    """Sample of rows: the `level` rows with the smallest random keys per class, so uniform within each class.
 
-    `level` only falls, so that a row left out once would be left out at the end.
+    `level` never increases, so a row that was dropped once would also be dropped at the end.
     """
 
     def __init__(self, limit: int) -> None:
@@ -198,31 +206,31 @@ class _Sample:
             self._thin()
 
     def _thin(self) -> None:
-        rows, keys = _joined(self.parts)
+        rows, keys = _concatenate(self.parts)
         order = np.lexsort([keys, rows.y])
         start = np.flatnonzero(np.r_[True, np.diff(rows.y[order]) > 0])
         counts = np.diff(np.r_[start, len(order)])
-        self.level = min(self.level, _level(counts, self.limit))
+        self.level = min(self.level, _find_level(counts, self.limit))
         rank = np.arange(len(order)) - np.repeat(start, counts)
         keep = np.sort(order[rank < self.level])
         self.parts, self.count = [(rows.at(keep), keys[keep])], len(keep)
 
     def rows(self) -> Piece:
-        if self.count > self.limit or self.level < self.limit:  # once thinned, later rows are judged alike
+        if self.count > self.limit or self.level < self.limit:  # after thinning, later rows need it too
             self._thin()
-        rows, _ = _joined(self.parts)
+        rows, _ = _concatenate(self.parts)
         return rows
 
 
-def _joined(parts: list[tuple[Piece, Array]]) -> tuple[Piece, Array]:
+def _concatenate(parts: list[tuple[Piece, Array]]) -> tuple[Piece, Array]:
     pieces, keys = zip(*parts, strict=True)
     weight = np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in pieces])
     index, X, y = (np.concatenate([p[i] for p in pieces]) for i in range(3))
     return Piece(index, X, y, weight), np.concatenate(keys)
 
 
-def _level(counts: NDArray[np.int64], limit: int) -> int:
-    """The largest L with Σ min(count, L) ≤ limit (at least 1)."""
+def _find_level(counts: NDArray[np.int64], limit: int) -> int:
+    """Return the largest L ≥ 1 with Σ min(count, L) ≤ limit."""
     low, high = 1, limit
     while low < high:
         middle = (low + high + 1) // 2

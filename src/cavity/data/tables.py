@@ -1,4 +1,4 @@
-"""The tables of the papers' experiments: from a folder, or from OpenML for users who are on line."""
+"""Tables of the papers' experiments, from a folder or from OpenML."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ OPENML = {
 
 
 class Table(NamedTuple):
-    """Numeric columns and a label a row."""
+    """Numeric columns and one label per row."""
 
     X: NDArray[np.float64]  # [N D]
     y: NDArray[Any]  # [N]
 
 
 def load(name: str, data_home: str | os.PathLike[str] | None = None) -> Table:
-    """A table by name: NAME.csv or NAME.csv.gz in `data_home`, in the folder $CAVITY_DATA, or from OpenML.
+    """Load a table by name: NAME.csv or NAME.csv.gz in `data_home` or in the folder $CAVITY_DATA, else from OpenML.
 
-    The files have a header row, numeric columns, and the label in the last one.
+    The files have a header row, numeric columns, and the label in the last column.
     """
     for folder in (data_home, os.environ.get("CAVITY_DATA")):
         for suffix in (".csv", ".csv.gz"):
             if folder and (path := Path(folder) / (name + suffix)).is_file():
                 return read_csv(path)
-    return _from_openml(name)
+    return _load_openml(name)
 
 
 def read_csv(path: Path) -> Table:
-    """A comma-separated table with a header row and the label last."""
+    """Read a comma-separated table with a header row and the label in the last column."""
     opener: Any = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", newline="") as file:
         _, *rows = csv.reader(file)
     return Table(np.array([row[:-1] for row in rows], dtype=np.float64), np.array([row[-1] for row in rows]))
 
 
-def _from_openml(name: str) -> Table:
+def _load_openml(name: str) -> Table:
     if name not in OPENML:
         raise BadInput(
-            f"no table {name!r}: put {name}.csv into data_home= or the folder $CAVITY_DATA. Known: {', '.join(OPENML)}."
+            f"table {name!r} is unknown: put {name}.csv into data_home= or the folder $CAVITY_DATA. Known: {', '.join(OPENML)}."
         )
     from sklearn.datasets import fetch_openml
 
@@ -65,6 +65,6 @@ def _from_openml(name: str) -> Table:
         found = fetch_openml(title, version=version, as_frame=False, parser="liac-arff")
     except OSError as error:
         raise BadInput(
-            f"the table {name!r} is neither in data_home= nor in $CAVITY_DATA, and OpenML cannot be reached: put {name}.csv there."
+            f"table {name!r} is neither in data_home= nor in $CAVITY_DATA, and OpenML cannot be reached: put {name}.csv there."
         ) from error
     return Table(np.asarray(found.data, dtype=np.float64), np.asarray(found.target))

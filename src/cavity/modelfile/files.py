@@ -10,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import persist
 from cavity._version import __version__
-from cavity.data.preparation import Preparation
 from cavity.errors import BadFile, CavityError
 from cavity.estimators.plain import LeftOut, Packing, Unpacking
 from cavity.estimators.saved import classifier, model, regressor
@@ -25,6 +24,7 @@ from cavity.estimators.saved.checks import (
 )
 from cavity.estimators.values import resolve_device
 from cavity.spectrum import Spectrum
+from cavity.tabular.preparation import Preparation
 
 KINDS: dict[str, Any] = {"model": classifier, "regressor": regressor}  # what a file calls itself
 SCALARS = ("log_marginal_likelihood_", "elbo_")

@@ -10,28 +10,27 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from cavity.data.cells import (
+from cavity.data.fragments import PANDAS_INDEX, import_pyarrow
+from cavity.errors import BadInput, BadOption
+from cavity.tabular.cells import (
     DATE,
     DRESSED,
-    INDEX,
     WHOLE,
-    as_numbers,
-    as_text,
+    check_finite,
+    classify_type,
+    get_column,
     is_number,
-    kind_of,
-    label_text,
-    one_column,
-    parsed,
-    refuse_continuous,
-    refuse_infinite,
+    parse_numbers,
+    raise_continuous,
+    read_labels,
+    to_numbers,
+    to_text,
 )
-from cavity.data.fragments import pyarrow
-from cavity.data.preparation import Category, Column, LeftOut, Number, Target
-from cavity.errors import BadInput, BadOption
+from cavity.tabular.columns import Category, Column, Ignored, Number, Target
 
 KINDS = ("number", "category", "ignore")
-MOST_LEVELS = 1000
-MOST_CLASSES = 10_000
+MAX_LEVELS = 1000
+MAX_CLASSES = 10_000
 SOME_LEVELS, SLIP = 20, 0.9  # with more levels, nine tenths of them numbers, the rest are slips
 FEW_LEVELS = 50  # below this, a category may have as many levels as it likes
 ADVICE = "leave it out (--ignore, in Python ignore=)"
@@ -48,8 +47,8 @@ class Inspection:
             raise BadOption(f"a column cannot be {wrong!r}: say {', '.join(map(repr, KINDS))}.")
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
         self.unnamed = 0
-        self.seen: dict[str, _Seen] = {}
-        self.labels = _Labels(target) if target is not None else None
+        self.seen: dict[str, _ColumnSummary] = {}
+        self.labels = _TargetSummary(target) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
 
@@ -61,15 +60,15 @@ class Inspection:
             self.names = names
             skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
             self.unnamed = names.count("")
-            self.seen = {n: _Seen(n, self.kinds.get(n)) for n in names if n and n not in skip}
+            self.seen = {n: _ColumnSummary(n, self.kinds.get(n)) for n in names if n and n not in skip}
         if names != self.names:
             raise BadInput(
                 "the columns are not the same in every batch: give each the same names in the same order."
             )
         for name, seen in self.seen.items():
-            seen.add(one_column(table, name), self.rows)
+            seen.add(get_column(table, name), self.rows)
         if self.labels is not None:
-            self.labels.add(one_column(table, self.labels.name), self.rows)
+            self.labels.add(get_column(table, self.labels.name), self.rows)
         self.rows += table.num_rows
 
     def _check(self, names: list[str]) -> None:
@@ -85,11 +84,11 @@ class Inspection:
                 hint = f"is it {near[0]!r}?" if near else f"there are {listed}."
                 raise BadInput(f"{what} {name!r} is not among the columns; {hint}")
 
-    def decide(self) -> tuple[list[Column], Target | None, list[LeftOut]]:
+    def decide(self) -> tuple[list[Column], Target | None, list[Ignored]]:
         """What becomes of each column; all that cannot be used are named together."""
         if not self.rows:
             raise BadInput("the table has no rows.")
-        decided: list[Column | LeftOut] = []
+        decided: list[Column | Ignored] = []
         wrong: list[str] = []
         for seen in self.seen.values():
             try:
@@ -99,10 +98,10 @@ class Inspection:
         if wrong:
             more = f" And {len(wrong) - 5} more columns." if len(wrong) > 5 else ""
             raise BadInput(" ".join(wrong[:5]) + more)
-        ignored = [LeftOut(n, "not wanted") for n, kind in self.kinds.items() if kind == "ignore"]
-        ignored += [LeftOut("", "it has no name")] * self.unnamed
-        columns = [c for c in decided if not isinstance(c, LeftOut)]
-        left_out = [c for c in decided if isinstance(c, LeftOut)] + ignored
+        ignored = [Ignored(n, "not wanted") for n, kind in self.kinds.items() if kind == "ignore"]
+        ignored += [Ignored("", "it has no name")] * self.unnamed
+        columns = [c for c in decided if not isinstance(c, Ignored)]
+        left_out = [c for c in decided if isinstance(c, Ignored)] + ignored
         if not columns:
             raise BadInput(
                 "no column is left to learn from: "
@@ -111,7 +110,7 @@ class Inspection:
         return columns, self.labels.decide() if self.labels is not None else None, left_out
 
 
-class _Seen:
+class _ColumnSummary:
     """One column so far."""
 
     def __init__(self, name: str, wanted: str | None) -> None:
@@ -125,31 +124,31 @@ class _Seen:
         self.typed: str | None = None
 
     def add(self, column: Any, first: int) -> None:
-        kind = kind_of(column.type)
+        kind = classify_type(column.type)
         self.rows += len(column)
         if kind in ("date", "other"):
             self.typed = f"{kind}:{column.type}"
         elif kind == "nothing":
             self.missing += len(column)
         elif kind == "number" and self.wanted != "category":
-            value, lacks = as_numbers(column, self.name, first)
+            value, lacks = to_numbers(column, self.name, first)
             self.levels = None if self.typed is None else self.levels
             self.typed = "number"
-            self._numbers(value[~lacks])
+            self._add_numbers(value[~lacks])
             self.missing += int(lacks.sum())
         else:
-            self._text(as_text(column), first)
+            self._add_text(to_text(column), first)
 
-    def _text(self, text: Any, first: int) -> None:
+    def _add_text(self, text: Any, first: int) -> None:
         import pyarrow.compute as pc
 
         lacks = np.asarray(text.is_null())
         self.missing += int(lacks.sum())
         if self.wanted != "category":
             good = is_number(text)
-            value = parsed(text.filter(pyarrow().array(good)))
-            refuse_infinite(value, np.zeros(len(value), dtype=bool), self.name, first)
-            self._numbers(value)
+            value = parse_numbers(text.filter(import_pyarrow().array(good)))
+            check_finite(value, np.zeros(len(value), dtype=bool), self.name, first)
+            self._add_numbers(value)
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
@@ -158,10 +157,10 @@ class _Seen:
         self.dates += int(np.asarray(pc.match_substring_regex(text, DATE).fill_null(False)).sum())
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
-            if len(self.levels) > MOST_LEVELS:
+            if len(self.levels) > MAX_LEVELS:
                 self.levels = None
 
-    def _numbers(self, value: Any) -> None:
+    def _add_numbers(self, value: Any) -> None:
         """Chan's rule for mean and squares of two groups."""
         if not len(value):
             return
@@ -176,83 +175,83 @@ class _Seen:
         self.numbers = total
         self.low, self.high = min(self.low, float(value.min())), max(self.high, float(value.max()))
 
-    def decide(self) -> Column | LeftOut:
-        if self.wanted is None and INDEX.fullmatch(self.name):
-            return LeftOut(self.name, "it is the index of a frame")
+    def decide(self) -> Column | Ignored:
+        if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
+            return Ignored(self.name, "it is the index of a frame")
         present = self.rows - self.missing
         if self.typed is not None and self.typed.startswith(("date:", "other:")):
             kind, _, what = self.typed.partition(":")
-            self._refuse_date(what) if kind == "date" else self._refuse(
+            self._raise_date(what) if kind == "date" else self._raise(
                 f"is of type {what}, neither numbers nor categories"
             )
         if not present:
-            return LeftOut(self.name, "no values")
+            return Ignored(self.name, "no values")
         if self.wanted == "number" and self.odd is not None:
-            self._refuse(
+            self._raise(
                 f"is to be of numbers, but row {self.odd[1]} has {self.odd[0]!r:.60}",
                 "mend such cells or leave them empty",
             )
         if self.wanted != "category" and self.odd is None:
-            return self._number()
+            return self._decide_number()
         if self.wanted != "category" and self.dates == present:
-            self._refuse_date("text")
+            self._raise_date("text")
         if self.dressed and self.numbers + self.dressed == present and self.odd is not None:
             if self.numbers > self.dressed:
-                self._refuse_slips()
-            self._refuse(
+                self._raise_odd_cells()
+            self._raise(
                 f"holds numbers that are written as {self.odd[0]!r:.60} (row {self.odd[1]})",
                 "write them with a decimal point and nothing else (1250.5), say that they are categories ([columns] in the file of "
                 "--config)",
             )
         many = self.levels is None or len(self.levels) > SOME_LEVELS
         if self.wanted is None and many and self.numbers > SLIP * present:
-            self._refuse_slips()
-        return self._category(present)
+            self._raise_odd_cells()
+        return self._decide_category(present)
 
-    def _number(self) -> Column | LeftOut:
+    def _decide_number(self) -> Column | Ignored:
         if self.counts_rows and not self.missing and self.rows > 1:
-            return LeftOut(self.name, "it counts the rows")
+            return Ignored(self.name, "it counts the rows")
         if self.low == self.high and not self.missing:
-            return LeftOut(self.name, f"always {self.low:g}")
+            return Ignored(self.name, f"always {self.low:g}")
         scale = float(np.sqrt(self.square / self.numbers)) if self.low < self.high else 1.0
         if not (np.isfinite(self.mean) and np.isfinite(scale)) or scale == 0:
-            self._refuse(
+            self._raise(
                 "has numbers too large, or too close to each other, to be standardised", "use other units"
             )
         return Number(self.name, self.mean, scale, self.missing > 0)
 
-    def _category(self, present: int) -> Column | LeftOut:
+    def _decide_category(self, present: int) -> Column | Ignored:
         if self.levels is None or (len(self.levels) > FEW_LEVELS and len(self.levels) > present / 2):
             share = self.numbers / present
             if self.wanted != "category" and share > 0.5 and self.odd is not None:
-                self._refuse_slips()
-            many = f"more than {MOST_LEVELS}" if self.levels is None else str(len(self.levels))
-            self._refuse(
+                self._raise_odd_cells()
+            many = f"more than {MAX_LEVELS}" if self.levels is None else str(len(self.levels))
+            self._raise(
                 f"has {many} different texts in {present} rows, and names, identifiers or free text teach nothing"
             )
         if len(self.levels) == 1 and not self.missing:
-            return LeftOut(self.name, f"always {next(iter(self.levels))!r:.40}")
+            return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")
         return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
 
-    def _refuse_date(self, what: str) -> NoReturn:
-        self._refuse(
+    def _raise_date(self, what: str) -> NoReturn:
+        self._raise(
             f"holds dates or times ({what})",
             "make numbers of what matters in them (the year, the month, the weekday, days since an event)",
         )
 
-    def _refuse_slips(self) -> NoReturn:
+    def _raise_odd_cells(self) -> NoReturn:
         assert self.odd is not None
-        self._refuse(
+        self._raise(
             f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}",
             "mend such cells or leave them empty, say that these are categories ([columns] in the file of --config, in Python "
             "kinds=)",
         )
 
-    def _refuse(self, why: str, advice: str = "") -> NoReturn:
+    def _raise(self, why: str, advice: str = "") -> NoReturn:
         raise BadInput(f"column {self.name!r} {why}: {advice + ', or ' if advice else ''}{ADVICE}.")
 
 
-class _Labels:
+class _TargetSummary:
     """The target so far: is it of whole numbers, has it a sensible number of classes."""
 
     def __init__(self, name: str) -> None:
@@ -262,13 +261,13 @@ class _Labels:
     def add(self, column: Any, first: int) -> None:
         import pyarrow.compute as pc
 
-        values = label_text(column, self.name, first).unique()
+        values = read_labels(column, self.name, first).unique()
         self.whole &= bool(pc.all(pc.match_substring_regex(values, WHOLE), min_count=0).as_py())
         self.numbers &= bool(is_number(values).all())
         self.classes.update(values.to_pylist())
-        if len(self.classes) > MOST_CLASSES:
+        if len(self.classes) > MAX_CLASSES:
             raise BadInput(
-                f"the target {self.name!r} has more than {MOST_CLASSES} different values: is it the right column? A classifier "
+                f"the target {self.name!r} has more than {MAX_CLASSES} different values: is it the right column? A classifier "
                 "needs classes."
             )
 
@@ -276,7 +275,7 @@ class _Labels:
         if self.numbers and not self.whole:
             odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
             if odd is not None:
-                refuse_continuous(self.name, odd)
+                raise_continuous(self.name, odd)
         if len(self.classes) < 2:
             raise BadInput(
                 f"the target {self.name!r} has only one class, {next(iter(self.classes))!r:.60}: a classifier needs at least two."

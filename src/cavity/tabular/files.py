@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.fragments import FORMATS, Chunk, Fragments, dataset, give_back, pyarrow
-from cavity.data.preparation import Preparation
+from cavity.data.fragments import FORMATS, Chunk, Fragments, import_pyarrow, open_dataset, release_memory
 from cavity.errors import BadInput, CavityError
+from cavity.tabular.preparation import Preparation
 
 TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter, None for what the header suggests
 PACKED = (".gz", ".bz2", ".zst")
@@ -27,9 +27,9 @@ ADVICE = {  # for what pyarrow says of a file
     "UTF-8": "save it as UTF-8",
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted",
 }
-MOST_COLUMNS = 50_000
-LONGEST_HEADER = 64 << 20  # bytes
-LONGEST_NAMES = 1 << 20  # bytes within which quotes in a header must close
+MAX_COLUMNS = 50_000
+MAX_HEADER_BYTES = 64 << 20  # bytes
+MAX_QUOTED_BYTES = 1 << 20  # bytes within which quotes in a header must close
 QUOTED = re.compile('"[^"]*"')
 BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
 BLOCK_BYTES = 4 << 20  # of a CSV file read at a time; a row must fit
@@ -61,7 +61,7 @@ def open_table(path: str | Path) -> TableFile:
     path = Path(path)
     suffixes = [s.lower() for s in path.suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
-    with reading(path):
+    with explain_errors(path):
         if not path.exists():
             raise BadInput(f"there is no file or folder {str(path)!r}.")
         if path.is_dir() or kind in FORMATS:
@@ -82,7 +82,7 @@ def open_table(path: str | Path) -> TableFile:
 
 
 @contextmanager
-def reading(path: Path, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
+def explain_errors(path: Path, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
     """What goes wrong in a reader of files is said of the file: the libraries below raise what they like."""
     try:
         yield
@@ -99,9 +99,9 @@ def reading(path: Path, errors: tuple[type[Exception], ...] = (Exception,)) -> I
 
 
 def _check_names(names: list[str], path: Path) -> None:
-    if len(names) > MOST_COLUMNS:
+    if len(names) > MAX_COLUMNS:
         raise BadInput(
-            f"{path} has {len(names):,} columns, and at most {MOST_COLUMNS:,} can be used: is it the right file, are rows and "
+            f"{path} has {len(names):,} columns, and at most {MAX_COLUMNS:,} can be used: is it the right file, are rows and "
             "columns swapped?"
         )
     seen: set[str] = set()
@@ -116,25 +116,25 @@ class Csv:
 
     def __init__(self, path: Path, delimiter: str | None) -> None:
         self.path = path
-        line = self._header()
+        line = self._read_header()
         self.block = max(BLOCK_BYTES, 4 * len(line))
         if delimiter is None:
             delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first of equals
         self.delimiter = delimiter
-        if line.count(delimiter) >= MOST_COLUMNS:  # before a million names are made
+        if line.count(delimiter) >= MAX_COLUMNS:  # before a million names are made
             _check_names([""] * (line.count(delimiter) + 1), path)
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
-    def _header(self) -> str:
+    def _read_header(self) -> str:
         """The names, which may have line ends between quotes; empty lines before them are not there."""
-        with pyarrow().input_stream(str(self.path)) as stream:
+        with import_pyarrow().input_stream(str(self.path)) as stream:
             content, found = b"", None
             while found is None and (more := stream.read(1 << 20)):
                 content = (content + more).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
-                found = _first_record(content)
-                if len(content) > LONGEST_HEADER:
+                found = _cut_first_record(content)
+                if len(content) > MAX_HEADER_BYTES:
                     raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
-        text = (_first_line(content) if found is None else found).decode("utf-8")
+        text = (_cut_first_line(content) if found is None else found).decode("utf-8")
         if "\0" in text:
             raise BadInput(f"{self.path} is no text: save the rows as CSV, in UTF-8.")
         if not text.strip():
@@ -142,10 +142,10 @@ class Csv:
         return text
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        arrow = pyarrow()
+        arrow = import_pyarrow()
         import pyarrow.csv as text
 
-        with reading(self.path):
+        with explain_errors(self.path):
             wanted = list(self.names if columns is None else columns)
             last = self.names[-1]
             reader = text.open_csv(
@@ -166,8 +166,8 @@ class Csv:
                     yield Chunk(found.select(wanted), first, str(self.path))
                     first += batch.num_rows
             finally:
-                give_back()
-            if LINE_END.search((final or "").encode()) and not self._tail().endswith(b'"'):
+                release_memory()
+            if LINE_END.search((final or "").encode()) and not self._read_tail().endswith(b'"'):
                 raise BadInput(
                     f"a quote in row {first} of {self.path} is never closed, and takes all that follows for one cell: "
                     "close or remove it."
@@ -176,28 +176,28 @@ class Csv:
     def types(self, columns: Sequence[str]) -> dict[str, Any]:
         return {}
 
-    def _tail(self) -> bytes:
+    def _read_tail(self) -> bytes:
         """How the file ends, but for line ends."""
         tail = b""
-        with pyarrow().input_stream(str(self.path)) as stream:
+        with import_pyarrow().input_stream(str(self.path)) as stream:
             while more := stream.read(1 << 20):
                 tail = (tail + more)[-(1 << 16) :]
         return tail.rstrip()
 
 
-def _first_record(content: bytes) -> bytes | None:
+def _cut_first_record(content: bytes) -> bytes | None:
     """Up to the first line end that is not between quotes; the first line where none follows for long."""
     quotes = begin = 0
     for end in (found.start() for found in LINE_END.finditer(content)):
         quotes, begin = quotes + content.count(b'"', begin, end), end
         if quotes % 2 == 0:
             return content[:end]
-        if end > LONGEST_NAMES:
-            return _first_line(content)
+        if end > MAX_QUOTED_BYTES:
+            return _cut_first_line(content)
     return None
 
 
-def _first_line(content: bytes) -> bytes:
+def _cut_first_line(content: bytes) -> bytes:
     return LINE_END.split(content, 1)[0]
 
 
@@ -210,12 +210,12 @@ class Columnar:
             path.open("rb").close()  # a name for what is wrong before pyarrow has its own
             if not path.stat().st_size:
                 raise BadInput(f"{path} is empty.")
-        self.names: list[str] = dataset(path).schema.names
+        self.names: list[str] = open_dataset(path).schema.names
 
     def types(self, columns: Sequence[str]) -> dict[str, Any]:
         """A type that holds what each file has in a column: numbers of the widest, or text."""
-        arrow, found = pyarrow(), {}
-        schemas = [fragment.physical_schema for fragment in dataset(self.path).get_fragments()]
+        arrow, found = import_pyarrow(), {}
+        schemas = [fragment.physical_schema for fragment in open_dataset(self.path).get_fragments()]
         for name in columns:
             parts = [arrow.schema([schema.field(name)]) for schema in schemas if name in schema.names]
             try:
@@ -225,9 +225,9 @@ class Columnar:
         return found
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        with reading(self.path):
+        with explain_errors(self.path):
             wanted = [name for name in (self.names if columns is None else columns) if name]
-            yield from Fragments(dataset(self.path), wanted).chunks(_rows_at_a_time(len(wanted)))
+            yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
 
 
 class Npz:
@@ -253,7 +253,7 @@ class Npz:
             self._put(name, array)
             return
         flat = array.reshape(len(array), -1)
-        if flat.shape[1] > MOST_COLUMNS:
+        if flat.shape[1] > MAX_COLUMNS:
             _check_names([""] * flat.shape[1], self.path)
         named = titles is not None and titles.shape == flat.shape[1:] and titles.dtype.kind == "U"
         for j in range(flat.shape[1]):
@@ -268,10 +268,10 @@ class Npz:
         self.columns[name] = column
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        arrow = pyarrow()
-        with reading(self.path):
+        arrow = import_pyarrow()
+        with explain_errors(self.path):
             wanted = self.names if columns is None else columns
-            size = _rows_at_a_time(len(wanted))
+            size = _rows_per_chunk(len(wanted))
             for start in range(0, len(self.columns[wanted[0]]) if wanted else 0, size):
                 cells = {
                     name: arrow.array(self.columns[name][start : start + size].copy()) for name in wanted
@@ -279,12 +279,12 @@ class Npz:
                 yield Chunk(arrow.table(cells), start, str(self.path))
 
 
-def _rows_at_a_time(n_columns: int) -> int:
+def _rows_per_chunk(n_columns: int) -> int:
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
 
 
 @contextmanager
-def spooled(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Path]:
+def spool_table(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Path]:
     """The columns that are prepared, and `more`, where they can be read in any order: the file itself, or a copy in Parquet."""
     if isinstance(table, Columnar):
         yield table.path
@@ -292,15 +292,15 @@ def spooled(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iter
     with tempfile.TemporaryDirectory(prefix="cavity-") as folder:
         path = Path(folder) / "rows.parquet"
         try:
-            _copy(table, prepare, more, path)
-        except (OSError, pyarrow().ArrowException) as error:
+            _write_copy(table, prepare, more, path)
+        except (OSError, import_pyarrow().ArrowException) as error:
             raise BadInput(
                 f"a copy of {table.path} could not be written to {folder} ({error}): make room there, or set TMPDIR."
             ) from error
         yield path
 
 
-def _copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Path) -> None:
+def _write_copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Path) -> None:
     """Numbers as numbers, in small pages: a shuffled pass has one of every column and every lane in memory.
 
     Row groups are large, for each that is read has the file's list of them in memory once more.
@@ -311,7 +311,7 @@ def _copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Pat
     parts = (prepare.typed(chunk, more) for chunk in table.chunks(columns))
     writer = None
     try:
-        for group in _joined(parts, _rows_at_a_time(len(columns))):
+        for group in _join_tables(parts, _rows_per_chunk(len(columns))):
             writer = writer or parquet.ParquetWriter(path, group.schema, data_page_size=SPOOL_PAGE)
             writer.write_table(group)
     finally:
@@ -319,13 +319,13 @@ def _copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Pat
             writer.close()
 
 
-def _joined(tables: Iterable[Any], least: int) -> Iterator[Any]:
+def _join_tables(tables: Iterable[Any], least: int) -> Iterator[Any]:
     """The tables, put together until they have so many rows."""
     waiting: list[Any] = []
     for table in tables:
         waiting.append(table)
         if sum(part.num_rows for part in waiting) >= least:
-            yield pyarrow().concat_tables(waiting)
+            yield import_pyarrow().concat_tables(waiting)
             waiting.clear()
     if waiting:
-        yield pyarrow().concat_tables(waiting)
+        yield import_pyarrow().concat_tables(waiting)

@@ -1,4 +1,4 @@
-"""Real targets of a source, carried as its last column: what reads rows of classes then reads them too."""
+"""Real-valued targets, carried as the last column of X, so that code for class labels can read them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 
 from cavity.data.arrays import Batch
 from cavity.data.shuffle import Encoded
-from cavity.data.source import Array, Names, Piece, Source, Visit, place
+from cavity.data.source import Array, Names, Piece, Source, Visit, describe_place
 from cavity.data.stream import Stream
 from cavity.errors import BadInput
 
 
-class Beside:
-    """A source with (y − shift)/scale as its last column, and the label 0 throughout.
+class TargetColumn:
+    """Source with (y − shift)/scale as its last column and the label 0 in every row.
 
-    It has whatever else the source has: row numbers, sections, visits.
+    Other attributes (row numbers, sections, visits) are those of the wrapped source.
     """
 
     def __init__(self, source: Source, shift: float = 0.0, scale: float = 1.0) -> None:
@@ -34,32 +34,35 @@ class Beside:
         return self.source.numbered
 
     def pieces(self, size: int) -> Iterator[Piece]:
-        return map(self._beside, self.source.pieces(size))
+        return map(self._append_target, self.source.pieces(size))
 
     def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        return map(self._beside, self.source.scattered(size, rng))
+        return map(self._append_target, self.source.scattered(size, rng))
 
     def __getattr__(self, name: str) -> Any:
-        if name == "source":  # of a copy that has nothing yet
+        if name == "source":  # a copy in the making has no attributes yet
             raise AttributeError(name)
         found = getattr(self.source, name)
         if name == "take":
-            return lambda *arguments: self._beside(found(*arguments))
+            return lambda *arguments: self._append_target(found(*arguments))
         if name == "section":
-            return lambda *arguments: map(self._beside, found(*arguments))
+            return lambda *arguments: map(self._append_target, found(*arguments))
         if name == "visits":
-            return lambda *arguments: (Visit(v.numbers, self._beside(v.piece)) for v in found(*arguments))
+            return lambda *arguments: (
+                Visit(v.numbers, self._append_target(v.piece)) for v in found(*arguments)
+            )
         return found
 
-    def _beside(self, piece: Piece) -> Piece:
-        y = (_numbers(piece) - self.shift) / self.scale
+    def _append_target(self, piece: Piece) -> Piece:
+        y = (_read_targets(piece) - self.shift) / self.scale
         return piece._replace(X=np.column_stack([piece.X, y]), y=np.zeros(len(y), dtype=np.int64))
 
 
-def _numbers(piece: Piece) -> Array:
+def _read_targets(piece: Piece) -> Array:
     if piece.X.ndim != 2 or piece.y.shape != (len(piece.X),):
         raise BadInput(
-            f"{place(piece)}: X has shape {piece.X.shape} and y {piece.y.shape}; give X (n, D) and one target a row, y (n,)."
+            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
+            "Give X of shape (n, D) and one target per row, y of shape (n,)."
         )
     try:
         y = np.asarray(piece.y, dtype=np.float64)
@@ -68,18 +71,18 @@ def _numbers(piece: Piece) -> Array:
     except (TypeError, ValueError):
         odd = next(v for v in piece.y.tolist() if not isinstance(v, int | float))
         raise BadInput(
-            f"{place(piece)}: y must hold numbers, and {odd!r} is none: for class labels use GPClassifier."
+            f"{describe_place(piece)}: y must be numeric, and {odd!r} is not a number. For class labels use GPClassifier."
         ) from None
     if not np.isfinite(y).all():
         bad = int((~np.isfinite(y)).sum())
         raise BadInput(
-            f"y contains NaN or infinity, or misses values, in {bad} of {place(piece)}: filter these rows out."
+            f"y contains NaN, infinity or missing values in {bad} of {describe_place(piece)}: remove these rows."
         )
     return y
 
 
 class TargetStream(Stream):
-    """A stream of a source with its targets beside it, which hands them out as y."""
+    """Stream of a `TargetColumn`; splits the last column off again and returns it as y."""
 
     def _send(self, rows: Iterator[Encoded]) -> Iterator[Batch]:
         for batch in super()._send(rows):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.fragments import pyarrow
+from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadInput
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is a text
-INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls the index of a frame in a file
 _MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DAY = "|".join(
     [
@@ -32,18 +30,18 @@ _GROUPED = r"([0-9]{1,3}([,.' \x{A0}\x{202F}][0-9]{3})+([.,][0-9]+)?|[0-9]+,[0-9
 DRESSED = rf"^([+-]?{_GROUPED}|[$€£]? ?[+-]?({_GROUPED}|[0-9]+(\.[0-9]+)?) ?[%$€£]?)$"
 
 
-def one_column(table: Any, name: str) -> Any:
+def get_column(table: Any, name: str) -> Any:
     """A column by name, as one array, categories spelt out."""
     column = table.column(name)
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    if pyarrow().types.is_dictionary(column.type):
+    if import_pyarrow().types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
-def kind_of(kind: Any) -> str:
+def classify_type(kind: Any) -> str:
     """What an Arrow type holds: number, text, date, nothing, or other."""
-    types = pyarrow().types
+    types = import_pyarrow().types
     if types.is_dictionary(kind):
         return "text"
     tests = {
@@ -55,24 +53,24 @@ def kind_of(kind: Any) -> str:
     return next((name for name, each in tests.items() if any(test(kind) for test in each)), "other")
 
 
-def as_text(column: Any) -> Any:
+def to_text(column: Any) -> Any:
     """Trimmed text, null where a cell is missing."""
     import pyarrow.compute as pc
 
-    arrow = pyarrow()
+    arrow = import_pyarrow()
     column = _cast(column, "string")
     column = pc.utf8_trim_whitespace(column)
     gone = pc.is_in(column, value_set=arrow.array(MISSING))
     return pc.if_else(gone, arrow.scalar(None, "string"), column)
 
 
-def as_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[np.bool_]]:
+def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[np.bool_]]:
     """Values, NaN where missing, and whether they are; a cell that is no number is refused with its row."""
-    if kind_of(column.type) == "number":
+    if classify_type(column.type) == "number":
         value = np.asarray(_cast(column, "float64").to_numpy(zero_copy_only=False))
         lacks = np.isnan(value)
     else:
-        text = as_text(column)
+        text = to_text(column)
         lacks = np.asarray(text.is_null())
         wrong = np.flatnonzero(~is_number(text) & ~lacks)
         if len(wrong):
@@ -80,8 +78,8 @@ def as_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
                 f"column {name!r} holds numbers, but row {first + int(wrong[0]) + 1} has {text[int(wrong[0])].as_py()!r:.60}"
                 f"{f' (and {len(wrong) - 1} more rows)' if len(wrong) > 1 else ''}: mend these cells, or leave them empty."
             )
-        value = parsed(text)
-    refuse_infinite(value, lacks, name, first)
+        value = parse_numbers(text)
+    check_finite(value, lacks, name, first)
     return value, lacks
 
 
@@ -92,7 +90,7 @@ def is_number(text: Any) -> NDArray[np.bool_]:
     return np.asarray(pc.match_substring_regex(text, NUMBER).fill_null(False))
 
 
-def parsed(text: Any) -> Array:
+def parse_numbers(text: Any) -> Array:
     """Cells that spell numbers as float64, NaN where missing."""
     import pyarrow.compute as pc
 
@@ -100,7 +98,7 @@ def parsed(text: Any) -> Array:
     return np.asarray(_cast(plain, "float64").to_numpy(zero_copy_only=False))
 
 
-def refuse_infinite(value: Array, lacks: NDArray[np.bool_], name: str, first: int) -> None:
+def check_finite(value: Array, lacks: NDArray[np.bool_], name: str, first: int) -> None:
     wrong = np.flatnonzero(~np.isfinite(value) & ~lacks)
     if len(wrong):
         raise BadInput(
@@ -108,20 +106,20 @@ def refuse_infinite(value: Array, lacks: NDArray[np.bool_], name: str, first: in
         )
 
 
-def label_text(column: Any, name: str, first: int) -> Any:
+def read_labels(column: Any, name: str, first: int) -> Any:
     """Labels as text, whole numbers without a point; a missing one is refused with its row."""
     import pyarrow.compute as pc
 
-    types = pyarrow().types
+    types = import_pyarrow().types
     if types.is_floating(column.type):
         value = np.asarray(column.to_numpy(zero_copy_only=False))
         if (value[np.isfinite(value)] % 1 != 0).any():
-            refuse_continuous(name, value[np.isfinite(value) & (value % 1 != 0)][0])
-        column = pc.if_else(pc.is_finite(column), column, pyarrow().scalar(None, column.type))
+            raise_continuous(name, value[np.isfinite(value) & (value % 1 != 0)][0])
+        column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
         column = _cast(column, "int64")
-    if kind_of(column.type) not in ("number", "text", "nothing"):
+    if classify_type(column.type) not in ("number", "text", "nothing"):
         raise BadInput(f"the target {name!r} is of type {column.type}: labels are text or whole numbers.")
-    text = as_text(column)
+    text = to_text(column)
     lacks = np.flatnonzero(np.asarray(text.is_null()))
     if len(lacks):
         more = f" and {len(lacks) - 1} more rows" if len(lacks) > 1 else ""
@@ -132,7 +130,7 @@ def label_text(column: Any, name: str, first: int) -> Any:
     return text
 
 
-def refuse_continuous(name: str, example: Any) -> None:
+def raise_continuous(name: str, example: Any) -> None:
     raise BadInput(
         f"the target {name!r} has values such as {example}: a classifier needs classes; is it the right column? For ranges of a "
         "quantity, make classes of them first."
