@@ -16,7 +16,7 @@ from cavity.inference import Engine
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Plan, Run
 from cavity.training.newton import train_newton
-from cavity.training.progress import reporter
+from cavity.training.progress import make_reporter
 
 FULL_DAMPING = 0.5  # parallel updates of all sites at once can diverge undamped
 VARIATIONAL_DAMPING = 0.2  # natural-gradient steps: 0.5 needs repairs, 1 does not converge
@@ -54,7 +54,7 @@ def start(
         max_seconds=estimator.max_seconds,
         reshuffle=options.optimizer != "sag",
         replay=records(options, reduce),
-        report=reporter(
+        report=make_reporter(
             estimator.verbose if reduce.rank == 0 else 0, options.max_epochs, float(machine.total)
         ),
     )

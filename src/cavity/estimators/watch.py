@@ -18,7 +18,7 @@ from cavity.estimators.checks import check_labels, check_rows
 from cavity.estimators.values import number, whole
 from cavity.inference import Engine, State
 from cavity.training.callbacks import Callback, EarlyStopping
-from cavity.training.checkpoint import Checkpoint, digest, facts_of, newest, rank_file
+from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_facts
 from cavity.training.loop import Run
 
 MODEL = ("kernel", "noise", "learn", "share", "likelihood", "bound", "epsilon", "power", "sites", "q_update")
@@ -51,13 +51,13 @@ def check(estimator: Any, reduce: Local) -> None:
 
 def stored(estimator: Any, reduce: Local) -> Path | None:
     """The file to continue from: the newest that every rank has one of."""
-    return newest(rank_file(estimator.checkpoint, reduce), reduce) if estimator.resume else None
+    return newest_checkpoint(rank_file(estimator.checkpoint, reduce), reduce) if estimator.resume else None
 
 
 def seed(estimator: Any, fresh: int, reduce: Local) -> int:
     """The seed of the run, the same on every rank: that of the checkpoint, where one is continued."""
     path = stored(estimator, reduce)
-    mine = fresh if path is None else int(facts_of(path)["seed"])
+    mine = fresh if path is None else int(read_facts(path)["seed"])
     return int(reduce.first(lambda: mine))
 
 
