@@ -32,7 +32,7 @@ class Posterior(NamedTuple):
     log_normaliser: Tensor  # [C]
     failed: Tensor  # [] bool
     by: Solver  # solves with the factor
-    beside: Tensor | None = None  # [C], the log-normaliser of another Gaussian, found on the way
+    q_log_normaliser: Tensor | None = None  # [C], the log-normaliser of another Gaussian, found on the way
 
     def part(self, classes: int) -> Posterior:
         """The first classes."""

@@ -131,9 +131,9 @@ def test_a_run_without_a_seed_resumes_with_the_seed_it_had(tmp_path):
     path = tmp_path / "run.ckpt"
     options = RUNS["ep"] | {"random_state": None, "learn": ("kernel",)}
     interrupt(path, options, steps=3)
-    seed = checkpoint.facts_of(path)["seed"]
+    seed = checkpoint.read_facts(path)["seed"]
     first = fit(**options, checkpoint=path, resume=True)
-    assert checkpoint.facts_of(path)["seed"] == seed
+    assert checkpoint.read_facts(path)["seed"] == seed
     assert len(first.history_) == options["max_epochs"]
 
 

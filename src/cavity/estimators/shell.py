@@ -20,7 +20,7 @@ from cavity.estimators.options import Options
 from cavity.estimators.tables import Facts, Start, Table
 from cavity.inference import Engine
 from cavity.kernels import Kernel
-from cavity.training.checkpoint import restore
+from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
@@ -77,7 +77,7 @@ class Shell(BaseEstimator):  # type: ignore[misc]
         run.callbacks = watch.callbacks(self, held, known, reduce)
         stored = watch.stored(self, reduce)
         if stored is not None:
-            restore(run, stored, known)
+            restore_run(run, stored, known)
         return run
 
     def _train(self, run: Run, options: Options, keep: Callable[[Run], None]) -> Run:

@@ -4,7 +4,7 @@ from cavity.inference.coupled import Coupled
 from cavity.inference.engine import Engine, Optimiser, Totals
 from cavity.inference.placement import AtMode, OnF, OnT
 from cavity.inference.sites import Own, Tied
-from cavity.inference.state import Info, Sites, State, copied, empty_sites
+from cavity.inference.state import Info, Sites, State, copy_state, empty_sites
 from cavity.inference.variational import Averaged, Free
 
 __all__ = [
@@ -22,6 +22,6 @@ __all__ = [
     "State",
     "Tied",
     "Totals",
-    "copied",
+    "copy_state",
     "empty_sites",
 ]

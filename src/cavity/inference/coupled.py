@@ -109,21 +109,21 @@ class Coupled(Engine):
         q = found()
         with torch.no_grad():
             a, r, failed = self._projected(state, batch)
-            held = self.sites.held(state, batch, r)
-            old = joined(held.site, r, batch.weight)
+            stored = self.sites.stored(state, batch, r)
+            old = joined(stored.site, r, batch.weight)
             f = old.mode(mean_of(q, a), r)
             pi = f.softmax(-1)
             own = torch.zeros_like(pi).scatter(1, batch.y[:, None], 1.0)
             site = Site(pi, own - pi + pi * (f - (pi * f).sum(-1, keepdim=True)))
             usable = torch.ones_like(pi, dtype=torch.bool)
-            added = self.sites.added(held.site, site, usable, state.damping, full)
+            added = self.sites.added(stored.site, site, usable, state.damping, full)
             P, h = sums(a, joined(added, r, batch.weight).feed())
-            value = (batch.weight * _rows(f, batch.y, held.site)).sum() + old.evidence(r)
+            value = (batch.weight * _rows(f, batch.y, stored.site)).sum() + old.evidence(r)
             none = torch.zeros_like(state.theta)
             counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
         skipped = torch.zeros((), dtype=torch.int64, device=r.device)
         totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed.long())
-        return totals, Fresh(held, site, usable, added)
+        return totals, Fresh(stored, site, usable, added)
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
         r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.

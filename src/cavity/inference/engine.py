@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cavity.aside import aside
 from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, Likelihood, Moments
@@ -37,6 +36,7 @@ from cavity.inference.view import View, flatten, gather, join, scatter, site_tot
 from cavity.linalg import times_transpose
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
+from cavity.side_stream import run_on_side_stream
 
 
 class Totals(NamedTuple):
@@ -133,7 +133,9 @@ class Engine:
         `full`: the batch is the whole table, so the sums are rebuilt instead of averaged.
         """
         self.load(state.theta)
-        q = aside(state.theta.device, lambda: self.sites.gaussian(state.sums))  # while the rows are projected
+        q = run_on_side_stream(
+            state.theta.device, lambda: self.sites.gaussian(state.sums)
+        )  # while the rows are projected
         fresh: list[Fresh] = []
         totals: Totals | None = None
         learn = optimiser is not None and bool(self.parameters) and not self.exact
@@ -159,7 +161,7 @@ class Engine:
             view = self._view(state, m, r, batch)
             update = refresh_average if self.removal == 0 else refresh
             site = update(view.cavity.t, view.moments, view.share)
-            added = self.sites.added(view.held.site, site, view.cavity.usable, state.damping, full)
+            added = self.sites.added(view.stored.site, site, view.cavity.usable, state.damping, full)
             fed = self.placement.feed(site_totals(added, view.classes, a, view.share), r)
             tau, nu = fed.tau.to(a.dtype), fed.nu.to(a.dtype)  # [C B]
             P, h = times_transpose(a * tau[:, None], a), torch.bmm(a, nu[..., None])[..., 0]
@@ -169,7 +171,7 @@ class Engine:
                 else torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
             )
             # a running average holds only a share of a row's sites: its objective is that of the sites just found
-            judged = view.held.site if full or self.sites.tied else site
+            judged = view.stored.site if full or self.sites.tied else site
             counts = self._counts(view.classes, batch.weight, len(a))
         totals = Totals(
             P.double(),
@@ -181,7 +183,7 @@ class Engine:
             (~view.cavity.usable).sum(),
             projection.failed.long(),
         )
-        return totals, Fresh(view.held, site, view.cavity.usable, added)
+        return totals, Fresh(view.stored, site, view.cavity.usable, added)
 
     def _counts(self, classes: Tensor, weight: Tensor, C: int) -> Tensor:
         """Weighted number of sites on each class [C]; only tied sites ask for it."""
@@ -193,15 +195,15 @@ class Engine:
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> View:
         """The batch as its factors see it: cavities of their sites, and their moments there."""
         classes = self.factor.sites(batch.y)
-        held = self.sites.held(state, batch, classes)
+        stored = self.sites.stored(state, batch, classes)
         share = self._share(batch)
-        totals = site_totals(held.site, classes, m.t.mean, share) if self.placement.eliminates else None
-        seat = self.placement.seat(m.t, r, totals)
-        mean, var, residual = gather(torch.stack([seat.t.mean, seat.t.var, seat.residual]), classes)
+        totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
+        seen = self.placement.site_marginals(m.t, r, totals)
+        mean, var, residual = gather(torch.stack([seen.t.mean, seen.t.var, seen.residual]), classes)
         t = Normal(mean, var)
-        cavity = remove(t, held.site, share)
+        cavity = remove(t, stored.site, share)
         f = Latents(cavity.t.mean, cavity.t.var + residual, residual)
-        return View(classes, t, held, totals, share, cavity, self._moments(f, batch.y, share))
+        return View(classes, t, stored, totals, share, cavity, self._moments(f, batch.y, share))
 
     def _moments(self, f: Latents, y: Tensor, share: Share) -> Moments:
         """The factor's answer; where autograd looks on, its value is linear in what it was asked."""
@@ -230,7 +232,7 @@ class Engine:
         """
         _, dm, dv, dr, own = view.moments
         a = projection.a.detach()
-        shift = times(view.share.p, view.held.site.tau * view.t.mean - view.held.site.nu)
+        shift = times(view.share.p, view.stored.site.tau * view.t.mean - view.stored.site.nu)
         parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / view.cavity.keep, dr]))
         moved = Cotangents(*scatter(parts, view.classes, a))
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
@@ -271,15 +273,15 @@ class Engine:
         projection = self.project(state, batch)
         classes = self.factor.sites(batch.y)
         a, r = projection.a, projection.r.double()
-        held = Site(*(x[batch.index].double() for x in state.sites[:2]))
-        fed = self.placement.feed(site_totals(held, classes, a, self._share(batch)), r)
+        stored = Site(*(x[batch.index].double() for x in state.sites[:2]))
+        fed = self.placement.feed(site_totals(stored, classes, a, self._share(batch)), r)
         tau, nu = fed.tau.to(a.dtype), fed.nu.to(a.dtype)
         q = self.sites.gaussian(
             Sums(((a * tau[:, None]) @ a.mT).double(), (a @ nu[..., None])[..., 0].double())
         )
         m = marginals(q, a)
         view = self._view(state, m, r, batch)
-        value = q.log_normaliser.sum() + view.log_normaliser(view.held.site).sum()
+        value = q.log_normaliser.sum() + view.log_normaliser(view.stored.site).sum()
         value = value + self.placement.evidence(view.totals, r)
         if isinstance(self.placement, AtMode):
             width = gather(self.placement.width(m.t, r, view.totals)[None], classes)[0]
@@ -303,7 +305,7 @@ class Engine:
         """Sums, sites and hyper-parameters after the step."""
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
-        undo = None if full or fresh.held.rows is None else (batch.index, fresh.held.rows)
+        undo = None if full or fresh.stored.rows is None else (batch.index, fresh.stored.rows)
         old = state.sums
         sums = self.sites.collect(old, Sums(totals.P, totals.h), decay)
         sites = self.sites.write(state.sites, batch, fresh, decay, clock, full)

@@ -22,7 +22,7 @@ class SiteTotals(NamedTuple):
     copies: Tensor | float = 1.0  # [B], the rows that these are the sites of: each has a residual of its own
 
 
-class Seat(NamedTuple):
+class SiteMarginals(NamedTuple):
     """What the sites of a batch see."""
 
     t: Normal  # [C B], marginals under q
@@ -42,16 +42,16 @@ class OnT:
 
     eliminates = False
 
-    def seat(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Seat:
-        return Seat(t, r)
+    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
+        return SiteMarginals(t, r)
 
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         return sites
 
-    def evidence(self, held: SiteTotals | None, r: Tensor) -> Tensor:
+    def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
         return torch.zeros((), dtype=torch.float64, device=r.device)
 
-    def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, held: SiteTotals | None) -> Cotangents:
+    def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
         return moved
 
 
@@ -71,12 +71,12 @@ class OnF:
 
     eliminates = True
 
-    def seat(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Seat:
-        assert held is not None
-        grown = self._grown(held, r)
-        mean, var = self._completed(t, self.feed(held, r))
-        f = Normal((mean + r * held.nu / held.copies) / grown, r / grown + var / grown.square())
-        return Seat(f, torch.zeros_like(r))
+    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
+        assert stored is not None
+        grown = self._grown(stored, r)
+        mean, var = self._completed(t, self.feed(stored, r))
+        f = Normal((mean + r * stored.nu / stored.copies) / grown, r / grown + var / grown.square())
+        return SiteMarginals(f, torch.zeros_like(r))
 
     def _grown(self, sites: SiteTotals, r: Tensor) -> Tensor:
         return 1 + r * sites.tau / sites.copies
@@ -93,14 +93,14 @@ class OnF:
         grown = self._grown(sites, r)
         return SiteTotals(sites.tau / grown, sites.nu / grown, sites.copies)
 
-    def evidence(self, held: SiteTotals | None, r: Tensor) -> Tensor:
-        assert held is not None
-        grown = self._grown(held, r)
-        return 0.5 * (held.nu.square() * r / (held.copies * grown) - held.copies * grown.log()).sum()
+    def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
+        assert stored is not None
+        grown = self._grown(stored, r)
+        return 0.5 * (stored.nu.square() * r / (stored.copies * grown) - stored.copies * grown.log()).sum()
 
-    def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, held: SiteTotals | None) -> Cotangents:
-        assert held is not None
-        tau, nu, copies = self.feed(held, r)
+    def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
+        assert stored is not None
+        tau, nu, copies = self.feed(stored, r)
         pull = nu - tau * t.mean
         return Cotangents(pull, -tau, 0.5 * ((pull.square() + tau.square() * t.var) / copies - tau))
 
@@ -112,22 +112,22 @@ class AtMode(OnF):
     log s̃ becomes log p(y | f̂) + ½ τ f̂² − ν f̂. A row of weight ω ≥ 1 is ω rows with a value f each; below 1 it is p(y | f)^ω.
     """
 
-    def seat(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Seat:
-        mode = self._f(t, r, held).mean
-        return Seat(Normal(mode, torch.zeros_like(mode)), torch.zeros_like(r))
+    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
+        mode = self._f(t, r, stored).mean
+        return SiteMarginals(Normal(mode, torch.zeros_like(mode)), torch.zeros_like(r))
 
-    def width(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Tensor:
+    def width(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> Tensor:
         """Variance of f, [C B]."""
-        return self._f(t, r, held).var
+        return self._f(t, r, stored).var
 
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         return super().feed(_rows_of(sites), r)
 
-    def evidence(self, held: SiteTotals | None, r: Tensor) -> Tensor:
-        return super().evidence(None if held is None else _rows_of(held), r)
+    def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
+        return super().evidence(None if stored is None else _rows_of(stored), r)
 
-    def _f(self, t: Normal, r: Tensor, held: SiteTotals | None) -> Normal:
-        return super().seat(t, r, None if held is None else _rows_of(held)).t
+    def _f(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> Normal:
+        return super().site_marginals(t, r, None if stored is None else _rows_of(stored)).t
 
 
 def _rows_of(sites: SiteTotals) -> SiteTotals:

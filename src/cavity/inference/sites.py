@@ -96,7 +96,7 @@ def log_site_normaliser(moments: Moments, cavity: Normal, site: Site, share: Sha
     return times(share.copies, rows[:, None])[:, 0]
 
 
-class Held(NamedTuple):
+class StoredSites(NamedTuple):
     """What the sums hold of a batch's sites, and the stored rows as they were."""
 
     site: Site
@@ -106,14 +106,14 @@ class Held(NamedTuple):
 class Fresh(NamedTuple):
     """What a batch brings back: its old sites, its new ones, and what it adds to the sums."""
 
-    held: Held
+    stored: StoredSites
     site: Site
     usable: Tensor  # [B S] bool
     added: Site  # [B S]
 
     def kept(self) -> Fresh:
         """Only what a full sweep stores."""
-        return Fresh(Held(self.added, None), self.added, self.usable, self.added)
+        return Fresh(StoredSites(self.added, None), self.added, self.usable, self.added)
 
 
 class SiteRule(Protocol):
@@ -125,7 +125,7 @@ class SiteRule(Protocol):
         """The Gaussian that a batch sees before its own sites are removed."""
         ...
 
-    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
+    def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         """What the sums hold of the batch's sites, [B S] in the shape of `like`."""
         ...
 
@@ -133,7 +133,7 @@ class SiteRule(Protocol):
         """How rows of these weights enter."""
         ...
 
-    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
         """The sites to add to the sums."""
         ...
 
@@ -199,10 +199,10 @@ class Own(Kept):
     def gaussian(self, sums: Sums) -> Posterior:
         return posterior(sums)
 
-    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
+    def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         rows = Sites(*(x[batch.index] for x in state.sites))
         decay = (state.clock - rows.clock).exp()[:, None]
-        return Held(Site(rows.tau * decay, rows.nu * decay), rows)
+        return StoredSites(Site(rows.tau * decay, rows.nu * decay), rows)
 
     def share(self, weight: Tensor, removal: float) -> Share:
         """A row of weight ω is ω rows: one of them is taken out, or the whole of it where ω < 1.  [METHOD 4, Weights]
@@ -219,10 +219,10 @@ class Own(Kept):
         exponent = weight.clamp(max=1.0) * removal if self.fractional or removal != 1.0 else None
         return Share(p[:, None], exponent, p.reciprocal()[:, None])
 
-    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
         rho = damping * usable
         if full:
-            return Site(held.tau + rho * (site.tau - held.tau), held.nu + rho * (site.nu - held.nu))
+            return Site(stored.tau + rho * (site.tau - stored.tau), stored.nu + rho * (site.nu - stored.nu))
         return Site(rho * site.tau, rho * site.nu)
 
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
@@ -240,8 +240,8 @@ class Own(Kept):
             return Sites(
                 fresh.added.tau.to(kind), fresh.added.nu.to(kind), clock.expand_as(sites.clock).clone()
             )
-        sites.tau[batch.index] = (decay * fresh.held.site.tau + fresh.added.tau).to(kind)
-        sites.nu[batch.index] = (decay * fresh.held.site.nu + fresh.added.nu).to(kind)
+        sites.tau[batch.index] = (decay * fresh.stored.site.tau + fresh.added.tau).to(kind)
+        sites.nu[batch.index] = (decay * fresh.stored.site.nu + fresh.added.nu).to(kind)
         sites.clock[batch.index] = clock
         return sites
 
@@ -272,11 +272,11 @@ class Tied(Kept):
         """The cavity, and beside it the normaliser of q itself: one batch of factors."""
         C = len(sums.h)
         both = posterior(Sums(*(torch.cat(pair) for pair in zip(self._cavity_sums(sums), sums, strict=True))))
-        return both.part(C)._replace(beside=both.log_normaliser[C:])
+        return both.part(C)._replace(q_log_normaliser=both.log_normaliser[C:])
 
-    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
+    def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         zero = torch.zeros_like(like, dtype=torch.float64)
-        return Held(Site(zero, zero), None)
+        return StoredSites(Site(zero, zero), None)
 
     def share(self, weight: Tensor, removal: float) -> Share:
         one = torch.ones_like(weight)
@@ -284,7 +284,7 @@ class Tied(Kept):
             return Share(one[:, None], None, weight[:, None])
         return Share(one[:, None], one * self.unit, (weight / self.unit)[:, None])
 
-    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
         return Site(damping * site.tau, damping * site.nu)
 
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
@@ -292,7 +292,7 @@ class Tied(Kept):
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity leaves out.        [METHOD 5]"""
-        g = q.beside
+        g = q.q_log_normaliser
         assert g is not None
         return (g + self.counts / self.unit * (q.log_normaliser - g)).sum()
 

@@ -50,7 +50,7 @@ def empty_sites(rows: int, sites: int, dtype: torch.dtype, device: torch.device)
     return Sites(zeros, zeros.clone(), torch.zeros(rows, dtype=torch.float64, device=device))
 
 
-def copied(state: State) -> State:
+def copy_state(state: State) -> State:
     """A copy that no later step writes into."""
     return state._replace(
         **{

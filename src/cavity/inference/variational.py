@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cavity.data import Batch
-from cavity.inference.sites import Fresh, Held, Kept, Share, Site
+from cavity.inference.sites import Fresh, Kept, Share, Site, StoredSites
 from cavity.inference.state import Sites, State
 from cavity.linalg import cholesky, inverse_lower, log_det
 from cavity.posterior import Posterior, Sums, posterior
@@ -29,14 +29,14 @@ class Averaged(Kept):
     def gaussian(self, sums: Sums) -> Posterior:
         return posterior(sums)
 
-    def held(self, state: State, batch: Batch, like: Tensor) -> Held:
+    def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         zero = torch.zeros_like(like, dtype=torch.float64)
-        return Held(Site(zero, zero), None)
+        return StoredSites(Site(zero, zero), None)
 
     def share(self, weight: Tensor, removal: float) -> Share:
         return Share(1.0, None, weight[:, None])
 
-    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
         return Site(damping * site.tau, damping * site.nu)
 
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
@@ -100,7 +100,7 @@ class Free(Averaged):
         precision = inverse.mT @ inverse
         return Sums(precision - eye, (precision @ mean[..., None])[..., 0])
 
-    def added(self, held: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
+    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
         return site
 
     def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cavity.factors import Moments
 from cavity.inference.placement import SiteTotals
-from cavity.inference.sites import Cavity, Fresh, Held, Share, Site, log_site_normaliser
+from cavity.inference.sites import Cavity, Fresh, Share, Site, StoredSites, log_site_normaliser
 from cavity.inference.state import Sites
 from cavity.posterior import Normal
 
@@ -19,8 +19,8 @@ class View(NamedTuple):
 
     classes: Tensor  # [B S]
     t: Normal  # [B S], marginals of q
-    held: Held
-    totals: SiteTotals | None  # of the held sites, where the placement asks for them
+    stored: StoredSites
+    totals: SiteTotals | None  # of the stored sites, where the placement asks for them
     share: Share
     cavity: Cavity
     moments: Moments
@@ -58,11 +58,11 @@ def join(parts: list[Fresh]) -> Fresh:
         return parts[0]
     usable, added = torch.cat([p.usable for p in parts]), _cat([p.added for p in parts])
     if parts[0].site is parts[0].added:  # a full sweep keeps nothing else
-        return Fresh(Held(added, None), added, usable, added)
-    stored = [p.held.rows for p in parts if p.held.rows is not None]
-    rows = Sites(*(torch.cat(column) for column in zip(*stored, strict=True))) if stored else None
-    held = Held(_cat([p.held.site for p in parts]), rows)
-    return Fresh(held, _cat([p.site for p in parts]), usable, added)
+        return Fresh(StoredSites(added, None), added, usable, added)
+    old = [p.stored.rows for p in parts if p.stored.rows is not None]
+    rows = Sites(*(torch.cat(column) for column in zip(*old, strict=True))) if old else None
+    stored = StoredSites(_cat([p.stored.site for p in parts]), rows)
+    return Fresh(stored, _cat([p.site for p in parts]), usable, added)
 
 
 def _cat(sites: list[Site]) -> Site:

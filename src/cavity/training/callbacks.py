@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cavity.inference import Engine, State, copied
+from cavity.inference import Engine, State, copy_state
 
 if TYPE_CHECKING:
     from cavity.training.loop import Run
@@ -112,7 +112,7 @@ class EarlyStopping(Callback):
         row["validation_nll"] = nll = self.judge(run.engine, run.state)
         self.since = 0 if nll < self.best - self.least else self.since + 1
         if nll < self.best:
-            self.best, self.state = nll, copied(run.state)
+            self.best, self.state = nll, copy_state(run.state)
         return self.since >= self.patience
 
     def end(self, run: Run) -> None:

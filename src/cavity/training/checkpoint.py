@@ -85,7 +85,7 @@ def _previous(path: Path) -> Path:
     return path.with_name(f"{path.name}.previous")
 
 
-def newest(path: Path, reduce: Local) -> Path | None:
+def newest_checkpoint(path: Path, reduce: Local) -> Path | None:
     """The file of the latest moment that every rank has one of; None where there is none."""
     mine = {_moment(p): p for p in (_previous(path), path) if p.exists()}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
@@ -98,12 +98,12 @@ def _moment(path: Path) -> tuple[int, int]:
     return int(tensors["epoch"]), int(tensors["position"])
 
 
-def facts_of(path: str | Path) -> dict[str, Any]:
+def read_facts(path: str | Path) -> dict[str, Any]:
     """What a checkpoint says of its run, without loading it into one."""
     return dict(persist.read(path, KIND).meta["facts"])
 
 
-def restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
+def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
     """Put a run where the checkpoint stands; it must be the same run."""
     tensors, meta = persist.read(path, KIND)
     for name, ours in facts.items():

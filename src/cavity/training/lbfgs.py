@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser, State
+from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, more_jitter, no_factor
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
-from cavity.training.rest import rest
 
 NEAR = 1e-2  # of the sites: an objective that stays while they move by more is between two steps
 
@@ -119,7 +119,9 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     """The objective and log Z_q beside the state."""
     if run.engine.sites.sweeps:
         most = 1 if _linear(run) else INNER_SWEEPS
-        swept = rest(run, state, lambda size, change: _flat(size, change / run.total) or run.late(), most)
+        swept = find_fixed_point(
+            run, state, lambda size, change: _flat(size, change / run.total) or run.late(), most
+        )
         if swept is None:
             return None, math.nan, math.nan
         state = swept

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.inference import State
+from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, more_jitter, no_factor
 from cavity.training.lbfgs import Probe
 from cavity.training.loop import Run
-from cavity.training.rest import rest
 
 Array = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ class Target:
             return None if bool(info.failed) else state
         for share in (1.0, 0.5, 0.25):
             damped = begin._replace(damping=share * run.state.damping)
-            settled = rest(run, damped, lambda size, _: size < self.tol, SWEEPS)
+            settled = find_fixed_point(run, damped, lambda size, _: size < self.tol, SWEEPS)
             if settled is not None:
                 return settled._replace(damping=run.state.damping)
         return None

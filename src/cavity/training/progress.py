@@ -9,7 +9,7 @@ from typing import Any
 log = logging.getLogger("cavity")
 
 
-def reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str, Any]], None]:
+def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str, Any]], None]:
     """What to call with each row of the history."""
 
     def quiet(row: dict[str, Any]) -> None:

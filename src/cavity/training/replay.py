@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cavity.data import Batch
-from cavity.inference import Optimiser, Sites, State, copied
+from cavity.inference import Optimiser, Sites, State, copy_state
 from cavity.training.guard import RECOVER, Guard
 
 LAG = 32  # steps under way before anyone looks
@@ -47,8 +47,8 @@ class Replay:
             LAG if lag is None else lag,
         )
         device = state.theta.device
-        self.state = copied(state)
-        self.before = copied(state)._replace(
+        self.state = copy_state(state)
+        self.before = copy_state(state)._replace(
             sites=self.state.sites
         )  # the last state from which a step succeeded
         self.undo: tuple[Tensor, Sites] | None = None  # rows written since then, as they were

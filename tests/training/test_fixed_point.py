@@ -9,7 +9,7 @@ import torch
 
 from cavity.distributed import Local
 from cavity.prior import Prior
-from cavity.training.rest import rest
+from cavity.training.fixed_point import find_fixed_point
 from support import converge, machine, move, toy
 
 
@@ -77,7 +77,7 @@ def test_extrapolation_finds_the_fixed_point_in_fewer_sweeps(method):
         return size < 1e-9
 
     around = SimpleNamespace(engine=run.engine, rows=run.rows, whole=run.rows.whole(), reduce=Local())
-    found = rest(around, run.state, enough, 500)
+    found = find_fixed_point(around, run.state, enough, 500)
     assert found is not None and sweeps[-1] < 1e-9
     assert move(converge(run), found) < 1e-6
     state, plain = run.state, 0

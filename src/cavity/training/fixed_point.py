@@ -17,7 +17,9 @@ MEMORY = 8  # sweeps that an extrapolation looks back on
 WORSE = 10.0  # times the best move so far: the extrapolation is given up
 
 
-def rest(run: Run, state: State, enough: Callable[[float, float], bool], most: int) -> State | None:
+def find_fixed_point(
+    run: Run, state: State, enough: Callable[[float, float], bool], most: int
+) -> State | None:
     """The state after the first sweep that was enough, or that moved least of `most`; None where the first one fails.
 
     `enough` is asked with what a sweep moved, relative to the size of the sites (or of the sums, where there are none), and with

@@ -11,7 +11,7 @@ import torch
 T = TypeVar("T")
 
 
-def aside(device: torch.device, work: Callable[[], T]) -> Callable[[], T]:
+def run_on_side_stream(device: torch.device, work: Callable[[], T]) -> Callable[[], T]:
     """Start work whose result is asked for later; where there is nothing beside which to do it, it is done at once.
 
     The result must be asked for before what the work reads may change. Its memory is safe: whatever follows on the side stream
