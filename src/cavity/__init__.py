@@ -12,7 +12,7 @@ from cavity._version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import callbacks, distributed, export, kernels, plots, report
+    from cavity import callbacks, distributed, export, factors, kernels, methods, plots, report
     from cavity.estimators import GPClassifier, GPRegressor, load
     from cavity.tabular.preparation import Preparation
 
@@ -29,8 +29,10 @@ __all__ = [
     "callbacks",
     "distributed",
     "export",
+    "factors",
     "kernels",
     "load",
+    "methods",
     "plots",
     "report",
 ]
@@ -40,7 +42,7 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
-        if name in ("callbacks", "distributed", "export", "kernels", "plots", "report"):
+        if name in ("callbacks", "distributed", "export", "factors", "kernels", "methods", "plots", "report"):
             return import_module(f"cavity.{name}")
         if name in ("GPClassifier", "GPRegressor", "load"):
             return getattr(import_module("cavity.estimators"), name)

@@ -1,6 +1,6 @@
-"""What may watch a fit: pass these, or your own `Callback`, as `GPClassifier(callbacks=[...])`."""
+"""Callbacks of a fit: pass these, or your own `Callback`, as `GPClassifier(callbacks=[...])`."""
 
-from cavity.estimators.watch import Validation
+from cavity.fitting.monitoring import Validation
 from cavity.training.callbacks import Callback, JsonLines, Memory, TensorBoard, TimeBudget
 
 __all__ = ["Callback", "JsonLines", "Memory", "TensorBoard", "TimeBudget", "Validation"]

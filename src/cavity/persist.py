@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cavity.errors import BadFile
 
-FORMAT = 1  # raised when an older reader could not make sense of a file
+FORMAT = 2  # raised when an older reader could not make sense of a file
 _KEY = "cavity"
 
 

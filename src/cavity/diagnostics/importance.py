@@ -10,15 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavity.errors import BadInput, BadOption
-from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
-from cavity.estimators.fitted import PREDICT_BYTES, Fitted, log_probability
-from cavity.factors import Softmax
+from cavity.errors import BadInput, missing_extra
 from cavity.linalg import log_det, solve_lower_t
 from cavity.posterior import Normal
+from cavity.prediction.model import PREDICT_BYTES, FittedModel, log_probabilities
 
 Array = NDArray[np.float64]
-POINT = 1e-6  # a residual variance below which the softmax sees a point
+POINT = 1e-6  # a residual variance below which the likelihood sees a point
 LEAST = 1e-10  # of a residual variance: the likelihood's integrals need a width
 
 
@@ -34,7 +32,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """Return the verdict in a sentence."""
         if self.pareto_k < 0.5:
             return "good: q covers the posterior, and the sampled evidence can be trusted"
         if self.pareto_k < 0.7:
@@ -50,29 +48,11 @@ class Diagnosis(NamedTuple):
         )
 
 
-def encode(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels as numbers of the fit's classes."""
-    unknown = np.setdiff1d(labels, classes)
-    if len(unknown):
-        raise BadInput(f"y has the label {unknown.tolist()[0]!r}, which the training rows do not have.")
-    return np.asarray(np.searchsorted(classes, labels))
-
-
-def rows_of_fit(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Array, NDArray[np.int64], Array]:
-    """Rows, encoded labels and weights as `fit` saw them: with class_weight, and without rows that do not count."""
-    rows = check_rows(estimator, X, reset=False)
-    labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
-    if estimator.class_weight is not None:
-        weight = weight * weight_of_class(estimator.class_weight, labels, weight)
-    present = weight > 0
-    return rows[present], encode(labels[present], estimator.classes_), weight[present]
-
-
 def diagnose(
-    model: Fitted, X: Array, y: NDArray[np.int64], weight: Array, approximation: float, n: int, rng: Any
+    model: FittedModel, X: Array, y: NDArray[np.int64], weight: Array, approximation: float, n: int, rng: Any
 ) -> Diagnosis:
-    """Samples of q(w), each weighted by p(y | w) p(w)/q(w)."""
-    log_weights = weights(model, torch.tensor(X), torch.tensor(y), torch.tensor(weight), n, rng)
+    """Sample q(w) and weight each sample by p(y | w) p(w)/q(w)."""
+    log_weights = importance_weights(model, torch.tensor(X), torch.tensor(y), torch.tensor(weight), n, rng)
     if not np.isfinite(log_weights).all():
         raise BadInput(
             "the likelihood of some row is 0 under q: these are not rows that the model was fitted to."
@@ -86,17 +66,17 @@ def diagnose(
 
 
 def _smooth(log_weights: Array) -> tuple[Array, float]:
-    """Normalised log-weights with the largest replaced by quantiles of a Pareto tail, and its shape."""
+    """Return normalised log-weights, the largest replaced by quantiles of a Pareto tail, and its shape."""
     try:
         from arviz_stats.base import array_stats
     except ImportError:
-        raise BadOption("diagnose needs ArviZ's arviz-stats: pip install 'cavity[diagnose]'.") from None
-    smoothed, k = array_stats.psislw(-log_weights)  # it takes what a leave-one-out weight is the inverse of
+        raise missing_extra("arviz-stats", "diagnose") from None
+    smoothed, k = array_stats.psislw(-log_weights)  # it expects the inverse of a leave-one-out weight
     return np.asarray(smoothed), float(k)
 
 
 @torch.no_grad()
-def weights(model: Fitted, X: Tensor, y: Tensor, weight: Tensor, n: int, rng: Any) -> Array:
+def importance_weights(model: FittedModel, X: Tensor, y: Tensor, weight: Tensor, n: int, rng: Any) -> Array:
     r"""log p(y | w) + log p(w) − log q(w) at w = μ + Λ^{−T/2} z, [n]."""
     projection = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype))
     a, r = projection.a.double(), projection.r.double().clamp_min(LEAST).mT  # [C M N], [N C]
@@ -112,17 +92,17 @@ def weights(model: Fitted, X: Tensor, y: Tensor, weight: Tensor, n: int, rng: An
 
 
 def _at_once(a: Tensor) -> int:
-    """Samples whose latent values fit into memory together."""
+    """Return how many samples have latent values that fit into memory together."""
     return max(1, PREDICT_BYTES // (8 * len(a) * a.shape[2]))
 
 
-def _log_likelihood(model: Fitted, w: Tensor, a: Tensor, r: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+def _log_likelihood(model: FittedModel, w: Tensor, a: Tensor, r: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """Σ_n ω_n log p(y_n | w) of samples w, [S]: rows are independent given w, each f with its residual variance."""
     S, (C, _, N) = len(w), a.shape
     t = torch.einsum("scm,cmn->snc", w.reshape(S, C, -1), a).reshape(S * N, C)
-    if isinstance(model.factor, Softmax) and float(r.max()) < POINT:
-        log_p = t.log_softmax(-1)
+    if model.likelihood.points and float(r.max()) < POINT:
+        log_p = model.likelihood.log_probability_at(t)
     else:
-        log_p = log_probability(model, Normal(t, r.repeat(S, 1)))
+        log_p = log_probabilities(model, Normal(t, r.repeat(S, 1)))
     own = log_p.gather(1, y.repeat(S)[:, None]).reshape(S, N)
     return own @ weight

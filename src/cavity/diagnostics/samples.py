@@ -1,4 +1,4 @@
-"""Draws of hyper-parameters as users have them: in their units, judged, and averaged over in predictions."""
+"""Draws of hyper-parameters in the user's units, with diagnostics, and predictions averaged over them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from cavity.estimators import blocks, fitted
-from cavity.estimators.checks import check_rows
+from cavity.intake.validation import Features, check_rows
+from cavity.prediction.blocks import block_size, predict_blocks
+from cavity.prediction.model import FittedModel, as_tensor, predict_latent, predict_log_proba
 
 Array = NDArray[np.float64]
 
@@ -19,16 +20,16 @@ Array = NDArray[np.float64]
 class HyperSamples:
     """Draws of the hyper-parameters from their posterior, and predictions averaged over them."""
 
-    estimator: Any
     draws: dict[str, Array]  # (chains, n_samples, ...), in the user's units
     log_posterior: Array  # (chains, n_samples), log Z_q + log prior
     acceptance: float
     divergences: int
     r_hat: dict[str, Array]  # of each hyper-parameter
-    ess: dict[str, Array]  # effective number of draws, of each
-    evaluations: int  # of log Z_q and its gradient
+    ess: dict[str, Array]  # effective sample size of each
+    evaluations: int  # number of gradients of log Z_q
     warnings: list[str]
-    models: tuple[fitted.Fitted, ...]  # at the draws that predictions are averaged over
+    models: tuple[FittedModel, ...]  # at the draws that predictions are averaged over
+    features: Features
 
     def __str__(self) -> str:
         chains, n = self.log_posterior.shape
@@ -46,38 +47,45 @@ class HyperSamples:
         return "\n".join([*lines, *self.warnings])
 
 
+@dataclass(frozen=True)
 class ClassifierSamples(HyperSamples):
-    """The same for a classifier."""
+    """Draws for a classifier."""
+
+    classes: NDArray[Any]
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the averaged class probabilities (n, C)."""
-        (log_p,) = blocks.predicted(self.estimator, X, lambda rows: (self._log_proba(rows),))
+        """Return logarithms of the averaged class probabilities (n, C)."""
+        size = block_size(self.models[0], self.features)
+        (log_p,) = predict_blocks(X, self.features, size, lambda rows: (self._log_proba(rows),))
         return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, C), averaged over draws of the hyper-parameters."""
+        """Return class probabilities (n, C), averaged over draws of the hyper-parameters."""
         return np.exp(self.predict_log_proba(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
-        return np.asarray(self.estimator.classes_[self.predict_log_proba(X).argmax(1)])
+        """Return the most probable class of each row."""
+        return np.asarray(self.classes[self.predict_log_proba(X).argmax(1)])
 
     def _log_proba(self, rows: Array) -> Array:
-        each = [fitted.log_probability(m, fitted.latent(m, fitted.tensor(rows))).numpy() for m in self.models]
+        each = [predict_log_proba(model, rows) for model in self.models]
         return np.asarray(logsumexp(np.stack(each), axis=0) - np.log(len(each)))
 
 
+@dataclass(frozen=True)
 class RegressorSamples(HyperSamples):
-    """The same for a regressor."""
+    """Draws for a regressor."""
+
+    units: tuple[float, float]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Mean of f at rows X (n,), averaged over draws; with the standard deviation (n,) of the mixture.
+        """Return the mean of f at rows X (n,), averaged over draws; with the standard deviation (n,) of the mixture.
 
-        The noise on y is not in it: add the mean of `draws["noise"]` to the variance for that of a new y.
+        The noise on y is not included: add the mean of `draws["noise"]` to the variance for that of a new y.
         """
-        rows = fitted.tensor(check_rows(self.estimator, X, reset=False))
-        shift, scale = self.estimator._units
-        each = [fitted.latent(model, rows) for model in self.models]
+        rows = as_tensor(check_rows(X, self.features))
+        shift, scale = self.units
+        each = [predict_latent(model, rows) for model in self.models]
         means = np.stack([f.mean[:, 0].numpy() for f in each])
         mean = shift + scale * means.mean(0)
         if not return_std:

@@ -1,8 +1,7 @@
-"""Hyper-parameters by Monte Carlo: a fitted estimator's engine at its fitted values, draws, and predictions averaged over them."""
+"""Sample hyper-parameters by NUTS: rebuild the engine at the fitted values, draw, and average predictions over the draws."""
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,20 +12,22 @@ import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
+from cavity.config import Config, Options
+from cavity.config.options import complete, read_names
+from cavity.config.values import number, whole
+from cavity.diagnostics.samples import ClassifierSamples, HyperSamples, RegressorSamples
 from cavity.distributed import Local
-from cavity.errors import BadInput, BadOption
-from cavity.estimators import build, diagnosis, fitted, regression, runs, watch
-from cavity.estimators.checks import check_rows, check_weights
-from cavity.estimators.options import Options, learnt_names, read
-from cavity.estimators.samples import ClassifierSamples, HyperSamples, RegressorSamples
-from cavity.estimators.tables import Start, Table
-from cavity.estimators.values import number, whole
+from cavity.errors import BadInput, BadOption, missing_extra
+from cavity.fitting import build, regression, runs
 from cavity.hyper_prior import HyperPrior
 from cavity.inference import Engine
+from cavity.intake.tables import Facts, Request, Start, Table, read_table_of_fit
+from cavity.intake.targets import Targets, read_targets_of_fit
+from cavity.intake.validation import Features
 from cavity.kernels import Sum
 from cavity.posterior import Sums
+from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
 from cavity.spectrum import Spectrum
 from cavity.training import nuts
 from cavity.training.loop import Run
@@ -34,7 +35,6 @@ from cavity.training.loop import Run
 Array = NDArray[np.float64]
 
 OVER = ("kernel", "noise", "inducing")
-REGRESSION = ("exact", "fitc", "vi", "svi")
 MOST_R_HAT = 1.05
 LEAST_ESS = 100
 
@@ -47,8 +47,11 @@ class Asked(NamedTuple):
     chains: int
     target_accept: float
     n_models: int
+    over: Any
+    random_state: Any
 
     def check(self) -> None:
+        """Check every number."""
         whole("n_samples", self.n_samples, 20)
         whole("warmup", self.warmup, 20)
         whole("chains", self.chains, 1)
@@ -56,130 +59,116 @@ class Asked(NamedTuple):
         whole("n_models", self.n_models, 1)
 
 
-def sample(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, over: Any, asked: Asked, random_state: Any
-) -> HyperSamples:
-    """Draws of the hyper-parameters of a fitted estimator, given the rows that it was fitted to."""
-    check_is_fitted(estimator, "_fitted")
+def sample_classifier(
+    config: Config,
+    model: FittedModel,
+    request: Request,
+    features: Features,
+    classes: NDArray[Any],
+    asked: Asked,
+) -> ClassifierSamples:
+    """Draw hyper-parameters of a fitted classifier, given the rows that it was fitted to."""
+    table = read_table_of_fit(request, config.class_weight, features, classes)
+    return ClassifierSamples(**_draw(config, model, table, features, asked, 1.0), classes=classes)
+
+
+def sample_regressor(
+    config: Config,
+    model: FittedModel,
+    request: Request,
+    features: Features,
+    units: tuple[float, float],
+    asked: Asked,
+) -> RegressorSamples:
+    """Draw hyper-parameters of a fitted regressor, given the rows that it was fitted to."""
+    table = read_targets_of_fit(request, features, units)
+    return RegressorSamples(**_draw(config, model, table, features, asked, units[1]), units=units)
+
+
+def _draw(
+    config: Config, model: FittedModel, table: Table | Targets, features: Features, asked: Asked, scale: float
+) -> dict[str, Any]:
+    """Return the fields of `HyperSamples`; `scale` is the unit of the targets."""
     asked.check()
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
-    run = prepare(estimator, X, y, sample_weight, over)
+    seed = int(check_random_state(asked.random_state).randint(2**31 - 1))
+    run = make_sampling_run(config, model, table, asked.over)
     target = nuts.Target(run)
     found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
-    draws = _in_units(run.engine, found.theta, estimator)
-    r_hat, ess = _judged(draws)
+    draws = _in_units(run.engine, found.theta, scale)
+    r_hat, ess = _diagnose(draws)
     total = asked.chains * asked.n_samples
     evenly = np.unique(np.linspace(0, total - 1, min(asked.n_models, total)).round().astype(int))
     chosen = found.theta.reshape(total, -1)[evenly]
-    kind = ClassifierSamples if hasattr(estimator, "classes_") else RegressorSamples
-    return kind(
-        estimator=estimator,
-        draws=draws,
-        log_posterior=found.log_density,
-        acceptance=float(found.acceptance.mean()),
-        divergences=int(found.diverging.sum()),
-        r_hat=r_hat,
-        ess=ess,
-        evaluations=target.evaluations,
-        warnings=_warn(int(found.diverging.sum()), total, r_hat, ess),
-        models=tuple(_model(run.engine, target, theta) for theta in chosen),
-    )
-
-
-def prepare(estimator: Any, X: Any, y: Any, sample_weight: Any, over: Any) -> Run:
-    """A run that stands at the fitted values, with what is sampled as its parameters and the fit's prior on them."""
-    names = learnt_names(over, OVER, "over")
-    plain = copy.copy(estimator)  # its arguments, those of the optimiser and the loop at rest
-    usual = {"batch_size": None, "optimizer": "auto", "schedule": "inner-approx", "dtype": "float64"}
-    still = {
-        "learn": tuple(names),
-        "warm_start": False,
-        "max_seconds": None,
-        "verbose": 0,
-        "max_epochs": None,
+    return {
+        "draws": draws,
+        "log_posterior": found.log_density,
+        "acceptance": float(found.acceptance.mean()),
+        "divergences": int(found.diverging.sum()),
+        "r_hat": r_hat,
+        "ess": ess,
+        "evaluations": target.evaluations,
+        "warnings": _warn(int(found.diverging.sum()), total, r_hat, ess),
+        "models": tuple(_model_at(run.engine, target, theta) for theta in chosen),
+        "features": features,
     }
-    for name, value in {**usual, **still}.items():
-        if hasattr(plain, name):
-            setattr(plain, name, value)
-    kept: fitted.Fitted = estimator._fitted
-    if plain.kernel is None:
-        plain.kernel = build.usual_kernel(isinstance(kept.prior.kernel, Sum))  # the fit's, not today's
-    Z = _points(kept)
-    classifies = hasattr(estimator, "classes_")
-    table = (
-        _labelled(estimator, X, y, sample_weight) if classifies else _targets(estimator, X, y, sample_weight)
-    )
-    _refuse_other_rows(estimator, table, Z)
-    _refuse_no_noise(estimator, kept, names)
-    M = build.size(estimator, Z)
-    options = (
-        regression.read(plain, table, M)
-        if isinstance(table, regression.Targets)
-        else read(plain, table.n_rows, table.n_latent, M)
-    )
-    _refuse(estimator, options)
-    options = options._replace(epsilon=getattr(estimator, "epsilon_", 0.0))
+
+
+def make_sampling_run(config: Config, model: FittedModel, table: Table | Targets, over: Any) -> Run:
+    """Return a run at the fitted values; what is sampled are its parameters, with the fit's prior on them."""
+    names = read_names(over, OVER, "over")
+    Z = _fitted_points(model)
+    _refuse_other_rows(config, table, Z)
+    _refuse_zero_noise(config, model, names)
+    problem = config.method.sampling_problem()
+    if problem is not None:
+        raise BadOption(problem)
+    kernel = config.kernel
+    if kernel is None:
+        kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
+    learn = names - (set() if config.method.latent_noise or config.method.linear else {"noise"})
+    if config.method.fixed_inducing or config.inducing is None or config.spectral:
+        learn -= {"inducing"}
+    quiet = replace(
+        config, kernel=kernel, learn=frozenset(learn), batch_size=None, optimizer="auto", schedule="inner-approx",
+        dtype=torch.float64, max_seconds=None, max_epochs=None, verbose=0,
+    )  # fmt: skip
+    options = complete(quiet, table.n_rows, table.n_latent, build.whitened_size(config, Z))
+    if not options.learn:
+        raise BadOption(
+            f"nothing in over= is a hyper-parameter of {config.method.argument} with inducing={config.inducing!r:.40}: use "
+            "over=('kernel', 'noise')."
+        )
     columns = table.start(np.random.default_rng(0)).columns
-    columns = columns._replace(center=fitted.numpy(kept.prior.center), spread=fitted.numpy(kept.prior.spread))
+    columns = columns._replace(center=as_array(model.prior.center), spread=as_array(model.prior.spread))
     begin = Start(columns, None)  # type: ignore[arg-type]
-    module = build.prior(plain, table, begin, Z, options)
-    factor = None if classifies else regression.factor(plain, options)
-    machine = build.engine(module, table, options, factor)
-    machine = replace(machine, hyper_prior=_proper(machine, estimator))
-    _load(machine, kept)
-    run = runs.start(plain, machine, table.rows(options), options, 0, Local())
-    return _with_q(run, kept, options)
+    module = build.make_prior(options, table, begin, Z)
+    engine = build.make_engine(module, table, options, _make_likelihood(quiet, model, table, options))
+    engine = replace(engine, hyper_prior=_make_proper(engine, model))
+    _load(engine, model)
+    run = runs.make_run(engine, table.rows(quiet), options, 0, Local())
+    return _with_fitted_q(run, model, options)
 
 
-def _labelled(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Table:
-    return Table(*diagnosis.rows_of_fit(estimator, X, y, sample_weight), len(estimator.classes_))
+def _make_likelihood(config: Config, model: FittedModel, table: Facts, options: Options) -> Any:
+    """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
+    if isinstance(table, Targets):
+        return regression.make_likelihood(config, options.learn)
+    likelihood = build.make_likelihood(table, options)
+    if model.likelihood.epsilon is not None:
+        likelihood.set_params(epsilon=model.likelihood.epsilon)
+    return likelihood
 
 
-def _targets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> regression.Targets:
-    rows = check_rows(estimator, X, reset=False)
-    values, weight = regression.check_targets(y, len(rows)), check_weights(sample_weight, rows)
-    (shift, scale), present = estimator._units, weight > 0
-    return regression.Targets(rows[present], (values[present] - shift) / scale, weight[present], shift, scale)
-
-
-def _points(kept: fitted.Fitted) -> Array:
-    """The fitted inducing inputs, or the points of a spectrum, [C M D]."""
-    prior = kept.prior
-    held = fitted.numpy(prior.inducing if isinstance(prior, Spectrum) else prior.Z)
+def _fitted_points(model: FittedModel) -> Array:
+    """Return the fitted inducing inputs, or the points of a spectrum, [C M D]."""
+    prior = model.prior
+    held = as_array(prior.inducing if isinstance(prior, Spectrum) else prior.Z)
     return np.repeat(held, prior.n_latent // len(held), axis=0)
 
 
-def _refuse(estimator: Any, options: Options) -> None:
-    """Methods without an evidence that the engine's gradient is the gradient of."""
-    method = options.method
-    if not hasattr(estimator, "classes_") and estimator.method not in REGRESSION:
-        raise BadOption(
-            f"method={estimator.method!r} has no evidence of all rows that its predictions belong to: use one of "
-            f"{', '.join(map(repr, REGRESSION))}."
-        )
-    if method.sites == "tied":
-        raise BadOption(
-            f"method={estimator.method!r} ties its sites, and has only an estimate of its evidence's gradient: use method='ep', "
-            "'rep' with sites='own', 'pep', 'vi' or 'laplace'."
-        )
-    if method.variational and method.likelihood == "robust-max":
-        raise BadOption(
-            "the robust-max bound has several optima of q, and so no one value for given hyper-parameters: use method='ep' or "
-            "'rep', or likelihood='softmax'."
-        )
-    if method.sites == "free" or method.bound == "taylor":
-        what = "q_update='gradient'" if method.sites == "free" else "bound='taylor'"
-        raise BadOption(f"{what} has no best q for given hyper-parameters to be swept to: fit without it.")
-    if not options.learn:
-        raise BadOption(
-            f"nothing of over= is a hyper-parameter of method={estimator.method!r} with inducing={estimator.inducing!r:.40}: use "
-            "over=('kernel', 'noise')."
-        )
-
-
-def _refuse_other_rows(estimator: Any, table: Any, Z: Array) -> None:
-    """Where Z is X, the rows must be those of the fit."""
-    if estimator.method != "exact" and estimator.inducing is not None:
+def _refuse_other_rows(config: Config, table: Table | Targets, Z: Array) -> None:
+    """If Z is X, the rows must be those of the fit."""
+    if getattr(config.method, "inducing_from", "chosen") != "rows" and config.inducing is not None:
         return
     distinct = np.unique(table.X, axis=0)
     if distinct.shape != Z[0].shape or not np.array_equal(distinct, np.unique(Z[0], axis=0)):
@@ -188,24 +177,26 @@ def _refuse_other_rows(estimator: Any, table: Any, Z: Array) -> None:
         )
 
 
-def _refuse_no_noise(estimator: Any, kept: fitted.Fitted, names: frozenset[str]) -> None:
-    noise = getattr(kept.factor, "noise", kept.prior.noise)
-    if "noise" in names and getattr(estimator, "method", "") != "laplace" and not bool((noise > 0).all()):
+def _refuse_zero_noise(config: Config, model: FittedModel, names: frozenset[str]) -> None:
+    if "noise" not in names or not (config.method.latent_noise or config.method.linear):
+        return
+    noise = model.likelihood.noise if config.method.linear else model.prior.noise
+    if not bool((noise > 0).all()):
         raise BadOption("the model's noise is 0, whose logarithm cannot be sampled: use over='kernel'.")
 
 
-def _proper(machine: Engine, estimator: Any) -> HyperPrior:
-    """The fit's prior; inducing inputs get one too, around the columns' centres, and parameters without one are refused."""
+def _make_proper(engine: Engine, model: FittedModel) -> HyperPrior:
+    """Return the fit's prior; inducing inputs get one around the columns' centres, other parameters without one are refused."""
     means, precisions = [], []
-    lengths = [p.numel() for p in machine.parameters]
-    prior = machine.hyper_prior
+    lengths = [p.numel() for p in engine.parameters]
+    prior = engine.hyper_prior
     parts = (torch.split(x, lengths) for x in (prior.mean, prior.precision))
-    for parameter, mean, precision in zip(machine.parameters, *parts, strict=True):
-        if parameter is machine.prior.inducing:
+    for parameter, mean, precision in zip(engine.parameters, *parts, strict=True):
+        if parameter is engine.prior.inducing:
             mean, precision = torch.zeros_like(mean), torch.full_like(precision, build.PRIOR_SD**-2)
         elif not (precision > 0).all():
             raise BadOption(
-                f"{type(estimator._fitted.prior.kernel).__name__} has parameters without a prior, which cannot be sampled: use "
+                f"{type(model.prior.kernel).__name__} has parameters without a prior, which cannot be sampled: use "
                 "kernels of cavity.kernels, or over='noise'."
             )
         means.append(mean)
@@ -214,23 +205,23 @@ def _proper(machine: Engine, estimator: Any) -> HyperPrior:
 
 
 @torch.no_grad()
-def _load(machine: Engine, kept: fitted.Fitted) -> None:
-    """The fitted values in the place of the starting ones; the points are there already."""
-    prior = machine.prior
+def _load(engine: Engine, kept: FittedModel) -> None:
+    """Replace the starting values by the fitted ones; the points are fitted already."""
+    prior = engine.prior
     prior.kernel.load_state_dict(kept.prior.kernel.state_dict())
     noise = kept.prior.noise.to(prior.noise)
     if prior.learn_noise:
         prior.log_noise.copy_(noise.log().expand_as(prior.log_noise))
     else:
         prior.fixed_noise.copy_(noise.expand_as(prior.fixed_noise))
-    own, old = getattr(machine.factor, "log_noise", None), getattr(kept.factor, "log_noise", None)
+    own, old = getattr(engine.factor, "log_noise", None), getattr(kept.likelihood, "log_noise", None)
     if own is not None and old is not None:
         own.copy_(old.to(own))
 
 
-def _with_q(run: Run, kept: fitted.Fitted, options: Options) -> Run:
-    """The fitted q, for methods that keep nothing else; own sites are found anew."""
-    if options.method.sites == "averaged":
+def _with_fitted_q(run: Run, kept: FittedModel, options: Options) -> Run:
+    """Start from the fitted q for methods that store nothing else; sites per row are found again."""
+    if options.method.site_store == "averaged":
         lower = kept.lower.double()
         P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
         h = (lower @ (lower.mT @ kept.mean.double()[..., None]))[..., 0]
@@ -238,36 +229,34 @@ def _with_q(run: Run, kept: fitted.Fitted, options: Options) -> Run:
     return run
 
 
-def _in_units(machine: Engine, theta: Array, estimator: Any) -> dict[str, Array]:
-    """Draws by name and in the user's units: (chains, n, ...)."""
-    names = {id(p): name for name, p in machine.prior.named_parameters()}
-    owners = dict(machine.prior.named_modules())
+def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
+    """Return draws by name and in the user's units: (chains, n, ...)."""
+    names = {id(p): name for name, p in engine.prior.named_parameters()}
+    owners = dict(engine.prior.named_modules())
     found, start = {}, 0
-    for parameter in machine.parameters:
+    for parameter in engine.parameters:
         part = theta[..., start : start + parameter.numel()].reshape(*theta.shape[:2], *parameter.shape)
         start += parameter.numel()
         path, _, last = names.get(id(parameter), "log_noise").rpartition(".")
         if last == "inducing":
-            prior = machine.prior
-            found["inducing_points"] = fitted.numpy(prior.center) + fitted.numpy(prior.spread) * part
+            prior = engine.prior
+            found["inducing_points"] = as_array(prior.center) + as_array(prior.spread) * part
             continue
         values = np.exp(part)
         if last == "log_lengthscale":
-            values = values * fitted.numpy(owners[path].unit)
+            values = values * as_array(owners[path].unit)
         if id(parameter) not in names:  # the likelihood's own
-            values = values[..., 0] * estimator._units[1] ** 2
+            values = values[..., 0] * scale**2
         found[f"{path}.{last}".removeprefix(".").removeprefix("kernel.").replace("log_", "")] = values
     return found
 
 
-def _judged(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """R-hat and the effective number of draws of every hyper-parameter, by ArviZ."""
+def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return R-hat and effective sample size of every hyper-parameter, by ArviZ."""
     try:
         from arviz_stats.base import array_stats
     except ImportError:
-        raise BadOption(
-            "sample_hyperparameters needs ArviZ's arviz-stats: pip install 'cavity[mcmc]'."
-        ) from None
+        raise missing_extra("arviz-stats", "mcmc") from None
 
     def each(measure: Callable[..., Any]) -> dict[str, Array]:
         return {
@@ -279,7 +268,7 @@ def _judged(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]
 
 
 def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, Array]) -> list[str]:
-    """What the user should know of the draws."""
+    """Warn about what the user should know about the draws, and return the texts."""
     said = []
     worst, least = max(float(np.max(v)) for v in r_hat.values()), min(float(np.min(v)) for v in ess.values())
     if divergences:
@@ -300,6 +289,6 @@ def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, 
     return said
 
 
-def _model(engine: Engine, target: nuts.Target, theta: Array) -> fitted.Fitted:
-    """What predicts at a draw, on the CPU."""
-    return fitted.ready(*watch.snapshot(engine, target.at(theta)).to(torch.device("cpu")))
+def _model_at(engine: Engine, target: nuts.Target, theta: Array) -> FittedModel:
+    """Return the model at a draw, on the CPU."""
+    return with_canonical_layout(*snapshot(engine, target.at(theta)).to(torch.device("cpu")))

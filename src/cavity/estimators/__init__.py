@@ -1,7 +1,7 @@
-"""scikit-learn's view of the library."""
+"""The scikit-learn estimators."""
 
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.regressor import GPRegressor
-from cavity.estimators.saved import load
+from cavity.modelfile import load
 
 __all__ = ["GPClassifier", "GPRegressor", "load"]

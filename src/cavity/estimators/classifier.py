@@ -1,125 +1,178 @@
-"""GPClassifier: `__init__` stores, `fit` checks, builds and trains."""
+"""GPClassifier: reads its arguments, hands over to `fitting` and `prediction`, stores results."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from cavity import distributed
-from cavity.errors import BadInput
-from cavity.estimators import (
-    blocks,
-    build,
-    diagnosis,
-    fitted,
-    partial,
-    runs,
-    streams,
-    uncertainty,
-    watch,
-)
-from cavity.estimators.checks import check_labels, check_rows, check_weights, weight_of_class
-from cavity.estimators.options import USUAL_EPSILON, read
-from cavity.estimators.shell import Shell, all_or_nothing
-from cavity.estimators.tables import Facts, Start, Table
-from cavity.estimators.values import inducing_count, whole
-from cavity.training.loop import Run
-
-Array = NDArray[np.float64]
-log = logging.getLogger("cavity")
+from cavity import modelfile
+from cavity.config import Config, read_classifier
+from cavity.config.values import whole
+from cavity.diagnostics import importance, sampling
+from cavity.errors import BadOption, CavityError
+from cavity.estimators.base import Array, GPEstimator
+from cavity.fitting import partial_fit, runs
+from cavity.fitting.job import Result, common_result, prepare_classification
+from cavity.intake.sources import find_source
+from cavity.intake.tables import Request, read_table_of_fit
+from cavity.intake.validation import check_labels
+from cavity.prediction import uncertainty
+from cavity.prediction.blocks import accuracy, block_size, predict_blocks
+from cavity.prediction.model import as_array, as_tensor, frequencies, predict_latent, predict_log_proba
 
 
-class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
+class NoPartialFit(BadOption, AttributeError):
+    """Raised for an estimator without `partial_fit`: an AttributeError for scikit-learn, advice for the reader."""
+
+
+class _available_if_tied:
+    """Make a method available only on estimators with tied sites; otherwise raise what to use instead."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, estimator: GPClassifier | None, owner: Any = None) -> Any:
+        if estimator is None:
+            return self.method
+        try:
+            problem = partial_fit.find_problem(estimator._config())
+        except CavityError:  # an argument is wrong, and the call itself says so
+            problem = None
+        if problem is not None:
+            raise NoPartialFit(problem)
+        return MethodType(self.method, estimator)
+
+
+@modelfile.register("model")
+class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     """Multi-class Gaussian process classification by expectation propagation.
 
-    One latent Gaussian process a class (a single one for two classes), summarised at inducing points that are learnt together
-    with the kernels; the label is the class with the largest latent value. Probabilities are those of that model, computed
-    by quadrature: nothing is fitted one-versus-rest, nothing is calibrated afterwards.
+    There is one latent Gaussian process per class (a single one for two classes), represented by inducing points that are
+    learnt together with the kernels. The label is the class with the largest latent value. Class probabilities are those of
+    this model, computed by quadrature: no one-versus-rest, no calibration afterwards.
 
     Parameters
     ----------
-    method : {"auto", "ep", "sep", "rep", "pep", "gfitc", "vi", "laplace"}
-        "ep" keeps a few numbers for each row, O(NC); "sep" keeps none, memory is independent of the rows. "auto" is what we
-        recommend: "ep", for rows without numbers (see `fit`) "sep", with the kernel and the prior named below.
-        "rep" is EP with wrong labels in the model; "pep" power EP; "gfitc" marginalises the inducing values (full batches
-        only); "vi" maximises a variational bound; "laplace" expands the logistic (two classes) or the softmax (more, with the
-        classes coupled) around the mode.
+    method : str or cavity.methods.Method, default="auto"
+        "auto" (recommended: EP, or SEP for rows without row numbers, with the kernel and prior named below), "ep", "sep",
+        "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
-        None: RBF with a lengthscale for each column and class; with method="auto", where there are at least two inducing points a
-        column, `RBF() + Linear()`.
+        None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
+        feature, `RBF() + Linear()`.
     n_inducing : int, or a fraction of the rows
-    inducing : {"auto", "random", "kmeans", "per-class", "greedy", "spectrum"}, None, or an array (M, D) or (C, M, D)
-        None: a point at every distinct row, not learnt: the method without sparsity. "spectrum": no points but `n_inducing` cosines
-        and sines, at frequencies drawn from the kernel's spectrum (RBF, Matérn).
+        Inducing points per class.
+    inducing : str, None or array
+        How inducing points are chosen: "auto", "random", "kmeans", "per-class" or "greedy". An array (M, D) or (C, M, D) gives
+        them. None: one at every distinct row, not learnt (no sparsity). "spectrum": `n_inducing` cosines and sines at random
+        frequencies of the kernel's spectrum (RBF, Matérn).
     share : {"auto", None, "prior", "kernel", "inducing", "both"}
-        What the classes have in common; sharing the kernel shares the noise as well. "prior": every class has its own
-        values, and the prior draws them to those of the other classes and columns. "auto": "prior" with method="auto"
-        and inducing points, else None.
-    noise : float or (C,)
-        Variance of the noise on each latent value; with one latent function, 1 is the textbook probit model.
+        What classes have in common. "prior": partial pooling, each class has its own hyper-parameters and a prior draws them
+        towards those of other classes and features. "kernel" also shares the noise. "auto": "prior" with method="auto" and
+        inducing points, else None.
+    noise : float or array of shape (C,)
+        Variance of the noise on each latent value, where training starts.
     learn : subset of ("kernel", "noise", "inducing", "frequencies", "epsilon")
-        What is learnt; () keeps every value as given and only finds the posterior. "frequencies" are those of
-        inducing="spectrum": learnt ones fit more and overfit easily.
-    epsilon : float in [0, 1), for "rep" and "vi"
-        Share of the labels that are drawn at random, by default 1e-3. With "epsilon" in `learn`, where it starts: by default 0.1.
-        0: y is the largest, exactly.
-    sites : {"own", "tied"}, for "rep"
-        "tied" is robust SEP.
-    power : float in (0, 1], for "pep"
-        1 is EP, towards 0 it approaches variational inference with the same factors.
-    q_update : {"natural", "gradient"}, for "vi"
-        Natural-gradient steps of the sites, or joint gradient steps on q's mean and Cholesky factor and the hyper-parameters.
-    likelihood : {"auto", "robust-max", "softmax"}, for "vi"
-        "auto" is "robust-max".
-    bound : {"quadrature", "jaakkola", "taylor"}, for "vi" and two classes
-        What stands for the average of the logistic's logarithm: itself, Jaakkola and Jordan's lower bound, or an expansion to
-        second order (no bound). With the last two the best q has a closed form, which each sweep finds.
-    predictive : {"quadrature", "probit"}, for two classes with "laplace", or "vi" and likelihood="softmax"
-        "probit" averages the logistic curve by σ(m/√(1 + πv/8)): wrong by at most 0.02, and never about the more probable class.
+        What is learnt. () keeps all values and only computes the posterior. "frequencies" are those of inducing="spectrum".
+        "epsilon" is the share of random labels of methods "rep" and "vi".
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
-        "auto": "sign" (the papers' rule) on full batches, Adam on mini-batches; L-BFGS for "gfitc", for "laplace", and for "vi"
-        with q_update="gradient" on full batches.
-    learning_rate : float, default 0.01; with mini-batches 0.03, falling to a tenth of it
-    damping : float in (0, 1], default 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches
-    batch_size : "auto", None (full batches) or int
-    max_epochs, tol, max_seconds
-        Training ends when the objective per row improves by less than `tol` over ten epochs, or at a limit; `max_epochs` None: 500
-        on full batches (method="auto": 200), on mini-batches as many as make 600 to 2,000 steps, at least three. After
-        `max_seconds` one more sweep over the rows settles the sites ("settling_sweeps" and "settling_seconds" in the last row of
-        `history_`), and `log_marginal_likelihood_` is that of the state before it.
-    jitter : float, relative to the kernel's variance (default 1e-6, in float32 1e-4)
-    device : "auto", "cpu", "cuda", ...
+        "auto": the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
+        `VI(q_update="gradient")` on full batches.
+    learning_rate : float or None
+        None: 0.01; on mini-batches 0.03, decaying to a tenth of it.
+    damping : float in (0, 1] or None
+        None: 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches.
+    batch_size : "auto", None or int
+        None: full batches.
+    max_epochs : int or None
+        None: 500 on full batches (method="auto": 200); on mini-batches as many as make 600 to 2,000 steps, at least three.
+    tol : float
+        Training stops when the objective per row improves by less than this over ten epochs.
+    max_seconds : float or None
+        Time limit. One more sweep over the rows then makes the sites consistent.
+    jitter : float or None
+        Relative to the kernel's variance. None: 1e-6, in float32 1e-4.
+    device : str or torch.device
+        "auto", "cpu", "cuda", "cuda:1".
     dtype : {"float64", "float32"}
+        Type of rows and projections; factorisations are in float64.
     random_state : int, RandomState or None
+        Random seed.
     warm_start : bool
         Continue from the hyper-parameters and sites of the last fit.
     class_weight : None, "balanced" or dict
-    validation_fraction : None, or a share of the rows
-        Held out of every class; training ends when their NLL has not improved for `patience` epochs, and the best state is kept.
-        `history_` has it as "validation_nll". For a set of your own: `callbacks=[cavity.callbacks.Validation(X, y)]`.
+        Factors on the weights of rows, by class.
+    validation_fraction : float or None
+        Share of each class that is held out for early stopping. For a set of your own use
+        `callbacks=[cavity.callbacks.Validation(X, y)]`.
     patience : int
+        Epochs without a smaller validation NLL before training stops.
     callbacks : sequence of cavity.callbacks.Callback
         JsonLines, TensorBoard, TimeBudget, Validation, or your own.
-    checkpoint : None or a path
-        The run is written there every `checkpoint_every` seconds and at the end of training, aside and renamed.
+    checkpoint : None or path
+        File that the run is written to every `checkpoint_every` seconds and at the end of training.
+    checkpoint_every : float
+        Seconds between checkpoints.
     resume : bool
-        Continue from `checkpoint` where that file exists: on the CPU to the same bits as a run that was never interrupted
-        (L-BFGS, which keeps a memory of its own, continues from its best point).
+        Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS continues
+        from its best point).
     verbose : int
         1 shows a progress bar.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X had names.
+    kernel_ : Kernel
+        The kernel with learnt values.
+    inducing_points_ : ndarray of shape (C, M, D)
+        Inducing points in the units of X.
+    noise_ : ndarray of shape (C,)
+        Noise variances.
+    epsilon_ : float
+        Share of random labels, for methods that have one.
+    frequencies_ : ndarray of shape (C, H, D)
+        Frequencies, with inducing="spectrum".
+    log_marginal_likelihood_ : float
+        log Z_q, or the bound of variational methods, which is also `elbo_`.
+    elbo_ : float
+        Evidence lower bound, for variational methods.
+    feature_relevance_ : ndarray of shape (D,) or None
+        Share of each feature by inverse lengthscale.
+    history_ : list of dict
+        One row per epoch.
+    n_epochs_ : int
+        Number of epochs.
+    fit_warnings_ : list of str
+        What the fit warned about.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = GPClassifier(n_inducing=20, max_epochs=50, random_state=0).fit(X, y)
+    >>> clf.predict_proba(X[:2]).shape
+    (2, 3)
     """
+
+    _kind = "model"
 
     def __init__(
         self,
-        method: str = "auto",
+        method: Any = "auto",
         *,
         kernel: Any = None,
         n_inducing: int | float = 100,
@@ -127,13 +180,6 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         share: str | None = "auto",
         noise: Any = 0.1,
         learn: Any = ("kernel", "noise", "inducing"),
-        epsilon: float = USUAL_EPSILON,
-        sites: str = "own",
-        power: float = 0.5,
-        q_update: str = "natural",
-        likelihood: str = "auto",
-        bound: str = "quadrature",
-        predictive: str = "quadrature",
         schedule: str = "inner-approx",
         optimizer: str = "auto",
         learning_rate: float | None = None,
@@ -163,13 +209,6 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         self.share = share
         self.noise = noise
         self.learn = learn
-        self.epsilon = epsilon
-        self.sites = sites
-        self.power = power
-        self.q_update = q_update
-        self.likelihood = likelihood
-        self.bound = bound
-        self.predictive = predictive
         self.schedule = schedule
         self.optimizer = optimizer
         self.learning_rate = learning_rate
@@ -192,168 +231,266 @@ class GPClassifier(ClassifierMixin, Shell):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
-    @all_or_nothing
+    def _config(self) -> Config:
+        """Check the arguments."""
+        return read_classifier(self.get_params(deep=False))
+
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
     ) -> GPClassifier:
-        """Train on rows X (N, D) with labels y (N,); a row of weight w counts as w identical rows.
+        """Fit the model.
 
-        Beyond scikit-learn's convention, X may be a source that is read in pieces and never whole:
+        X may be in memory, or a source that is read in pieces and never whole. One pass over a source gives the starting
+        values: exact column statistics and counts, the rest from a sample of 20,000 rows with all rows of rare classes.
 
-        - a path of a .npy file, or a `numpy.memmap`, with y an array or a .npy file;
-        - a Parquet or Arrow file, or a folder of them, or a pyarrow dataset or table, with `target` the name of the label's
-          column and, optionally, `weight` that of the weights (above zero); all other columns must be numbers;
-        - a callable that returns an iterator of batches (X, y) or (X, y, weight), or anything that can be iterated again
-          and again. Its rows have no numbers, so "auto" is "sep" and methods with a site a row are refused.
+        Parameters
+        ----------
+        X : array-like of shape (N, D), or a source
+            Sources: a .npy file or `numpy.memmap` with y an array or .npy file; a Parquet or Arrow file, a folder of them, a
+            pyarrow dataset or table, with `target`; a callable that returns an iterator of batches (X, y) or (X, y, weight), or
+            an iterable of them that can be iterated repeatedly. Rows of batches have no row numbers, so "auto" is SEP, and
+            methods with sites per row are refused.
+        y : array-like of shape (N,) or None
+            Labels. None if the source holds them.
+        sample_weight : array-like of shape (N,) or None
+            A row of weight w counts as w identical rows.
+        target, weight : str
+            Columns of a Parquet or Arrow source with the labels and the weights. All other columns must be numbers.
 
-        Labels are then in the source, and y is None. One pass gives the starting values: exact ones of columns and counts, the
-        rest from a sample of 20,000 rows, rare classes fully in it. Up to that many rows, they are those of the table in memory.
+        Returns
+        -------
+        self : GPClassifier
+            The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        reduce = distributed.current()
-        seed = self._seed(reduce)
-        source = streams.find(self, X, y, sample_weight, target, weight)
-        table: Facts
-        table = (
-            self._table(X, y, sample_weight) if source is None else streams.read(self, source, seed, reduce)
-        )
-        rng = np.random.default_rng(seed)
-        table, held = watch.hold_out(table, self.validation_fraction, rng)
-        begin = self._start(table, rng)
-        M = inducing_count(self.n_inducing, table.class_totals.sum())
-        Z = build.points(self, begin.pool, M, table.n_latent, rng)
-        options = read(self, table.n_rows, table.n_latent, build.size(self, Z), source)
-        engine = build.engine(build.prior(self, table, begin, Z, options), table, options)
-        run = self._run(engine, table, options, seed, rng, reduce, held)
-        run = self._train(run, options, lambda run: self._keep(run, begin, table))
-        self._keep(run, begin, table)
-        self.fit_warnings_ = runs.warn(run, options, 4, table.lightest)
-        return self
+        config = self._config()
+        request = Request(X, y, sample_weight, target, weight)
+        return self._finish(prepare_classification(config, request, self._continuation()))
 
-    @partial.where_tied
-    @all_or_nothing
+    @_available_if_tied
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
-        """Learn from more rows: those of every call are new, and none is seen again.
+        """Learn from more rows: all rows of a call are new, and none is seen again.
 
-        For method "sep" (also "auto"), and "rep" with sites="tied". The rows' sites are added to the sums, a few rows at a
-        time (`batch_size`, by default 50; None: the whole call at once), each cavity leaving out the share 1/n_c of the
-        sums; then the hyper-parameters in `learn` take one step. After `fit` with the same method it adds to that model.
+        For methods "sep" and "auto", and `REP(sites="tied")`. The rows' sites are added to the sums, `batch_size` rows at a time
+        (50 by default; None: the whole call at once); then the hyper-parameters in `learn` take one step. After `fit` with the
+        same method, rows are added to that model. `log_marginal_likelihood_` and `history_` (one row per call) are estimates.
 
-        The first call says which classes there are: `classes`, or else those in y; later ones may leave it out. Units and
-        inducing points come from its rows, so give it some hundreds. `log_marginal_likelihood_` and `history_` (a row a
-        call) are estimates from the call's rows.
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Rows. Units and inducing points come from those of the first call: give it some hundreds.
+        y : array-like of shape (n,)
+            Labels.
+        classes : array-like or None
+            All classes that will come, for the first call. None: those in y.
+        sample_weight : array-like of shape (n,) or None
+            A row of weight w counts as w identical rows.
+
+        Returns
+        -------
+        self : GPClassifier
+            The updated estimator.
         """
-        grown, run = partial.grow(self, X, y, classes, sample_weight)
-        self._growing: partial.Growing | None = grown
-        self._hold(run, grown.begin, runs.sound_evidence(run))
+        config = self._config()
+        old: partial_fit.Growing | None = getattr(self, "_growing", None)
+        fitted = hasattr(self, "_fitted")
+        if old is None and fitted:
+            raise BadOption(
+                "this model was fitted with another method, to which partial_fit cannot add rows: fit it with method='sep' (or "
+                "'auto', or REP(sites='tied')), or begin with a fresh estimator."
+            )
+        features, known = (self._features(), self.classes_) if fitted else (None, None)
+        grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, old, features, known)
+        evidence = runs.final_evidence(grown.run)
+        found = common_result(grown.run, grown.growing.begin, grown.features, evidence, self.warm_start)
+        self._store(found._replace(classes=grown.classes, growing=grown.growing))
         return self
 
-    def _table(self, X: Any, y: Any, sample_weight: Any) -> Table:
-        rows = check_rows(self, X, reset=True)
-        labels = check_labels(y, len(rows))
-        weight = check_weights(sample_weight, rows)
-        if self.class_weight is not None:
-            weight = weight * weight_of_class(self.class_weight, labels, weight)
-        present = weight > 0
-        self.classes_, encoded = np.unique(labels[present], return_inverse=True)
-        if len(self.classes_) < 2:
-            raise BadInput(
-                f"y has only one class, {str(self.classes_[0])!r} (rows of weight 0 do not count): a classifier needs at least "
-                "two; look at how the rows were selected."
-            )
-        if not present.all():
-            rows, weight = rows[present], weight[present]
-        return Table(rows, encoded.reshape(-1), weight, len(self.classes_))
+    def _store(self, result: Result) -> None:
+        super()._store(result)
+        prior, C = result.model.prior, result.model.prior.n_latent
+        self.classes_ = result.classes
+        self._growing = result.growing
+        self._set_optional("epsilon_", result.model.likelihood.epsilon)
+        self.inducing_points_ = np.repeat(as_array(prior.Z), C // prior.Z.shape[0], axis=0)
+        self._set_optional("frequencies_", frequencies(prior))
+        self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
 
-    def _keep(self, run: Run, begin: Start, table: Facts) -> None:
-        self._growing = partial.keep(self, run, begin, table)
-        self._hold(run, begin, runs.sound_evidence(run))
+    def _result(self) -> Result:
+        return super()._result()._replace(classes=self.classes_, growing=self._growing)
 
-    def _show(self, model: fitted.Fitted) -> None:
-        prior, C = model.prior, model.prior.n_latent
-        self._take(model, C)
-        self._set("epsilon_", getattr(model.factor, "epsilon", None))
-        self.inducing_points_ = np.repeat(fitted.numpy(prior.Z), C // prior.Z.shape[0], axis=0)
-        self._set("frequencies_", fitted.frequencies(prior))
-        self.noise_ = np.repeat(fitted.numpy(prior.noise), C // len(prior.noise))
-
-    def _latent(self, rows: Array) -> Any:
-        return fitted.latent(self._fitted, fitted.tensor(rows))
-
-    def _log_proba(self, rows: Array) -> Array:
-        return fitted.log_probability(self._fitted, self._latent(rows)).numpy()
-
-    def _labels(self, rows: Array) -> NDArray[Any]:
-        return np.asarray(self.classes_[self._log_proba(rows).argmax(1)])
+    def _predict(self, X: Any, predict: Callable[[Array], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Predict X block by block."""
+        features = self._features()
+        return predict_blocks(X, features, block_size(self._fitted, features), predict)
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
-        """Mean and variance of the latent values, noise included: each (n, C), or (n, 1) for two classes."""
+        """Predict the latent values, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `predict`.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n, C)
+            (n, 1) for two classes.
+        """
 
         def latent(rows: Array) -> tuple[Array, Array]:
-            f = self._latent(rows)
+            f = predict_latent(self._fitted, as_tensor(rows))
             return f.mean.cpu().numpy(), f.var.cpu().numpy()
 
-        mean, var = blocks.predicted(self, X, latent)
+        mean, var = self._predict(X, latent)
         return mean, var
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the class probabilities (n, C), also where the probabilities underflow.
+        """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
-        With more than 16 classes, one that cannot win a row gets an upper bound: its duel with the row's leader.
-        X as for `predict`.
+        With more than 16 classes, a class that cannot win a row gets an upper bound: its duel with the row's leader.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `predict`.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            Columns in the order of `classes_`.
         """
-        (log_p,) = blocks.predicted(self, X, lambda rows: (self._log_proba(rows),))
+        (log_p,) = self._predict(X, lambda rows: (predict_log_proba(self._fitted, rows),))
         return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (n, C), columns in the order of `classes_`; X as for `predict`."""
-        (p,) = blocks.predicted(self, X, lambda rows: (np.exp(self._log_proba(rows)),))
+        """Predict class probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `predict`.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            Columns in the order of `classes_`.
+        """
+        (p,) = self._predict(X, lambda rows: (np.exp(predict_log_proba(self._fitted, rows)),))
         return np.asarray(p)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row.
+        """Predict the most probable class of each row.
 
-        X may also be what `fit` reads in pieces: a .npy file or memory map, a Parquet or Arrow file, a folder of them, a pyarrow
-        table or dataset (the columns that the model was fitted on, by name; others are not read), or batches, with their labels
-        or without. Then no more than a block of rows is in memory, beside the result.
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            Also what `fit` reads in pieces: a .npy file or memory map, a Parquet or Arrow file, a folder of them, a pyarrow table
+            or dataset (with the features of the fit, by name; other columns are ignored), or batches with or without labels.
+            Memory then holds one block of rows and the result.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels.
         """
-        (labels,) = blocks.predicted(self, X, lambda rows: (self._labels(rows),))
+        (labels,) = self._predict(X, lambda rows: (self._labels(rows),))
         return np.asarray(labels)
+
+    def _labels(self, rows: Array) -> NDArray[Any]:
+        return np.asarray(self.classes_[predict_log_proba(self._fitted, rows).argmax(1)])
 
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
     ) -> float:
-        """Share of the rows whose label is predicted, by weight; rows, labels and weights in every way that `fit` takes them."""
-        source = blocks.labelled(self, X, y, sample_weight, target, weight)
+        """Return the accuracy: the weighted share of rows whose label is predicted.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target, weight
+            Rows, labels and weights in every form that `fit` takes.
+
+        Returns
+        -------
+        float
+            Accuracy.
+        """
+        features = self._features()
+        source = find_source(Request(X, y, sample_weight, target, weight), features=features)
         if source is None:
+            check_labels(y, len(y) if hasattr(y, "__len__") else 0)
             return float(super().score(X, y, sample_weight))
-        return blocks.accuracy(self, source, self._labels)
+        return accuracy(source, features, block_size(self._fitted, features), self.classes_, self._labels)
 
     def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:
-        """Entropy of each row's label, `total`, and its parts `aleatoric` and `epistemic`: arrays (n,), in nats.
+        """Split the entropy of each row's label into an aleatoric and an epistemic part.
 
-        Aleatoric is what would stay if the latent functions were known: noise, random labels, softmax. Epistemic is the rest, the
-        mutual information of label and latent functions (BALD), never negative: what labels nearby could teach. Each part is
-        integrated by itself; total = aleatoric + epistemic holds to the error of that, 1e-8 for two classes (or rows where
-        only two can win), a few 1e-3 and at most about 0.01 nats otherwise. The same rows always get the same numbers.
-        X as for `predict`.
+        Aleatoric entropy would remain if the latent functions were known: noise, random labels, softmax. Epistemic entropy is
+        the mutual information of label and latent functions (BALD), never negative: what labels nearby could teach. Each part
+        has its own integral; total = aleatoric + epistemic holds to 1e-8 for two classes (or if only two can win), otherwise to
+        a few 1e-3 and at most about 0.01 nats.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `predict`.
+
+        Returns
+        -------
+        Uncertainty
+            Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
         """
-        parts = blocks.predicted(self, X, lambda rows: uncertainty.of(self._fitted, self._latent(rows)))
+        parts = self._predict(X, lambda rows: uncertainty.predict_uncertainty(self._fitted, rows))
         return uncertainty.Uncertainty(*parts)
 
     def rank_for_labeling(self, X: Any, n: int | None = None) -> NDArray[np.int64]:
-        """Row numbers of X, or of its `n` best rows, whose labels would teach the model most first: by epistemic uncertainty."""
-        return uncertainty.ranked(lambda: self.predict_uncertainty(X), n)
+        """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, D), or a source
+            As for `predict`.
+        n : int or None
+            Return only the best n.
+
+        Returns
+        -------
+        ndarray of int
+            Row numbers, the most informative first.
+        """
+        most = None if n is None else whole("n", n, 1)
+        return uncertainty.rank_rows(self.predict_uncertainty(X), most)
 
     def diagnose(
         self, X: Any, y: Any, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
-    ) -> diagnosis.Diagnosis:
-        """How far to trust this fit on the rows it was fitted to: samples of q, weighted by how probable the model makes them.
+    ) -> importance.Diagnosis:
+        """Estimate how far to trust this fit by importance sampling, with q as the proposal.
 
-        The result has the model's log evidence with its standard error, beside `log_marginal_likelihood_`, the effective number
-        of samples, and Pareto's k: below 0.5 is good, above 0.7 q misses part of the posterior. Needs the extra "diagnose".
+        Needs the extra "diagnose".
+
+        Parameters
+        ----------
+        X, y, sample_weight : array-like
+            The rows of the fit.
+        n_samples : int
+            Number of samples.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        Diagnosis
+            The model's log evidence with its standard error, the effective sample size, and Pareto's k: below 0.5 is good, above
+            0.7 q misses part of the posterior.
         """
-        check_is_fitted(self, "_fitted")
-        rows, encoded, weight = diagnosis.rows_of_fit(self, X, y, sample_weight)
+        features = self._features()
+        table = read_table_of_fit(Request(X, y, sample_weight), self.class_weight, features, self.classes_)
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
-        return diagnosis.diagnose(self._fitted, rows, encoded, weight, self.log_marginal_likelihood_, n, rng)
+        evidence = self.log_marginal_likelihood_
+        return importance.diagnose(self._fitted, table.X, table.y, table.weight, evidence, n, rng)
+
+    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> sampling.ClassifierSamples:
+        request = Request(X, y, sample_weight)
+        return sampling.sample_classifier(
+            self._config(), self._fitted, request, self._features(), self.classes_, asked
+        )

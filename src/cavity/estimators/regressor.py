@@ -2,83 +2,107 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from cavity import distributed
+from cavity import modelfile
+from cavity.config import Config, read_regressor
+from cavity.config.methods import read_method
+from cavity.config.regression_methods import RegressionMethod
+from cavity.config.values import whole
+from cavity.diagnostics import sampling
 from cavity.errors import BadOption
-from cavity.estimators import blocks, build, fitted, regression, rowwise, runs, target_streams
-from cavity.estimators.checks import check_rows
-from cavity.estimators.shell import Shell, all_or_nothing
-from cavity.estimators.tables import Start
-from cavity.estimators.values import whole
-from cavity.posterior import Normal
-from cavity.training.loop import Run
-
-Array = NDArray[np.float64]
+from cavity.estimators.base import Array, GPEstimator
+from cavity.fitting.job import Result, prepare_regression
+from cavity.intake.tables import Request
+from cavity.intake.validation import check_rows
+from cavity.prediction.blocks import block_size, predict_blocks
+from cavity.prediction.model import as_array, as_tensor, frequencies
+from cavity.prediction.rowwise import predict_joint, predict_moments
 
 
-class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
+@modelfile.register("regressor")
+class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 
-    The parents of the classifier's methods, in the same engine: a Gaussian likelihood is a site whose precision is known.
+    The methods run in the classifier's engine: a Gaussian likelihood is a site whose precision is known.
 
     Parameters
     ----------
-    method : {"exact", "fitc", "vi", "svi", "pp", "sr", "nystrom", "sd", "bcm", "cg"}
-        "exact" takes O(N³); the others O(NM²) with M inducing points. "fitc" keeps each row's own variance in the model, "vi"
-        maximises Titsias' lower bound, "svi" the same bound in mini-batches (Hensman). "pp" (projected process) and "sr" (subset of
-        regressors) leave the residual variance out of the likelihood, "sr" out of predictions too; "nystrom" replaces the
-        training rows' covariance only, and its variances can come out below 0 (they are then 0). Points of these three are not
-        learnt. "sd" is the exact method on `n_inducing` rows that are chosen one by one; "bcm" (Bayesian committee machine) on
-        `n_blocks` parts of the rows, whose predictions are combined; "cg" learns as "vi" does and then solves the exact system
-        by conjugate gradients, preconditioned by what was learnt.
+    method : str or cavity.methods.RegressionMethod, default="exact"
+        "exact" takes O(N³), the others O(NM²) with M inducing points: "fitc", "vi" (Titsias' bound), "svi" (the same bound in
+        mini-batches), "pp" (projected process), "sr" (subset of regressors), "nystrom", "sd" (subset of data), "bcm"
+        (Bayesian committee machine), "cg" (conjugate gradients). Or an object with options, such as
+        `cavity.methods.BCM(n_blocks=8)`.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
-        None: RBF with a lengthscale for each column.
+        None: RBF with one lengthscale per feature.
     n_inducing : int, or a fraction of the rows
-    inducing : {"auto", "random", "kmeans", "greedy", "spectrum"}, None for every row, or an array (M, D)
-        "spectrum", for "vi" and "svi": no points but `n_inducing` cosines and sines, at frequencies drawn from the kernel's
-        spectrum (RBF, Matérn) and learnt where "frequencies" is in `learn`. The bound is then the evidence of that model itself.
+        Number of inducing points.
+    inducing : str, None or array of shape (M, D)
+        "auto", "random", "kmeans" or "greedy"; None: every distinct row. "spectrum", for "vi" and "svi": `n_inducing` cosines and
+        sines at random frequencies of the kernel's spectrum (RBF, Matérn); the bound is then the evidence of that model.
     noise : float
-        Variance of the noise on y, in units of y's variance where `normalize_y`. 0 ("exact", "fitc"): y is f itself.
+        Variance of the noise on y, in units of y's variance if `normalize_y`. 0 ("exact", "fitc"): y is f itself.
     learn : subset of ("kernel", "noise", "inducing", "frequencies")
-        () keeps every value as given and only finds the posterior.
+        What is learnt. () keeps all values and only computes the posterior.
     normalize_y : bool
-        Shift and scale y to mean 0 and variance 1 for the fit; predictions and attributes are in the units of y.
-    q_update : {"natural", "gradient"}, for "svi"
-        Natural-gradient steps of q, or gradient steps of its mean and Cholesky factor together with the hyper-parameters.
-    n_blocks : int, and blocks : {"clustered", "random"}, for "bcm"
-    selection : {"entropy", "information"}, for "sd"
-        The next row is the one whose value is known least, or the one that moves its value most.
-    cg_tol : float, for "cg"
-        Conjugate gradients end when the residual is this small, relative to the right-hand side.
+        Shift and scale y to mean 0 and variance 1 for the fit. Predictions and attributes are in the units of y.
     optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
-        "auto": L-BFGS-B; for "svi" Adam on mini-batches. "newton" is projected Newton, for few hyper-parameters; "gradient" (full
-        batches) and "sag" (stochastic average gradient) are for "svi" with q_update="gradient".
-    learning_rate, damping, batch_size, max_epochs, tol, max_seconds, jitter, device, dtype, random_state, warm_start, callbacks,
-    checkpoint, checkpoint_every, resume, verbose
-        As for `GPClassifier`. The jitter of "exact" is 1e-8.
+        "auto": L-BFGS-B; for "svi" Adam on mini-batches. "newton" is projected Newton, for few hyper-parameters; "gradient"
+        (full batches) and "sag" (stochastic average gradient) are for `SVGP(q_update="gradient")`.
+    learning_rate, damping, batch_size, max_epochs, tol, max_seconds, device, dtype, random_state, warm_start
+        As for `GPClassifier`.
+    jitter : float or None
+        As for `GPClassifier`; that of "exact" is 1e-8.
+    callbacks, checkpoint, checkpoint_every, resume, verbose
+        As for `GPClassifier`.
 
     Attributes
     ----------
     log_marginal_likelihood_ : float
         Of y in its own units; for "vi" and "svi" the lower bound, which is also `elbo_`.
+    elbo_ : float
+        Evidence lower bound, for variational methods.
     noise_ : float
         Variance of the noise, in the units of y².
-    kernel_, inducing_points_, history_, n_epochs_
-    frequencies_ : (H, D), radians for each unit of a column, with inducing="spectrum"
+    kernel_ : Kernel
+        The kernel with learnt values.
+    inducing_points_ : ndarray of shape (M, D)
+        Inducing points in the units of X.
+    frequencies_ : ndarray of shape (H, D)
+        Frequencies in radians per unit of a feature, with inducing="spectrum".
+    feature_relevance_ : ndarray of shape (D,) or None
+        Share of each feature by inverse lengthscale.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, if X had names.
+    history_ : list of dict
+        One row per epoch.
+    n_epochs_ : int
+        Number of epochs.
+    fit_warnings_ : list of str
+        What the fit warned about.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from cavity import GPRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> gp = GPRegressor("vi", n_inducing=20, max_epochs=20, random_state=0).fit(X, y)
+    >>> mean, std = gp.predict(X[:3], return_std=True)
+    >>> mean.shape, std.shape
+    ((3,), (3,))
     """
+
+    _kind = "regressor"
 
     def __init__(
         self,
-        method: str = "exact",
+        method: Any = "exact",
         *,
         kernel: Any = None,
         n_inducing: int | float = 100,
@@ -86,11 +110,6 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         noise: float = 0.1,
         learn: Any = ("kernel", "noise", "inducing"),
         normalize_y: bool = True,
-        q_update: str = "natural",
-        n_blocks: int = 4,
-        blocks: str = "clustered",
-        selection: str = "entropy",
-        cg_tol: float = 1e-8,
         optimizer: str = "auto",
         learning_rate: float | None = None,
         damping: float | None = None,
@@ -116,11 +135,6 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         self.noise = noise
         self.learn = learn
         self.normalize_y = normalize_y
-        self.q_update = q_update
-        self.n_blocks = n_blocks
-        self.blocks = blocks
-        self.selection = selection
-        self.cg_tol = cg_tol
         self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.damping = damping
@@ -139,117 +153,122 @@ class GPRegressor(RegressorMixin, Shell):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
-    @all_or_nothing
+    def _config(self) -> Config:
+        """Check the arguments."""
+        return read_regressor(self.get_params(deep=False))
+
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
     ) -> GPRegressor:
-        """Train on rows X (N, D) with targets y (N,); a row of weight w counts as w identical rows.
+        """Fit the model.
 
-        For methods "svi" and "vi" X may also be a source that is read in pieces and never whole, as for `GPClassifier.fit`: a .npy
-        file or memory map with y an array or a .npy file, Parquet or Arrow files with `target` (and `weight`) the names of
-        columns, or batches (X, y) or (X, y, weight) that can be iterated again and again.
+        Parameters
+        ----------
+        X : array-like of shape (N, D), or a source
+            For methods "svi" and "vi" also a source that is read in pieces and never whole, as for `GPClassifier.fit`.
+        y : array-like of shape (N,) or None
+            Targets. None if the source holds them.
+        sample_weight : array-like of shape (N,) or None
+            A row of weight w counts as w identical rows.
+        target, weight : str
+            Columns of a Parquet or Arrow source with the targets and the weights.
+
+        Returns
+        -------
+        self : GPRegressor
+            The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        reduce = distributed.current()
-        regression.check_options(self)
-        seed = self._seed(reduce)
-        source = target_streams.find(self, X, y, sample_weight, target, weight)
-        table: Any = (
-            regression.targets(self, X, y, sample_weight)
-            if source is None
-            else target_streams.read(self, source, seed, reduce)
-        )
-        rng = np.random.default_rng(seed)
-        begin = self._start(table, rng)
-        given, table = table, regression.part(self, table, begin, rng)
-        Z = regression.choose(self, begin.pool, table, rng)
-        options = regression.read(self, table, build.size(self, Z))
-        module = build.prior(self, table, begin, Z, options)
-        engine = build.engine(module, table, options, regression.factor(self, options))
-        run = self._run(engine, table, options, seed, rng, reduce)
-        run = self._train(run, options, lambda run: self._keep(run, begin, given))
-        self._keep(run, begin, given)
-        self.fit_warnings_ = runs.warn(run, options, stacklevel=4)
-        return self
+        config = self._config()
+        request = Request(X, y, sample_weight, target, weight)
+        return self._finish(prepare_regression(config, request, self._continuation()))
 
-    def _keep(self, run: Run, begin: Start, table: Any) -> None:
-        self._units = table.shift, table.scale
-        self._hold(run, begin, runs.sound_evidence(run) - float(run.engine.total) * math.log(table.scale))
-        self._training = self._rows_to_keep(table)
-
-    def _show(self, model: fitted.Fitted) -> None:
-        self._take(model, 1)
-        self.noise_ = float(model.factor.noise) * self._units[1] ** 2  # type: ignore[attr-defined]
-        points = fitted.numpy(model.prior.Z)
+    def _store(self, result: Result) -> None:
+        super()._store(result)
+        assert result.units is not None
+        self._units, self._training = result.units, result.rows
+        self.noise_ = float(result.model.likelihood.noise) * result.units[1] ** 2
+        points = as_array(result.model.prior.Z)
         self.inducing_points_ = points[0] if len(points) == 1 else points
-        waves = fitted.frequencies(model.prior)
-        self._set("frequencies_", None if waves is None else waves[0])
+        waves = frequencies(result.model.prior)
+        self._set_optional("frequencies_", None if waves is None else waves[0])
 
-    def _rows_to_keep(self, table: regression.Targets) -> rowwise.Rows | None:
-        """The training rows, where predictions go back to them."""
-        if self.method not in regression.KEEP_ROWS:
-            return None
-        X, y, weight = (torch.tensor(t) for t in table.sample())
-        noise = float(self._fitted.factor.noise)  # type: ignore[attr-defined]
-        return rowwise.build(self._fitted, X, y, weight, noise, self.cg_tol if self.method == "cg" else 0.0)
+    def _result(self) -> Result:
+        return super()._result()._replace(units=self._units, rows=self._training)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Mean of f at rows X (n,); with its standard deviation (n,), or its covariance (n, n).
+        """Predict f at rows X.
 
-        The noise on y is not in them: add `noise_` to the variance for that of a new y. With its covariance, a committee ("bcm")
-        predicts all rows together, which also makes its mean a better one.
+        The noise on y is not included: add `noise_` to the variance for that of a new y.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            Rows with the features of the fit.
+        return_std : bool
+            Also return standard deviations of f.
+        return_cov : bool
+            Also return the covariance of f. A committee ("bcm") then predicts all rows together, which improves its mean, too.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,)
+            Mean of f.
+        std : ndarray of shape (n,)
+            Only with `return_std`.
+        cov : ndarray of shape (n, n)
+            Only with `return_cov`.
         """
         if return_std and return_cov:
             raise BadOption("return_std=True and return_cov=True exclude each other: ask for one of them.")
-        shift, scale = self._units_of_y()
+        features, (shift, scale) = self._features(), self._units
+        model, rows, residual = self._fitted, self._training, self._method().predicts_residual
         if return_cov:
-            center, cov = self._together(fitted.tensor(check_rows(self, X, reset=False)))
+            new = as_tensor(check_rows(X, features))
+            center, cov = predict_joint(model, rows, residual, new)
             return shift + scale * center.cpu().numpy(), scale**2 * cov.cpu().numpy()
 
-        def moments(rows: Array) -> tuple[Array, Array]:
-            f = self._one_by_one(fitted.tensor(rows))
+        def moments(new: Array) -> tuple[Array, Array]:
+            f = predict_moments(model, rows, residual, as_tensor(new))
             return shift + scale * f.mean.cpu().numpy(), scale * f.var.clamp_min(0).sqrt().cpu().numpy()
 
-        mean, sd = blocks.predicted(self, X, moments)
-        return (mean, sd) if return_std else mean
+        mean, std = predict_blocks(X, features, block_size(model, features), moments)
+        return (mean, std) if return_std else mean
 
-    def _one_by_one(self, rows: torch.Tensor) -> Normal:
-        """Mean and variance of f at each row, [n]."""
-        if self._training is not None:
-            return rowwise.latent(self._fitted, self._training, rows)
-        f = fitted.latent(self._fitted, rows)
-        if len(self._fitted.lower) > 1:
-            return rowwise.committee(self._fitted, Normal(f.mean, f.var), rows)
-        var = f.var[:, 0]
-        if self.method == "sr":
-            var = var - fitted.residual(self._fitted, rows)
-        return Normal(f.mean[:, 0], var)
-
-    def _together(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean [n] and covariance [n n] of f."""
-        if self._training is not None:
-            return rowwise.joint(self._fitted, self._training, rows)
-        if len(self._fitted.lower) > 1:
-            return rowwise.committee_joint(self._fitted, rows)
-        return fitted.joint_over_rows(self._fitted, rows, self.method != "sr")
+    def _method(self) -> RegressionMethod:
+        method = read_method(self.method, "regression")
+        assert isinstance(method, RegressionMethod)
+        return method
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
-        """Draws of f at rows X from the posterior, (n, n_samples)."""
+        """Draw f at rows X from the posterior.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Rows with the features of the fit.
+        n_samples : int
+            Number of draws.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        ndarray of shape (n, n_samples)
+            Draws of f.
+        """
         mean, cov = self.predict(X, return_cov=True)
         rng = check_random_state(random_state)
         return _draw(mean, cov, whole("n_samples", n_samples, 1), rng)
 
-    def _units_of_y(self) -> tuple[float, float]:
-        check_is_fitted(self, "_fitted")
-        return self._units
-
-    def _move(self, device: torch.device) -> None:
-        super()._move(device)
-        if self._training is not None:
-            self._training = self._training.to(device)
+    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> sampling.RegressorSamples:
+        request = Request(X, y, sample_weight)
+        return sampling.sample_regressor(
+            self._config(), self._fitted, request, self._features(), self._units, asked
+        )
 
 
 def _draw(mean: Array, cov: Array, n: int, rng: Any) -> Array:
-    """mean + root · N(0, I), the root by eigenvalues: covariances of smooth functions are singular in floating point."""
+    """Return mean + root · N(0, I). The root is by eigenvalues: covariances of smooth functions are singular in floating point."""
     values, vectors = np.linalg.eigh(cov)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     return np.asarray(mean[:, None] + root @ rng.standard_normal((len(mean), n)))

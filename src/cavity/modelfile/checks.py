@@ -1,4 +1,4 @@
-"""What a model file must hold: shapes, types and values, each compared before anything is made of it."""
+"""Check what a model file holds before anything is made of it: shapes, types and values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of ev
 
 
 def own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies: a file's tensors lie wherever their bytes do, and BLAS chooses its path by alignment."""
+    """Copy tensors: in a file they lie at any alignment, and BLAS chooses its path by that."""
     return {name: t.clone() for name, t in tensors.items()}
 
 
 def check_numbers(tensors: dict[str, Tensor]) -> None:
-    """Finite numbers of the types that models have."""
+    """Refuse other types than models have, and values that are not finite."""
     for name, tensor in tensors.items():
         if name.startswith("arguments."):
             continue
@@ -31,7 +31,7 @@ def check_numbers(tensors: dict[str, Tensor]) -> None:
 
 
 def expect(name: str, tensor: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype | None) -> None:
-    """One of these shapes, and this type."""
+    """Refuse a tensor that has none of these shapes, or another type."""
     if tuple(tensor.shape) not in shapes or dtype not in (None, tensor.dtype):
         wanted = " or ".join(map(str, shapes))
         raise BadFile(
@@ -40,28 +40,28 @@ def expect(name: str, tensor: Tensor, shapes: list[tuple[int, ...]], dtype: torc
 
 
 def expect_factors(**factors: Tensor) -> None:
-    """Cholesky factors have a positive diagonal."""
+    """Refuse Cholesky factors without a positive diagonal."""
     for name, factor in factors.items():
         if not (factor.diagonal(dim1=-2, dim2=-1) > 0).all():
-            raise BadFile(f"{name} is no Cholesky factor.")
+            raise BadFile(f"{name} is not a Cholesky factor.")
 
 
 def column_names(names: Any, n_columns: int) -> Any:
-    """A text for each column."""
+    """Return the names of the columns."""
     if not isinstance(names, list) or len(names) != n_columns or not all(isinstance(n, str) for n in names):
         raise BadFile(f"the names are not those of {n_columns} columns.")
     return np.array(names, dtype=object)
 
 
 def texts(values: Any) -> list[str]:
-    """The warnings of the fit."""
+    """Return the warnings of the fit."""
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError("the warnings of the fit are no list of texts")
+        raise TypeError("the warnings of the fit are not a list of texts")
     return values
 
 
 def history(rows: Any) -> list[dict[str, Any]]:
-    """A row an epoch: numbers by name, and the numbers and texts that callbacks added."""
+    """Return one row per epoch: numbers by name, and what callbacks added."""
     for row in rows:
         recorded = all(isinstance(row.get(name), int | float) for name in RECORDED)
         if not recorded or not all(
@@ -72,14 +72,14 @@ def history(rows: Any) -> list[dict[str, Any]]:
 
 
 def finite(value: Any) -> float:
-    """A number."""
+    """Return a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadFile(f"{value!r:.40} stands where a number should.")
     return float(value)
 
 
 def relevance(weights: Tensor | None, n_columns: int) -> Any:
-    """A share for each column."""
+    """Return the share of each column."""
     if weights is None:
         return None
     expect("feature_relevance", weights, [(n_columns,)], torch.float64)

@@ -1,33 +1,43 @@
-"""A fitted estimator as one file, and back: the posterior and its inducing points, the arguments, the history; no code."""
+"""A fitted estimator as one file, and back: the posterior, the arguments, the history; no code, and rows only if needed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
-from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from cavity import persist
 from cavity._version import __version__
+
+from cavity.config.methods import Method, method_names, read_method
+from cavity.config.regression_methods import RegressionMethod
+from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
-from cavity.estimators.plain import LeftOut, Packing, Unpacking
-from cavity.estimators.saved import classifier, model, regressor
-from cavity.estimators.saved.checks import (
+from cavity.fitting.job import Result, settle_kernel
+from cavity.intake.validation import Features
+from cavity.modelfile.checks import (
     check_numbers,
     column_names,
+    expect,
+    expect_factors,
     finite,
     history,
     own_memory,
     relevance,
     texts,
 )
-from cavity.estimators.values import resolve_device
+from cavity.modelfile.growing import describe_growing, growing_tensors, restore_growing
+from cavity.modelfile.likelihoods import describe_likelihood, likelihood_tensors, restore_likelihood
+from cavity.modelfile.posterior import describe_prior, model_tensors, read_posterior, restore_model
+from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels, unpack_labels
+from cavity.prediction.model import FittedModel
+from cavity.prediction.rowwise import TENSORS, TrainingRows, with_canonical_layout
 from cavity.spectrum import Spectrum
 from cavity.tabular.preparation import Preparation
 
-KINDS: dict[str, Any] = {"model": classifier, "regressor": regressor}  # what a file calls itself
-SCALARS = ("log_marginal_likelihood_", "elbo_")
 DAMAGE = (
     KeyError,
     IndexError,
@@ -38,110 +48,231 @@ DAMAGE = (
     RuntimeError,
     RecursionError,
 )
+TASKS = {"model": "classification", "regressor": "regression"}  # by what a file calls itself
+OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
-def save(estimator: Any, path: str | Path) -> None:
+class Record(NamedTuple):
+    """What a model file holds."""
+
+    kind: str
+    arguments: dict[str, Any]
+    result: Result
+    preparation: Preparation | None = None
+    notes: dict[str, Any] = {}  # noqa: RUF012
+
+
+class Savable(Protocol):
+    """An estimator class that files can name."""
+
+    @classmethod
+    def _from_record(cls, record: Record) -> Any: ...
+
+
+E = TypeVar("E", bound=type[Savable])
+ESTIMATORS: dict[str, type[Savable]] = {}
+
+
+def register(kind: str) -> Callable[[E], E]:
+    """Register the class of estimator that files of this kind hold."""
+
+    def add(cls: E) -> E:
+        ESTIMATORS[kind] = cls
+        return cls
+
+    return add
+
+
+def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
-    check_is_fitted(estimator, "_fitted")
-    kind = next(name for name, part in KINDS.items() if isinstance(estimator, part.estimator()))
-    packing = Packing()
+    packing, result = Packing(), record.result
+    scalars = {"log_marginal_likelihood_": result.evidence} | ({"elbo_": result.evidence} if result.is_bound else {})
     meta: dict[str, Any] = {
         "version": __version__,
-        "arguments": {
-            k: packing.pack(v, f"arguments.{k}") for k, v in estimator.get_params(deep=False).items()
-        },
-        "names": _names(estimator),
-        "prior": model.describe(estimator._fitted.prior),
-        "history": estimator.history_,
-        "warnings": list(getattr(estimator, "fit_warnings_", [])),
-        "scalars": {name: getattr(estimator, name) for name in SCALARS if hasattr(estimator, name)},
-        "preparation": _optional(estimator, "preparation_", lambda p: p.to_json()),
-        "notes": getattr(estimator, "notes_", {}),
-        "rows": rows_inside(estimator),
-        **KINDS[kind].describe(estimator),
+        "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items()},
+        "names": None if result.features.names is None else list(result.features.names),
+        "prior": describe_prior(result.model.prior),
+        "likelihood": describe_likelihood(result.model.likelihood, packing),
+        "history": result.history,
+        "warnings": list(result.warnings),
+        "scalars": scalars,
+        "preparation": None if record.preparation is None else record.preparation.to_json(),
+        "notes": record.notes,
+        "rows": describe_rows_inside(result.model, result.rows),
+        "classes": None if result.classes is None else pack_labels(result.classes),
+        "units": None if result.units is None else list(result.units),
+        "growing": describe_growing(result.growing),
     }
-    tensors = packing.tensors | model.tensors(estimator._fitted) | KINDS[kind].tensors(estimator)
-    if estimator.feature_relevance_ is not None:
-        tensors["feature_relevance"] = torch.tensor(estimator.feature_relevance_)
-    persist.write(path, kind, tensors, meta)
+    tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
+    tensors |= growing_tensors(result.growing)
+    if result.relevance is not None:
+        tensors["feature_relevance"] = torch.tensor(result.relevance)
+    if result.rows is not None:
+        tensors |= {f"rows.{name}": getattr(result.rows, name).clone() for name in TENSORS}
+    persist.write(path, record.kind, tensors, meta)
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
-    """The GPClassifier or GPRegressor that `save` wrote: the same predictions, to the bit.
+    """Read the estimator that `save` wrote. It makes the same predictions, to the bit.
 
-    Nothing in the file is run. `device` is where it predicts, by default the CPU, and the `device` of later fits. A model
-    whose kernel is a torch module of your own, or a `Deep` one, needs `kernel=`, made as for the fit: the file has its learnt
-    values but not its code. Also loaded is what `partial_fit` continues from; `warm_start` begins anew.
+    Nothing in the file is run.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    device : None, str or torch.device
+        Where the model predicts, and the `device` of later fits. None: the CPU.
+    kernel : None, or a kernel
+        Needed if the model's kernel is a torch module of your own, or a `Deep` one: make it as for the fit. The file has its
+        learnt values but not its code.
+
+    Returns
+    -------
+    GPClassifier or GPRegressor
+        Ready to predict, and to continue with `partial_fit`; `warm_start` starts again.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier, load
+    >>> X, y = load_iris(return_X_y=True)
+    >>> path = Path(tempfile.mkdtemp()) / "iris.cavity"
+    >>> GPClassifier(n_inducing=10, max_epochs=20, random_state=0).fit(X, y).save(path)
+    >>> load(path).predict(X[:1]).tolist()
+    [0]
     """
     where = None if device is None else resolve_device(device)
-    stored = persist.read(path, *KINDS)
+    stored = persist.read(path, *ESTIMATORS)
     try:
-        estimator = _estimator(stored, kernel)
+        record = _read(stored, kernel)
     except CavityError as error:
         kind = BadFile if kernel is None else type(error)
         raise kind(f"{path}: {error}") from error
     except DAMAGE as error:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
     if where is not None:
-        estimator.device = device
-        estimator._move(where)
-    return estimator
+        rows = record.result.rows
+        moved = record.result._replace(
+            model=record.result.model.to(where), rows=None if rows is None else rows.to(where)
+        )
+        record = record._replace(result=moved, arguments=record.arguments | {"device": device})
+    return ESTIMATORS[record.kind]._from_record(record)
 
 
-def rows_inside(estimator: Any) -> str:
-    """Which training rows a file of this model holds, in words."""
-    if getattr(estimator, "_training", None) is not None:
+def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
+    """Return which training rows a file of this model holds."""
+    if rows is not None:
         return "every training row, with its target"
-    prior = estimator._fitted.prior
-    if prior.learn_inducing or isinstance(prior, Spectrum):
+    if model.prior.learn_inducing or isinstance(model.prior, Spectrum):
         return "none"
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 
-def _names(estimator: Any) -> list[str] | None:
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else [str(name) for name in names]
-
-
-def _optional(estimator: Any, name: str, show: Any) -> Any:
-    value = getattr(estimator, name, None)
-    return None if value is None else show(value)
-
-
-def _estimator(stored: persist.Stored, kernel: Any) -> Any:
+def _read(stored: persist.Stored, kernel: Any) -> Record:
     tensors, meta = own_memory(stored.tensors), stored.meta
     check_numbers(tensors)
-    part = KINDS[meta["kind"]]
-    estimator = part.estimator()(
-        **_arguments(part.estimator(), Unpacking(tensors, kernel), meta["arguments"])
+    arguments = _read_arguments(meta, Unpacking(tensors, kernel))
+    cls: Any = ESTIMATORS[meta["kind"]]
+    method = read_method(cls(**arguments).method, TASKS[meta["kind"]])
+    classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
+    n_classes = None if classes is None else len(classes)
+    if (n_classes is None) != isinstance(method, RegressionMethod):
+        raise BadFile("a classifier has classes, and a regressor has none.")
+    C = _count_latent(tensors, method, n_classes)
+    q = read_posterior(tensors, meta["prior"], C, coupled=classes is not None)
+    likelihood = restore_likelihood(tensors, meta, method, n_classes, q.mean.dtype)
+    model = restore_model(tensors, meta["prior"], arguments.get("kernel"), C, q, likelihood)
+    settle_kernel(model)
+    record_history = history(meta["history"])
+    D = len(model.prior.center)
+    names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
+    scalars = meta["scalars"]
+    result = Result(
+        model=model,
+        features=Features(cls.__name__, D, names),
+        evidence=finite(scalars["log_marginal_likelihood_"]),
+        is_bound="elbo_" in scalars,
+        history=record_history,
+        relevance=relevance(tensors.get("feature_relevance"), D),
+        warnings=texts(meta.get("warnings", [])),  # the first files have none
+        classes=classes,
+        growing=restore_growing(tensors, meta.get("growing"), model, record_history),
+        units=None if meta.get("units") is None else _read_units(*meta["units"]),
+        rows=_read_rows(tensors, method, model),
     )
-    fitted = part.restore(estimator, tensors, meta)
-    D = estimator.n_features_in_ = len(fitted.prior.center)
-    if meta["names"] is not None:
-        estimator.feature_names_in_ = column_names(meta["names"], D)
-    estimator._show(fitted)
-    estimator.history_ = history(meta["history"])
-    estimator.n_epochs_ = len(estimator.history_)
-    estimator.fit_warnings_ = texts(meta.get("warnings", []))  # older files have none
-    for name in SCALARS:
-        estimator._set(name, finite(meta["scalars"][name]) if name in meta["scalars"] else None)
-    estimator.feature_relevance_ = relevance(tensors.get("feature_relevance"), D)
-    if meta["preparation"] is not None:
-        estimator.preparation_ = Preparation.from_json(meta["preparation"])
-    if meta["notes"]:
-        estimator.notes_ = dict(meta["notes"])
-    part.finish(estimator, tensors, meta)
-    return estimator
+    if (result.units is None) == (classes is None):
+        raise BadFile("the targets have no units.")
+    prepared = meta["preparation"]
+    return Record(
+        meta["kind"],
+        arguments,
+        result,
+        None if prepared is None else Preparation.from_json(prepared),
+        dict(meta["notes"]),
+    )
 
 
-def _arguments(kind: Any, unpacking: Unpacking, packed: dict[str, Any]) -> dict[str, Any]:
-    unknown = set(packed) - set(kind().get_params(deep=False))
+def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
+    """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
+    cls: Any = ESTIMATORS[meta["kind"]]
+    values = {name: unpacking.unpack(value) for name, value in meta["arguments"].items()}
+    values = {name: v for name, v in values.items() if not _is_omitted(v)}
+    if meta["format"] == 1:
+        values = _upgrade(values, TASKS[meta["kind"]])
+    unknown = set(values) - set(cls().get_params(deep=False))
     if unknown:
-        raise BadFile(f"{sorted(unknown)[0]!r:.60} is no argument of {kind.__name__}: update cavity.")
-    values = {name: unpacking.unpack(value) for name, value in packed.items()}
-    return {name: v for name, v in values.items() if not _left_out(v)}
+        raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
+    return values
 
 
-def _left_out(value: Any) -> bool:
+def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:
+    """Move the options of a method from the estimator to the method's object."""
+    known = method_names(task)
+    if values.get("method") not in known:
+        return values
+    cls = known[values["method"]]
+    moved = {name for kind in known.values() for name in kind.parameter_names()}
+    old = {OLD_NAMES.get(name, name): name for name in values if OLD_NAMES.get(name, name) in moved and name != "tol"}
+    own = {new: values[name] for new, name in old.items() if new in cls.parameter_names()}
+    if own.get("likelihood") == "auto":
+        own["likelihood"] = None
+    method: Method = cls(**own)
+    kept = {name: value for name, value in values.items() if name not in old.values()}
+    return kept | {"method": method.name if method.label == method.name else method}
+
+
+def _is_omitted(value: Any) -> bool:
     members = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(v, LeftOut) for v in members)
+    return any(isinstance(v, Omitted) for v in members)
+
+
+def _count_latent(tensors: dict[str, Tensor], method: Method, n_classes: int | None) -> int:
+    if n_classes is not None:
+        return 1 if n_classes == 2 else n_classes
+    assert isinstance(method, RegressionMethod)
+    return 1 if method.committee is None else len(tensors["mean"])
+
+
+def _read_units(shift: Any, scale: Any) -> tuple[float, float]:
+    units = torch.tensor([finite(shift), finite(scale)], dtype=torch.float64)
+    if not units.isfinite().all() or not units[1] > 0:
+        raise BadFile(f"y would be in units of {scale!r:.40} around {shift!r:.40}.")
+    return float(shift), float(scale)
+
+
+def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows | None:
+    if not isinstance(method, RegressionMethod) or not method.keeps_rows:
+        return None
+    M, N, D = model.mean.shape[1], len(tensors["rows.y"]), len(model.prior.center)
+    shapes = {"X": (N, D), "y": (N,), "weight": (N,), "a": (M, N), "lower": (M, M), "alpha": (N,)}
+    found = {name: tensors[f"rows.{name}"] for name in TENSORS}
+    for name, tensor in found.items():
+        expect(f"rows.{name}", tensor, [shapes[name]], torch.float64)
+    rows = with_canonical_layout(TrainingRows(**found, tol=method.solver_tol))
+    expect_factors(**{"rows.lower": rows.lower})
+    if not N or not (rows.weight > 0).all():
+        raise BadFile("there are no rows, or some weigh nothing.")
+    return rows

@@ -1,4 +1,4 @@
-"""What `partial_fit` continues from, in a model file: sums, counts and the optimiser's memory; no rows."""
+"""What `partial_fit` adds to, in a model file: sums, counts and the optimiser's memory; no rows."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch import Tensor
 from cavity import inducing
 from cavity.columns import Columns
 from cavity.errors import BadFile
-from cavity.estimators import build, tables
-from cavity.estimators.fitted import Fitted
-from cavity.estimators.partial import Growing
+from cavity.fitting import build
+from cavity.fitting.partial_fit import Growing
 from cavity.inference import Engine, State, Tied, empty_sites
+from cavity.intake.tables import Start
 from cavity.posterior import Sums
+from cavity.prediction.model import FittedModel
 
 SCALARS = ("damping", "rate", "jitter", "clock")
 
 
-def describe(estimator: Any) -> dict[str, Any] | None:
-    """The part that is no tensor; None where there is nothing to continue from."""
-    kept: Growing | None = getattr(estimator, "_growing", None)
+def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
+    """Return the part that is not a tensor; None if no rows can be added."""
     if kept is None:
         return None
     sites = kept.engine.sites
@@ -40,9 +40,8 @@ def describe(estimator: Any) -> dict[str, Any] | None:
     }
 
 
-def tensors(estimator: Any) -> dict[str, Tensor]:
-    """The part that is."""
-    kept: Growing | None = getattr(estimator, "_growing", None)
+def growing_tensors(kept: Growing | None) -> dict[str, Tensor]:
+    """Return the tensors by name."""
     if kept is None:
         return {}
     engine, state = kept.engine, kept.state
@@ -63,17 +62,17 @@ def tensors(estimator: Any) -> dict[str, Tensor]:
     return {f"growing.{name}": t.detach().clone() for name, t in found.items()}
 
 
-def restore(
-    tensors: dict[str, Tensor], about: Any, model: Fitted, history: list[dict[str, Any]]
+def restore_growing(
+    tensors: dict[str, Tensor], about: Any, model: FittedModel, history: list[dict[str, Any]]
 ) -> Growing | None:
-    """The model that can take more rows, on copies of the fitted one's modules."""
+    """Make the model that can take more rows, on copies of the fitted model's modules."""
     if about is None:
         return None
-    prior, factor = copy.deepcopy((model.prior, model.factor))
-    parameters = (*build.learnt(prior), *factor.parameters)
+    prior, factor = copy.deepcopy((model.prior, model.likelihood))
+    parameters = (*build.learnt_parameters(prior), *factor.parameters)
     found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
     pooled = bool(about.get("pooled"))  # older files do not say, and have independent priors
-    hyper_prior = build.hyper_prior(prior, parameters, 0, pooled=pooled)
+    hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=pooled)
     held = hyper_prior.precision > 0
     C, M = model.mean.shape
     D = len(prior.center)
@@ -108,7 +107,7 @@ def restore(
     none = np.empty((0, D))
     pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
     lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
-    return Growing(engine, state, tables.Start(columns, pool), lightest, heaviest, list(history))
+    return Growing(engine, state, Start(columns, pool), lightest, heaviest, list(history))
 
 
 def _sites(counts: Tensor, about: dict[str, Any]) -> Tied:

@@ -1,4 +1,4 @@
-"""The posterior and its prior as tensors, and back: every shape is compared with the others before anything is made of it."""
+"""The posterior and its prior as tensors, and back. Every shape is checked before anything is made of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from cavity.columns import Columns
 from cavity.errors import BadFile
-from cavity.estimators import fitted
-from cavity.estimators.build import usual_kernel
-from cavity.estimators.saved.checks import expect, expect_factors
 from cavity.factors import Likelihood
+from cavity.fitting.build import make_default_kernel
 from cavity.kernels import Deep, Kernel
+from cavity.modelfile.checks import expect, expect_factors
+from cavity.prediction.model import FittedModel, with_canonical_layout
 from cavity.prior import Prior
 from cavity.spectrum import DEGREES, Spectrum
 
@@ -28,8 +28,8 @@ class Q(NamedTuple):
     prior_lower: Tensor
 
 
-def describe(prior: Prior) -> dict[str, Any]:
-    """What the shapes of its tensors do not say."""
+def describe_prior(prior: Prior) -> dict[str, Any]:
+    """Return what the shapes of its tensors do not say."""
     moving = (
         any(p.requires_grad for p in prior.kernel.parameters())
         if isinstance(prior.kernel, nn.Module)
@@ -44,26 +44,27 @@ def describe(prior: Prior) -> dict[str, Any]:
 
 
 def _kernel_sets(kernel: Any) -> int:
-    """How many classes the kernel has parameters for: all, or one set that they share."""
+    """Return how many sets of parameters the kernel has: one per class, or one that they share."""
     parts = kernel.modules() if isinstance(kernel, nn.Module) else ()
     logs = [p for part in parts if isinstance(part, Kernel) for p in part.parameters(recurse=False)]
     return max((len(p) for p in logs if p.ndim), default=1)
 
 
 def _entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
-    """Its parameters and buffers by name, each once."""
+    """Yield its parameters and buffers by name, each once."""
     yield from prior.named_parameters(prefix="prior")
     yield from prior.named_buffers(prefix="prior")
 
 
-def tensors(model: fitted.Fitted) -> dict[str, Tensor]:
+def model_tensors(model: FittedModel) -> dict[str, Tensor]:
+    """Return the tensors of a model by name."""
     found = {name: t.detach().clone() for name, t in _entries(model.prior)}
     found |= {"prior_lower": model.prior_lower, "mean": model.mean, "lower": model.lower}
     return found
 
 
-def posterior(tensors: dict[str, Tensor], about: dict[str, Any], C: int, coupled: bool = False) -> Q:
-    """q of C latent functions, which may be coupled into one block."""
+def read_posterior(tensors: dict[str, Tensor], about: dict[str, Any], C: int, coupled: bool = False) -> Q:
+    """Check q of C latent functions, which may be coupled into one block."""
     mean, lower, prior_lower = (tensors[name] for name in Q._fields)
     D = tensors["prior.center"].shape[0]
     Z = tensors["prior.inducing"]
@@ -80,17 +81,17 @@ def posterior(tensors: dict[str, Tensor], about: dict[str, Any], C: int, coupled
     return Q(mean, lower, prior_lower)
 
 
-def restore(
-    tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, C: int, q: Q, factor: Likelihood
-) -> fitted.Fitted:
-    """The posterior with its prior."""
+def restore_model(
+    tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, C: int, q: Q, likelihood: Likelihood
+) -> FittedModel:
+    """Make the model from its tensors."""
     made = (
-        usual_kernel("prior.kernel.k2.log_lengthscale" in tensors)
+        make_default_kernel("prior.kernel.k2.log_lengthscale" in tensors)
         if kernel is None
         else copy.deepcopy(kernel)
     )
     prior = _prior(tensors, about, made, C, q.mean.dtype)
-    return fitted.ready(prior, q.prior_lower, q.mean, q.lower, factor)
+    return with_canonical_layout(prior, q.prior_lower, q.mean, q.lower, likelihood)
 
 
 def _prior(
@@ -119,7 +120,7 @@ def _prior(
 
 
 def _check_lengthscales(kernel: nn.Module, tensors: dict[str, Tensor], shape: tuple[int, int]) -> None:
-    """Whatever grows with classes times columns must be in the file before it is made here."""
+    """Check sizes in the file before anything of classes times columns is made."""
     parts = dict(kernel.named_modules(prefix="prior.kernel"))
     deep = tuple(
         f"{name}." for name, part in parts.items() if isinstance(part, Deep)
@@ -130,7 +131,7 @@ def _check_lengthscales(kernel: nn.Module, tensors: dict[str, Tensor], shape: tu
 
 
 def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
-    """The file's values for every parameter and buffer, and no others."""
+    """Fill every parameter and buffer from the file, which must have no others."""
     entries = dict(_entries(prior))
     found = {name for name in tensors if name.startswith("prior.")}
     if found != set(entries):

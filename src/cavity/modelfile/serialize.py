@@ -1,4 +1,4 @@
-"""Values as JSON and tensors, and back: the arguments of an estimator and of its kernels, labels. Nothing else comes back."""
+"""Values as JSON and tensors, and back: arguments of estimators, kernels, methods and likelihoods, and labels."""
 
 from __future__ import annotations
 
@@ -11,44 +11,41 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cavity import kernels
+from cavity.config import METHODS, Method
 from cavity.errors import BadFile, BadInput
-from cavity.kernels import Kernel, KernelLike
+from cavity.factors import LIKELIHOODS, Likelihood
+from cavity.kernels import KERNELS, Kernel, KernelLike
+from cavity.params import Parameters
+from cavity.registry import Registry
 
-KERNELS = (
-    "RBF",
-    "Matern12",
-    "Matern32",
-    "Matern52",
-    "RationalQuadratic",
-    "Linear",
-    "Constant",
-    "Sum",
-    "Product",
-)
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
 
 
-class LeftOut:
-    """Stands for an argument that a file does not hold: a callback, a generator of random numbers."""
+REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
+
+
+class Omitted:
+    """Stands for an argument that a file does not hold: a callback, a random number generator."""
 
 
 class Packing:
-    """Values become JSON; arrays among them are collected as tensors."""
+    """Turns values into JSON, and collects arrays as tensors."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self._kernels: dict[int, int] = {}
 
     def pack(self, value: Any, name: str) -> Any:
-        """`name` is what an array is called."""
+        """Return `value` as JSON; an array becomes the tensor `name`."""
         if isinstance(value, np.generic):
             value = value.item()
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, nn.Module | KernelLike):
             return self._kernel(value, name)
+        if isinstance(value, Method | Likelihood):
+            return self._object(value, name)
         if isinstance(value, dict):
             return {
                 "pairs": [
@@ -72,10 +69,21 @@ class Packing:
         self.tensors[name] = torch.tensor(array)
         return {"array": name}
 
+    def _object(self, value: Parameters, name: str) -> Any:
+        """Return the class name of a method or likelihood, and its arguments."""
+        kind = "method" if isinstance(value, Method) else "likelihood"
+        if not REGISTRIES[kind].holds(value):
+            raise BadInput(
+                f"{type(value).__name__} cannot be saved by name: register the class first, with the decorator "
+                f"{kind.upper()}S.register of {'cavity.methods' if kind == 'method' else 'cavity.factors'}."
+            )
+        arguments = {k: self.pack(v, f"{name}.{k}") for k, v in value.get_params(deep=False).items()}
+        return {kind: type(value).__name__, "arguments": arguments}
+
     def _kernel(self, kernel: Any, name: str) -> Any:
-        """The name of one of ours with its arguments, once where it is used twice; of a user's own, who made it."""
-        if not _ours(kernel):
-            return {"foreign": _spelt(kernel)}
+        """Return the name of a registered kernel with its arguments, once if it is used twice; of another kernel, its class."""
+        if not _is_registered(kernel):
+            return {"foreign": _spell(kernel)}
         if id(kernel) in self._kernels:
             return {"same": self._kernels[id(kernel)]}
         number = self._kernels[id(kernel)] = len(self._kernels)
@@ -83,35 +91,38 @@ class Packing:
         return {"kernel": type(kernel).__name__, "number": number, "arguments": arguments}
 
 
-def _ours(kernel: Any) -> bool:
-    """Whether a kernel, and every part of it, is of a kind that a name is enough for."""
-    name = type(kernel).__name__
-    if name not in KERNELS or type(kernel) is not getattr(kernels, name):
+def _is_registered(kernel: Any) -> bool:
+    """Return whether a name is enough for a kernel and every part of it; a torch module inside has code of its own."""
+    if not KERNELS.holds(kernel):
         return False
-    return all(_ours(k) for k in kernel.get_params(deep=False).values() if isinstance(k, nn.Module))
+    return all(_is_registered(k) for k in kernel.get_params(deep=False).values() if isinstance(k, nn.Module))
 
 
-def _spelt(kernel: Any) -> str:
-    """The names of a kernel's class and of its parts' classes."""
+def _spell(kernel: Any) -> str:
+    """Return the class names of a kernel and of its parts."""
     inner = kernel.get_params(deep=False).values() if isinstance(kernel, Kernel) else ()
-    parts = ", ".join(_spelt(part) for part in inner if isinstance(part, nn.Module))
+    parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))
     return f"{type(kernel).__name__}({parts})" if parts else type(kernel).__name__
 
 
 class Unpacking:
-    """JSON becomes values; a user's own kernel is the one that is given, or an error."""
+    """Turns JSON back into values; a kernel that is not registered must be given."""
 
     def __init__(self, tensors: dict[str, Tensor], kernel: Any = None) -> None:
         self.tensors, self.kernel = tensors, kernel
         self._kernels: dict[int, Any] = {}
 
     def unpack(self, packed: Any) -> Any:
+        """Return the value that `Packing.pack` was given."""
         if packed is None or isinstance(packed, bool | int | float | str):
             return packed
         if not isinstance(packed, dict):
             raise BadFile(f"{packed!r:.60} stands where a value should.")
         if "kernel" in packed:
             return self._kernel(packed)
+        for kind, registry in REGISTRIES.items():
+            if kind in packed:
+                return self._object(packed, kind, registry)
         if len(packed) != 1:
             raise BadFile(f"{packed!r:.60} stands where a value should.")
         ((kind, content),) = packed.items()
@@ -122,18 +133,26 @@ class Unpacking:
             "array": lambda: self.tensors[content].numpy().copy(),
             "same": lambda: self._kernels[content],
             "foreign": lambda: self._foreign(content),
-            "left out": LeftOut,
+            "left out": Omitted,
         }
         if kind not in makers:
             raise BadFile(f"a value of kind {kind!r:.40} is unknown.")
         return makers[kind]()
 
-    def _kernel(self, packed: dict[str, Any]) -> Any:
-        name = packed["kernel"]
-        if name not in KERNELS:
-            raise BadFile(f"the kernel {name!r:.40} is unknown; known are {', '.join(KERNELS)}.")
+    def _object(self, packed: dict[str, Any], kind: str, registry: Registry[Any]) -> Any:
+        name = packed[kind]
+        if name not in list(registry):
+            raise BadFile(
+                f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. Import the module that registers it first."
+            )
         arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
-        made = self._kernels[packed["number"]] = getattr(kernels, name)(**arguments)
+        unknown = set(arguments) - set(registry[name].parameter_names())
+        if unknown:
+            raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name}: update cavity.")
+        return registry[name](**arguments)
+
+    def _kernel(self, packed: dict[str, Any]) -> Any:
+        made = self._kernels[packed["number"]] = self._object(packed, "kernel", KERNELS)
         return made
 
     def _foreign(self, name: str) -> Any:
@@ -142,15 +161,15 @@ class Unpacking:
                 f"the model's kernel is a {name!s:.200}, whose code no file holds: make it as for the fit and hand it over, "
                 "cavity.load(path, kernel=...); its learnt values are in the file."
             )
-        if _spelt(self.kernel) != name:
+        if _spell(self.kernel) != name:
             raise BadFile(
-                f"the model's kernel is a {name!s:.200}, and kernel= is a {_spelt(self.kernel)}: make it as for the fit."
+                f"the model's kernel is a {name!s:.200}, and kernel= is a {_spell(self.kernel)}: make it as for the fit."
             )
         return self.kernel
 
 
 def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
-    """Class labels as JSON, with their type."""
+    """Return class labels as JSON, with their type."""
     kind = (
         classes.dtype.name
         if classes.dtype.name in NUMBERS
@@ -159,14 +178,14 @@ def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
     values = classes.tolist()
     if kind is None or (kind == "object" and not all(isinstance(v, str) for v in values)):
         raise BadInput(
-            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: fit with text, whole numbers or truth "
-            "values, for example y.astype(str)."
+            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: fit with text, integers or "
+            "booleans, for example y.astype(str)."
         )
     return {"type": kind, "values": values}
 
 
 def unpack_labels(packed: Any) -> NDArray[Any]:
-    """The same array of labels: at least two, in order, none twice."""
+    """Return the array of labels that was packed: at least two, in order, none twice."""
     kind, values = packed["type"], packed["values"]
     if kind not in ("str", "object", *NUMBERS) or not isinstance(values, list):
         raise BadFile(f"the labels are of an unknown type, {kind!r:.40}.")

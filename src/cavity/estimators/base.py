@@ -1,0 +1,171 @@
+"""What the estimators share: storing a fit's result, sampling, saving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from cavity import modelfile
+from cavity.diagnostics.sampling import Asked
+from cavity.fitting import runs
+from cavity.fitting.job import Continuation, Job, Result
+from cavity.intake.validation import Features
+from cavity.modelfile import Record
+from cavity.prediction.model import FittedModel
+
+Array = NDArray[np.float64]
+
+
+class GPEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result."""
+
+    _kind: ClassVar[str]  # what its files call themselves
+    _fitted: FittedModel
+
+    def _finish(self, job: Job) -> Self:
+        """Train, and store the result; if interrupted, store what was learnt so far."""
+        try:
+            job.train()
+        except KeyboardInterrupt:
+            self._store(job.result())
+            raise
+        self._store(job.result())
+        self.fit_warnings_ = runs.warn(job.found, stacklevel=3)
+        return self
+
+    def _store(self, result: Result) -> None:
+        """Set the fitted attributes: NumPy arrays in the user's units."""
+        self._fitted = result.model
+        self._set_optional("_state", None if result.continuation is None else result.continuation.state)
+        self._set_optional("_columns", None if result.continuation is None else result.continuation.columns)
+        self.n_features_in_ = result.features.n
+        names = result.features.names
+        self._set_optional("feature_names_in_", None if names is None else np.array(names, dtype=object))
+        self.kernel_ = result.model.prior.kernel
+        self.log_marginal_likelihood_ = result.evidence
+        self._set_optional("elbo_", result.evidence if result.is_bound else None)
+        self.history_ = result.history
+        self.n_epochs_ = len(result.history)
+        self.fit_warnings_ = list(result.warnings)
+        self.feature_relevance_ = result.relevance
+
+    def _set_optional(self, name: str, value: Any) -> None:
+        """Set an attribute that only some fits have; remove an older one."""
+        if value is not None:
+            setattr(self, name, value)
+        elif hasattr(self, name):
+            delattr(self, name)
+
+    def _result(self) -> Result:
+        """Return the fitted attributes as a fit's result."""
+        check_is_fitted(self, "_fitted")
+        return Result(
+            model=self._fitted,
+            features=self._features(),
+            evidence=self.log_marginal_likelihood_,
+            is_bound=hasattr(self, "elbo_"),
+            history=self.history_,
+            relevance=self.feature_relevance_,
+            warnings=self.fit_warnings_,
+        )
+
+    def _features(self) -> Features:
+        """Return the features of the fit."""
+        check_is_fitted(self, "_fitted")
+        names = getattr(self, "feature_names_in_", None)
+        return Features(
+            type(self).__name__,
+            self.n_features_in_,
+            None if names is None else tuple(map(str, names)),
+            getattr(self, "preparation_", None),
+        )
+
+    def _continuation(self) -> Continuation | None:
+        """Return what a warm start continues from."""
+        if not self.warm_start or not hasattr(self, "_state"):
+            return None
+        return Continuation(self._state, self._columns)
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file (safetensors and JSON); `cavity.load(path)` reads it.
+
+        The file holds the arguments, the posterior with its inducing points, and what `partial_fit` adds to. It holds training
+        rows only if inducing points are not learnt, or if a GPRegressor predicts from its training rows ("nystrom", "cg");
+        `cavity info` says which. It does not hold callbacks, a RandomState, the code of your own kernel, or what `warm_start`
+        continues from.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file. It is written to a temporary file first and then renamed.
+        """
+        record = Record(
+            self._kind,
+            self.get_params(deep=False),
+            self._result(),
+            getattr(self, "preparation_", None),
+            getattr(self, "notes_", {}),
+        )
+        modelfile.save(record, path)
+
+    @classmethod
+    def _from_record(cls, record: Record) -> Self:
+        made = cls(**record.arguments)
+        made._store(record.result)
+        if record.preparation is not None:
+            made.preparation_ = record.preparation
+        if record.notes:
+            made.notes_ = record.notes
+        return made
+
+    def sample_hyperparameters(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        n_samples: int = 200,
+        warmup: int = 200,
+        chains: int = 2,
+        over: Any = ("kernel", "noise"),
+        target_accept: float = 0.8,
+        n_models: int = 100,
+        random_state: Any = None,
+    ) -> Any:
+        """Draw hyper-parameters from their posterior by NUTS, and average predictions over the draws.
+
+        The density is the "objective" of `history_`: log Z_q (the evidence or the bound) with converged sites, plus the log
+        prior. Needs the extra "mcmc".
+
+        Parameters
+        ----------
+        X, y, sample_weight : array-like
+            The rows of the fit. Chains start around its hyper-parameters.
+        n_samples, warmup, chains : int
+            Draws per chain, warm-up draws per chain, and chains.
+        over : subset of ("kernel", "noise", "inducing")
+            What is sampled.
+        target_accept : float
+            Acceptance rate that the warm-up aims at.
+        n_models : int
+            Predictions are averaged over this many draws, evenly spaced.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        HyperSamples
+            `draws` by name, arrays (chains, n_samples, ...) in the user's units, with `r_hat` and `ess` of each, `acceptance`,
+            `divergences` and `warnings`. It predicts as the estimator does; `print` shows it as a table.
+        """
+        check_is_fitted(self, "_fitted")
+        asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
+        return self._sample(X, y, sample_weight, asked)
+
+    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: Asked) -> Any:
+        raise NotImplementedError

@@ -1,0 +1,63 @@
+"""Likelihoods in model files: their class by name, their arguments, and their learnt values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cavity.config import Method
+from cavity.config.regression_methods import RegressionMethod
+from cavity.errors import BadFile
+from cavity.factors import LIKELIHOODS, Likelihood, Logistic
+from cavity.modelfile.serialize import Packing, Unpacking
+
+
+def describe_likelihood(likelihood: Likelihood, packing: Packing) -> Any:
+    """Return class and arguments."""
+    return packing.pack(likelihood, "likelihood")
+
+
+def likelihood_tensors(likelihood: Likelihood) -> dict[str, Tensor]:
+    """Return the learnt values by name."""
+    return {f"factor.{name}": value for name, value in likelihood.state().items()}
+
+
+def restore_likelihood(
+    tensors: dict[str, Tensor], meta: dict[str, Any], method: Method, n_classes: int | None, dtype: torch.dtype
+) -> Likelihood:
+    """Make the likelihood of a file; `n_classes` is None for a regressor."""
+    if "likelihood" in meta:
+        made: Any = Unpacking(tensors).unpack(meta["likelihood"])
+        if not isinstance(made, Likelihood):
+            raise BadFile("the likelihood is not one.")
+    elif isinstance(method, RegressionMethod):
+        made = method.make_regression_likelihood(0.0, bool(meta["learnt noise"]))
+    else:
+        made = _of_format_1(str(meta["factor"]), method, n_classes)
+    if n_classes is not None:
+        _check_classes(made, n_classes)
+    state = {name.removeprefix("factor."): t for name, t in tensors.items() if name.startswith("factor.")}
+    if isinstance(method, RegressionMethod) and method.needs_noise and not state:
+        raise BadFile(f"there is no noise, which {method.argument} needs.")
+    made.load_state(state, dtype)
+    return made
+
+
+def _of_format_1(name: str, method: Method, n_classes: int | None) -> Likelihood:
+    """Make the likelihood that a file of format 1 names; its other arguments are in the state or in the method."""
+    if name not in list(LIKELIHOODS):
+        raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(LIKELIHOODS)}.")
+    kind: Any = LIKELIHOODS[name]
+    if issubclass(kind, Logistic):
+        return kind(getattr(method, "predictive", "quadrature") == "probit")  # type: ignore[no-any-return]
+    made: Likelihood = kind() if kind.two_classes else kind(n_classes)
+    return made
+
+
+def _check_classes(likelihood: Likelihood, n_classes: int) -> None:
+    if likelihood.n_classes is None:
+        likelihood.n_classes = n_classes
+    if likelihood.n_classes != n_classes or likelihood.two_classes != (n_classes == 2):
+        raise BadFile(f"the likelihood {type(likelihood).__name__} does not fit {n_classes} classes.")
