@@ -1,9 +1,9 @@
-"""An ONNX graph written like the formula it computes. All numbers in it are float64."""
+"""ONNX graphs written like the formulas they compute, for kernels and likelihoods. All numbers in them are float64."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ IR_VERSION = 8
 
 
 def package(name: str) -> Any:
-    """onnx or onnxruntime, which are an extra."""
+    """Import onnx or onnxruntime, which are optional."""
     from importlib import import_module
 
     try:
@@ -26,7 +26,7 @@ def package(name: str) -> Any:
 
 
 class Graph:
-    """Nodes and constants in the order in which they were written down."""
+    """Nodes and constants, in the order of their creation."""
 
     def __init__(self) -> None:
         self.onnx = package("onnx")
@@ -34,7 +34,7 @@ class Graph:
         self.constants: list[Any] = []
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> Value:
-        """One node with one result (of several, the first)."""
+        """Add a node and return its result; its first one if the operator has several."""
         name = f"v{len(self.nodes)}"
         results = [name, f"{name}_rank"] if kind == "TopK" else [name]
         names = [self.value(x).name for x in inputs]
@@ -42,7 +42,7 @@ class Graph:
         return Value(self, name)
 
     def value(self, x: Any) -> Value:
-        """A value of the graph, or a number or array as one of its constants."""
+        """Return a value as it is, and a number or an array as a new constant of the graph."""
         if isinstance(x, Value):
             return x
         array = np.asarray(x)
@@ -55,7 +55,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph; `+ − * / @` and a few methods write down what computes the next one."""
+    """A tensor of the graph. Operators (`+ − * / @`) and methods add the node that computes the next one."""
 
     graph: Graph
     name: str
@@ -106,7 +106,7 @@ class Value:
         return self.graph.op("Squeeze", self, np.array([axis]))
 
     def shaped(self, *shape: int) -> Value:
-        """−1 is what is left."""
+        """Reshape; one length may be −1 and follows from the others."""
         return self.graph.op("Reshape", self, np.array(shape))
 
     def turned(self, *axes: int) -> Value:
@@ -114,3 +114,25 @@ class Value:
 
     def part(self, axis: int, start: int, stop: int) -> Value:
         return self.graph.op("Slice", self, np.array([start]), np.array([stop]), np.array([axis]))
+
+
+class Covariance(NamedTuple):
+    """k(Z, X) and k(x, x) as values of a graph. A leading 1 instead of C means "the same for every class"."""
+
+    cross: Value  # [C M n]
+    diag: Value  # [C n], or [C 1]
+
+
+def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool:
+    """Whether the methods `graphs` of a class belong to its `calls`.
+
+    They do not where a subclass overrides a call and inherits the graph of its parent, which computes something else.
+    """
+    family = kind.__mro__
+    depth = {
+        name: min(i for i, parent in enumerate(family) if name in vars(parent))
+        for name in (*graphs, *calls)
+        if hasattr(kind, name)
+    }
+    written = min(depth[name] for name in graphs if name in depth)
+    return all(written <= depth[name] for name in calls if name in depth)

@@ -1,27 +1,20 @@
-"""What every kernel promises, asked of all of them: also sums, products, shared and deep ones."""
+"""What every registered kernel promises, sums, products and deep kernels included."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from sklearn.base import clone
 
+import cavity
 from cavity.columns import Columns
 from cavity.errors import BadOption
-from cavity.kernels import (
-    RBF,
-    Constant,
-    Deep,
-    Kernel,
-    KernelLike,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    RationalQuadratic,
-)
+from cavity.kernels import KERNELS, RBF, Constant, Deep, Kernel, KernelLike, RationalQuadratic
 from reference import kernels as written_out
+from registered import REGISTERED_KERNELS, make_kernel, net
+from support import toy
 
 C, M, N, D = 2, 4, 5, 3
 COLUMNS = Columns(np.array([0.4, -2.0, 1.0]), np.array([1.5, 0.2, 4.0]), 1.7)
@@ -30,33 +23,16 @@ VARIANCE = np.array([1.3, 0.4])
 ALPHA = np.array([0.7, 2.5])
 
 
-def net():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(D, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+def example(kind: type[Kernel]) -> Kernel:
+    return make_kernel(kind, D, lengthscale=LENGTHSCALE, variance=VARIANCE, alpha=ALPHA)
 
 
-def deep():
-    return Deep(net(), RBF(variance=VARIANCE))
-
-
-KERNELS = {
-    "rbf": lambda: RBF(LENGTHSCALE, VARIANCE),
-    "matern12": lambda: Matern12(LENGTHSCALE, VARIANCE),
-    "matern32": lambda: Matern32(LENGTHSCALE, VARIANCE),
-    "matern52": lambda: Matern52(LENGTHSCALE, VARIANCE),
-    "rational quadratic": lambda: RationalQuadratic(LENGTHSCALE, VARIANCE, ALPHA),
-    "linear": lambda: Linear(LENGTHSCALE, VARIANCE),
-    "constant": lambda: Constant(VARIANCE),
-    "sum": lambda: RBF(LENGTHSCALE, VARIANCE) + Constant(0.3) + Linear(LENGTHSCALE),
-    "product": lambda: Matern32(LENGTHSCALE, VARIANCE) * (Linear(LENGTHSCALE) + Constant(0.5)),
-    "deep": deep,
-}
-ROUGH = {"matern12", "matern32", "product"}  # a square root of rounding errors where points coincide
+EXAMPLES = {name: partial(example, kind) for name, kind in REGISTERED_KERNELS.items()}
+ROUGH = {"Matern12", "Matern32", "Product"}  # a square root of rounding errors where points coincide
 
 
 def bound(name: str, classes: int = C) -> Kernel:
-    kernel = KERNELS[name]()
+    kernel = EXAMPLES[name]()
     if classes == 1:
         kernel = first_class(kernel)
     kernel.bind(classes, COLUMNS)
@@ -80,7 +56,7 @@ def points(classes: int = C, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]
     return (torch.tensor(COLUMNS.center + COLUMNS.spread * A) for A in (Z, X))
 
 
-@pytest.fixture(params=KERNELS)
+@pytest.fixture(params=EXAMPLES)
 def name(request):
     return request.param
 
@@ -145,7 +121,7 @@ def test_gradients_of_full_cross_and_diag(name, classes, sets):
         return kernel.full(Z), kernel.cross(Z, X), kernel.diag(X)
 
     inputs = (Z.requires_grad_(), X.requires_grad_(), *parameters)
-    assert torch.autograd.gradcheck(values, inputs, eps=1e-6, atol=1e-6, rtol=1e-5, fast_mode=name == "deep")
+    assert torch.autograd.gradcheck(values, inputs, eps=1e-6, atol=1e-6, rtol=1e-5, fast_mode=name == "Deep")
 
 
 def test_gradients_are_finite_where_points_coincide(name):
@@ -174,7 +150,7 @@ def test_settle_writes_back_what_was_given(name):
 
 
 def test_parameters_in_and_out_by_name(name):
-    kernel = KERNELS[name]()
+    kernel = EXAMPLES[name]()
     params = kernel.get_params()
     keys = [key for key in params if key.rsplit("__")[-1] == "variance"]
     assert keys
@@ -194,14 +170,50 @@ def test_a_copy_does_not_share_parameters(name):
     assert all(not torch.equal(p, q) for p, q in zip(kernel.parameters(), other.parameters(), strict=True))
 
 
+def test_a_clone_has_the_same_parameters_and_representation(name):
+    kernel = EXAMPLES[name]()
+    other = clone(kernel)
+    assert other is not kernel and repr(other) == repr(kernel) and type(kernel).__name__ in KERNELS
+    assert other.get_params().keys() == kernel.get_params().keys()
+    assert KERNELS.holds(kernel) and KERNELS[type(kernel).__name__] is type(kernel)
+
+
+def test_the_representation_is_the_expression():
+    assert repr(RBF(2.0) * (Constant() + RBF())) == (
+        "RBF(lengthscale=2.0, variance=1.0) * (Constant(variance=1.0) + RBF(lengthscale=None, variance=1.0))"
+    )
+
+
+# --- from end to end -------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
+    """The loaded model predicts the same to the last bit, the ONNX graph to 1e-7."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, y = toy(60, classes, D)
+    kernel = make_kernel(REGISTERED_KERNELS[name], D)
+    clf = cavity.GPClassifier(kernel=kernel, n_inducing=6, max_epochs=3, random_state=0).fit(X, y)
+    P = clf.predict_proba(X)
+    assert P.shape == (60, classes) and np.isfinite(P).all() and type(clf.kernel_) is type(kernel)
+    clf.save(path := tmp_path / "model.cavity")
+    hidden = {"kernel": Deep(net(D), RBF())} if name == "Deep" else {}
+    assert np.array_equal(cavity.load(path, **hidden).predict_proba(X), P)
+    session = onnxruntime.InferenceSession(cavity.export.onnx_model(clf).SerializeToString())
+    label, exported = session.run(["label", "probabilities"], {"X": X})
+    np.testing.assert_allclose(exported, P, rtol=0, atol=1e-7)
+    np.testing.assert_array_equal(label, clf.predict(X))
+
+
 # --- values ----------------------------------------------------------------------------------------------
 
 
 STATIONARY = {
-    "rbf": written_out.rbf,
-    "matern12": written_out.matern12,
-    "matern32": written_out.matern32,
-    "matern52": written_out.matern52,
+    "RBF": written_out.rbf,
+    "Matern12": written_out.matern12,
+    "Matern32": written_out.matern32,
+    "Matern52": written_out.matern52,
 }
 
 
@@ -218,7 +230,7 @@ def test_values_against_the_formulas(kind):
 
 def test_rational_quadratic_against_the_formula():
     Z, X = (A.numpy() for A in points())
-    got = bound("rational quadratic").cross(torch.tensor(Z), torch.tensor(X)).detach().numpy()
+    got = bound("RationalQuadratic").cross(torch.tensor(Z), torch.tensor(X)).detach().numpy()
     for c in range(C):
         k = written_out.rational_quadratic(Z[c], X, LENGTHSCALE[c], VARIANCE[c], ALPHA[c])
         np.testing.assert_allclose(got[c], k, atol=1e-13)
@@ -226,7 +238,7 @@ def test_rational_quadratic_against_the_formula():
 
 def test_linear_is_linear_around_the_centre():
     Z, X = (A.numpy() - COLUMNS.center for A in points())
-    kernel = bound("linear")
+    kernel = bound("Linear")
     got = kernel.cross(*points()).detach().numpy()
     for c in range(C):
         scale = VARIANCE[c] / LENGTHSCALE[c] ** 2
@@ -235,7 +247,7 @@ def test_linear_is_linear_around_the_centre():
 
 def test_sums_and_products_are_sums_and_products():
     Z, X = points()
-    a, b = bound("rbf"), bound("linear")
+    a, b = bound("RBF"), bound("Linear")
     for call in (lambda k: k.full(Z), lambda k: k.cross(Z, X), lambda k: k.diag(X)):
         torch.testing.assert_close(call(a + b), call(a) + call(b))
         torch.testing.assert_close(call(a * b), call(a) * call(b))
@@ -243,7 +255,7 @@ def test_sums_and_products_are_sums_and_products():
 
 def test_deep_is_its_base_on_features():
     Z, X = points()
-    kernel = bound("deep")
+    kernel = bound("Deep")
     features = lambda A: kernel.net((A - torch.tensor(COLUMNS.center)) / torch.tensor(COLUMNS.spread))
     torch.testing.assert_close(kernel.cross(Z, X), kernel.base.cross(features(Z), features(X)))
     torch.testing.assert_close(kernel.full(Z), kernel.base.full(features(Z)))
@@ -253,7 +265,7 @@ def test_rational_quadratic_tends_to_rbf():
     Z, X = points()
     smooth = RationalQuadratic(LENGTHSCALE, VARIANCE, 1e8)
     smooth.bind(C, COLUMNS)
-    torch.testing.assert_close(smooth.cross(Z, X), bound("rbf").cross(Z, X), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(smooth.cross(Z, X), bound("RBF").cross(Z, X), rtol=1e-6, atol=1e-8)
 
 
 def test_the_unset_lengthscale_is_the_median_distance_in_each_column_s_spread():
@@ -270,7 +282,7 @@ def test_units_do_not_matter_to_the_last_bit():
     other = RBF(LENGTHSCALE * scale, VARIANCE)
     other.bind(C, Columns(COLUMNS.center * scale, COLUMNS.spread * scale, COLUMNS.distance))
     stretched = other.cross(Z * torch.tensor(scale), X * torch.tensor(scale))
-    assert torch.equal(stretched, bound("rbf").cross(Z, X))
+    assert torch.equal(stretched, bound("RBF").cross(Z, X))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
@@ -285,7 +297,7 @@ def test_parameters_must_fit_classes_and_columns():
     with pytest.raises(BadOption, match="variance of RBF has 3 values for 2"):
         RBF(1.0, np.ones(3)).bind(C, COLUMNS)
     with pytest.raises(BadOption, match="made for 3 columns and was given 2"):
-        bound("rbf").cross(torch.zeros(C, M, 2), torch.zeros(4, 2))
+        bound("RBF").cross(torch.zeros(C, M, 2), torch.zeros(4, 2))
 
 
 def test_single_precision_is_close(name):

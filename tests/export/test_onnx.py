@@ -145,7 +145,21 @@ class Cauchy(kernels.Stationary):
         return -torch.log1p(d2)
 
 
-def test_what_has_no_graph_is_told_in_words() -> None:
+class Bent(kernels.RBF):
+    """Another function than its parent, whose graph it inherits."""
+
+    def _value(self, s):
+        return super()._value(s).square()
+
+
+def test_a_graph_that_belongs_to_the_parent_class_is_not_used() -> None:
+    with pytest.raises(BadOption, match="Bent cannot be written"):
+        export.onnx_model(fitted(kernel=Bent()))
+    same = type("Named", (kernels.RBF,), {})
+    assert_same(fitted(kernel=same()), new_rows())
+
+
+def test_what_has_no_graph_raises_a_clear_error() -> None:
     with pytest.raises(BadOption, match=r"Cauchy cannot be written.*RBF"):
         export.onnx_model(fitted(kernel=kernels.RBF() + Cauchy()))
     odd = kernels.Deep(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2)), kernels.RBF())
@@ -169,7 +183,7 @@ def test_what_the_graph_has_no_integral_for_is_refused() -> None:
     with pytest.raises(BadOption, match="predictive='probit'"):
         export.onnx_model(fitted(2, method="laplace", predictive="probit"))
     X, _ = toy(30, 2, 3)
-    with pytest.raises(BadOption, match="no classifier"):
+    with pytest.raises(BadOption, match="is not a classifier"):
         export.onnx_model(GPRegressor(n_inducing=5, max_epochs=2).fit(X, X[:, 0]))
 
 

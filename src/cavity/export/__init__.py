@@ -1,4 +1,4 @@
-"""Models for other programs: an ONNX graph from rows to labels and probabilities, the quadrature included. [docs/decisions/0015]"""
+"""Models for other programs: an ONNX graph from rows to labels and probabilities, quadrature included. [docs/decisions/0015]"""
 
 from __future__ import annotations
 
@@ -14,62 +14,90 @@ from sklearn.utils.validation import check_is_fitted
 from cavity import persist
 from cavity._version import __version__
 from cavity.errors import BadOption
-from cavity.export.kernels import covariance
-from cavity.export.likelihoods import probabilities
+from cavity.estimators.fitted import Fitted
+from cavity.factors import Likelihood
+from cavity.kernels.base import covariance_graph
 from cavity.linalg import solve_lower
-from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value
+from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value, mirrors
+from cavity.spectrum import Spectrum
 
-__all__ = ["onnx", "onnx_model"]
+__all__ = ["make_onnx_model", "onnx", "onnx_model"]
 
 INPUTS = ("float32", "float64")
 
 
 def onnx(clf: Any, path: str | Path, *, dtype: str = "float64") -> Path:
-    """Write a fitted GPClassifier as an ONNX file: input "X" (n, D) of `dtype`, outputs "label" (n,) and "probabilities" (n, C).
+    """Write a fitted GPClassifier as an ONNX file.
 
-    n is free at every call. All arithmetic is in float64 whatever the input's type. Needs `pip install cavity[onnx]`.
+    The graph has the input "X" (n, D) and the outputs "label" (n,) and "probabilities" (n, C). The number of rows n may differ
+    from call to call. All arithmetic is in float64. Needs `pip install cavity[onnx]`.
+
+    Parameters
+    ----------
+    clf : GPClassifier
+        A fitted classifier.
+    path : str or Path
+        The file to write.
+    dtype : {"float64", "float32"}
+        Type of the input and of the probabilities.
+
+    Returns
+    -------
+    Path
+        The file.
     """
     data = onnx_model(clf, dtype=dtype).SerializeToString()
     persist.write_bytes(path, data)
     return Path(path)
 
 
-@torch.no_grad()
 def onnx_model(clf: Any, *, dtype: str = "float64") -> Any:
-    """The same as an `onnx.ModelProto`."""
+    """Return a fitted GPClassifier as an `onnx.ModelProto`; the arguments are those of `onnx`."""
     check_is_fitted(clf, "_fitted")
     if not hasattr(clf, "classes_"):
         raise BadOption(
-            f"{type(clf).__name__} is no classifier: only GPClassifier can be written as an ONNX graph."
+            f"{type(clf).__name__} is not a classifier: only GPClassifier can be written as an ONNX graph."
         )
-    if len(clf._fitted.lower) < clf._fitted.prior.n_latent:
-        raise BadOption(
-            f"method={clf.method!r} with {len(clf.classes_)} classes couples them, which the ONNX graph has no integral for: use "
-            "method='ep', or 'vi' with likelihood='softmax'."
-        )
-    if hasattr(clf, "frequencies_"):
-        raise BadOption(
-            "inducing='spectrum' has features that the ONNX graph does not know: fit with inducing points (inducing='auto')."
-        )
-    if dtype not in INPUTS:
-        raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
+    return make_onnx_model(clf._fitted, clf.classes_, clf.n_features_in_, _metadata(clf), dtype=dtype)
+
+
+@torch.no_grad()
+def make_onnx_model(
+    model: Fitted, classes: NDArray[Any], n_features: int, metadata: dict[str, str], *, dtype: str = "float64"
+) -> Any:
+    """Return a fitted model as an `onnx.ModelProto`.
+
+    Parameters
+    ----------
+    model : Fitted
+        Prior, posterior and likelihood.
+    classes : array of shape (C,)
+        The labels, in the order of the probabilities.
+    n_features : int
+        Number of columns of "X".
+    metadata : dict of str to str
+        Texts to store in the file; `"method"` appears in error messages.
+    dtype : {"float64", "float32"}
+        Type of the input and of the probabilities.
+    """
+    _check(model, len(classes), metadata, dtype)
     graph = Graph()
     onnx, helper = graph.onnx, graph.onnx.helper
     kind = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     rows = graph.op("Cast", Value(graph, "X"), to=onnx.TensorProto.DOUBLE)
-    P = probabilities(clf._fitted.factor, *_marginals(clf._fitted, rows), clf._fitted.prior.n_latent)
-    labels, label_kind = _labels(clf.classes_, onnx.TensorProto)
+    P = _probabilities(model.factor, *_marginals(model, rows))
+    labels, label_kind = _labels(classes, onnx.TensorProto)
     best = graph.op("ArgMax", P, axis=1, keepdims=0)
-    _named(graph, "Gather", "label", graph.value(labels), best)
-    _named(graph, "Cast", "probabilities", P, to=kind)
-    model = helper.make_model(
+    _name_output(graph, "Gather", "label", graph.value(labels), best)
+    _name_output(graph, "Cast", "probabilities", P, to=kind)
+    made = helper.make_model(
         helper.make_graph(
             graph.nodes,
             "cavity",
-            [helper.make_tensor_value_info("X", kind, ["n", clf.n_features_in_])],
+            [helper.make_tensor_value_info("X", kind, ["n", n_features])],
             [
                 helper.make_tensor_value_info("label", label_kind, ["n"]),
-                helper.make_tensor_value_info("probabilities", kind, ["n", len(clf.classes_)]),
+                helper.make_tensor_value_info("probabilities", kind, ["n", len(classes)]),
             ],
             graph.constants,
         ),
@@ -78,15 +106,37 @@ def onnx_model(clf: Any, *, dtype: str = "float64") -> Any:
         producer_name="cavity",
         producer_version=__version__,
     )
-    helper.set_model_props(model, _metadata(clf))
-    onnx.checker.check_model(model)
-    return model
+    helper.set_model_props(made, {"cavity_version": __version__} | metadata)
+    onnx.checker.check_model(made)
+    return made
 
 
-def _marginals(model: Any, X: Value) -> tuple[Value, Value]:
-    r"""Mean and variance of f at the rows, [n C]; triangular solves as products with inverses, which are constants."""
+def _check(model: Fitted, n_classes: int, metadata: dict[str, str], dtype: str) -> None:
+    """Raise BadOption for what has no graph, before anything is built."""
+    if len(model.lower) < model.prior.n_latent:
+        raise BadOption(
+            f"method={metadata.get('method')!r} with {n_classes} classes couples them, which the ONNX graph has no integral for: "
+            "use method='ep', or 'vi' with likelihood='softmax'."
+        )
+    if isinstance(model.prior, Spectrum):
+        raise BadOption(
+            "inducing='spectrum' has features that the ONNX graph cannot express: fit with inducing points (inducing='auto')."
+        )
+    if dtype not in INPUTS:
+        raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
+
+
+def _probabilities(likelihood: Likelihood, mean: Value, var: Value) -> Value:
+    """[n C], rows sum to one. A graph that a subclass inherits is refused where the subclass has other probabilities."""
+    if not mirrors(type(likelihood), ("graph",), ("log_probability",)):
+        return Likelihood.graph(likelihood, mean, var)
+    return likelihood.graph(mean, var)
+
+
+def _marginals(model: Fitted, X: Value) -> tuple[Value, Value]:
+    """Mean and variance of f at the rows, [n C]. Triangular solves become products with inverses, which are constants."""
     prior = model.prior
-    k = covariance(prior.kernel, prior.Z, X)
+    k = covariance_graph(prior.kernel, prior.Z, X)
     lower, posterior, weights = (t.double().cpu() for t in (model.prior_lower, model.lower, model.mean))
     a = X.graph.value(_inverse(lower)) @ k.cross  # [C M n], or [1 M n]
     half = X.graph.value(_inverse(posterior)) @ a
@@ -103,7 +153,7 @@ def _inverse(lower: torch.Tensor) -> NDArray[np.float64]:
 
 
 def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:
-    """The classes as ONNX has them: whole numbers, truth values, numbers, or else text."""
+    """Return the classes as an array of an ONNX type: integers, Booleans, numbers, otherwise text."""
     if classes.dtype.kind in "iu":
         return classes.astype(np.int64), types.INT64
     if classes.dtype.kind == "b":
@@ -117,14 +167,13 @@ def _metadata(clf: Any) -> dict[str, str]:
     prepare = getattr(clf, "preparation_", None)
     names = getattr(clf, "feature_names_in_", None) if prepare is None else prepare.names
     return {
-        "cavity_version": __version__,
         "method": str(clf.method),
         "classes": json.dumps(clf.classes_.tolist(), default=str),
         "columns": json.dumps(None if names is None else [str(name) for name in names]),
     }
 
 
-def _named(graph: Graph, kind: str, name: str, *inputs: Value, **attributes: Any) -> None:
-    """A node whose result is an output of the model."""
+def _name_output(graph: Graph, kind: str, name: str, *inputs: Value, **attributes: Any) -> None:
+    """Add a node whose result is an output of the model."""
     node = graph.onnx.helper.make_node(kind, [v.name for v in inputs], [name], **attributes)
     graph.nodes.append(node)

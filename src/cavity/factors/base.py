@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from cavity.errors import BadFile, BadOption
+from cavity.onnx_graph import Value
 from cavity.params import Parameters
 from cavity.quadrature import Uncertainty
 from cavity.registry import Registry
-
-if TYPE_CHECKING:
-    from cavity.onnx_graph import Value
 
 WIDTH = 1e-10  # the variance that stands for a point where an integral needs a width
 

@@ -108,3 +108,6 @@ class Committee(Gaussian):
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         return super().moments(f, y[:, 1], exponent)
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        return super().average(f, y[:, 1])

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.factors.graphs import argmax_graph, normalised, probit_graph
 from cavity.numerics import hazard, hazard_slope, log_ndtr
+from cavity.onnx_graph import Value
 from cavity.quadrature import (
     Largest,
     Latent,
@@ -98,6 +100,9 @@ class ProbitPairs(Likelihood):
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
 
+    def graph(self, mean: Value, var: Value) -> Value:
+        return normalised(argmax_graph(mean, var, self._classes()))
+
 
 @LIKELIHOODS.register
 class BinaryProbit(Likelihood):
@@ -125,6 +130,9 @@ class BinaryProbit(Likelihood):
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
+
+    def graph(self, mean: Value, var: Value) -> Value:
+        return normalised(probit_graph(mean, var))
 
 
 def signs(y: Tensor, like: Tensor) -> Tensor:

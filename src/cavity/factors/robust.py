@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from cavity.errors import BadFile
 from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.factors.graphs import argmax_graph, normalised, probit_graph
 from cavity.factors.probit import BinaryProbit, rivals, signs
 from cavity.numerics import constant, hazard, log_ndtr
+from cavity.onnx_graph import Value
 from cavity.quadrature import Largest, Latent, Uncertainty, Win, log_argmax_probability, uncertainty, win
 
 
@@ -107,6 +109,14 @@ class _Robust(Likelihood):
         log_p = self._log_win(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, self.epsilon), Largest(noise))
 
+    def _win_graph(self, mean: Value, var: Value) -> Value:
+        """P(each class is the largest) as an ONNX graph, not normalised."""
+        raise NotImplementedError
+
+    def graph(self, mean: Value, var: Value) -> Value:
+        p = normalised(self._win_graph(mean, var))
+        return p * (1 - self.epsilon) + self.epsilon / self._classes()
+
     def _mixed(self, log_p: Tensor) -> Tensor:
         """(1−ε) p + ε/C."""
         eps = self._share(log_p)
@@ -139,6 +149,9 @@ class RobustMax(_Robust):
     def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
         return log_argmax_probability(mean, var).log_softmax(1)
 
+    def _win_graph(self, mean: Value, var: Value) -> Value:
+        return argmax_graph(mean, var, self._classes())
+
 
 @LIKELIHOODS.register
 class RobustBinary(_Robust):
@@ -158,3 +171,6 @@ class RobustBinary(_Robust):
 
     def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
         return BinaryProbit().log_probability(mean, var)
+
+    def _win_graph(self, mean: Value, var: Value) -> Value:
+        return probit_graph(mean, var)

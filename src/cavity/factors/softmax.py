@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from cavity.errors import BadOption
 from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.factors.graphs import logistic_graph, normalised, softmax_graph
 from cavity.factors.probit import signs
+from cavity.onnx_graph import Value
 from cavity.quadrature import (
     Latent,
     Uncertainty,
@@ -51,6 +54,9 @@ class Softmax(Likelihood):
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
 
+    def graph(self, mean: Value, var: Value) -> Value:
+        return normalised(softmax_graph(mean, var))
+
 
 @LIKELIHOODS.register
 class Logistic(Likelihood):
@@ -79,3 +85,10 @@ class Logistic(Likelihood):
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
+
+    def graph(self, mean: Value, var: Value) -> Value:
+        if self.probit:
+            raise BadOption(
+                "predictive='probit' cannot be written as an ONNX graph: fit with predictive='quadrature'."
+            )
+        return normalised(logistic_graph(mean, var))

@@ -1,11 +1,12 @@
 """Covariance functions. Each class has its own hyper-parameters, or all share them."""
 
-from cavity.kernels.base import Kernel, KernelLike, Product, Sum
+from cavity.kernels.base import KERNELS, Kernel, KernelLike, Product, Sum
 from cavity.kernels.deep import Deep
 from cavity.kernels.linear import Constant, Linear
 from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 __all__ = [
+    "KERNELS",
     "RBF",
     "Constant",
     "Deep",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +10,9 @@ from torch import Tensor, nn
 
 from cavity.columns import Columns
 from cavity.errors import BadOption
+from cavity.onnx_graph import Covariance, Value, mirrors
+from cavity.params import Parameters
+from cavity.registry import Registry
 
 CALLS = ("full", "cross", "diag")
 
@@ -29,7 +31,7 @@ class KernelLike(Protocol):
     def diag(self, X: Tensor) -> Tensor: ...  # [C N]
 
 
-class Kernel(nn.Module):
+class Kernel(Parameters, nn.Module):
     """Base of the kernels here: scikit-learn's parameters outside, torch's inside.
 
     `__init__` stores its arguments, in the user's units, and nothing else, so that `get_params`, `clone` and
@@ -65,45 +67,18 @@ class Kernel(nn.Module):
         """How much of a sum of kernels this one is, [C] or [1]: its variance."""
         return np.atleast_1d(np.asarray(getattr(self, "variance", 1.0), dtype=np.float64))
 
+    def graph(self, Z: Tensor, X: Value) -> Covariance:
+        """Write k(Z, X) and k(x, x) as nodes of an ONNX graph, for inducing points [C M D] and rows [n D]."""
+        raise no_graph(self)
+
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other)
 
     def __mul__(self, other: Kernel) -> Kernel:
         return Product(self, other)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, those of inner kernels as `name__argument` (scikit-learn's convention)."""
-        params: dict[str, Any] = {}
-        for name in inspect.signature(type(self).__init__).parameters:
-            if name == "self":
-                continue
-            value = params[name] = getattr(self, name)
-            if deep and hasattr(value, "get_params") and not isinstance(value, type):
-                params.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
-        return params
 
-    def set_params(self, **params: Any) -> Kernel:
-        """Set constructor arguments, inner ones as `name__argument`."""
-        for key, value in params.items():
-            name, _, inner = key.partition("__")
-            valid = [p for p in inspect.signature(type(self).__init__).parameters if p != "self"]
-            if name not in valid:
-                raise BadOption(
-                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(valid)}."
-                )
-            if inner:
-                getattr(self, name).set_params(**{inner: value})
-            else:
-                setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        inside = ", ".join(f"{k}={_brief(v)}" for k, v in self.get_params(deep=False).items())
-        return f"{type(self).__name__}({inside})"
-
-
-def _brief(value: Any) -> str:
-    return f"array{value.shape}" if isinstance(value, np.ndarray) and value.size > 1 else repr(value)
+KERNELS: Registry[Kernel] = Registry("kernel")
 
 
 class _Pair(Kernel):
@@ -134,6 +109,7 @@ class _Pair(Kernel):
         return [(weight, part) for weight, part in parts if part is not None]
 
 
+@KERNELS.register
 class Sum(_Pair):
     """k₁ + k₂."""
 
@@ -163,7 +139,12 @@ class Sum(_Pair):
         (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
         return full + full2, cross + cross2
 
+    def graph(self, Z: Tensor, X: Value) -> Covariance:
+        a, b = (covariance_graph(k, Z, X) for k in (self.k1, self.k2))
+        return Covariance(a.cross + b.cross, a.diag + b.diag)
 
+
+@KERNELS.register
 class Product(_Pair):
     """k₁ · k₂."""
 
@@ -187,10 +168,32 @@ class Product(_Pair):
         (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
         return full * full2, cross * cross2
 
+    def graph(self, Z: Tensor, X: Value) -> Covariance:
+        a, b = (covariance_graph(k, Z, X) for k in (self.k1, self.k2))
+        return Covariance(a.cross * b.cross, a.diag * b.diag)
+
 
 def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
     """k(Z, Z) and k(Z, X) of any kernel, ours or the user's."""
     return kernel.pair(Z, X) if isinstance(kernel, Kernel) else (kernel.full(Z), kernel.cross(Z, X))
+
+
+def covariance_graph(kernel: Any, Z: Tensor, X: Value) -> Covariance:
+    """k(Z, X) and k(x, x) of any kernel as an ONNX graph; BadOption if the kernel has none of its own."""
+    if not callable(getattr(type(kernel), "graph", None)) or not mirrors(
+        type(kernel), ("graph", "graph_shape"), (*CALLS, "pair", "shape", "_value")
+    ):
+        raise no_graph(kernel)
+    return kernel.graph(Z, X)  # type: ignore[no-any-return]
+
+
+def no_graph(kernel: Any) -> BadOption:
+    """The error for a kernel without ONNX nodes."""
+    return BadOption(
+        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give it a method graph(Z, X), or "
+        "graph_shape(d2, log_variance) if it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() and "
+        "cavity.load() instead."
+    )
 
 
 def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> nn.Parameter:

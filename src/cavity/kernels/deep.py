@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cavity.columns import Columns, median_distance
-from cavity.kernels.base import Kernel, full_and_cross
+from cavity.errors import BadOption
+from cavity.kernels.base import KERNELS, Kernel, covariance_graph, full_and_cross, to_numpy
+from cavity.onnx_graph import Covariance, Value
 
 
+@KERNELS.register
 class Deep(Kernel):
     """k(x, x') = base(net(x), net(x')).
 
@@ -46,12 +49,6 @@ class Deep(Kernel):
     def settle(self, classes: int) -> None:
         self.base.settle(classes)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        params: dict[str, Any] = {"net": self.net, "base": self.base}
-        if deep and hasattr(self.base, "get_params"):
-            params.update({f"base__{key}": value for key, value in self.base.get_params().items()})
-        return params
-
     def train(self, mode: bool = True) -> Deep:
         return super().train(False)
 
@@ -69,3 +66,33 @@ class Deep(Kernel):
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         return full_and_cross(self.base, self._features(Z), self._features(X))
+
+    def graph(self, Z: Tensor, X: Value) -> Covariance:
+        features = _layers(self.net, (X - to_numpy(self.center)) / to_numpy(self.unit))
+        return covariance_graph(self.base, self._features(Z), features)
+
+
+def _layers(net: nn.Module, X: Value) -> Value:
+    """Write a network of dense layers and activations as nodes of an ONNX graph."""
+    if type(net) is nn.Sequential:
+        for layer in net:
+            X = _layers(layer, X)
+        return X
+    if type(net) is nn.Linear:
+        X = X @ to_numpy(net.weight).T
+        return X if net.bias is None else X + to_numpy(net.bias)
+    if type(net) not in ACTIVATIONS:
+        known = ", ".join(["Sequential", "Linear", *(kind.__name__ for kind in ACTIVATIONS)])
+        raise BadOption(
+            f"a deep kernel's {type(net).__name__} cannot be written as an ONNX graph; what can: {known}. Use those, or "
+            "clf.save() and cavity.load() instead."
+        )
+    return ACTIVATIONS[type(net)](X)
+
+
+ACTIVATIONS: dict[type, Callable[[Value], Value]] = {
+    nn.ReLU: lambda X: X.graph.op("Relu", X),
+    nn.Tanh: lambda X: X.graph.op("Tanh", X),
+    nn.Sigmoid: lambda X: X.graph.op("Sigmoid", X),
+    nn.Identity: lambda X: X,
+}

@@ -8,10 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from cavity.columns import Columns
-from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
-from cavity.kernels.scaled import Scaled, Value
+from cavity.kernels.base import KERNELS, Kernel, log_parameter, per_class, to_numpy
+from cavity.kernels.scaled import Given, Scaled
+from cavity.onnx_graph import Covariance, Value
 
 
+@KERNELS.register
 class Linear(Scaled):
     """k(x, x') = variance · Σ_d (x_d − o_d)(x'_d − o_d)/lengthscale_d², with o the centre of the columns.
 
@@ -39,11 +41,17 @@ class Linear(Scaled):
     def diag(self, X: Tensor) -> Tensor:
         return self._scaled(X).square().sum(-1)
 
+    def graph(self, Z: Tensor, X: Value) -> Covariance:
+        scale = self.unit * (self.log_lengthscale - 0.5 * self.log_variance[:, None]).exp()
+        V = (X - to_numpy(self.center)).new_axis(0) / to_numpy(scale)[:, None]  # [C n D]
+        return Covariance(X.graph.value(to_numpy(self._scaled(Z))) @ V.turned(0, 2, 1), (V * V).sum(2))
 
+
+@KERNELS.register
 class Constant(Kernel):
     """k(x, x') = variance: a random offset."""
 
-    def __init__(self, variance: Value = 1.0) -> None:
+    def __init__(self, variance: Given = 1.0) -> None:
         super().__init__()
         self.variance = variance
 
@@ -63,3 +71,8 @@ class Constant(Kernel):
 
     def diag(self, X: Tensor) -> Tensor:
         return self.log_variance.exp()[:, None].expand(-1, X.shape[-2])
+
+    def graph(self, Z: Tensor, X: Value) -> Covariance:
+        variance = to_numpy(self.log_variance.exp())[:, None]  # [C 1]
+        ones = X.part(1, 0, 1).turned(1, 0) * 0.0 + 1.0  # [1 n]
+        return Covariance(ones * np.repeat(variance, Z.shape[-2], 1)[:, :, None], X.graph.value(variance))

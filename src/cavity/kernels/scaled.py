@@ -11,7 +11,7 @@ from torch import Tensor
 from cavity.columns import Columns
 from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
 
-Value = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
+Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
 
 
 class Scaled(Kernel):
@@ -27,7 +27,7 @@ class Scaled(Kernel):
     unit: Tensor
     center: Tensor
 
-    def __init__(self, lengthscale: Value = None, variance: Value = 1.0) -> None:
+    def __init__(self, lengthscale: Given = None, variance: Given = 1.0) -> None:
         super().__init__()
         self.lengthscale = lengthscale
         self.variance = variance

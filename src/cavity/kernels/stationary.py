@@ -10,9 +10,10 @@ from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.errors import BadOption
-from cavity.kernels.base import log_parameter, per_class, to_numpy
+from cavity.kernels.base import KERNELS, log_parameter, no_graph, per_class, to_numpy
 from cavity.kernels.distance import gaussian_pair, half_square_distance
-from cavity.kernels.scaled import Scaled, Value
+from cavity.kernels.scaled import Given, Scaled
+from cavity.onnx_graph import Covariance, Value
 
 
 class Stationary(Scaled):
@@ -41,6 +42,22 @@ class Stationary(Scaled):
     def diag(self, X: Tensor) -> Tensor:
         return self.log_variance.exp()[:, None].expand(-1, X.shape[-2])
 
+    def graph(self, Z: Tensor, X: Value) -> Covariance:
+        rate = to_numpy((-self.log_lengthscale).exp())[:, None, :]  # [C 1 D]
+        U = to_numpy(self._units(Z)) * rate  # [C M D]
+        V = ((X - to_numpy(self.center)) / to_numpy(self.unit)).new_axis(0) * rate  # [C n D]
+        inner = X.graph.value(U) @ V.turned(0, 2, 1)  # [C M n]
+        v2 = (V * V).sum(2).new_axis(1)
+        d2 = (v2 - inner * 2.0 + (U**2).sum(2)[:, :, None]).at_least(0.0)
+        # the variance as a term of the exponent: onnxruntime may fuse a factor into a product, in single precision
+        log_variance = X.graph.value(to_numpy(self.log_variance)[:, None, None])
+        diag = X.graph.value(to_numpy(self.log_variance.exp())[:, None])
+        return Covariance(self.graph_shape(d2, log_variance), diag)
+
+    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
+        """Write variance · shape(d²) as nodes of an ONNX graph, from d² [C M n] and the log variance [C 1 1]."""
+        raise no_graph(self)
+
     def _value(self, s: Tensor) -> Tensor:
         return self.shape(-2 * s).add_(self.log_variance[:, None, None]).exp_()
 
@@ -56,6 +73,7 @@ def _root(d2: Tensor) -> Tensor:
     return d2.clamp_min(1e-30 if d2.dtype == torch.float64 else 1e-14).sqrt()
 
 
+@KERNELS.register
 class RBF(Stationary):
     """exp(−½ d²): infinitely smooth."""
 
@@ -65,14 +83,22 @@ class RBF(Stationary):
     def _value(self, s: Tensor) -> Tensor:
         return s.add_(self.log_variance[:, None, None]).exp_()
 
+    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
+        return (d2 * -0.5 + log_variance).exp()
 
+
+@KERNELS.register
 class Matern12(Stationary):
     """exp(−d): continuous, nowhere smooth."""
 
     def shape(self, d2: Tensor) -> Tensor:
         return -_root(d2)
 
+    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
+        return (-d2.sqrt() + log_variance).exp()
 
+
+@KERNELS.register
 class Matern32(Stationary):
     """(1 + √3 d) exp(−√3 d): once differentiable."""
 
@@ -80,7 +106,12 @@ class Matern32(Stationary):
         d = math.sqrt(3.0) * _root(d2)
         return torch.log1p(d) - d
 
+    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
+        d = d2.sqrt() * math.sqrt(3.0)
+        return (d + 1.0) * (-d + log_variance).exp()
 
+
+@KERNELS.register
 class Matern52(Stationary):
     """(1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable."""
 
@@ -88,11 +119,16 @@ class Matern52(Stationary):
         d = math.sqrt(5.0) * _root(d2)
         return torch.log1p(d + d * d / 3) - d
 
+    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
+        d = d2.sqrt() * math.sqrt(5.0)
+        return (d + d * d / 3.0 + 1.0) * (-d + log_variance).exp()
 
+
+@KERNELS.register
 class RationalQuadratic(Stationary):
     """(1 + d²/(2α))^(−α): a scale mixture of RBF kernels; α → ∞ is the RBF."""
 
-    def __init__(self, lengthscale: Value = None, variance: Value = 1.0, alpha: Value = 1.0) -> None:
+    def __init__(self, lengthscale: Given = None, variance: Given = 1.0, alpha: Given = 1.0) -> None:
         super().__init__(lengthscale, variance)
         self.alpha = alpha
 
@@ -109,3 +145,7 @@ class RationalQuadratic(Stationary):
     def shape(self, d2: Tensor) -> Tensor:
         alpha = self.log_alpha.exp()[:, None, None]
         return -alpha * torch.log1p(d2 / (2 * alpha))
+
+    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
+        alpha = to_numpy(self.log_alpha.exp())[:, None, None]
+        return ((d2 / (2 * alpha) + 1.0).log() * -alpha + log_variance).exp()

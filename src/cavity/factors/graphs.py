@@ -1,38 +1,26 @@
-"""From marginals of the latent values to class probabilities: the integrals of prediction, as graphs. [METHOD 8]"""
+"""The integrals of prediction as ONNX graphs: from marginals of f to class probabilities. [METHOD 8]"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from functools import cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from scipy.special import erfcx
 
-from cavity.errors import BadOption
-from cavity.factors import BinaryProbit, Logistic, ProbitPairs, RobustBinary, RobustMax, Softmax
 from cavity.onnx_graph import Value
 from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD
 from cavity.quadrature.argmax import REACH
 from cavity.quadrature.softmax import INNER, OUTER
 from cavity.quadrature.softmax import REACH as SOFTMAX_REACH
 
-SPAN = (-4.0, 20.0)  # how far the softmax's outer nodes go beyond the latent values
+SPAN = (-4.0, 20.0)  # how far the outer nodes of the softmax go beyond the latent values
 SADDLE, DEGREE = 3.0, 12  # of the polynomial for erfc: relative error 3e-9
 
 
-def probabilities(factor: Any, mean: Value, var: Value, n_latent: int) -> Value:
-    """[n C], rows sum to one; from [n C], or [n 1] for two classes."""
-    integral = next((f for kind, f in INTEGRALS.items() if isinstance(factor, kind)), None)
-    if integral is None or getattr(factor, "probit", False):
-        what = "predictive='probit'" if integral else f"the likelihood {type(factor).__name__}"
-        raise BadOption(f"{what} cannot be written as an ONNX graph.")
-    p = integral(mean, var, n_latent)
-    p = p / p.sum(1, keep=True)
-    if isinstance(factor, RobustMax | RobustBinary):
-        p = p * (1 - factor.epsilon) + factor.epsilon / factor._classes()
-    return p
+def normalised(p: Value) -> Value:
+    """Divide by the sum of each row."""
+    return p / p.sum(1, keep=True)
 
 
 def _ndtr(z: Value) -> Value:
@@ -43,24 +31,27 @@ def _ndtr(z: Value) -> Value:
     graph = z.graph
     x = graph.op("Abs", z) * math.sqrt(0.5)
     y = (x - SADDLE) / (x + SADDLE)
-    g = graph.value(_COEFFICIENTS[-1])
-    for coefficient in _COEFFICIENTS[-2::-1]:
+    *lower, highest = _coefficients()
+    g = graph.value(highest)
+    for coefficient in reversed(lower):
         g = y * g + coefficient
     tail = (-(x * x)).exp() * g / (x * 4.0 + 2.0)
     return graph.op("Where", graph.op("Less", z, 0.0), tail, -tail + 1.0)
 
 
-def _fitted() -> Any:
+@cache
+def _coefficients() -> tuple[float, ...]:
+    """Coefficients of g, the lowest first."""
+    from scipy.special import erfcx
+
     y = np.cos(np.pi * (np.arange(400) + 0.5) / 400)
     x = SADDLE * (1 + y) / (1 - y)
-    return chebyshev.cheb2poly(chebyshev.chebfit(y, (1 + 2 * x) * erfcx(x), DEGREE))
-
-
-_COEFFICIENTS = tuple(float(c) for c in _fitted())
+    fitted = chebyshev.cheb2poly(chebyshev.chebfit(y, (1 + 2 * x) * erfcx(x), DEGREE))
+    return tuple(float(c) for c in fitted)
 
 
 def _legendre(edges: Value, count: int) -> tuple[Value, Value]:
-    """Nodes and weights [n Q] of eight-point rules between neighbours of sorted edges [n count]."""
+    """Return nodes and weights [n Q] of eight-point rules between neighbours of sorted edges [n count]."""
     at, weight = np.polynomial.legendre.leggauss(ORDER)
     low, high = edges.part(1, 0, count - 1), edges.part(1, 1, count)
     half, mid = ((high - low) * 0.5).new_axis(2), ((high + low) * 0.5).new_axis(2)
@@ -69,13 +60,14 @@ def _legendre(edges: Value, count: int) -> tuple[Value, Value]:
 
 
 def _bumps(mean: Value, sd: Value, count: int) -> Value:
-    """Sorted breakpoints [n 13·count] around bumps [n count]."""
+    """Return sorted breakpoints [n 13·count] around bumps [n count]."""
     E = len(SPREAD) * count
     edges = (mean.new_axis(2) + sd.new_axis(2) * np.array(SPREAD)).shaped(-1, E)
     return edges.graph.op("TopK", edges, np.array([E]), axis=1, largest=0, sorted=1)
 
 
-def _argmax(mean: Value, var: Value, C: int) -> Value:
+def argmax_graph(mean: Value, var: Value, C: int) -> Value:
+    """P(f_c is the largest), [n C]: the integral of `quadrature/argmax.py`."""
     sd = var.sqrt()
     edges, count = _bumps(mean, sd, C), len(SPREAD) * C
     if C > MANY:
@@ -88,7 +80,7 @@ def _argmax(mean: Value, var: Value, C: int) -> Value:
 
 
 def _thin(edges: Value, mean: Value, sd: Value, count: int) -> Value:
-    """Evenly spaced ranks of the edges between where the largest value can begin and end."""
+    """Keep edges of evenly spaced ranks, between the lowest and the highest place of the largest value."""
     op = edges.graph.op
     floor = (mean - sd * REACH).max(1, keep=True)
     ceiling = (mean + sd * REACH).max(1, keep=True)
@@ -102,11 +94,13 @@ def _thin(edges: Value, mean: Value, sd: Value, count: int) -> Value:
     return op("GatherElements", inside, integer, axis=1)
 
 
-def _probit(mean: Value, var: Value, C: int) -> Value:
+def probit_graph(mean: Value, var: Value) -> Value:
+    """Φ(∓m/√v), [n 1] → [n 2]."""
     return _ndtr((mean / var.sqrt()) * np.array([[-1.0, 1.0]]))
 
 
-def _logistic(mean: Value, var: Value, C: int) -> Value:
+def logistic_graph(mean: Value, var: Value) -> Value:
+    """E σ(∓f), [n 1] → [n 2], not normalised."""
     sd = var.sqrt()
     op = mean.graph.op
     both, widths = op("Concat", mean, mean * 0.0, axis=1), op("Concat", sd, sd * 0.0 + 1.0, axis=1)
@@ -116,8 +110,8 @@ def _logistic(mean: Value, var: Value, C: int) -> Value:
     return (op("Sigmoid", nodes.new_axis(2) * np.array([-1.0, 1.0])) * mass).sum(1)
 
 
-def _softmax(mean: Value, var: Value, C: int) -> Value:
-    """The derivative of E log Σ exp f_c, by the trapezoidal rules of `quadrature/softmax.py`."""
+def softmax_graph(mean: Value, var: Value) -> Value:
+    """The derivative of E log Σ exp f_c, [n C], not normalised: the trapezoidal rules of `quadrature/softmax.py`."""
     graph, sd = mean.graph, var.sqrt()
     level = graph.op("ReduceLogSumExp", mean + var * 0.5, np.array([1]), keepdims=1)  # [n 1]
     low = level.at_most((mean - sd * SOFTMAX_REACH).max(1, keep=True)) + SPAN[0]
@@ -130,13 +124,3 @@ def _softmax(mean: Value, var: Value, C: int) -> Value:
     e = (-w).exp()
     log_F = (e @ weight).at_least(1e-300).at_most(1.0).log()  # [n C J]
     return ((w * e) @ weight * (log_F.sum(1, keep=True) - log_F).exp()).sum(2)
-
-
-INTEGRALS: dict[type, Callable[[Value, Value, int], Value]] = {
-    ProbitPairs: _argmax,
-    RobustMax: _argmax,
-    Softmax: _softmax,
-    BinaryProbit: _probit,
-    RobustBinary: _probit,
-    Logistic: _logistic,
-}
