@@ -287,7 +287,7 @@ def test_a_table_as_people_have_it_becomes_a_model_and_a_page(birds, tmp_path):
     assert done.returncode == 0, done.stderr
     shown = {line.split("  ")[1]: line for line in done.stdout.splitlines() if line.startswith("  ")}
     assert "some missing" in shown["bill [mm]"] and "2 levels (False, True)" in shown["seen"]
-    assert "it counts the rows" in shown["Unnamed: 0"] and "always 2020" in shown["year"]
+    assert "row number" in shown["Unnamed: 0"] and "always 2020" in shown["year"]
     done = command("report", "m.cavity", "t.csv", "--out", "r.html", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "") and "Confusion matrix" in (
         tmp_path / "r.html"
@@ -343,20 +343,20 @@ FIT, PREDICT, EVALUATE = ("fit",), ("predict", "birds.cavity"), ("evaluate", "bi
 TO = ("--target", "species", "--out", "m.cavity")
 BAD = {
     "a missing table": (1, ("fit", "none.csv", *TO), "file or folder 'none.csv' does not exist"),
-    "a missing target": (1, ("fit", "new.csv", "--out", "m", "--target", "specie"), "not among the columns; is it 'species'?"),
+    "a missing target": (1, ("fit", "new.csv", "--out", "m", "--target", "specie"), "does not exist; did you mean 'species'?"),
     "no target": (2, ("fit", "penguins.csv", "--out", "m"), "--target is missing"),
     "no out": (2, ("fit", "penguins.csv", "--target", "species"), "--out is missing"),
     "out is a folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "folder"), "is a folder: name a file"),
     "out in no folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "no/m"), "there is no folder 'no'"),
     "an unknown flag": (2, ("fit", "penguins.csv", "--taget", "species"), "No such option: --taget"),
-    "an unknown column to ignore": (1, ("fit", "penguins.csv", *TO, "--ignore", "idd"), "'idd' is not among the columns"),
+    "an unknown column to ignore": (1, ("fit", "penguins.csv", *TO, "--ignore", "idd"), "'idd' does not exist"),
     "an empty table": (1, ("fit", "empty.csv", *TO), "is empty"),
     "a table without rows": (1, ("fit", "header.csv", *TO), "has no rows"),
     "a header of a million columns": (1, ("fit", "wide.csv", *TO), "1,000,001 columns"),
     "a folder without tables": (1, ("fit", "folder", *TO), "does not contain, a file that can be read"),
-    "dates": (1, ("fit", "dates.csv", *TO), "'when' holds dates or times"),
+    "dates": (1, ("fit", "dates.csv", *TO), "'when' has dates or times"),
     "damaged Parquet": (1, ("fit", "nonsense.parquet", *TO), "cannot be read"),
-    "a model as a table": (1, ("fit", "birds.cavity", *TO), "of no kind that can be read"),
+    "a model as a table": (1, ("fit", "birds.cavity", *TO), "unknown file type"),
     "an unknown method": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--method", "svm"), "method='svm' is unknown"),
     "an unknown kernel": (2, ("fit", "penguins.csv", *TO, "--kernel", "RBF + Cubic"), "kernel 'Cubic' is unknown"),
     "an unknown device": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--device", "toaster"), "device='toaster' is unknown"),
@@ -372,7 +372,7 @@ BAD = {
     "a folder as a model": (1, ("info", "folder"), "folder is not a file"),
     "a missing table to predict": (1, (*PREDICT, "none.csv"), "does not exist"),
     "wrong columns": (1, (*PREDICT, "other.csv"), "no column 'mass' (and 2 more), which the model was trained with"),
-    "text for a number": (1, (*PREDICT, "text.csv"), "'mass' holds numbers, but row 1 has 'heavy'"),
+    "text for a number": (1, (*PREDICT, "text.csv"), "'mass' is numeric, but row 1 has 'heavy'"),
     "an unknown kind of output": (2, (*PREDICT, "new.csv", "--out", "p.xlsx"), "written as .csv or .parquet"),
     "output in a folder that is not there": (1, (*PREDICT, "new.csv", "--out", "no/p.csv"), "could not be written"),
     "an unknown column to keep": (1, (*PREDICT, "new.csv", "--keep", "name"), "--keep 'name'"),
@@ -456,10 +456,10 @@ def test_permission_denied_is_a_message(birds, monkeypatch):
 @pytest.mark.parametrize(
     "code, arguments, words",
     [
-        (1, ("fit", "none.csv", *TO), "error: file or folder 'none.csv' does not exist"),
-        (1, (*PREDICT, "penguins.toml"), "error: file or folder 'penguins.toml' does not exist"),
-        (1, ("evaluate", "none.cavity", "new.csv"), "error: file or folder 'none.cavity' does not exist"),
-        (1, ("info", "none.cavity"), "error: file or folder 'none.cavity' does not exist"),
+        (1, ("fit", "none.csv", *TO), "error: file or folder 'none.csv' does not exist."),
+        (1, (*PREDICT, "penguins.toml"), "error: file or folder 'penguins.toml' does not exist."),
+        (1, ("evaluate", "none.cavity", "new.csv"), "error: file or folder 'none.cavity' does not exist."),
+        (1, ("info", "none.cavity"), "error: file or folder 'none.cavity' does not exist."),
     ],
     ids=["fit", "predict", "evaluate", "info"],
 )

@@ -1,1 +1,1 @@
-"""Tables of people: reading files, deciding what each column holds, making numbers of the columns."""
+"""Tables with mixed columns: read files, inspect the columns, encode them as numbers."""

@@ -1,4 +1,4 @@
-"""Cells of a column: as numbers, as text, as labels. What is missing, what looks like a date."""
+"""Cells of a column as numbers, text or labels; patterns for numbers, dates and missing cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cavity.errors import BadInput
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is a text
+WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 _MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DAY = "|".join(
     [
@@ -25,13 +25,13 @@ _DAY = "|".join(
 )
 _TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)? ?([AaPp][Mm])?"
 DATE = rf"^(({_DAY})([T ,][0-9:.,TZ+ APMapm-]*)?|{_TIME})$"
-# numbers as people write them: 1,250.5 and 1.250,5 and 3,7 and 12 % and $5
+# formatted numbers: 1,250.5 and 1.250,5 and 3,7 and 12 % and $5
 _GROUPED = r"([0-9]{1,3}([,.' \x{A0}\x{202F}][0-9]{3})+([.,][0-9]+)?|[0-9]+,[0-9]+)"
 DRESSED = rf"^([+-]?{_GROUPED}|[$€£]? ?[+-]?({_GROUPED}|[0-9]+(\.[0-9]+)?) ?[%$€£]?)$"
 
 
 def get_column(table: Any, name: str) -> Any:
-    """A column by name, as one array, categories spelt out."""
+    """Return a column by name as one array, with dictionaries decoded."""
     column = table.column(name)
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
     if import_pyarrow().types.is_dictionary(column.type):
@@ -40,7 +40,7 @@ def get_column(table: Any, name: str) -> Any:
 
 
 def classify_type(kind: Any) -> str:
-    """What an Arrow type holds: number, text, date, nothing, or other."""
+    """Classify an Arrow type as number, text, date, nothing or other."""
     types = import_pyarrow().types
     if types.is_dictionary(kind):
         return "text"
@@ -54,7 +54,7 @@ def classify_type(kind: Any) -> str:
 
 
 def to_text(column: Any) -> Any:
-    """Trimmed text, null where a cell is missing."""
+    """Convert a column to trimmed text, with null for missing cells."""
     import pyarrow.compute as pc
 
     arrow = import_pyarrow()
@@ -65,7 +65,10 @@ def to_text(column: Any) -> Any:
 
 
 def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[np.bool_]]:
-    """Values, NaN where missing, and whether they are; a cell that is no number is refused with its row."""
+    """Convert a column to float64, with NaN for missing cells; also return which cells are missing.
+
+    Raises BadInput with the row of the first cell that is not a number.
+    """
     if classify_type(column.type) == "number":
         value = np.asarray(_cast(column, "float64").to_numpy(zero_copy_only=False))
         lacks = np.isnan(value)
@@ -75,8 +78,8 @@ def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
         wrong = np.flatnonzero(~is_number(text) & ~lacks)
         if len(wrong):
             raise BadInput(
-                f"column {name!r} holds numbers, but row {first + int(wrong[0]) + 1} has {text[int(wrong[0])].as_py()!r:.60}"
-                f"{f' (and {len(wrong) - 1} more rows)' if len(wrong) > 1 else ''}: mend these cells, or leave them empty."
+                f"column {name!r} is numeric, but row {first + int(wrong[0]) + 1} has {text[int(wrong[0])].as_py()!r:.60}"
+                f"{f' (and {len(wrong) - 1} more rows)' if len(wrong) > 1 else ''}: correct these cells or leave them empty."
             )
         value = parse_numbers(text)
     check_finite(value, lacks, name, first)
@@ -84,30 +87,31 @@ def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
 
 
 def is_number(text: Any) -> NDArray[np.bool_]:
-    """Which cells spell a number."""
+    """Return which cells are numbers."""
     import pyarrow.compute as pc
 
     return np.asarray(pc.match_substring_regex(text, NUMBER).fill_null(False))
 
 
 def parse_numbers(text: Any) -> Array:
-    """Cells that spell numbers as float64, NaN where missing."""
+    """Parse text cells as float64, with NaN for missing cells."""
     import pyarrow.compute as pc
 
-    plain = pc.replace_substring(text, "+", "")  # Arrow's parser knows no plus sign; none carries a meaning
-    return np.asarray(_cast(plain, "float64").to_numpy(zero_copy_only=False))
+    unsigned = pc.replace_substring(text, "+", "")  # Arrow does not parse plus signs
+    return np.asarray(_cast(unsigned, "float64").to_numpy(zero_copy_only=False))
 
 
 def check_finite(value: Array, lacks: NDArray[np.bool_], name: str, first: int) -> None:
+    """Raise BadInput with the row of the first infinite cell."""
     wrong = np.flatnonzero(~np.isfinite(value) & ~lacks)
     if len(wrong):
         raise BadInput(
-            f"column {name!r} has an infinite or too large number in row {first + int(wrong[0]) + 1}: mend it, or leave it empty."
+            f"column {name!r} has an infinite or too large number in row {first + int(wrong[0]) + 1}: correct it or leave it empty."
         )
 
 
 def read_labels(column: Any, name: str, first: int) -> Any:
-    """Labels as text, whole numbers without a point; a missing one is refused with its row."""
+    """Convert labels to text, whole numbers without a point. Raises BadInput with the row of a missing label."""
     import pyarrow.compute as pc
 
     types = import_pyarrow().types
@@ -118,22 +122,25 @@ def read_labels(column: Any, name: str, first: int) -> Any:
         column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
         column = _cast(column, "int64")
     if classify_type(column.type) not in ("number", "text", "nothing"):
-        raise BadInput(f"the target {name!r} is of type {column.type}: labels are text or whole numbers.")
+        raise BadInput(
+            f"the target {name!r} has the type {column.type}: labels must be text or whole numbers."
+        )
     text = to_text(column)
     lacks = np.flatnonzero(np.asarray(text.is_null()))
     if len(lacks):
         more = f" and {len(lacks) - 1} more rows" if len(lacks) > 1 else ""
         raise BadInput(
-            f"the label (column {name!r}) is missing in row {first + int(lacks[0]) + 1}{more}: leave these rows out of the file, "
+            f"the label (column {name!r}) is missing in row {first + int(lacks[0]) + 1}{more}: remove these rows, "
             "or give them a class of their own."
         )
     return text
 
 
 def raise_continuous(name: str, example: Any) -> None:
+    """Raise BadInput for a target with fractions."""
     raise BadInput(
-        f"the target {name!r} has values such as {example}: a classifier needs classes; is it the right column? For ranges of a "
-        "quantity, make classes of them first."
+        f"the target {name!r} has values such as {example}, but a classifier needs classes: is it the right column? "
+        "To classify ranges of a quantity, replace it by a column of classes."
     )
 
 

@@ -1,8 +1,10 @@
-"""Kinds of columns: how the cells of each become numbers."""
+"""Kinds of columns, and how each encodes its cells as numbers."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,10 @@ from cavity.tabular.cells import to_numbers, to_text
 
 
 class Number(NamedTuple):
-    """(value − mean)/scale, 0 where it is missing; a further column says so where the training rows lacked some."""
+    """Numeric column, encoded as (value − mean)/scale, with 0 for missing cells.
+
+    With `missing`, a second column indicates which cells are missing.
+    """
 
     name: str
     mean: float
@@ -23,23 +28,30 @@ class Number(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        return [self.name, *([f"{self.name} missing"] if self.missing else [])]
+        return [self.name, *_indicator(self)]
+
+    def describe(self) -> str:
+        """Describe the column in one line."""
+        missing = ", some missing" if self.missing else ""
+        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{missing}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
+        """Encode cells as [n, 1] or, with an indicator, [n, 2]."""
         value, lacks = to_numbers(column, self.name, context.first)
         X = np.zeros((len(value), len(self.features)))
         X[:, 0] = np.where(lacks, 0.0, (value - self.mean) / self.scale)
         if self.missing:
             X[:, 1] = lacks
-        elif lacks.any():
-            context.notes[
-                f"column {self.name!r} has missing cells, and had none before: taken as its mean"
-            ] += int(lacks.sum())
+        else:
+            context.note_missing(self.name, int(lacks.sum()), "the mean is used")
         return X
 
 
 class Category(NamedTuple):
-    """A column for each level that the training rows had."""
+    """Categorical column, encoded one-hot: one column per level of the training rows.
+
+    With `missing`, one more column indicates which cells are missing.
+    """
 
     name: str
     levels: tuple[str, ...]
@@ -47,50 +59,54 @@ class Category(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        return [
-            *(f"{self.name}={level}" for level in self.levels),
-            *([f"{self.name} missing"] if self.missing else []),
-        ]
+        return [*(f"{self.name}={level}" for level in self.levels), *_indicator(self)]
+
+    def describe(self) -> str:
+        """Describe the column in one line."""
+        missing = ", some missing" if self.missing else ""
+        few = ", ".join(self.levels[:4]) + (", ..." if len(self.levels) > 4 else "")
+        return f"category, {len(self.levels)} levels ({few}){missing}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        arrow = import_pyarrow()
+        """Encode cells as [n, len(features)]."""
         text = to_text(column)
         lacks = np.asarray(text.is_null())
-        place = text.dictionary_encode() if len(text) else None
         X = np.zeros((len(text), len(self.features)))
-        if place is not None and len(place.dictionary):
-            truth = arrow.types.is_boolean(column.type)  # true or True, as the training rows spelt it
-            known = {level.lower() if truth else level: i for i, level in enumerate(self.levels)}
-            codes = np.array([known.get(v, -1) for v in place.dictionary.to_pylist()])
-            code = np.where(
-                lacks, -1, codes[np.asarray(place.indices.fill_null(arrow.scalar(0, place.indices.type)))]
-            )
-            X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
-            unseen = np.flatnonzero((code < 0) & ~lacks)
-            if len(unseen):
-                self._handle_unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), context)
+        code = np.where(lacks, -1, self._find_levels(text, column.type))
+        X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
+        unseen = np.flatnonzero((code < 0) & ~lacks)
+        if len(unseen):
+            self._handle_unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), context)
         if self.missing:
             X[:, -1] = lacks
-        elif lacks.any():
-            context.notes[
-                f"column {self.name!r} has missing cells, and had none before: taken as none of its categories"
-            ] += int(lacks.sum())
+        else:
+            context.note_missing(self.name, int(lacks.sum()), "no category is set")
         return X
+
+    def _find_levels(self, text: Any, kind: Any) -> Any:
+        """Return the number of each cell's level, [n]; −1 for unknown levels."""
+        arrow = import_pyarrow()
+        coded = text.dictionary_encode()
+        if not len(coded.dictionary):
+            return np.full(len(text), -1)
+        boolean = arrow.types.is_boolean(kind)  # Arrow writes true, but a text file may have had True
+        known = {level.lower() if boolean else level: i for i, level in enumerate(self.levels)}
+        numbers = np.array([known.get(value, -1) for value in coded.dictionary.to_pylist()])
+        return numbers[np.asarray(coded.indices.fill_null(arrow.scalar(0, coded.indices.type)))]
 
     def _handle_unseen(self, example: str, row: int, count: int, context: EncodingContext) -> None:
         if context.unseen == "error":
             known = ", ".join(map(repr, self.levels[:8])) + (", ..." if len(self.levels) > 8 else "")
             raise BadInput(
-                f"column {self.name!r} has {example!r:.60} in row {context.first + row + 1}, which the training rows did not have "
-                f"({known}): mend it, or let unseen categories be ignored (unseen 'ignore')."
+                f"column {self.name!r} has the category {example!r:.60} in row {context.first + row + 1}, which the training "
+                f"rows did not have ({known}): correct the cell, or allow new categories with unseen='ignore'."
             )
-        context.notes[
-            f"column {self.name!r} has categories that the training rows did not have: taken as none of them"
-        ] += count
+        note = f"column {self.name!r} has categories that the training rows did not have; no category is set"
+        context.notes[note] += count
 
 
 class Unchanged(NamedTuple):
-    """A number as it is; a missing one stays NaN."""
+    """Numeric column that is used unchanged; missing cells are NaN."""
 
     name: str
 
@@ -98,30 +114,58 @@ class Unchanged(NamedTuple):
     def features(self) -> list[str]:
         return [self.name]
 
+    def describe(self) -> str:
+        """Describe the column in one line."""
+        return "number, unchanged"
+
     def encode(self, column: Any, context: EncodingContext) -> Array:
+        """Encode cells as [n, 1]."""
         return to_numbers(column, self.name, context.first)[0][:, None]
 
 
 class Ignored(NamedTuple):
-    """A column that says nothing, or that was not wanted."""
+    """Column that is not used, and the reason."""
 
     name: str
     why: str
 
+    def describe(self) -> str:
+        """Describe the column in one line."""
+        return f"ignored ({self.why})"
+
 
 class Target(NamedTuple):
-    """The column of the labels: whole numbers, or text."""
+    """Column of the labels: whole numbers or text."""
 
     name: str
     whole: bool
 
 
 class EncodingContext(NamedTuple):
-    """What the encoding of a cell may need to know: its row, the policy for unseen categories, where to leave notes."""
+    """Number of the first row, policy for unseen categories, and counts of unusual cells."""
 
     first: int
     unseen: str
     notes: Counter[str]
 
+    def note_missing(self, name: str, count: int, consequence: str) -> None:
+        """Count missing cells in a column that had none in the training rows."""
+        if count:
+            note = f"column {name!r} has missing cells, which the training rows did not have; {consequence}"
+            self.notes[note] += count
+
 
 Column = Number | Category | Unchanged
+
+
+def _indicator(column: Number | Category) -> list[str]:
+    return [f"{column.name} missing"] if column.missing else []
+
+
+def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
+    """Suggest the column that a wrong name may mean, or list the columns."""
+    near = get_close_matches(name, names, 1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"the columns are {', '.join(map(repr, names[:most]))}{more}."

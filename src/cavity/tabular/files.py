@@ -1,4 +1,4 @@
-"""Tables in files, whatever their columns hold: CSV, Parquet, Arrow, .npz. Read in pieces; a damaged file is a `BadInput`."""
+"""Tables in files: CSV, Parquet, Arrow and .npz, read in chunks. A damaged file raises `BadInput`."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from cavity.data.fragments import FORMATS, Chunk, Fragments, import_pyarrow, ope
 from cavity.errors import BadInput, CavityError
 from cavity.tabular.preparation import Preparation
 
-TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter, None for what the header suggests
+TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter; None: guess it from the header
 PACKED = (".gz", ".bz2", ".zst")
 SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
-ADVICE = {  # for what pyarrow says of a file
+ADVICE = {  # by a part of pyarrow's message
     "UTF8": "save it as UTF-8",
     "UTF-8": "save it as UTF-8",
     "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted",
 }
 MAX_COLUMNS = 50_000
 MAX_HEADER_BYTES = 64 << 20  # bytes
-MAX_QUOTED_BYTES = 1 << 20  # bytes within which quotes in a header must close
+MAX_QUOTED_BYTES = 1 << 20  # quotes in a header must close within this many bytes
 QUOTED = re.compile('"[^"]*"')
 BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
-BLOCK_BYTES = 4 << 20  # of a CSV file read at a time; a row must fit
+BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
 CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
 SPOOL_PAGE = 32 << 10  # bytes
 
 
 class TableFile(Protocol):
-    """Named columns that can be read again and again, some rows at a time."""
+    """File with named columns, which can be read many times in chunks of rows."""
 
     @property
     def path(self) -> Path: ...
@@ -48,22 +48,33 @@ class TableFile(Protocol):
     def names(self) -> list[str]: ...
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        """All rows in order, of all columns or of these."""
+        """Read all rows in order, of all columns or of these."""
         ...
 
     def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        """The types of these columns, where they may differ from chunk to chunk."""
+        """Return the types of these columns if types may differ between chunks, else an empty dict."""
         ...
 
 
 def open_table(path: str | Path) -> TableFile:
-    """The reader that a file's name asks for, its columns known."""
+    """Open a table with the reader for its file name, and check its columns.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file (.csv, .tsv, .txt, .parquet, .pq, .arrow, .feather, .ipc, .npz) or a folder of Parquet or Arrow files.
+
+    Returns
+    -------
+    TableFile
+        The open table.
+    """
     path = Path(path)
     suffixes = [s.lower() for s in path.suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
     with explain_errors(path):
         if not path.exists():
-            raise BadInput(f"there is no file or folder {str(path)!r}.")
+            raise BadInput(f"file or folder {str(path)!r} does not exist.")
         if path.is_dir() or kind in FORMATS:
             table: TableFile = Columnar(path)
         elif kind in TEXTS:
@@ -71,11 +82,11 @@ def open_table(path: str | Path) -> TableFile:
         elif kind == ".npz":
             table = Npz(path)
         elif kind in SHEETS:
-            raise BadInput(f"{str(path)!r} is a spreadsheet: save the sheet with the rows as CSV.")
+            raise BadInput(f"{str(path)!r} is a spreadsheet: save its sheet as CSV.")
         else:
             known = ", ".join([*TEXTS, *FORMATS, ".npz"])
             raise BadInput(
-                f"{str(path)!r} is of no kind that can be read; the names end in {known}, or it is a folder of them."
+                f"{str(path)!r} has an unknown file type: the name must end in {known}, or be that of a folder of such files."
             )
         _check_names(table.names, path)
     return table
@@ -83,7 +94,7 @@ def open_table(path: str | Path) -> TableFile:
 
 @contextmanager
 def explain_errors(path: Path, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
-    """What goes wrong in a reader of files is said of the file: the libraries below raise what they like."""
+    """Turn errors of the libraries that read a file into a BadInput that names the file."""
     try:
         yield
     except CavityError:
@@ -101,32 +112,32 @@ def explain_errors(path: Path, errors: tuple[type[Exception], ...] = (Exception,
 def _check_names(names: list[str], path: Path) -> None:
     if len(names) > MAX_COLUMNS:
         raise BadInput(
-            f"{path} has {len(names):,} columns, and at most {MAX_COLUMNS:,} can be used: is it the right file, are rows and "
+            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is it the right file? Are rows and "
             "columns swapped?"
         )
     seen: set[str] = set()
     for name in names:
         if name in seen and name:
-            raise BadInput(f"{path} has two columns called {name!r}: give each a name of its own.")
+            raise BadInput(f"{path} has two columns with the name {name!r}: rename one of them.")
         seen.add(name)
 
 
 class Csv:
-    """Comma-separated text with a header row, every cell read as text; semicolons and tabs too."""
+    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text."""
 
     def __init__(self, path: Path, delimiter: str | None) -> None:
         self.path = path
         line = self._read_header()
         self.block = max(BLOCK_BYTES, 4 * len(line))
         if delimiter is None:
-            delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first of equals
+            delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first one wins a tie
         self.delimiter = delimiter
-        if line.count(delimiter) >= MAX_COLUMNS:  # before a million names are made
+        if line.count(delimiter) >= MAX_COLUMNS:  # before a million strings are made
             _check_names([""] * (line.count(delimiter) + 1), path)
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
     def _read_header(self) -> str:
-        """The names, which may have line ends between quotes; empty lines before them are not there."""
+        """Read the header, which may have line ends between quotes; skips empty lines before it."""
         with import_pyarrow().input_stream(str(self.path)) as stream:
             content, found = b"", None
             while found is None and (more := stream.read(1 << 20)):
@@ -136,9 +147,9 @@ class Csv:
                     raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
         text = (_cut_first_line(content) if found is None else found).decode("utf-8")
         if "\0" in text:
-            raise BadInput(f"{self.path} is no text: save the rows as CSV, in UTF-8.")
+            raise BadInput(f"{self.path} is not a text file: save the rows as CSV in UTF-8.")
         if not text.strip():
-            raise BadInput(f"{self.path} is empty: the first line must have the names of the columns.")
+            raise BadInput(f"{self.path} is empty: the first line must contain the names of the columns.")
         return text
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
@@ -169,15 +180,15 @@ class Csv:
                 release_memory()
             if LINE_END.search((final or "").encode()) and not self._read_tail().endswith(b'"'):
                 raise BadInput(
-                    f"a quote in row {first} of {self.path} is never closed, and takes all that follows for one cell: "
-                    "close or remove it."
+                    f"a quote in row {first} of {self.path} is never closed, so the rest of the file is one cell: "
+                    "close or remove the quote."
                 )
 
     def types(self, columns: Sequence[str]) -> dict[str, Any]:
         return {}
 
     def _read_tail(self) -> bytes:
-        """How the file ends, but for line ends."""
+        """Read the end of the file, without trailing white space."""
         tail = b""
         with import_pyarrow().input_stream(str(self.path)) as stream:
             while more := stream.read(1 << 20):
@@ -186,7 +197,7 @@ class Csv:
 
 
 def _cut_first_record(content: bytes) -> bytes | None:
-    """Up to the first line end that is not between quotes; the first line where none follows for long."""
+    """Cut at the first line end that is not between quotes; after MAX_QUOTED_BYTES, at the first line end."""
     quotes = begin = 0
     for end in (found.start() for found in LINE_END.finditer(content)):
         quotes, begin = quotes + content.count(b'"', begin, end), end
@@ -202,18 +213,18 @@ def _cut_first_line(content: bytes) -> bytes:
 
 
 class Columnar:
-    """Parquet and Arrow: a file, or a folder of files."""
+    """Parquet or Arrow file, or a folder of such files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if path.is_file():
-            path.open("rb").close()  # a name for what is wrong before pyarrow has its own
+            path.open("rb").close()  # raises a clearer error than pyarrow if the file cannot be opened
             if not path.stat().st_size:
                 raise BadInput(f"{path} is empty.")
         self.names: list[str] = open_dataset(path).schema.names
 
     def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        """A type that holds what each file has in a column: numbers of the widest, or text."""
+        """Return a common type for each column over all files: the widest numeric type, or text."""
         arrow, found = import_pyarrow(), {}
         schemas = [fragment.physical_schema for fragment in open_dataset(self.path).get_fragments()]
         for name in columns:
@@ -231,12 +242,12 @@ class Columnar:
 
 
 class Npz:
-    """Arrays of NumPy that have a value a row: those as long as the longest. Several dimensions are several columns."""
+    """NumPy archive: uses the arrays with one entry per row (those of maximal length); 2-D arrays give several columns."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not zipfile.is_zipfile(path):
-            raise BadInput(f"{path} is no archive of NumPy (numpy.savez makes them), or it is damaged.")
+            raise BadInput(f"{path} is damaged, or it is not a NumPy archive: write it with numpy.savez.")
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
@@ -264,7 +275,7 @@ class Npz:
 
     def _put(self, name: str, column: NDArray[Any]) -> None:
         if name in self.columns:
-            raise BadInput(f"{self.path} has two columns called {name!r}: give each a name of its own.")
+            raise BadInput(f"{self.path} has two columns with the name {name!r}: rename one of them.")
         self.columns[name] = column
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
@@ -285,7 +296,10 @@ def _rows_per_chunk(n_columns: int) -> int:
 
 @contextmanager
 def spool_table(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Path]:
-    """The columns that are prepared, and `more`, where they can be read in any order: the file itself, or a copy in Parquet."""
+    """Give the path of a file that can be read in any order: the table itself, or a temporary copy in Parquet.
+
+    The copy has the columns that `prepare` reads, and `more`.
+    """
     if isinstance(table, Columnar):
         yield table.path
         return
@@ -295,20 +309,21 @@ def spool_table(table: TableFile, prepare: Preparation, more: Sequence[str]) -> 
             _write_copy(table, prepare, more, path)
         except (OSError, import_pyarrow().ArrowException) as error:
             raise BadInput(
-                f"a copy of {table.path} could not be written to {folder} ({error}): make room there, or set TMPDIR."
+                f"a copy of {table.path} could not be written to {folder} ({error}): free disk space there, or set TMPDIR."
             ) from error
         yield path
 
 
 def _write_copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Path) -> None:
-    """Numbers as numbers, in small pages: a shuffled pass has one of every column and every lane in memory.
+    """Write a copy in Parquet with numeric columns as numbers.
 
-    Row groups are large, for each that is read has the file's list of them in memory once more.
+    Pages are small, because a shuffled pass keeps one page per column and lane in memory. Row groups are large, because
+    each open row group keeps the list of all row groups in memory.
     """
     import pyarrow.parquet as parquet
 
     columns = [*prepare.inputs, *more]
-    parts = (prepare.typed(chunk, more) for chunk in table.chunks(columns))
+    parts = (prepare.to_table(chunk, more) for chunk in table.chunks(columns))
     writer = None
     try:
         for group in _join_tables(parts, _rows_per_chunk(len(columns))):
@@ -320,7 +335,7 @@ def _write_copy(table: TableFile, prepare: Preparation, more: Sequence[str], pat
 
 
 def _join_tables(tables: Iterable[Any], least: int) -> Iterator[Any]:
-    """The tables, put together until they have so many rows."""
+    """Concatenate consecutive tables until each has at least `least` rows."""
     waiting: list[Any] = []
     for table in tables:
         waiting.append(table)

@@ -1,11 +1,10 @@
-"""The pass over a table that a preparation learns from: what each column holds, and whether it can be used."""
+"""Inspection of a table in one pass: the kind of each column, and whether it can be used."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,25 +25,30 @@ from cavity.tabular.cells import (
     to_numbers,
     to_text,
 )
-from cavity.tabular.columns import Category, Column, Ignored, Number, Target
+from cavity.tabular.columns import Category, Column, Ignored, Number, Target, suggest_column
 
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
 MAX_CLASSES = 10_000
-SOME_LEVELS, SLIP = 20, 0.9  # with more levels, nine tenths of them numbers, the rest are slips
-FEW_LEVELS = 50  # below this, a category may have as many levels as it likes
-ADVICE = "leave it out (--ignore, in Python ignore=)"
-# names that tools give to the number of a row; such a column is left out if that is also what it holds
+SOME_LEVELS, MOSTLY = (
+    20,
+    0.9,
+)  # with more levels, and 90 % of the cells numbers, the others are taken for errors
+FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
+ADVICE = "ignore the column (--ignore, in Python ignore=)"
+# usual names of a column of row numbers; it is ignored if its cells are row numbers, too
 ROW_NUMBER = re.compile(r"unnamed: ?\d+|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE)
 
 
 class Inspection:
-    """Counts and moments of every column, added to batch by batch."""
+    """Counts and moments of every column, updated batch by batch."""
 
     def __init__(self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str]) -> None:
         wrong = next((k for k in kinds.values() if k not in KINDS), None)
         if wrong is not None:
-            raise BadOption(f"a column cannot be {wrong!r}: say {', '.join(map(repr, KINDS))}.")
+            raise BadOption(
+                f"the kind {wrong!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
+            )
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
         self.unnamed = 0
         self.seen: dict[str, _ColumnSummary] = {}
@@ -53,7 +57,7 @@ class Inspection:
         self.names: list[str] | None = None
 
     def add(self, table: Any) -> None:
-        """The next rows."""
+        """Add rows."""
         names = table.column_names
         if self.names is None:
             self._check(names)
@@ -63,7 +67,7 @@ class Inspection:
             self.seen = {n: _ColumnSummary(n, self.kinds.get(n)) for n in names if n and n not in skip}
         if names != self.names:
             raise BadInput(
-                "the columns are not the same in every batch: give each the same names in the same order."
+                "the columns differ between batches: give every batch the same columns in the same order."
             )
         for name, seen in self.seen.items():
             seen.add(get_column(table, name), self.rows)
@@ -74,18 +78,13 @@ class Inspection:
     def _check(self, names: list[str]) -> None:
         twice = next((n for n, count in Counter(names).items() if n and count > 1), None)
         if twice is not None:
-            raise BadInput(f"two columns are called {twice!r}: give each a name of its own.")
-        for what, name in (("the target", self.target), *(("column", n) for n in self.kinds)):
+            raise BadInput(f"two columns have the name {twice!r}: rename one of them.")
+        for what, name in (("the target column", self.target), *(("column", n) for n in self.kinds)):
             if name is not None and name not in names:
-                near = get_close_matches(name, names, 1)
-                listed = ", ".join(map(repr, names[:12])) + (
-                    f" and {len(names) - 12} more" if len(names) > 12 else ""
-                )
-                hint = f"is it {near[0]!r}?" if near else f"there are {listed}."
-                raise BadInput(f"{what} {name!r} is not among the columns; {hint}")
+                raise BadInput(f"{what} {name!r} does not exist; {suggest_column(name, names)}")
 
     def decide(self) -> tuple[list[Column], Target | None, list[Ignored]]:
-        """What becomes of each column; all that cannot be used are named together."""
+        """Decide how to use each column. One error names all columns that cannot be used."""
         if not self.rows:
             raise BadInput("the table has no rows.")
         decided: list[Column | Ignored] = []
@@ -98,20 +97,23 @@ class Inspection:
         if wrong:
             more = f" And {len(wrong) - 5} more columns." if len(wrong) > 5 else ""
             raise BadInput(" ".join(wrong[:5]) + more)
-        ignored = [Ignored(n, "not wanted") for n, kind in self.kinds.items() if kind == "ignore"]
-        ignored += [Ignored("", "it has no name")] * self.unnamed
+        unwanted = [Ignored(n, "--ignore") for n, kind in self.kinds.items() if kind == "ignore"]
+        unwanted += [Ignored("", "no name")] * self.unnamed
         columns = [c for c in decided if not isinstance(c, Ignored)]
-        left_out = [c for c in decided if isinstance(c, Ignored)] + ignored
+        ignored = [c for c in decided if isinstance(c, Ignored)] + unwanted
         if not columns:
             raise BadInput(
-                "no column is left to learn from: "
-                + ("; ".join(f"{c.name!r} {c.why}" for c in left_out[:8]) or "there is only the target.")
+                "the table has no features: "
+                + (
+                    ", ".join(f"{c.name!r} is {c.describe()}" for c in ignored[:8])
+                    or "the target is its only column."
+                )
             )
-        return columns, self.labels.decide() if self.labels is not None else None, left_out
+        return columns, self.labels.decide() if self.labels is not None else None, ignored
 
 
 class _ColumnSummary:
-    """One column so far."""
+    """Running summary of one column."""
 
     def __init__(self, name: str, wanted: str | None) -> None:
         self.name, self.wanted = name, wanted
@@ -120,7 +122,7 @@ class _ColumnSummary:
         self.mean = self.square = 0.0
         self.low, self.high = np.inf, -np.inf
         self.levels: set[str] | None = set()
-        self.odd: tuple[str, int] | None = None  # the first cell that is no number, and its row
+        self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.typed: str | None = None
 
     def add(self, column: Any, first: int) -> None:
@@ -161,7 +163,7 @@ class _ColumnSummary:
                 self.levels = None
 
     def _add_numbers(self, value: Any) -> None:
-        """Chan's rule for mean and squares of two groups."""
+        """Merge the moments of more values (Chan's rule)."""
         if not len(value):
             return
         if self.counts_rows:
@@ -177,19 +179,19 @@ class _ColumnSummary:
 
     def decide(self) -> Column | Ignored:
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
-            return Ignored(self.name, "it is the index of a frame")
+            return Ignored(self.name, "index of a data frame")
         present = self.rows - self.missing
         if self.typed is not None and self.typed.startswith(("date:", "other:")):
             kind, _, what = self.typed.partition(":")
             self._raise_date(what) if kind == "date" else self._raise(
-                f"is of type {what}, neither numbers nor categories"
+                f"has the type {what}, neither numbers nor categories"
             )
         if not present:
             return Ignored(self.name, "no values")
         if self.wanted == "number" and self.odd is not None:
             self._raise(
-                f"is to be of numbers, but row {self.odd[1]} has {self.odd[0]!r:.60}",
-                "mend such cells or leave them empty",
+                f"must be numeric, but row {self.odd[1]} has {self.odd[0]!r:.60}",
+                "correct such cells or leave them empty",
             )
         if self.wanted != "category" and self.odd is None:
             return self._decide_number()
@@ -199,24 +201,25 @@ class _ColumnSummary:
             if self.numbers > self.dressed:
                 self._raise_odd_cells()
             self._raise(
-                f"holds numbers that are written as {self.odd[0]!r:.60} (row {self.odd[1]})",
-                "write them with a decimal point and nothing else (1250.5), say that they are categories ([columns] in the file of "
+                f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
+                "write them with a decimal point and nothing else (1250.5), declare them categories ([columns] in the file of "
                 "--config)",
             )
         many = self.levels is None or len(self.levels) > SOME_LEVELS
-        if self.wanted is None and many and self.numbers > SLIP * present:
+        if self.wanted is None and many and self.numbers > MOSTLY * present:
             self._raise_odd_cells()
         return self._decide_category(present)
 
     def _decide_number(self) -> Column | Ignored:
         if self.counts_rows and not self.missing and self.rows > 1:
-            return Ignored(self.name, "it counts the rows")
+            return Ignored(self.name, "row number")
         if self.low == self.high and not self.missing:
             return Ignored(self.name, f"always {self.low:g}")
         scale = float(np.sqrt(self.square / self.numbers)) if self.low < self.high else 1.0
         if not (np.isfinite(self.mean) and np.isfinite(scale)) or scale == 0:
             self._raise(
-                "has numbers too large, or too close to each other, to be standardised", "use other units"
+                "cannot be standardised: its numbers are too large, or too close to each other",
+                "use other units",
             )
         return Number(self.name, self.mean, scale, self.missing > 0)
 
@@ -227,7 +230,7 @@ class _ColumnSummary:
                 self._raise_odd_cells()
             many = f"more than {MAX_LEVELS}" if self.levels is None else str(len(self.levels))
             self._raise(
-                f"has {many} different texts in {present} rows, and names, identifiers or free text teach nothing"
+                f"has {many} different texts in {present} rows, and a model cannot learn from names, identifiers or free text"
             )
         if len(self.levels) == 1 and not self.missing:
             return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")
@@ -235,15 +238,15 @@ class _ColumnSummary:
 
     def _raise_date(self, what: str) -> NoReturn:
         self._raise(
-            f"holds dates or times ({what})",
-            "make numbers of what matters in them (the year, the month, the weekday, days since an event)",
+            f"has dates or times ({what})",
+            "replace them by numbers (the year, the month, the weekday, days since an event)",
         )
 
     def _raise_odd_cells(self) -> NoReturn:
         assert self.odd is not None
         self._raise(
             f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}",
-            "mend such cells or leave them empty, say that these are categories ([columns] in the file of --config, in Python "
+            "correct such cells or leave them empty, declare them categories ([columns] in the file of --config, in Python "
             "kinds=)",
         )
 
@@ -252,7 +255,7 @@ class _ColumnSummary:
 
 
 class _TargetSummary:
-    """The target so far: is it of whole numbers, has it a sensible number of classes."""
+    """Running summary of the target: its classes, and whether they are whole numbers."""
 
     def __init__(self, name: str) -> None:
         self.name, self.whole, self.numbers = name, True, True

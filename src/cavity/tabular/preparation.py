@@ -1,10 +1,9 @@
-"""From a table with mixed columns to numbers: standardised, one-hot, imputed; learnt in one pass, kept as JSON."""
+"""Preparation of tables with mixed columns: learned in one pass, applied to any table, stored as JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,16 @@ from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.tabular.cells import get_column, parse_numbers, read_labels, to_numbers
-from cavity.tabular.columns import Category, Column, EncodingContext, Ignored, Number, Target, Unchanged
+from cavity.tabular.columns import (
+    Category,
+    Column,
+    EncodingContext,
+    Ignored,
+    Number,
+    Target,
+    Unchanged,
+    suggest_column,
+)
 from cavity.tabular.inspection import Inspection
 
 UNSEEN = ("ignore", "error")
@@ -22,9 +30,49 @@ KIND_NAMES = {Number: "number", Category: "category", Unchanged: "plain"}  # in 
 
 
 class Preparation:
-    """What was learnt of each column, so that new rows are treated as the training rows were.
+    """Preparation of a table with mixed columns: standardised numbers, one-hot categories, imputed missing cells.
 
-    `fit` reads batches of a table once; `transform` gives the numbers, one column for each of `names`; `labels` the target.
+    Make one with `fit`. It stores what it learned of each column, so new rows are treated as the training rows were. A
+    model that `cavity fit` saved has its preparation as `preparation_`.
+
+    Parameters
+    ----------
+    columns : sequence of Number, Category or Unchanged
+        The columns to read, with what was learned of each.
+    target : Target, optional
+        The column of the labels.
+    ignored : sequence of Ignored, optional
+        Columns that are not used, with the reasons.
+    unseen : {"ignore", "error"}, default="ignore"
+        Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
+
+    Attributes
+    ----------
+    columns : tuple of Number, Category or Unchanged
+        The columns to read.
+    target : Target or None
+        The column of the labels.
+    ignored : tuple of Ignored
+        Columns that are not used.
+    unseen : str
+        Policy for unseen categories.
+    inputs : tuple of str
+        Names of the columns to read.
+    names : tuple of str
+        Names of the features, the columns of `transform`.
+
+    Examples
+    --------
+    >>> from cavity import Preparation
+    >>> table = {"mass": [3.0, 5.0, None, 4.0], "island": ["Dream", "Biscoe", "Dream", "Dream"], "y": [0, 1, 0, 1]}
+    >>> prepare = Preparation.fit([table], target="y")
+    >>> prepare.names
+    ('mass', 'mass missing', 'island=Biscoe', 'island=Dream')
+    >>> prepare.transform(table)[:2].round(2)
+    array([[-1.22,  0.  ,  0.  ,  1.  ],
+           [ 1.22,  0.  ,  1.  ,  0.  ]])
+    >>> prepare.labels(table)
+    array([0, 1, 0, 1])
     """
 
     def __init__(
@@ -48,9 +96,26 @@ class Preparation:
         kinds: Mapping[str, str] | None = None,
         unseen: str = "ignore",
     ) -> Preparation:
-        """Learn from tables, frames or record batches of the same columns, one after another.
+        """Learn a preparation from one pass over a table.
 
-        `kinds` says "number", "category" or "ignore" for a column where the cells alone would say something else.
+        Parameters
+        ----------
+        batches : iterable of tables
+            Consecutive rows of the table: data frames, pyarrow tables, record batches, or dicts of columns. All must have
+            the same columns.
+        target : str, optional
+            Name of the column of the labels.
+        ignore : sequence of str, optional
+            Names of columns to ignore.
+        kinds : dict, optional
+            Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected.
+        unseen : {"ignore", "error"}, default="ignore"
+            Policy for categories that the training rows did not have.
+
+        Returns
+        -------
+        Preparation
+            The preparation.
         """
         inspection = Inspection(target, ignore, kinds or {})
         for batch in batches:
@@ -59,21 +124,45 @@ class Preparation:
 
     @classmethod
     def identity(cls, names: Sequence[str]) -> Preparation:
-        """Columns of numbers that are taken as they are."""
+        """Make a preparation that leaves numeric columns unchanged.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns.
+
+        Returns
+        -------
+        Preparation
+            The preparation.
+        """
         return cls([Unchanged(name) for name in names])
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The columns that are read."""
+        """Names of the columns to read."""
         return tuple(column.name for column in self.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of numbers that come out."""
+        """Names of the features, the columns of `transform`."""
         return tuple(name for column in self.columns for name in column.features)
 
     def transform(self, data: Any, notes: Counter[str] | None = None) -> Array:
-        """Numbers [n, len(names)]; `notes` counts cells that were not as in the training rows."""
+        """Encode rows as numbers.
+
+        Parameters
+        ----------
+        data : data frame, pyarrow table, record batch, or dict of columns
+            The rows.
+        notes : collections.Counter, optional
+            Counts cells that differ from the training rows (new categories, unexpected missing cells), by message.
+
+        Returns
+        -------
+        ndarray of shape (n, len(names))
+            The features.
+        """
         chunk = to_chunk(data)
         self.check(chunk.table.column_names)
         context = EncodingContext(chunk.first, self.unseen, Counter() if notes is None else notes)
@@ -81,19 +170,42 @@ class Preparation:
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     def check(self, names: Sequence[str]) -> None:
-        """Whether a table with these columns can be prepared."""
+        """Check that a table has all columns that the preparation reads.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns of the table.
+
+        Raises
+        ------
+        BadInput
+            If a column is absent.
+        """
         have = set(names)
         absent = [name for name in self.inputs if name not in have]
         if absent:
-            near = get_close_matches(absent[0], list(names), 1)
             more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
-            hint = f"; is it {near[0]!r}?" if near else f"; there are {_list_some(names)}."
+            hint = suggest_column(absent[0], list(names), 8)
             raise BadInput(
-                f"the data have no column {absent[0]!r}{more}, which the model was trained with{hint}"
+                f"the data have no column {absent[0]!r}{more}, which the model was trained with; {hint}"
             )
 
-    def typed(self, data: Any, more: Sequence[str] = ()) -> Any:
-        """The columns that `transform` reads, and `more`, as a table of Arrow in which numbers are numbers."""
+    def to_table(self, data: Any, more: Sequence[str] = ()) -> Any:
+        """Convert the cells of numeric columns to numbers.
+
+        Parameters
+        ----------
+        data : data frame, pyarrow table, record batch, or dict of columns
+            The rows.
+        more : sequence of str, optional
+            Further columns to keep unchanged.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns that `transform` reads, and `more`.
+        """
         chunk, arrow = to_chunk(data), import_pyarrow()
         columns = {name: get_column(chunk.table, name) for name in (*self.inputs, *more)}
         for column in self.columns:
@@ -103,10 +215,23 @@ class Preparation:
         return arrow.table(columns)
 
     def labels(self, data: Any) -> NDArray[Any]:
-        """The target's labels [n], as the classifier has them: whole numbers or text, none missing."""
+        """Read the labels.
+
+        Parameters
+        ----------
+        data : data frame, pyarrow table, record batch, or dict of columns
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels as whole numbers or text. A missing label raises `BadInput`.
+        """
         chunk = to_chunk(data)
         if self.target is None:
-            raise BadOption("this preparation knows no target: name it when it is made.")
+            raise BadOption(
+                "this preparation has no target: name it with target= when you call Preparation.fit."
+            )
         text = read_labels(get_column(chunk.table, self.target.name), self.target.name, chunk.first)
         if not self.target.whole:
             coded = text.dictionary_encode()
@@ -118,11 +243,17 @@ class Preparation:
             return value.astype(np.int64) if exact else np.asarray(text.cast("int64"))
         except ValueError as error:  # pyarrow's errors derive from it
             raise BadInput(
-                f"the labels of the training rows were whole numbers; column {self.target.name!r} has others ({error})."
+                f"column {self.target.name!r} has labels that are not whole numbers, as those of the training rows were ({error})."
             ) from error
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as what JSON can hold."""
+        """Convert to a dict that JSON can store.
+
+        Returns
+        -------
+        dict
+            Everything that `from_json` needs.
+        """
         return {
             "columns": [{"kind": KIND_NAMES[type(c)], **c._asdict()} for c in self.columns],
             "target": None if self.target is None else self.target._asdict(),
@@ -132,7 +263,18 @@ class Preparation:
 
     @classmethod
     def from_json(cls, value: Any) -> Preparation:
-        """The inverse of `to_json`; anything else is refused."""
+        """Make a preparation from the result of `to_json`.
+
+        Parameters
+        ----------
+        value : dict
+            The result of `to_json`. Anything else raises `BadFile`.
+
+        Returns
+        -------
+        Preparation
+            The preparation.
+        """
         try:
             columns = [_read_column(dict(c)) for c in value["columns"]]
             target = (
@@ -147,16 +289,22 @@ class Preparation:
                 f"the preparation of the columns is damaged ({type(error).__name__} {error!s:.100})."
             ) from error
         if len(set(made.inputs)) < len(made.inputs) or not made.inputs:
-            raise BadFile("the preparation of the columns is damaged: a column twice, or none.")
+            raise BadFile("the preparation of the columns is damaged: it has a column twice, or no columns.")
         return made
 
     def describe(self) -> list[tuple[str, str]]:
-        """Each column with what becomes of it, in words."""
-        return [(c.name, _describe_column(c)) for c in (*self.columns, *self.ignored)]
+        """Describe how each column is used.
+
+        Returns
+        -------
+        list of (str, str)
+            Name and description of each column, including ignored ones.
+        """
+        return [(c.name, c.describe()) for c in (*self.columns, *self.ignored)]
 
 
 def to_chunk(data: Any) -> Chunk:
-    """Tables, record batches, frames and dicts of columns, as a table of Arrow."""
+    """Convert a table, a record batch, a data frame or a dict of columns to a chunk."""
     if isinstance(data, Chunk):
         return data
     arrow = import_pyarrow()
@@ -168,11 +316,11 @@ def to_chunk(data: Any) -> Chunk:
         table = data if isinstance(data, arrow.Table) else arrow.table(data)
     except OverflowError:
         raise BadInput(
-            "a cell has a whole number of more than 19 digits: write it with a point, or in other units."
+            "a cell has a whole number of more than 19 digits: write it with a decimal point, or use other units."
         ) from None
     except (TypeError, ValueError) as error:
         raise BadInput(
-            f"this is no table with named columns ({error!s:.200}); give a frame or a pyarrow table."
+            f"the data are not a table with named columns ({error!s:.200}): give a data frame or a pyarrow table."
         ) from error
     return Chunk(table, 0, "")
 
@@ -196,21 +344,5 @@ def _read_column(value: dict[str, Any]) -> Column:
 
 def _check_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not text")
     return value
-
-
-def _describe_column(column: Column | Ignored) -> str:
-    if isinstance(column, Ignored):
-        return f"left out: {column.why}"
-    missing = ", some missing" if getattr(column, "missing", False) else ""
-    if isinstance(column, Category):
-        few = ", ".join(column.levels[:4]) + (", ..." if len(column.levels) > 4 else "")
-        return f"category, {len(column.levels)} levels ({few}){missing}"
-    if isinstance(column, Number):
-        return f"number, mean {column.mean:.4g}, spread {column.scale:.4g}{missing}"
-    return "number, as it is"
-
-
-def _list_some(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
