@@ -21,7 +21,9 @@ class Parameters:
     def parameter_names(cls) -> tuple[str, ...]:
         """Names of the constructor's arguments, in order."""
         given = inspect.signature(cls.__init__).parameters.values()
-        return tuple(p.name for p in given if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+        return tuple(
+            p.name for p in given if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments.

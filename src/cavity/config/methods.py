@@ -25,7 +25,9 @@ from cavity.params import Parameters
 from cavity.registry import Registry
 
 DEFAULT_EPSILON = 1e-3
-LEARNT_EPSILON = 0.1  # start of a learnt epsilon: training unlearns too much label noise more easily than too little
+LEARNT_EPSILON = (
+    0.1  # start of a learnt epsilon: training unlearns too much label noise more easily than too little
+)
 SITES = ("own", "tied")
 Q_UPDATES = ("natural", "gradient")
 PREDICTIVES = ("quadrature", "probit")
@@ -52,13 +54,17 @@ class Method(Parameters):
     recommended: ClassVar[bool] = False  # open choices (kernel, prior, epochs) are the library's
 
     # Where it stands in the engine's space. Some depend on options and are properties of subclasses.
-    site_store: str = "own"  # own (one per row), tied (sums only), averaged (natural gradients), free (mean and factor)
+    site_store: str = (
+        "own"  # own (one per row), tied (sums only), averaged (natural gradients), free (mean and factor)
+    )
     removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
     placement: str = "t"  # sites on t = a·w, on f ("f": residual eliminated), or at the mode of f ("mode")
     linear: bool = False  # sites do not depend on q: a Gaussian likelihood
     settles: bool = False  # sites converge before every step of the hyper-parameters
     sweep_damping: float = 0.5  # of full sweeps; undamped parallel updates can diverge
-    starts_from_ep: bool = False  # moment matching finds the first q: the objective has poor optima near the prior
+    starts_from_ep: bool = (
+        False  # moment matching finds the first q: the objective has poor optima near the prior
+    )
     full_batch_optimizer: str = "sign"
 
     @property
@@ -146,7 +152,9 @@ def read_method(value: Any, task: str) -> Method:
         names = ", ".join(map(repr, known))
         objects = ", ".join(f"{cls.__name__}()" for cls in known.values())
         what = f"a method of {value.task}" if isinstance(value, Method) else "not a method"
-        raise BadOption(f"method={value!r:.80} is {what}; use one of {names}, or an object of cavity.methods: {objects}.")
+        raise BadOption(
+            f"method={value!r:.80} is {what}; use one of {names}, or an object of cavity.methods: {objects}."
+        )
     return value.check()
 
 
@@ -171,7 +179,11 @@ class _ProbitMethod(Method):
 
     @property
     def learns(self) -> frozenset[str]:
-        own = {"epsilon"} if isinstance(self.likelihood, RobustMax) or self.likelihood == RobustMax.name else set()
+        own = (
+            {"epsilon"}
+            if isinstance(self.likelihood, RobustMax) or self.likelihood == RobustMax.name
+            else set()
+        )
         return super().learns | own
 
     def check(self) -> Self:
@@ -180,7 +192,9 @@ class _ProbitMethod(Method):
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return bind_likelihood(ProbitPairs() if self.likelihood is None else self.likelihood, n_classes, learn)
+        return bind_likelihood(
+            ProbitPairs() if self.likelihood is None else self.likelihood, n_classes, learn
+        )
 
 
 def bind_likelihood(likelihood: Any, n_classes: int, learn: frozenset[str]) -> Likelihood:
@@ -200,7 +214,9 @@ def check_epsilon(value: Any, owner: str) -> float:
     """Check a share of random labels."""
     epsilon = number("epsilon", value, 0.0, 1.0, strict=False)
     if epsilon == 1:
-        raise BadOption(f"epsilon=1 of {owner} says that every label is random: nothing can be learnt; use a share below 1.")
+        raise BadOption(
+            f"epsilon=1 of {owner} says that every label is random: nothing can be learnt; use a share below 1."
+        )
     return epsilon
 
 
@@ -415,7 +431,9 @@ class VI(Method):
 
     @property
     def sweep_damping(self) -> float:  # type: ignore[override]
-        return 0.2 if self.bound == "quadrature" else 1.0  # 0.5 needs repairs, 1 does not converge; a bound has a closed form
+        return (
+            0.2 if self.bound == "quadrature" else 1.0
+        )  # 0.5 needs repairs, 1 does not converge; a bound has a closed form
 
     @property
     def full_batch_optimizer(self) -> str:  # type: ignore[override]
@@ -503,7 +521,9 @@ class VI(Method):
             )
         if self.q_update == "gradient" or self.bound == "taylor":
             what = "q_update='gradient'" if self.q_update == "gradient" else "bound='taylor'"
-            return f"{what} has no optimal q for given hyper-parameters that sweeps could find: fit without it."
+            return (
+                f"{what} has no optimal q for given hyper-parameters that sweeps could find: fit without it."
+            )
         return super().sampling_problem()
 
 

@@ -125,7 +125,11 @@ class Config:
             )
         if method.at_mode or self.schedule == "inner-exact":
             what = method.argument if method.at_mode else "schedule='inner-exact'"
-            instead = "method='ep', 'sep', 'rep', 'pep' or 'vi'" if method.at_mode else "schedule='inner-approx' or 'outer'"
+            instead = (
+                "method='ep', 'sep', 'rep', 'pep' or 'vi'"
+                if method.at_mode
+                else "schedule='inner-approx' or 'outer'"
+            )
             raise BadOption(
                 f"{what} differentiates through all rows at once, which a source does not hold in memory: use {instead}, or give "
                 "the table as an array."
@@ -229,7 +233,9 @@ def read_regressor(arguments: Mapping[str, Any]) -> Config:
             "method='vi', which is exact for such features, or 'svi'."
         )
     if not method.uses_inducing and not (given["inducing"] is None or _is(given["inducing"], "auto")):
-        raise BadOption(f"inducing= is not used by {method.argument}, which chooses its points itself: leave it out.")
+        raise BadOption(
+            f"inducing= is not used by {method.argument}, which chooses its points itself: leave it out."
+        )
     optimizer = one_of("optimizer", given["optimizer"], REGRESSION_OPTIMIZERS)
     _check_regression_optimizer(method, optimizer)
     learn = _read_learn(given["learn"], LEARN[:-1], method, given["inducing"])
@@ -328,7 +334,9 @@ def _read_learn(value: Any, valid: tuple[str, ...], method: Method, inducing: An
     if spectrum.asked(inducing):
         return (learn - {"inducing", "frequencies"}) | ({"inducing"} if "frequencies" in learn else set())
     if "frequencies" in learn:
-        raise BadOption("learn with 'frequencies' is for inducing='spectrum'; inducing points are 'inducing'.")
+        raise BadOption(
+            "learn with 'frequencies' is for inducing='spectrum'; inducing points are 'inducing'."
+        )
     return learn
 
 
@@ -360,7 +368,9 @@ def _read_class_weight(value: Any) -> Any:
         if not (np.isfinite(factors).all() and (factors >= 0).all()):
             raise BadOption(f"class_weight={value!r} must hold finite numbers that are not negative.")
     elif value is not None and not _is(value, "balanced"):
-        raise BadOption(f"class_weight={value!r} is unknown; use None, 'balanced', or a dict from class to weight.")
+        raise BadOption(
+            f"class_weight={value!r} is unknown; use None, 'balanced', or a dict from class to weight."
+        )
     return value
 
 
@@ -428,8 +438,14 @@ def _batch_size(config: Config, method: Method, schedule: str, n_rows: int, room
     if value is None or (is_whole(value) and int(value) >= n_rows):
         return None
     if needs_all and method.needs_all_rows:
-        others = [name for name, cls in method_names(method.task).items() if not (cls.needs_all_rows or cls.recommended)]
-        listed = " or ".join([", ".join(map(repr, others[:-1])), repr(others[-1])] if len(others) > 1 else map(repr, others))
+        others = [
+            name
+            for name, cls in method_names(method.task).items()
+            if not (cls.needs_all_rows or cls.recommended)
+        ]
+        listed = " or ".join(
+            [", ".join(map(repr, others[:-1])), repr(others[-1])] if len(others) > 1 else map(repr, others)
+        )
         raise BadOption(
             f"{method.argument} needs all rows at once, but batch_size={value}: use batch_size=None, or a method that takes "
             f"mini-batches: {listed}."

@@ -30,15 +30,21 @@ class RegressionMethod(Method):
     sweep_damping = 1.0
     full_batch_optimizer = "lbfgs"
 
-    inducing_from: ClassVar[str] = "chosen"  # or rows (every distinct one), subset (an active set), members (of a committee)
+    inducing_from: ClassVar[str] = (
+        "chosen"  # or rows (every distinct one), subset (an active set), members (of a committee)
+    )
     projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     merges_rows: ClassVar[bool] = True  # equal rows become one weighted row
-    exact_jitter: ClassVar[bool] = False  # Z is X: nothing but the jitter separates the model from the exact one
+    exact_jitter: ClassVar[bool] = (
+        False  # Z is X: nothing but the jitter separates the model from the exact one
+    )
     has_evidence: ClassVar[bool] = False  # an evidence of all rows that its predictions belong to
     active_set: str | None = None  # criterion by which rows are selected one by one
     committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
-    solver_tol: float = 0.0  # relative residual of conjugate gradients; 0: the low-rank system is solved exactly
+    solver_tol: float = (
+        0.0  # relative residual of conjugate gradients; 0: the low-rank system is solved exactly
+    )
 
     @property
     def uses_inducing(self) -> bool:
@@ -54,7 +60,9 @@ class RegressionMethod(Method):
             return None
         known = (cls for cls in METHODS.classes() if issubclass(cls, RegressionMethod) and cls.has_evidence)
         names = ", ".join(repr(cls.name) for cls in known)
-        return f"{self.argument} has no evidence of all rows that its predictions belong to: use one of {names}."
+        return (
+            f"{self.argument} has no evidence of all rows that its predictions belong to: use one of {names}."
+        )
 
 
 @METHODS.register

@@ -79,7 +79,9 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
 def noise_values(noise: np.ndarray, n_latent: int) -> np.ndarray:
     """Check that `noise` has one value, or one per latent function."""
     if noise.size not in (1, n_latent):
-        raise BadOption(f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each.")
+        raise BadOption(
+            f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each."
+        )
     return noise
 
 

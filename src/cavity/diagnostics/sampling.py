@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from cavity.config import Config, Options
 from cavity.config.options import complete, read_names
 from cavity.config.values import number, whole
-from cavity.diagnostics.samples import ClassifierSamples, HyperSamples, RegressorSamples
+from cavity.diagnostics.samples import ClassifierSamples, RegressorSamples
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.fitting import build, regression, runs

@@ -489,7 +489,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         evidence = self.log_marginal_likelihood_
         return importance.diagnose(self._fitted, table.X, table.y, table.weight, evidence, n, rng)
 
-    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> sampling.ClassifierSamples:
+    def _sample(
+        self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked
+    ) -> sampling.ClassifierSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_classifier(
             self._config(), self._fitted, request, self._features(), self.classes_, asked

@@ -47,9 +47,14 @@ POOLED = {
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
-POINTS_PER_FEATURE = 2  # inducing points that a linear term needs: fewer cannot carry it together with the RBF
+POINTS_PER_FEATURE = (
+    2  # inducing points that a linear term needs: fewer cannot carry it together with the RBF
+)
 
-def choose_points(config: Config, candidates: inducing.Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+
+def choose_points(
+    config: Config, candidates: inducing.Candidates, M: int, C: int, rng: np.random.Generator
+) -> Array:
     """Choose inducing inputs [C M D], or draw the frequencies [C M/2 D] of M features."""
     if config.spectral:
         return spectrum.draw(config.kernel, M, C, candidates.X.shape[1], rng)

@@ -151,7 +151,9 @@ def prepare_regression(config: Config, request: Request, earlier: Continuation |
     return Job(run, options, features, make_result)
 
 
-def start_values(table: Facts, earlier: Continuation | None, features: Features, rng: np.random.Generator) -> Start:
+def start_values(
+    table: Facts, earlier: Continuation | None, features: Features, rng: np.random.Generator
+) -> Start:
     """Return the table's starting values; a warm start keeps the units of the old parameters."""
     begin = table.start(rng)
     if earlier is not None and len(earlier.columns.center) == features.n:

@@ -21,7 +21,12 @@ from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_facts
 from cavity.training.loop import Run
 
-MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share")  # which model a run fits; how it is trained may change
+MODEL_ARGUMENTS = (
+    "kernel",
+    "noise",
+    "learn",
+    "share",
+)  # which model a run fits; how it is trained may change
 
 
 def find_checkpoint(config: Config, reduce: Local) -> Path | None:

@@ -221,7 +221,9 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
         factor = weight_of_class(class_weight, classes, summary.moments.weight)
     if not (factor > 0).all():
         raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
-    return Labelled(Streamed(source, summary, factor), Features(owner, len(summary.low), source.names), classes)
+    return Labelled(
+        Streamed(source, summary, factor), Features(owner, len(summary.low), source.names), classes
+    )
 
 
 def survey_ranks(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:

@@ -189,7 +189,9 @@ def read_table(request: Request, class_weight: Any, owner: str) -> Labelled:
     return Labelled(Table(rows, encoded.reshape(-1), weight, len(classes)), features, classes)
 
 
-def read_table_of_fit(request: Request, class_weight: Any, features: Features, classes: NDArray[Any]) -> Table:
+def read_table_of_fit(
+    request: Request, class_weight: Any, features: Features, classes: NDArray[Any]
+) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
     rows, labels, weight = read_labelled(request.X, request.y, request.sample_weight, class_weight, features)
     return Table(rows, encode(labels, classes), weight, len(classes))

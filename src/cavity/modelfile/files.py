@@ -11,7 +11,6 @@ from torch import Tensor
 
 from cavity import persist
 from cavity._version import __version__
-
 from cavity.config.methods import Method, method_names, read_method
 from cavity.config.regression_methods import RegressionMethod
 from cavity.config.values import resolve_device
@@ -86,7 +85,9 @@ def register(kind: str) -> Callable[[E], E]:
 def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
     packing, result = Packing(), record.result
-    scalars = {"log_marginal_likelihood_": result.evidence} | ({"elbo_": result.evidence} if result.is_bound else {})
+    scalars = {"log_marginal_likelihood_": result.evidence} | (
+        {"elbo_": result.evidence} if result.is_bound else {}
+    )
     meta: dict[str, Any] = {
         "version": __version__,
         "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items()},
@@ -235,7 +236,11 @@ def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:
         return values
     cls = known[values["method"]]
     moved = {name for kind in known.values() for name in kind.parameter_names()}
-    old = {OLD_NAMES.get(name, name): name for name in values if OLD_NAMES.get(name, name) in moved and name != "tol"}
+    old = {
+        OLD_NAMES.get(name, name): name
+        for name in values
+        if OLD_NAMES.get(name, name) in moved and name != "tol"
+    }
     own = {new: values[name] for new, name in old.items() if new in cls.parameter_names()}
     if own.get("likelihood") == "auto":
         own["likelihood"] = None

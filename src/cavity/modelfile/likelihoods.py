@@ -25,7 +25,11 @@ def likelihood_tensors(likelihood: Likelihood) -> dict[str, Tensor]:
 
 
 def restore_likelihood(
-    tensors: dict[str, Tensor], meta: dict[str, Any], method: Method, n_classes: int | None, dtype: torch.dtype
+    tensors: dict[str, Tensor],
+    meta: dict[str, Any],
+    method: Method,
+    n_classes: int | None,
+    dtype: torch.dtype,
 ) -> Likelihood:
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
     if "likelihood" in meta:

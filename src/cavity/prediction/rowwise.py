@@ -9,9 +9,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from cavity.prediction.model import PREDICT_BYTES, FittedModel, joint_over_rows, predict_latent, residual
 from cavity.linalg import solve_lower, solve_lower_t
 from cavity.posterior import Normal
+from cavity.prediction.model import PREDICT_BYTES, FittedModel, joint_over_rows, predict_latent, residual
 
 MOST_ITERATIONS = 2000
 HELD_BYTES = 512 << 20  # a Gram matrix up to this size is kept while a system is solved
@@ -50,7 +50,9 @@ def low_rank_solve(rows: TrainingRows, V: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def make_training_rows(model: FittedModel, X: Tensor, y: Tensor, weight: Tensor, noise: float, tol: float) -> TrainingRows:
+def make_training_rows(
+    model: FittedModel, X: Tensor, y: Tensor, weight: Tensor, noise: float, tol: float
+) -> TrainingRows:
     """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
     a = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype)).a[0].double()
     scaled = weight / noise
