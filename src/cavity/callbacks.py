@@ -1,4 +1,7 @@
-"""What may watch a fit: pass these, or your own `Callback`, as `GPClassifier(callbacks=[...])`."""
+"""Callbacks follow a fit and may stop it: pass them as ``GPClassifier(callbacks=[...])``.
+
+Use the ones below, or derive your own from `Callback`.
+"""
 
 from cavity.estimators.watch import Validation
 from cavity.training.callbacks import Callback, JsonLines, Memory, TensorBoard, TimeBudget

@@ -12,7 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from cavity.distributed import Local
-from cavity.factors import Latents, LikelihoodFactor, Moments
+from cavity.factors import Latents, Likelihood, Moments
 from cavity.inference import Optimiser, State
 from cavity.kernels import RBF, Matern32
 from cavity.training.optimisers import OPTIMISERS
@@ -24,8 +24,8 @@ from support import Machine, latents, machine, toy
 
 
 @dataclass(frozen=True)
-class Gaussian:
-    """y = f + N(0, s²): one latent, one site a row. Everything a likelihood has to say."""
+class Gaussian(Likelihood):
+    """y = f + N(0, s²): one latent function, one site per row. All that EP needs of a likelihood."""
 
     noise: float
 
@@ -81,7 +81,7 @@ def assert_regression(run, exact, mean_only=False):
 
 
 def test_the_factor_is_one():
-    factor: LikelihoodFactor = Gaussian(NOISE)
+    factor: Likelihood = Gaussian(NOISE)
     f = Latents(*(torch.full((2, 1), v).double() for v in (0.3, 0.8, 0.1)))
     y = torch.tensor([1.0, -2.0]).double()
     e, h = torch.tensor([1.0, 0.4]).double(), 1e-6

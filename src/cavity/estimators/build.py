@@ -19,7 +19,7 @@ from cavity.estimators.values import noise_values
 from cavity.factors import (
     BinaryProbit,
     Jaakkola,
-    LikelihoodFactor,
+    Likelihood,
     Logistic,
     LogisticPoint,
     ProbitPairs,
@@ -160,7 +160,7 @@ def hyper_prior(
     return HyperPrior(mean.clone(), torch.cat([*weights, rest]), tuple(pools))
 
 
-def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
+def likelihood(table: Facts, options: Options) -> Likelihood:
     """One signed latent for two classes, one a class otherwise."""
     kind, C = options.method.likelihood, table.n_classes
     if kind == "pairs":
@@ -176,7 +176,7 @@ def likelihood(table: Facts, options: Options) -> LikelihoodFactor:
 
 
 def site_rule(
-    table: Facts, factor: LikelihoodFactor, n_inducing: int, options: Options
+    table: Facts, factor: Likelihood, n_inducing: int, options: Options
 ) -> Own | Tied | Averaged:
     """How sites are kept, with the weighted counts that this needs."""
     total = _scalar(table.class_totals.sum(), options.device)
@@ -192,7 +192,7 @@ def site_rule(
     return Tied(torch.tensor(site_counts(table, factor), device=options.device), weighted, unit, tempers)
 
 
-def site_counts(table: Facts, factor: LikelihoodFactor) -> Array:
+def site_counts(table: Facts, factor: Likelihood) -> Array:
     """Weighted number of sites on each latent function."""
     each = factor.sites(torch.arange(table.n_classes))  # [C S], what a row of each label touches
     weight = np.repeat(table.class_totals, each.shape[1])
@@ -201,7 +201,7 @@ def site_counts(table: Facts, factor: LikelihoodFactor) -> Array:
     )
 
 
-def engine(module: Prior, table: Facts, options: Options, factor: LikelihoodFactor | None = None) -> Engine:
+def engine(module: Prior, table: Facts, options: Options, factor: Likelihood | None = None) -> Engine:
     """The maths of the run, with the method's own likelihood or another one."""
     factor = factor or likelihood(table, options)
     sites = site_rule(table, factor, module.size, options)

@@ -218,19 +218,7 @@ def _grown(engine: Engine, table: tables.Table, lightest: float, heaviest: float
 
 def _run(estimator: Any, engine: Engine, rows: Rows, state: State, old: Growing, options: Options) -> Run:
     rate = RATE if estimator.learning_rate is None else options.rate
-    plan = Plan(
-        learn=bool(len(state.theta)),
-        schedule="inner-approx",
-        optimiser=_optimiser(estimator),
-        rate=rate,
-        final_rate=rate,
-        damping=1.0,
-        sweep_damping=1.0,
-        batch_size=None,
-        max_epochs=1,
-        tol=0.0,
-        max_seconds=None,
-    )
+    plan = Plan(learn=bool(len(state.theta)), optimiser=_optimiser(estimator), rate=rate)
     state = state._replace(damping=torch.ones_like(state.damping), rate=torch.full_like(state.rate, rate))
     if not state.optimiser:
         state = state._replace(optimiser=plan.optimiser.init(state.theta))

@@ -44,7 +44,6 @@ def start(
         optimiser=build.optimiser(options, machine, data),
         rate=options.rate,
         final_rate=options.final_rate,
-        damping=damping,
         sweep_damping=options.damping or usual,
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.warm_up(machine, options),
