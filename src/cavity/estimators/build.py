@@ -175,9 +175,7 @@ def likelihood(table: Facts, options: Options) -> Likelihood:
     return factor
 
 
-def site_rule(
-    table: Facts, factor: Likelihood, n_inducing: int, options: Options
-) -> Own | Tied | Averaged:
+def site_rule(table: Facts, factor: Likelihood, n_inducing: int, options: Options) -> Own | Tied | Averaged:
     """How sites are kept, with the weighted counts that this needs."""
     total = _scalar(table.class_totals.sum(), options.device)
     kind, tempers = options.method.sites, getattr(factor, "tempers", True)

@@ -217,7 +217,7 @@ class Engine:
             G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ] − 2 a G_r,   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
             G_r = copies · Σ_sites ∂r,                            since r = k(x, x) + s − |a|²
 
-        G_a overwrites Σa, which is no longer needed.
+        G_a overwrites Σa, which is not used again.
         """
         _, dm, dv, dr, own = match.moments
         a = projection.a.detach()
