@@ -1,4 +1,4 @@
-"""What the starting values need to know of the data: one pass over (weighted) rows, in the user's units."""
+"""Column statistics for the starting values: one pass over (weighted) rows, in the user's units."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-MEDIAN_ROWS = 1000  # rows that the median distance is taken over
-PIECE = 512  # rows at a time where a pass makes intermediate tables
-RANGE = 4.0  # a column's spread is at least its range over this
+MEDIAN_ROWS = 1000  # rows used for the median distance
+PIECE = 512  # rows per piece of a pass that makes intermediate arrays
+RANGE = 4.0  # a column's spread is at least its range divided by this
 
 
 class Columns(NamedTuple):
     """Centre and spread of each column, and the median distance between rows in units of the spread.
 
-    The spread is the standard deviation, or a quarter of the range if that is more: a column that is nearly always the same
-    (a pixel at the border) would otherwise put the few rows where it is not beyond the reach of every other row.
+    The spread is the standard deviation, or a quarter of the range if that is larger. Otherwise a column that is nearly constant
+    (a pixel at the border) would place the few rows that differ too far from all other rows.
 
-    Every statistic scales exactly with its column (by a power of two, to the last bit), so that training
-    does not depend on the user's units.
+    Every statistic scales exactly with its column (by a power of two, to the last bit), so that training does not depend on the
+    user's units.
     """
 
     center: Array  # [D]
@@ -29,9 +29,9 @@ class Columns(NamedTuple):
 
 
 def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
-    """Weighted mean, standard deviation and median distance; a row of weight w counts as w rows."""
+    """Return weighted mean, spread and median distance; a row of weight w counts as w rows."""
     low, high, center = X.min(axis=0), X.max(axis=0), weight @ X / weight.sum()
-    # exactly, so that a constant column has no distance and no gradient at all
+    # exact for a constant column, so that it has neither distance nor gradient
     center = np.where(low == high, X[0], center)
     spread = _spread(X, center, weight, low, high)
     X, weight = _sample(X, weight, rng)
@@ -41,7 +41,7 @@ def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
 def from_moments(
     low: Array, high: Array, center: Array, var: Array, X: Array, weight: Array, rng: np.random.Generator
 ) -> Columns:
-    """The same from exact moments of every row, with the median distance of a weighted sample X."""
+    """Return the same from exact moments of all rows, with the median distance of a weighted sample X."""
     center = np.where(low == high, low, center)
     largest = np.maximum(high - center, center - low)
     constant = largest <= 1e-12 * np.abs(center)
@@ -53,18 +53,18 @@ def from_moments(
 
 def _spread(X: Array, center: Array, weight: Array, low: Array, high: Array) -> Array:
     largest = np.maximum(high - center, center - low)
-    # a constant column leaves rounding errors of its mean; it carries no distance, any unit will do
+    # a constant column has only rounding errors around its mean; it adds no distance, so any unit will do
     constant = largest <= 1e-12 * np.abs(center)
     unit = np.where(constant, np.where(center == 0, 1.0, np.abs(center)), largest)
     square = np.zeros(len(unit))
-    for first in range(0, len(X), PIECE):  # small enough to stay in a cache
+    for first in range(0, len(X), PIECE):  # small enough for the cache
         piece = slice(first, first + PIECE)
         square += weight[piece] @ ((X[piece] - center) / unit) ** 2
     return np.where(constant, unit, np.maximum(unit * np.sqrt(square / weight.sum()), (high - low) / RANGE))
 
 
 def _sample(X: Array, weight: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Rows enough for a median distance."""
+    """Draw enough rows for a median distance."""
     if len(X) <= MEDIAN_ROWS:
         return X, weight
     chosen = rng.choice(len(X), MEDIAN_ROWS, replace=False, p=weight / weight.sum())
@@ -72,9 +72,10 @@ def _sample(X: Array, weight: Array, rng: np.random.Generator) -> tuple[Array, A
 
 
 def distinct_rows(X: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Distinct rows in ascending order and the place of every row among them: np.unique(axis=0), many times faster.
+    """Return the distinct rows in ascending order and each row's index in them: np.unique(axis=0), but many times faster.
 
-    A float64's bits, its sign turned, sort as the number does; big-endian and end to end, a row's bytes sort as the row.
+    The bits of a float64, with the sign handled, sort as the number does. Big-endian and concatenated, the bytes of rows sort as
+    the rows do.
     """
     bits = (X + 0.0).view(np.int64)  # minus zero becomes zero
     sortable = np.where(bits < 0, ~bits, bits ^ np.int64(-(2**63))).astype(">i8")
@@ -84,7 +85,7 @@ def distinct_rows(X: Array) -> tuple[Array, NDArray[np.int64]]:
 
 
 def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:
-    """Weighted median of the distances between rows of U, over a sample of rows if there are many."""
+    """Return the weighted median distance between rows of U, from a sample if there are many rows."""
     U, weight = _sample(U, weight, rng)
     square = (U**2).sum(1)
     d2 = np.maximum(square[:, None] + square[None, :] - 2 * U @ U.T, 0.0)

@@ -1,11 +1,11 @@
-r"""Normal priors on the logarithms of hyper-parameters: independent ones, or classes that lend each other strength.
+r"""Normal priors on the logarithms of hyper-parameters: independent, or with partial pooling across classes.
 
-The pooled prior of an array [C D] of logarithms, such as the lengthscales, around its starting value:
+The pooled prior of an array [C D] of logarithms, such as the lengthscales, is centred at its starting value:
 
     gap_cd = all + class_c + column_d + own_cd,   independent normals with standard deviations (a, k, b, e)
 
-Its covariance has four eigenspaces, those of a two-way layout: the mean of all, the means of classes and of columns about
-it, and the rest. Multiplying by its inverse takes means and no matrix.
+Its covariance has the four eigenspaces of a two-way layout: the overall mean, the class means and the column means around it,
+and the remainder. Multiplying by its inverse needs only means, not a matrix.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Spread(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """An array [rows, columns] within θ that has a pooled prior, and the inverse eigenvalues of its covariance."""
+    """An array [rows, columns] within θ with a pooled prior, and the inverse eigenvalues of its covariance."""
 
     start: int
     rows: int
@@ -37,7 +37,7 @@ class Pool(NamedTuple):
     own: float
 
     def add(self, gap: Tensor, found: Tensor) -> None:
-        """To `found`, which has `own` times these entries of the gap: what else the inverse covariance makes of them."""
+        """Complete the product of inverse covariance and gap in `found`, which holds `own` times the gap."""
         end = self.start + self.rows * self.columns
         x, into = (t[self.start : end].view(self.rows, self.columns) for t in (gap, found))
         of_class, of_column = x.mean(1, keepdim=True), x.mean(0, keepdim=True)
@@ -47,7 +47,7 @@ class Pool(NamedTuple):
 
 
 def pool(start: int, shape: tuple[int, ...], spread: Spread) -> Pool:
-    """The pool of an array of this shape, [C] or [C D], that begins at `start`."""
+    """Return the pool of an array of this shape, [C] or [C D], that begins at `start`."""
     C = shape[0] if shape else 1
     D = shape[1] if len(shape) > 1 else 1
     own = spread.own**2
@@ -61,11 +61,11 @@ class HyperPrior(NamedTuple):
     """Normals on the logs of kernel parameters and noise, centred where the run starts."""
 
     mean: Tensor  # [P]
-    precision: Tensor  # [P], 0 for what has no prior; of a pooled entry, that of its own part
+    precision: Tensor  # [P], 0 without a prior; for a pooled entry, that of its own part
     pools: tuple[Pool, ...] = ()
 
     def gradient(self, theta: Tensor) -> Tensor:
-        """Of the logarithm of the density."""
+        """Return the gradient of the log density."""
         gap = self.mean - theta
         found = self.precision * gap
         for each in self.pools:
@@ -73,8 +73,9 @@ class HyperPrior(NamedTuple):
         return found
 
     def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:
-        """But for a constant, from the gradient at the same place."""
+        """Return the log density up to a constant, from the gradient at the same point."""
         return 0.5 * gradient.dot(theta - self.mean)
 
     def to(self, device: torch.device) -> HyperPrior:
+        """Return the prior on another device."""
         return self._replace(mean=self.mean.to(device), precision=self.precision.to(device))

@@ -1,7 +1,7 @@
-"""Choosing the inducing inputs Z: random, k-means++, per class, greedy conditional variance, or given.
+"""Choose the inducing inputs Z: random, k-means++, per class, greedy conditional variance, or given.
 
-Every chooser returns rows of the data, works in units of each column's spread, sees distinct rows with their summed
-weights, and therefore does not notice whether a row is repeated or weighted, nor in which order rows come.
+Every chooser returns rows of the data and works in units of each column's spread. It sees distinct rows with their summed
+weights. So its choice does not depend on the order of rows, nor on whether a row is repeated or weighted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cavity.errors import BadInput, BadOption
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Chooser = Callable[["Candidates", int, np.random.Generator], Rows]
-CANDIDATES = 10_000  # rows that a chooser looks at
+CANDIDATES = 10_000  # rows that a chooser considers
 
 
 class Candidates(NamedTuple):
@@ -31,6 +31,7 @@ class Candidates(NamedTuple):
 
     @property
     def weight(self) -> Array:
+        """Total weight of each row, [N]."""
         return np.asarray(self.class_weight.sum(1))
 
 
@@ -43,7 +44,7 @@ def candidates(
     rng: np.random.Generator,
     limit: int = CANDIDATES,
 ) -> Candidates:
-    """Distinct rows in a canonical order, each with its weight in every class; a sample if there are very many."""
+    """Return distinct rows in a canonical order, each with its weight in every class; a sample if there are very many."""
     if len(X) > limit:
         chosen = np.sort(rng.choice(len(X), limit, replace=False, p=weight / weight.sum()))
         X, y, weight = X[chosen], y[chosen], np.ones(limit)
@@ -54,7 +55,7 @@ def candidates(
 
 
 def choose(how: Any, pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
-    """Inducing inputs [C M D] for C latent functions; all distinct rows where M would reach their number, or for None."""
+    """Return inducing inputs [C M D] for C latent functions: all distinct rows if there are at most M, or if `how` is None."""
     if how is None:
         return np.repeat(pool.X[None], C, axis=0)
     if not isinstance(how, str):
@@ -83,8 +84,8 @@ def given(value: Any, C: int, D: int) -> Array:
         Z = np.repeat(Z[None], C, axis=0)
     if Z.ndim != 3 or Z.shape[0] != C or Z.shape[2] != D or Z.shape[1] < 1:
         raise BadOption(
-            f"inducing has shape {np.shape(value)}; it must be (M, {D}), or ({C}, M, {D}): one set for each of the {C} latent "
-            "functions (two classes have one)."
+            f"inducing has shape {np.shape(value)}; it must be (M, {D}), or ({C}, M, {D}) with one set per latent function (two "
+            "classes have one function)."
         )
     if not np.isfinite(Z).all():
         raise BadInput("inducing contains NaN or infinite values.")
@@ -92,12 +93,12 @@ def given(value: Any, C: int, D: int) -> Array:
 
 
 def random(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
-    """Rows drawn with probability proportional to weight, without replacement."""
+    """Draw rows with probability proportional to weight, without replacement."""
     return _draw(pool.weight, M, rng)
 
 
 def kmeans(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
-    """k-means++ seeding: rows far from each other, where the data are."""
+    """Choose rows by k-means++ seeding: far from each other, where the data are."""
     from sklearn.cluster import kmeans_plusplus
 
     seed = int(rng.integers(2**31 - 1))
@@ -106,7 +107,7 @@ def kmeans(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
 
 
 def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
-    """Largest conditional variance next: a pivoted Cholesky factor of an RBF kernel at the median distance."""
+    """Choose the row of largest conditional variance next: pivoted Cholesky of an RBF kernel at the median distance."""
     n = len(pool.X)
     residual = np.ones(n)
     factor = np.zeros((M, n))
@@ -125,21 +126,21 @@ def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
 
 
 def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
-    """Half of Z_c drawn from class c, the rest from everywhere."""
+    """Draw half of Z_c from class c, and the other half from all rows."""
     Z = []
     for c in range(C):
         own = pool.class_weight[:, c]
         half = min(M // 2, int((own > 0).sum()))
         first = _draw(own, half, rng)
-        rest = pool.weight.copy()
-        rest[first] = 0.0
-        Z.append(pool.X[np.concatenate([first, _draw(rest, M - half, rng)])])
+        others = pool.weight.copy()
+        others[first] = 0.0
+        Z.append(pool.X[np.concatenate([first, _draw(others, M - half, rng)])])
     return np.stack(Z)
 
 
 def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
-    """Weighted sampling without replacement (largest of u^(1/w), in logarithms, so that no weight underflows)."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # no row of a class may have come yet
+    """Sample by weight without replacement: the largest u^(1/w), in logarithms so that no weight underflows."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no row yet
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
     return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
 

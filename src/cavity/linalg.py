@@ -10,43 +10,44 @@ from torch import Tensor
 
 
 class Factor(NamedTuple):
-    """A lower Cholesky factor, and whether it could be had."""
+    """A lower Cholesky factor, and whether the factorisation failed."""
 
     lower: Tensor  # [... M M]
     failed: Tensor  # [] bool
 
 
 class Solver(NamedTuple):
-    """Solves with a lower factor L: by substitution or, on a GPU, by products with L⁻¹, which are many times faster there."""
+    """Solves with a lower factor L by substitution or, on a GPU, by products with L⁻¹, which are many times faster there."""
 
     matrix: Tensor  # [... M M], L or L⁻¹
     inverted: bool
 
     def solve(self, right: Tensor) -> Tensor:
-        """L⁻¹ B."""
+        """Return L⁻¹ B."""
         return torch.matmul(self.matrix, right) if self.inverted else solve_lower(self.matrix, right)
 
     def solve_t(self, right: Tensor) -> Tensor:
-        """L⁻ᵀ B."""
+        """Return L⁻ᵀ B."""
         return torch.matmul(self.matrix.mT, right) if self.inverted else solve_lower_t(self.matrix, right)
 
     def to(self, dtype: torch.dtype) -> Solver:
+        """Return the solver in another precision."""
         return Solver(self.matrix.to(dtype), self.inverted)
 
 
 def solver(lower: Tensor) -> Solver:
-    """Solves with L, in its own precision."""
+    """Return a solver for L, in the precision of L."""
     inverted = inverts(lower)
     return Solver(inverse_lower(lower) if inverted else lower, inverted)
 
 
 def inverts(lower: Tensor) -> bool:
-    """Whether solves with this factor go by its inverse."""
+    """Return whether solves with this factor use its inverse."""
     return lower.is_cuda
 
 
 def inverse_lower(lower: Tensor) -> Tensor:
-    """L⁻¹."""
+    """Return L⁻¹."""
     if inverts(lower):
         return inverse_by_blocks(lower)
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
@@ -55,7 +56,7 @@ def inverse_lower(lower: Tensor) -> Tensor:
 
 
 def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
-    r"""L⁻¹ from small blocks on the diagonal, joined two by two with products, [C M M]: twice as fast on a GPU, or more.
+    r"""Return L⁻¹ from small diagonal blocks, merged in pairs by products, [C M M]: at least twice as fast on a GPU.
 
     ⎡ A  0 ⎤⁻¹   ⎡     A⁻¹       0  ⎤
     ⎣ B  D ⎦   = ⎣ −D⁻¹ B A⁻¹   D⁻¹ ⎦
@@ -84,31 +85,31 @@ def inverse_by_blocks(lower: Tensor, size: int = 32) -> Tensor:
 
 
 def _on_diagonal(matrix: Tensor, blocks: int) -> Tensor:
-    """The square blocks on the diagonal, [C M M] → [C·blocks size size]."""
+    """Return the square blocks on the diagonal, [C M M] → [C·blocks size size]."""
     size = matrix.shape[-1] // blocks
     grid = matrix.reshape(len(matrix), blocks, size, blocks, size)
     return grid.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).flatten(0, 1)
 
 
 def cholesky(matrix: Tensor, shift: Tensor | float = 0.0) -> Factor:
-    """The factor of K + shift · I, in float64 whatever the precision of K; never raises, never branches on values."""
+    """Factorise K + shift · I in float64, whatever the precision of K. Never raises and never branches on values."""
     work = matrix.to(torch.float64, copy=True)
     work.diagonal(dim1=-2, dim2=-1).add_(shift)
     if work.requires_grad:
         lower, info = torch.linalg.cholesky_ex(work)
-    else:  # in place; column-major, as LAPACK has it
+    else:  # in place; column-major, as LAPACK stores it
         lower, info = work.mT, torch.empty(work.shape[:-2], dtype=torch.int32, device=work.device)
         torch.linalg.cholesky_ex(lower, out=(lower, info))
     return Factor(lower, info.any())
 
 
 def jittered_cholesky(matrix: Tensor, jitter: Tensor) -> Factor:
-    """The factor of K + jitter · mean(diag K) · I, in float64."""
+    """Factorise K + jitter · mean(diag K) · I in float64."""
     return cholesky(matrix, jitter * matrix.diagonal(dim1=-2, dim2=-1).double().mean(-1, keepdim=True))
 
 
 def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
-    """L⁻¹ B for L = chol(K + jitter), and whether it failed; one fused, differentiable operation for symmetric K."""
+    """Return L⁻¹ B for L = chol(K + jitter), and whether it failed: one fused, differentiable operation for symmetric K."""
     if len(K) != len(B):
         classes = max(len(K), len(B))
         K, B = K.expand(classes, -1, -1), B.expand(classes, -1, -1)
@@ -119,13 +120,12 @@ def whiten(K: Tensor, B: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
 class _Whiten(torch.autograd.Function):
     r"""The factorisation and the solve, differentiated together.
 
-    Autograd would form L̄ = −tril(L⁻ᵀ Ḡ aᵀ) and then need Lᵀ L̄; but the lower part of Lᵀ L̄ is that of −Ḡ aᵀ. With Φ its lower
-    triangle, diagonal halved,
+    Autograd would form L̄ = −tril(L⁻ᵀ Ḡ aᵀ) and then need Lᵀ L̄. But the lower part of Lᵀ L̄ equals that of −Ḡ aᵀ. With Φ the lower
+    triangle of Ḡ aᵀ, diagonal halved,
 
         B̄ = L⁻ᵀ Ḡ        K̄ = −L⁻ᵀ Φ L⁻¹        O(C M² (M + N))
 
-    K̄ is not symmetrised, and its transpose handed back: K is symmetric whatever its parameters, so that only the symmetric part
-    of K̄ meets it.
+    The transpose of K̄ is returned, not symmetrised: K is symmetric for all parameters, so only the symmetric part of K̄ matters.
     """
 
     @staticmethod
@@ -156,28 +156,28 @@ class _Whiten(torch.autograd.Function):
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
-    """L⁻¹ B, as (Bᵀ L⁻ᵀ)ᵀ: torch's answer is column-major, so this one is row-major as B is, and BLAS is faster from the right."""
+    """Return L⁻¹ B as (Bᵀ L⁻ᵀ)ᵀ: torch's result is column-major, so this one is row-major, and BLAS is faster from the right."""
     solved: Tensor = torch.linalg.solve_triangular(lower.mT, right.mT, upper=True, left=False)
     return solved.mT
 
 
 def solve_lower_t(lower: Tensor, right: Tensor) -> Tensor:
-    """L⁻ᵀ B, likewise."""
+    """Return L⁻ᵀ B in the same way."""
     solved: Tensor = torch.linalg.solve_triangular(lower, right.mT, upper=False, left=False)
     return solved.mT
 
 
 def times_transpose(A: Tensor, B: Tensor) -> Tensor:
-    """A Bᵀ, [C M N] × [C K N] → [C M K]; OpenBLAS's single precision is so slow at it that a copy of Bᵀ pays."""
+    """Return A Bᵀ, [C M N] × [C K N] → [C M K]. OpenBLAS is so slow at it in single precision that a copy of Bᵀ pays off."""
     right = B.mT.contiguous() if B.dtype == torch.float32 else B.mT
     return torch.bmm(A, right)
 
 
 def column_sum(A: Tensor) -> Tensor:
-    """Σ_m A_cmn, [C M N] → [C N], as a product with ones: torch's own sum over a middle axis is slow."""
+    """Return Σ_m A_cmn, [C M N] → [C N], as a product with ones: torch's sum over a middle axis is slow."""
     return torch.bmm(A.new_ones(len(A), 1, A.shape[1]), A)[:, 0]
 
 
 def log_det(lower: Tensor) -> Tensor:
-    """log |L Lᵀ| from its factor, summed over the last axis only."""
+    """Return log |L Lᵀ| from its factor, summed over the last axis only."""
     return 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -1,4 +1,4 @@
-"""Gaussian tails that hold everywhere. [METHOD 10]"""
+"""Gaussian tails that are accurate everywhere. [METHOD 10]"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
-    """The numbers beside `like`; made once, since a step that is recorded may copy nothing from Python."""
+    """Return the numbers as a tensor like `like`, created only once: a recorded step must not copy from Python."""
     return _constant(values, like.dtype, like.device)
 
 
@@ -24,24 +24,24 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 
 def log_ndtr(x: Tensor) -> Tensor:
-    """log Φ(x), accurate in both tails."""
+    """Return log Φ(x), accurate in both tails."""
     value: Tensor = torch.special.log_ndtr(x)
     return value
 
 
 def log_normal_pdf(z: Tensor) -> Tensor:
-    """log φ(z) of the standard normal."""
+    """Return log φ(z) of the standard normal."""
     return -0.5 * z * z - LOG_SQRT_2PI
 
 
 def hazard(alpha: Tensor) -> Tensor:
-    r"""β(α) = φ(α)/Φ(α) = √(2/π) / erfcx(−α/√2): no overflow, no cancellation."""
+    r"""Return β(α) = φ(α)/Φ(α) = √(2/π) / erfcx(−α/√2), without overflow or cancellation."""
     value: Tensor = SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * alpha)
     return value
 
 
 def hazard_slope(alpha: Tensor, beta: Tensor) -> Tensor:
-    r"""−β'(α) = β(β+α), which lies in [0, 1] and cancels in the far left tail.
+    r"""Return −β'(α) = β(β+α), which lies in [0, 1]; a series avoids cancellation in the far left tail.
 
     β(β+α) ≈ 1 − α⁻² + 6α⁻⁴ − 50α⁻⁶ + 518α⁻⁸        α → −∞
     """

@@ -1,4 +1,4 @@
-"""Files that hold tensors and JSON: safetensors, written aside and renamed, read without running anything."""
+"""Files of tensors and JSON: safetensors, written to a temporary file and renamed, read without running code."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _KEY = "cavity"
 
 
 class Stored(NamedTuple):
-    """What a file holds."""
+    """The contents of a file."""
 
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
 
 
 def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-    """One file of this kind; whatever happens, `path` is the old file or the new one, whole."""
+    """Write a file of this kind. Whatever happens, `path` holds either the complete old file or the complete new one."""
     from safetensors.torch import save
 
     head = json.dumps({"kind": kind, "format": FORMAT, **meta})
@@ -33,31 +33,32 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write aside, flush to the disk, rename."""
+    """Write to a temporary file, flush it to disk, rename it."""
     path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with aside.open("wb") as file:
+        with part.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        part.replace(path)
     except OSError as error:
         raise BadFile(
-            f"{path} could not be written ({error.strerror or error}); what was there is intact. Choose another path, or make room."
+            f"{path} could not be written ({error.strerror or error}); the old file is intact. Choose another path, or "
+            "free disk space."
         ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 def read(path: str | Path, kind: str, *others: str) -> Stored:
-    """Tensors and JSON of a file of this kind, or of others; anything else is refused in words."""
+    """Read tensors and JSON from a file of this kind, or of `others`. Raises BadFile for anything else."""
     path = Path(path)
     _check_readable(path)
     tensors, meta = _contents(path)
     if not isinstance(meta, dict) or meta.get("kind") not in (kind, *others):
         found = meta.get("kind") if isinstance(meta, dict) else None
-        raise BadFile(f"{path} is no cavity {kind}" + (f" but a {found}." if found else "."))
+        raise BadFile(f"{path} is not a cavity {kind}" + (f" but a {found}." if found else "."))
     number = meta.get("format")
     if not isinstance(number, int) or not 1 <= number <= FORMAT:
         raise BadFile(
@@ -71,13 +72,13 @@ def _check_readable(path: Path) -> None:
         if not path.is_file():
             raise BadFile(f"{path} is not a file.")
         path.open("rb").close()
-    except (OSError, ValueError) as error:  # a name may hold what no name can
+    except (OSError, ValueError) as error:  # a name may contain a null byte
         reason = getattr(error, "strerror", None) or error
         raise BadFile(f"{path} cannot be read: {reason}.") from error
 
 
 def _contents(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """What the container holds; its reader checks every offset against the size of the file and allocates nothing before."""
+    """Read the container. Its reader checks every offset against the file size before it allocates memory."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -86,4 +87,4 @@ def _contents(path: Path) -> tuple[dict[str, Tensor], Any]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
         return tensors, json.loads(head) if head else None
     except (SafetensorError, ValueError, RecursionError, OSError, RuntimeError, TypeError) as error:
-        raise BadFile(f"{path} is truncated, or no file of cavity ({error}).") from error
+        raise BadFile(f"{path} is truncated, or not a cavity file ({error}).") from error

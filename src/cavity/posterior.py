@@ -32,10 +32,10 @@ class Posterior(NamedTuple):
     log_normaliser: Tensor  # [C]
     failed: Tensor  # [] bool
     by: Solver  # solves with the factor
-    q_log_normaliser: Tensor | None = None  # [C], the log-normaliser of another Gaussian, found on the way
+    q_log_normaliser: Tensor | None = None  # [C], of q itself, if this Gaussian is a cavity of q
 
     def part(self, classes: int) -> Posterior:
-        """The first classes."""
+        """Return the first `classes` classes."""
         by = Solver(self.by.matrix[:classes], self.by.inverted)
         return Posterior(
             self.mean[:classes], self.lower[:classes], self.log_normaliser[:classes], self.failed, by
@@ -46,16 +46,16 @@ class Marginals(NamedTuple):
     """t_nc = a_nc·w_c under q."""
 
     t: Normal  # [C B]
-    half: Tensor  # [C M B],  a with L⁻¹ before it, Λ = L Lᵀ
+    half: Tensor  # [C M B],  L⁻¹a with Λ = L Lᵀ
     by: Solver
 
     def cov_a(self) -> Tensor:
-        """Σ_c a_nc, [C M B], which the gradient needs."""
+        """Return Σ_c a_nc, [C M B], which the gradient needs."""
         return self.by.solve_t(self.half)
 
 
 def posterior(sums: Sums) -> Posterior:
-    """Normalise natural parameters."""
+    """Return the Gaussian with these natural parameters."""
     lower, failed = cholesky(sums.P, 1.0)
     by = solver(lower)
     half = by.solve(sums.h[..., None])
@@ -64,7 +64,7 @@ def posterior(sums: Sums) -> Posterior:
 
 
 def marginals(q: Posterior, a: Tensor) -> Marginals:
-    """Mean a·μ and variance aᵀΣa of every projection, [C M B] → [C B]."""
+    """Return mean a·μ and variance aᵀΣa of every projection, [C M B] → [C B]."""
     by, mean = q.by.to(a.dtype), q.mean.to(a.dtype)
     half = by.solve(a)
     t = Normal(torch.bmm(mean[:, None, :], a)[:, 0].double(), column_sum(half.square()).double())

@@ -1,4 +1,4 @@
-"""Kernels and inducing points → the whitened projection, the one place where kernels enter. [METHOD 2]"""
+"""Kernels and inducing points → the whitened projection. Kernels enter the model only here. [METHOD 2]"""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Projection(NamedTuple):
 
     @property
     def r(self) -> Tensor:
-        """Residual variance [C B], noise included; rounding can leave −1e-16 where x is an inducing point."""
+        """Residual variance [C B], noise included; clamped at 0, since rounding can give −1e-16 at an inducing point."""
         return (self.variance - column_sum(self.a.square())).clamp_min(0)
 
 
 class Prior(nn.Module):
     """The hyper-parameters: kernel, inducing inputs, latent noise.
 
-    Inducing inputs are stepped in units of each column's spread, the noise in logs. Where classes share something,
-    its leading axis is 1 instead of C.
+    Optimisers step inducing inputs in units of each column's spread, and the logarithm of the noise. What classes share has
+    a leading axis of 1 instead of C.
     """
 
     center: Tensor
@@ -55,7 +55,7 @@ class Prior(nn.Module):
         if self.learn_inducing:
             self.inducing = nn.Parameter(self._stepped(Z))
         else:
-            self.register_buffer("inducing", Z)  # to the last bit as given
+            self.register_buffer("inducing", Z)  # bit for bit as given
         if self.learn_noise:
             self.log_noise = nn.Parameter(noise.log())
         else:
@@ -63,7 +63,7 @@ class Prior(nn.Module):
 
     @property
     def size(self) -> int:
-        """M, the whitened values of a latent function."""
+        """M, the number of whitened values per latent function."""
         return self.inducing.shape[-2]
 
     @property
@@ -79,28 +79,28 @@ class Prior(nn.Module):
         return self.log_noise.exp() if self.learn_noise else self.fixed_noise
 
     def factor(self, jitter: Tensor) -> Factor:
-        """L = chol(k(Z, Z) + jitter), the jitter relative to the amplitude."""
+        """Return L = chol(k(Z, Z) + jitter); the jitter is relative to the amplitude."""
         K = self.kernel.full(self.Z)
         lower, failed = jittered_cholesky(K, jitter)
         return Factor(lower.to(K.dtype), failed)
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
-        r"""a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
+        r"""Project rows: a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
         a, failed = whiten(*full_and_cross(self.kernel, self.Z, X), jitter)
         return self._projection(a, X, failed)
 
     def project_with(self, lower: Tensor, X: Tensor) -> Projection:
-        """The projection, given the factor of k(Z, Z)."""
+        """Project rows, given the Cholesky factor of k(Z, Z)."""
         a = solve_lower(lower, self.kernel.cross(self.Z, X))
         return self._projection(a, X, torch.zeros((), dtype=torch.bool, device=X.device))
 
     def unexplained(self, X: Tensor, a: Tensor) -> Tensor:
-        """k(X, X) − aᵀa of the first latent function, [n n]: its covariance given the inducing values."""
+        """Return k(X, X) − aᵀa of the first latent function, [n n]: its covariance given the inducing values."""
         k: Tensor = self.kernel.full(X[None])[0]
         return k - a[0].mT @ a[0]
 
     def _stepped(self, Z: Tensor) -> Tensor:
-        """Inducing inputs as they are stepped."""
+        """Return inducing inputs in the units in which they are stepped."""
         return (Z - self.center) / self.spread
 
     def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:

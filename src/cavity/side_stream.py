@@ -1,4 +1,4 @@
-"""Work that a GPU does beside its main stream."""
+"""Run work on a CUDA side stream, next to the main stream."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ T = TypeVar("T")
 
 
 def run_on_side_stream(device: torch.device, work: Callable[[], T]) -> Callable[[], T]:
-    """Start work whose result is asked for later; where there is nothing beside which to do it, it is done at once.
+    """Start work on a side stream and return a function that waits for its result; on the CPU, run eagerly.
 
-    The result must be asked for before what the work reads may change. Its memory is safe: whatever follows on the side stream
-    waits for the main one.
+    Ask for the result before changing anything that the work reads. The result's memory is safe, because later work on the side
+    stream waits for the main stream.
     """
     if device.type != "cuda":
         done = work()
         return lambda: done
-    main, side = torch.cuda.current_stream(device), _side(device)
+    main, side = torch.cuda.current_stream(device), _side_stream(device)
     side.wait_stream(main)
     with torch.cuda.stream(side):
         result = work()
 
-    def joined() -> T:
+    def wait() -> T:
         torch.cuda.current_stream(device).wait_stream(side)
         return result
 
-    return joined
+    return wait
 
 
 @cache
-def _side(device: torch.device) -> Any:
+def _side_stream(device: torch.device) -> Any:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -18,27 +18,27 @@ from cavity.prior import Prior, Projection
 Array = NDArray[np.float64]
 
 NAME = "spectrum"
-# Degrees of freedom of Student's t that a kernel's frequencies have, in units of 1/lengthscale; ∞ is the normal.
+# A kernel's frequencies, in units of 1/lengthscale, follow Student's t with these degrees of freedom; ∞ is the normal.
 DEGREES: dict[type, float] = {RBF: math.inf, Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
 
 
 def asked(inducing: Any) -> bool:
-    """Whether the argument `inducing` names features instead of points."""
+    """Return whether the argument `inducing` asks for features instead of points."""
     return isinstance(inducing, str) and inducing == NAME
 
 
 def draw(kernel: Any, features: int, C: int, D: int, rng: np.random.Generator) -> Array:
-    """Frequencies [C H D] of M = 2H features, in units of 1/lengthscale: draws from the kernel's spectral density."""
+    """Draw frequencies [C H D] of M = 2H features from the kernel's spectral density, in units of 1/lengthscale."""
     kind = RBF if kernel is None else type(kernel)
     if kind not in DEGREES:
         known = ", ".join(k.__name__ for k in DEGREES)
         raise BadOption(
-            f"inducing='spectrum' needs a kernel whose spectral density is known here, {known}, and got {kernel!r:.80}: use one "
-            "of these, or inducing points (inducing='auto')."
+            f"inducing='spectrum' needs a kernel with a known spectral density ({known}) and got {kernel!r:.80}: use one of these, "
+            "or inducing points (inducing='auto')."
         )
     if features < 2:
         raise BadOption(
-            f"n_inducing={features}: a frequency has a cosine and a sine, use at least 2 features."
+            f"n_inducing={features} is too small: a frequency needs a cosine and a sine, so use at least 2 features."
         )
     normal, degrees = rng.standard_normal((C, features // 2, D)), DEGREES[kind]
     if math.isinf(degrees):
@@ -51,8 +51,8 @@ class Spectrum(Prior):
 
         φ(x) = √(σ²/H) (cos ω₁·x, …, cos ω_H·x, sin ω₁·x, …, sin ω_H·x)
 
-    φ(x)·φ(x') → k(x, x') as H grows, and |φ(x)|² = σ² for every H: a = φ, and nothing but the noise is left to the residual.
-    `inducing` has the points ε, [C H D] or [1 H D].
+    φ(x)·φ(x') → k(x, x') as H grows, and |φ(x)|² = σ² for every H. So a = φ, and the residual is the noise alone.
+    `inducing` holds ε, [C H D] or [1 H D].
     """
 
     @property
@@ -61,22 +61,22 @@ class Spectrum(Prior):
 
     @property
     def Z(self) -> Tensor:
-        """No point of the inputs stands for the function, [C 0 D]."""
+        """Inducing inputs, of which there are none: [C 0 D]."""
         return self.inducing[:, :0]
 
     @property
     def frequencies(self) -> Tensor:
-        """ω, [C H D] or [1 H D], in radians for each of the user's units."""
+        """ω, [C H D] or [1 H D], in radians per unit of the user's."""
         omega: Tensor = self._scaled() / self.kernel.unit
         return omega
 
     def factor(self, jitter: Tensor) -> Factor:
-        """The features are white already: L = I, [1 M M]."""
+        """Return L = I, [1 M M]: the features are white already."""
         eye = torch.eye(self.size, dtype=self.inducing.dtype, device=self.inducing.device)
         return Factor(eye[None], torch.zeros((), dtype=torch.bool, device=eye.device))
 
     def project(self, X: Tensor, jitter: Tensor) -> Projection:
-        """a = φ(x)."""
+        """Project rows: a = φ(x)."""
         return self._projection(self._features(X), X, torch.zeros((), dtype=torch.bool, device=X.device))
 
     def project_with(self, lower: Tensor, X: Tensor) -> Projection:
@@ -89,7 +89,7 @@ class Spectrum(Prior):
         return Z
 
     def _scaled(self) -> Tensor:
-        """ω in units of the kernel, [C H D]."""
+        """Return ω in units of the kernel, [C H D]."""
         rate: Tensor = self.kernel.log_lengthscale.neg().exp()  # [C D]
         return self.inducing * rate[:, None]
 

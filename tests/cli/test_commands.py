@@ -368,7 +368,7 @@ BAD = {
     "resume without a checkpoint": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--resume"), "resume=True needs checkpoint="),
     "a missing model": (1, ("predict", "none.cavity", "new.csv"), "file or folder 'none.cavity' does not exist"),
     "half a model": (1, ("predict", "half.cavity", "new.csv"), "half.cavity is truncated"),
-    "a table as a model": (1, ("predict", "new.csv", "new.csv"), "new.csv is truncated, or no file of cavity"),
+    "a table as a model": (1, ("predict", "new.csv", "new.csv"), "new.csv is truncated, or not a cavity file"),
     "a folder as a model": (1, ("info", "folder"), "folder is not a file"),
     "a missing table to predict": (1, (*PREDICT, "none.csv"), "does not exist"),
     "wrong columns": (1, (*PREDICT, "other.csv"), "no column 'mass' (and 2 more), which the model was trained with"),
@@ -484,7 +484,7 @@ def test_all_bad_input_ends_so_in_a_process_of_its_own(birds, name):
     "code, arguments, words",
     [
         (0, ("export", "birds.cavity", "--onnx", "birds.onnx"), "birds.onnx"),
-        (1, ("export", "new.csv", "--onnx", "birds.onnx"), "no file of cavity"),
+        (1, ("export", "new.csv", "--onnx", "birds.onnx"), "not a cavity file"),
         (0, ("report", "birds.cavity", "--out", "birds.html"), "birds.html"),
         (
             0,

@@ -76,7 +76,7 @@ def test_report_of_a_model_and_of_rows(birds):
     [
         (("report", "{m}", "nowhere.csv"), 1, "does not exist"),
         (("report", "{m}", "{csv}", "--target", "colour"), 1, "no column 'colour'"),
-        (("report", "{csv}"), 1, "no file of cavity"),
+        (("report", "{csv}"), 1, "not a cavity file"),
         (("export", "{m}"), 2, "--onnx FILE"),
         (("export", "{m}", "--onnx", "x.onnx", "--dtype", "int8"), 2, "dtype='int8'"),
         (("export", "{m}", "--onnx", "/nowhere/x.onnx"), 1, "could not be written"),

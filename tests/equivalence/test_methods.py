@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
 from cavity.inference import Averaged, empty_sites
-from cavity.inference.placement import SiteTotals
+from cavity.inference.view import SiteTotals
 from cavity.kernels import RBF
 from cavity.posterior import marginals, posterior
 from reference import brute_ep, gfitc, power, robust_ep, variational, variational_binary

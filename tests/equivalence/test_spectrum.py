@@ -224,7 +224,7 @@ def test_clones_are_the_same_model_and_seeds_make_it():
     [
         (classifier(2, "gfitc", kernel=None, noise=0.1), "no residual variance for method='gfitc'"),
         (classifier(2, kernel=RationalQuadratic(), noise=0.1), "RBF, Matern12, Matern32, Matern52"),
-        (classifier(2, kernel=RBF() + Constant(), noise=0.1), "spectral density is known"),
+        (classifier(2, kernel=RBF() + Constant(), noise=0.1), "a known spectral density"),
         (classifier(2, kernel=None, noise=0.1, n_inducing=1), "at least 2 features"),
         (classifier(2, kernel=None, noise=0.1, inducing="auto", learn="frequencies"), "inducing='spectrum'"),
         (GPRegressor("vi", learn="frequencies"), "inducing='spectrum'"),

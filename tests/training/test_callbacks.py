@@ -99,7 +99,7 @@ def test_the_one_sweep_when_the_time_is_up_is_nearly_as_good_as_the_usual_ones(m
         return -clf.predict_log_proba(X)[np.arange(len(X)), Y].mean()
 
     usual = fit(method=method, batch_size=40, callbacks=[Count(stop=5)])
-    monkeypatch.setattr(Run, "late", lambda run: len(run.history) >= 5)
+    monkeypatch.setattr(Run, "is_late", lambda run: len(run.history) >= 5)
     late = fit(method=method, batch_size=40, max_seconds=1.0)
     assert (usual.history_[-1]["settling_sweeps"], late.history_[-1]["settling_sweeps"]) == (6, 1)
     assert usual.n_epochs_ == late.n_epochs_ == 5

@@ -236,7 +236,7 @@ def test_a_truncated_checkpoint_is_refused_in_words(tmp_path, keep):
     path = tmp_path / "run.ckpt"
     fit(**RUNS["sep"], checkpoint=path)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(BadFile, match=r"run\.ckpt is truncated, or no file of cavity"):
+    with pytest.raises(BadFile, match=r"run\.ckpt is truncated, or not a cavity file"):
         fit(**RUNS["sep"], checkpoint=path, resume=True)
 
 
@@ -245,10 +245,10 @@ def test_a_foreign_file_is_refused_in_words(tmp_path):
 
     path = tmp_path / "weights.safetensors"
     save_file({"a": torch.zeros(3)}, path)
-    with pytest.raises(BadFile, match="is no cavity checkpoint"):
+    with pytest.raises(BadFile, match="is not a cavity checkpoint"):
         fit(**RUNS["sep"], checkpoint=path, resume=True)
     persist.write(path, "model", {"a": torch.zeros(3)}, {})
-    with pytest.raises(BadFile, match="is no cavity checkpoint but a model"):
+    with pytest.raises(BadFile, match="is not a cavity checkpoint but a model"):
         persist.read(path, "checkpoint")
 
 
@@ -271,7 +271,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
-        BadFile, match=r"could not be written .No space left on device.; what was there is intact"
+        BadFile, match=r"could not be written .No space left on device.; the old file is intact"
     ):
         fit(**RUNS["sep"], checkpoint=path)
     assert path.read_bytes() == before

@@ -43,7 +43,7 @@ def test_a_still_engine_projects_once_and_changes_no_bit(method, projections):
     for _ in range(4):
         plain, info = run.step(plain)
     projections.clear()
-    engine, state = run.engine.still(run.state, run.rows), run.state
+    engine, state = run.engine.freeze(run.state, run.rows), run.state
     for _ in range(4):
         state, same = engine.step(state, run.rows.whole(), Local(), None, True)
     assert projections == [40]
@@ -53,7 +53,7 @@ def test_a_still_engine_projects_once_and_changes_no_bit(method, projections):
 
 def test_another_jitter_is_another_projection(projections):
     run = problem("ep")
-    engine = run.engine.still(run.state, run.rows)
+    engine = run.engine.freeze(run.state, run.rows)
     raised = run.state._replace(jitter=run.state.jitter * 1e4)
     got, _ = engine.step(raised, run.rows.whole(), Local(), None, True)
     expected, _ = run.step(raised)
@@ -64,7 +64,7 @@ def test_another_jitter_is_another_projection(projections):
 def test_rows_in_pieces_are_not_kept():
     """Memory does not grow with the table."""
     run = problem("ep", chunk=16)
-    assert run.engine.still(run.state, run.rows) is run.engine
+    assert run.engine.freeze(run.state, run.rows) is run.engine
 
 
 @pytest.mark.parametrize("method", ["ep", "sep", "gfitc"])

@@ -1,10 +1,11 @@
-"""From marginals to sites and back: one engine for every method."""
+"""From marginals to sites and back: one engine for all methods."""
 
 from cavity.inference.coupled import Coupled
-from cavity.inference.engine import Engine, Optimiser, Totals
-from cavity.inference.placement import AtMode, OnF, OnT
-from cavity.inference.sites import Own, Tied
-from cavity.inference.state import Info, Sites, State, copy_state, empty_sites
+from cavity.inference.engine import Engine
+from cavity.inference.optimiser import Optimiser
+from cavity.inference.placement import AtMode, OnF, OnT, Placement
+from cavity.inference.sites import Own, SiteStore, Tied
+from cavity.inference.state import Info, Sites, State, Totals, copy_state, empty_sites
 from cavity.inference.variational import Averaged, Free
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "OnT",
     "Optimiser",
     "Own",
+    "Placement",
+    "SiteStore",
     "Sites",
     "State",
     "Tied",

@@ -1,7 +1,7 @@
-"""Laplace's method for the softmax, whose classes are coupled: the one q that is no product over classes. [docs/decisions/0016]
+"""Laplace's method for the softmax, which couples the classes: its q is not a product over classes. [docs/decisions/0016]
 
-The Hessian of log softmax at a row is W = diag π − ππᵀ, a C×C matrix, so that a site is exp(−½ fᵀW f + ν·f) and q a Gaussian of
-all CM whitened values at once. The store keeps π where other methods keep τ: W follows from it, and π = 0 is no site at all.
+The Hessian of log softmax at a row is the C×C matrix W = diag π − ππᵀ. A site is exp(−½ fᵀW f + ν·f), and q is one Gaussian of
+all CM whitened values. The store keeps π instead of τ, because W follows from π; π = 0 is an empty site.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from cavity.data import Batch
-from cavity.inference.engine import Engine, Totals
-from cavity.inference.sites import Fresh, Site
-from cavity.inference.state import State
+from cavity.inference.engine import Engine
+from cavity.inference.sites import Site, SiteUpdate
+from cavity.inference.state import State, Totals
 from cavity.inference.view import flatten
 from cavity.linalg import solve_lower
 from cavity.posterior import Posterior, Sums, posterior
 
 
-class Joined(NamedTuple):
-    """Sites of a batch's rows with the residual of f eliminated, those of one row; `rows` of them stand together."""
+class Eliminated(NamedTuple):
+    """Sites of a batch with the residual of f eliminated. W and ν belong to one copy of a row; there are `rows` copies."""
 
     W: Tensor  # [B C C]
     nu: Tensor  # [B C]
@@ -30,22 +30,22 @@ class Joined(NamedTuple):
     rows: Tensor  # [B]
 
     def feed(self) -> tuple[Tensor, Tensor]:
-        r"""W' = W (I + RW)⁻¹,  ν' = (I + WR)⁻¹ ν, of all rows together: what the sums take."""
+        r"""Return W' = W (I + RW)⁻¹ and ν' = (I + WR)⁻¹ ν of all copies: what the sums take."""
         W = torch.linalg.solve(self.grown, self.W, left=False)
         nu = _solve(self.grown.mT, self.nu)
         return self.rows[:, None, None] * W, self.rows[:, None] * nu
 
     def mode(self, t: Tensor, r: Tensor) -> Tensor:
-        r"""f̂ = (I + RW)⁻¹ (t + Rν), [B C]."""
+        r"""Return f̂ = (I + RW)⁻¹ (t + Rν), [B C]."""
         return _solve(self.grown, t + r * self.nu)
 
     def width(self, t_cov: Tensor, r: Tensor) -> Tensor:
-        r"""Covariance of f, (I + RW)⁻¹ R + (I + RW)⁻¹ S_t (I + WR)⁻¹, [B C C]."""
+        r"""Return the covariance of f, (I + RW)⁻¹ R + (I + RW)⁻¹ S_t (I + WR)⁻¹, [B C C]."""
         half = _solve(self.grown, t_cov)
         return _solve(self.grown, torch.diag_embed(r)) + _solve(self.grown, half.mT).mT
 
     def evidence(self, r: Tensor) -> Tensor:
-        r"""Σ −½ log|I + RW| + ½ νᵀR(I + WR)⁻¹ν."""
+        r"""Return Σ −½ log|I + RW| + ½ νᵀR(I + WR)⁻¹ν."""
         pulled = _solve(self.grown.mT, self.nu)
         log_det: Tensor = torch.linalg.slogdet(self.grown).logabsdet
         each = (self.nu * r * pulled).sum(-1) - log_det
@@ -58,21 +58,21 @@ def _solve(A: Tensor, b: Tensor) -> Tensor:
 
 
 def hessian(pi: Tensor) -> Tensor:
-    """W = diag π − ππᵀ, [B C] → [B C C]."""
+    """Return W = diag π − ππᵀ, [B C] → [B C C]."""
     return torch.diag_embed(pi) - pi[:, :, None] * pi[:, None, :]
 
 
-def joined(site: Site, r: Tensor, weight: Tensor) -> Joined:
-    """A row of weight ω ≥ 1 is ω rows with values f of their own; below 1 it is p(y | f)^ω."""
+def eliminate_residual(site: Site, r: Tensor, weight: Tensor) -> Eliminated:
+    """Eliminate the residual. A row of weight ω ≥ 1 counts as ω rows with their own f; below 1 it is p(y | f)^ω."""
     rows = weight.clamp_min(1.0)
     power = weight / rows
     W = power[:, None, None] * hessian(site.tau)
     eye = torch.eye(r.shape[1], dtype=r.dtype, device=r.device)
-    return Joined(W, power[:, None] * site.nu, eye + r[:, :, None] * W, rows)
+    return Eliminated(W, power[:, None] * site.nu, eye + r[:, :, None] * W, rows)
 
 
 def sums(a: Tensor, fed: tuple[Tensor, Tensor]) -> Sums:
-    """P = Σ_n A W' Aᵀ and h = Σ_n A ν' as one block, [1 CM CM] and [1 CM], from a [C M B]."""
+    """Return P = Σ_n A W' Aᵀ and h = Σ_n A ν' as one block, [1 CM CM] and [1 CM], from a [C M B]."""
     W, nu = fed
     C, M, _ = a.shape
     blocks = [torch.bmm(a, (a[c] * W[:, c, :].mT[:, None]).mT) for c in range(C)]  # [D M M]: block (d, c)
@@ -82,12 +82,12 @@ def sums(a: Tensor, fed: tuple[Tensor, Tensor]) -> Sums:
 
 
 def mean_of(q: Posterior, a: Tensor) -> Tensor:
-    """E t, [B C]."""
+    """Return E t, [B C]."""
     return torch.bmm(q.mean.reshape(len(a), 1, -1), a)[:, 0].mT
 
 
 def cov_of(q_lower: Tensor, a: Tensor) -> Tensor:
-    """Covariance of t_n over classes, A_nᵀ Σ A_n: [B C C]."""
+    """Return the covariance of t_n over classes, A_nᵀ Σ A_n, [B C C]."""
     C, M, _ = a.shape
     eye = torch.eye(C * M, dtype=q_lower.dtype, device=q_lower.device)
     inverse = solve_lower(q_lower[0], eye).to(a.dtype)  # [CM CM]
@@ -96,65 +96,68 @@ def cov_of(q_lower: Tensor, a: Tensor) -> Tensor:
 
 
 class Coupled(Engine):
-    """The engine with classes that know of each other; the loop around it, its state and its optimisers stay the same."""
+    """The engine for coupled classes. The training loop, the state and the optimisers are those of every method."""
 
     @property
     def shape(self) -> tuple[int, int]:
         C, M = super().shape
         return 1, C * M
 
-    def _local(
-        self, state: State, found: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
-    ) -> tuple[Totals, Fresh]:
-        q = found()
+    def visit_rows(
+        self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
+    ) -> tuple[Totals, SiteUpdate]:
+        q = get_q()
         with torch.no_grad():
-            a, r, failed = self._projected(state, batch)
+            a, r, failed = self._project(state, batch)
             stored = self.sites.stored(state, batch, r)
-            old = joined(stored.site, r, batch.weight)
+            old = eliminate_residual(stored.site, r, batch.weight)
             f = old.mode(mean_of(q, a), r)
             pi = f.softmax(-1)
             own = torch.zeros_like(pi).scatter(1, batch.y[:, None], 1.0)
             site = Site(pi, own - pi + pi * (f - (pi * f).sum(-1, keepdim=True)))
             usable = torch.ones_like(pi, dtype=torch.bool)
             added = self.sites.added(stored.site, site, usable, state.damping, full)
-            P, h = sums(a, joined(added, r, batch.weight).feed())
-            value = (batch.weight * _rows(f, batch.y, stored.site)).sum() + old.evidence(r)
+            P, h = sums(a, eliminate_residual(added, r, batch.weight).feed())
+            value = (batch.weight * _log_site(f, batch.y, stored.site)).sum() + old.evidence(r)
             none = torch.zeros_like(state.theta)
             counts = torch.zeros(len(a), dtype=torch.float64, device=r.device)
         skipped = torch.zeros((), dtype=torch.int64, device=r.device)
         totals = Totals(P, h, none, value, batch.weight.sum(), counts, skipped, failed.long())
-        return totals, Fresh(stored, site, usable, added)
+        return totals, SiteUpdate(stored, site, usable, added)
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
         r"""∂/∂ξ [ log evidence at fixed (π, ν) + Σ_n c_n·f_n ],  c = −½ π∘(u − π·u),  u = diag S − 2Sπ.
 
-        f_n(ξ) is the mode as the sites have it and S its covariance: c is ∂/∂f̂ of −½ log|I + KW(f̂)|.
+        f_n(ξ) is the mode given the sites and S its covariance; c is ∂/∂f̂ of −½ log|I + KW(f̂)|.
         """
         with torch.enable_grad():
-            a, r, _ = self._projected(state, batch)
+            a, r, _ = self._project(state, batch)
             site = Site(*(x[batch.index].double() for x in state.sites[:2]))
-            fixed = joined(site, r, batch.weight)
+            fixed = eliminate_residual(site, r, batch.weight)
             q = posterior(sums(a, fixed.feed()))
             f = fixed.mode(mean_of(q, a), r)
-            value = q.log_normaliser.sum() + (batch.weight * _rows(f, batch.y, site)).sum()
-            value = value + fixed.evidence(r) + (self._lean(q, a, r, f, fixed, batch.weight) * f).sum()
+            value = q.log_normaliser.sum() + (batch.weight * _log_site(f, batch.y, site)).sum()
+            value = value + fixed.evidence(r) + (self._mode_slope(q, a, r, f, fixed, batch.weight) * f).sum()
             grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
         return flatten(grads, self.parameters)
 
-    def _projected(self, state: State, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """a [C M B], r [B C] and whether it failed, in float64."""
+    def _project(self, state: State, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a [C M B] and r [B C] in float64, and whether the projection failed."""
         projection = self.project(state, batch)
         return projection.a.double(), projection.r.double().mT, projection.failed
 
     @torch.no_grad()
-    def _lean(self, q: Posterior, a: Tensor, r: Tensor, f: Tensor, fixed: Joined, weight: Tensor) -> Tensor:
+    def _mode_slope(
+        self, q: Posterior, a: Tensor, r: Tensor, f: Tensor, fixed: Eliminated, weight: Tensor
+    ) -> Tensor:
+        """Return ω c, [B C]."""
         S, pi = fixed.width(cov_of(q.lower, a), r), f.softmax(-1)
         u = S.diagonal(dim1=-2, dim2=-1) - 2 * (S @ pi[..., None])[..., 0]
         return -0.5 * weight[:, None] * pi * (u - (pi * u).sum(-1, keepdim=True))
 
 
-def _rows(f: Tensor, y: Tensor, site: Site) -> Tensor:
-    r"""log p(y | f̂) + ½ f̂ᵀW f̂ − ν·f̂ of each row, [B]."""
+def _log_site(f: Tensor, y: Tensor, site: Site) -> Tensor:
+    r"""Return log p(y | f̂) + ½ f̂ᵀW f̂ − ν·f̂ of each row, [B]."""
     own = f.log_softmax(-1).gather(1, y[:, None])[:, 0]
     square = (site.tau * f * f).sum(-1) - (site.tau * f).sum(-1).square()
     return own + 0.5 * square - (site.nu * f).sum(-1)

@@ -1,7 +1,7 @@
-"""One engine for every method: project, hand out cavities, ask the factor, take back sites and cotangents.
+"""One engine for every method: project, form cavities, ask the factor, collect sites and cotangents.
 
-The methods differ in the factor, in how much of a site a cavity removes, in how sites are kept and where they sit; nothing here
-knows their names. Data flow: X → (a, r) → marginals → cavity → moments → sites, cotangents → sums, gradient.
+The methods differ in the factor, in how much of a site a cavity removes, in how sites are stored and where they sit. The engine
+does not know their names. Data flow: X → (a, r) → marginals → cavity → moments → sites, cotangents → sums, gradient.
 """
 
 from __future__ import annotations
@@ -18,62 +18,40 @@ from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, Likelihood, Moments
 from cavity.hyper_prior import HyperPrior
-from cavity.inference.placement import AtMode, Cotangents, OnF, OnT
+from cavity.inference.optimiser import Optimiser
+from cavity.inference.placement import Cotangents, OnT, Placement
 from cavity.inference.sites import (
-    Fresh,
-    Own,
+    Cavity,
     Share,
     Site,
-    Tied,
+    SiteStore,
+    SiteUpdate,
     refresh,
     refresh_average,
     remove,
     times,
 )
-from cavity.inference.state import Info, State
-from cavity.inference.variational import Averaged
-from cavity.inference.view import View, flatten, gather, join, scatter, site_totals
+from cavity.inference.state import Info, State, Totals
+from cavity.inference.view import Match, View, flatten, gather, join, scatter, site_totals
 from cavity.linalg import times_transpose
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
 from cavity.side_stream import run_on_side_stream
 
 
-class Totals(NamedTuple):
-    """Sums over a batch's rows, which add over pieces and over processes."""
+class CachedProjection(NamedTuple):
+    """The projection of a table that is a single piece, at hyper-parameters that do not change."""
 
-    P: Tensor  # [C M M]
-    h: Tensor  # [C M]
-    gradient: Tensor  # [P]
-    value: Tensor  # [], Σ log s̃ (own sites), Σ log Z (tied) or Σ E log φ (variational)
-    weight: Tensor  # []
-    counts: Tensor  # [C], weighted number of sites on each class
-    skipped: Tensor  # []
-    failed: Tensor  # []
-
-
-class Known(NamedTuple):
-    """The one piece of a table, projected at hyper-parameters that stay."""
-
-    jitter: Tensor  # the very tensor of the state: another one asks for another projection
+    jitter: Tensor  # the very tensor of the state: any other tensor needs a new projection
     projection: Projection
-
-
-class Optimiser:
-    """What the engine asks of an optimiser: pure `init` and `step` (ascent)."""
-
-    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
-        raise NotImplementedError
-
-    def step(
-        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Engine:
-    """The maths of a run, without its data and without its state."""
+    """The maths of a run, without its data and without its state.
+
+    A q that is not a product over classes is a subclass that overrides `shape`, `visit_rows` and `exact_gradient` (see `Coupled`).
+    """
 
     prior: Prior  # a workspace: each step loads its parameters from the state
     parameters: tuple[nn.Parameter, ...]  # those that are learnt
@@ -81,44 +59,44 @@ class Engine:
     sites: Own | Tied | Averaged
     hyper_prior: HyperPrior
     total: Tensor  # [], Σ weights over all rows
-    removal: float = 1.0  # of a copy's site: 1 EP, p power EP, 0 variational
-    placement: OnT | OnF = field(default_factory=OnT)
+    removal: float = 1.0  # share of one copy's site that a cavity removes: 1 EP, p power EP, 0 variational
+    placement: Placement = field(default_factory=OnT)
     chunk: int = 1 << 62  # rows projected at a time
     exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
-    known: Known | None = None
+    cached: CachedProjection | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of independent blocks of q and of values in each, [C M]."""
+        return self.prior.n_latent, self.prior.size
 
     def load(self, theta: Tensor) -> None:
         """Put the state's hyper-parameters into the workspace."""
         if self.parameters:
             vector_to_parameters(theta, self.parameters)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Independent blocks of q, and the values in each: [C M]."""
-        return self.prior.n_latent, self.prior.size
-
     def at(self, state: State, theta: Tensor) -> State:
-        """The state moved to other parameters."""
+        """Return the state moved to other parameters."""
         return state._replace(theta=theta, sums=self.sites.place(theta, state.sums))
 
-    def still(self, state: State, rows: Data) -> Engine:
-        """The engine for sweeps at the state's hyper-parameters: rows that are one piece are projected now and never again."""
+    def freeze(self, state: State, rows: Data) -> Engine:
+        """Return the engine for sweeps at fixed hyper-parameters: rows that form a single piece are projected only once."""
         pieces = list(rows.whole().split(self.chunk)) if rows.n_rows <= self.chunk else []
         if len(pieces) != 1:
             return self
         self.load(state.theta)
         with torch.no_grad():
             projection = self.prior.project(pieces[0].X, state.jitter)
-        return replace(self, parameters=(), known=Known(state.jitter, projection))
+        return replace(self, parameters=(), cached=CachedProjection(state.jitter, projection))
 
     def project(self, state: State, batch: Batch) -> Projection:
-        """The rows as seen from the inducing points."""
-        if self.known is not None and self.known.jitter is state.jitter:
-            return self.known.projection
+        """Project the rows onto the inducing points."""
+        if self.cached is not None and self.cached.jitter is state.jitter:
+            return self.cached.projection
         return self.prior.project(batch.X, state.jitter)
 
     def theta(self) -> Tensor:
-        """The workspace's hyper-parameters as a vector."""
+        """Return the workspace's hyper-parameters as a vector."""
         free = torch.zeros(self.sites.size, dtype=torch.float64, device=self.total.device)
         if not self.parameters:
             return free
@@ -128,91 +106,88 @@ class Engine:
     def step(
         self, state: State, batch: Batch | Whole, reduce: Local, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info]:
-        """One sweep over the batch's sites and, with an optimiser, one step of the hyper-parameters.
+        """Update the batch's sites once and, with an optimiser, take one step of the hyper-parameters.
 
         `full`: the batch is the whole table, so the sums are rebuilt instead of averaged.
         """
         self.load(state.theta)
-        q = run_on_side_stream(
-            state.theta.device, lambda: self.sites.gaussian(state.sums)
-        )  # while the rows are projected
-        fresh: list[Fresh] = []
+        # q is factorised while the rows are projected
+        q = run_on_side_stream(state.theta.device, lambda: self.sites.gaussian(state.sums))
+        updates: list[SiteUpdate] = []
         totals: Totals | None = None
         learn = optimiser is not None and bool(self.parameters) and not self.exact
         for piece in batch.split(self.chunk):
-            part, rows = self._local(state, q, piece, learn, full)
-            fresh = [rows] if self.sites.tied else [*fresh, rows.kept() if full else rows]
+            part, update = self.visit_rows(state, q, piece, learn, full)
+            updates = (
+                [update] if self.sites.tied else [*updates, update.reduce_to_added() if full else update]
+            )
             totals = part if totals is None else Totals(*(x + y for x, y in zip(totals, part, strict=True)))
         assert totals is not None
         if self.exact and optimiser is not None:
             totals = totals._replace(gradient=self.exact_gradient(state, batch))
-        return self._finish(state, q(), batch, join(fresh), reduce.sum(totals), optimiser, full)
+        return self._finish(state, q(), batch, join(updates), reduce.sum(totals), optimiser, full)
 
-    def _local(
-        self, state: State, found: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
-    ) -> tuple[Totals, Fresh]:
-        """What this batch adds to the sums, the gradient and the objective."""
+    def visit_rows(
+        self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
+    ) -> tuple[Totals, SiteUpdate]:
+        """Return what these rows add to the sums, the gradient and the objective, and their new sites."""
         with torch.set_grad_enabled(learn):
             projection = self.project(state, batch)
         with torch.no_grad():
-            a, q = projection.a.detach(), found()
+            a, q = projection.a.detach(), get_q()
             m = marginals(q, a)
             r = Projection(a, projection.variance.detach(), projection.failed).r.double()
             view = self._view(state, m, r, batch)
+            stored, share = view.stored.site, view.share
+            cavity = remove(view.t, stored, share)
+            match = Match(cavity, self._moments(view, cavity, batch.y))
             update = refresh_average if self.removal == 0 else refresh
-            site = update(view.cavity.t, view.moments, view.share)
-            added = self.sites.added(view.stored.site, site, view.cavity.usable, state.damping, full)
-            fed = self.placement.feed(site_totals(added, view.classes, a, view.share), r)
-            tau, nu = fed.tau.to(a.dtype), fed.nu.to(a.dtype)  # [C B]
+            site = update(cavity.t, match.moments, share)
+            added = self.sites.added(stored, site, cavity.usable, state.damping, full)
+            tau, nu = self._feed(added, view.classes, a, share, r)
             P, h = times_transpose(a * tau[:, None], a), torch.bmm(a, nu[..., None])[..., 0]
             gradient = (
-                self._gradient(projection, q, m, r, view)
+                self._gradient(projection, q, m, r, view, match)
                 if learn
                 else torch.zeros_like(state.theta[: len(state.theta) - self.sites.size])
             )
             # a running average holds only a share of a row's sites: its objective is that of the sites just found
-            judged = view.stored.site if full or self.sites.tied else site
+            judged = stored if full or self.sites.tied else site
             counts = self._counts(view.classes, batch.weight, len(a))
         totals = Totals(
             P.double(),
             h.double(),
             gradient,
-            view.log_normaliser(judged).sum() + self.placement.evidence(view.totals, r),
+            match.log_normaliser(judged, share).sum() + self.placement.evidence(view.totals, r),
             batch.weight.sum(),
             counts,
-            (~view.cavity.usable).sum(),
+            (~cavity.usable).sum(),
             projection.failed.long(),
         )
-        return totals, Fresh(view.stored, site, view.cavity.usable, added)
-
-    def _counts(self, classes: Tensor, weight: Tensor, C: int) -> Tensor:
-        """Weighted number of sites on each class [C]; only tied sites ask for it."""
-        counts = torch.zeros(C, dtype=weight.dtype, device=weight.device)
-        if not self.sites.tied:
-            return counts
-        return counts.scatter_add(0, classes.flatten(), weight[:, None].expand_as(classes).flatten())
+        return totals, SiteUpdate(view.stored, site, cavity.usable, added)
 
     def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> View:
-        """The batch as its factors see it: cavities of their sites, and their moments there."""
+        """Read the marginals and the stored sites at each site of the batch."""
         classes = self.factor.sites(batch.y)
         stored = self.sites.stored(state, batch, classes)
         share = self._share(batch)
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
         seen = self.placement.site_marginals(m.t, r, totals)
         mean, var, residual = gather(torch.stack([seen.t.mean, seen.t.var, seen.residual]), classes)
-        t = Normal(mean, var)
-        cavity = remove(t, stored.site, share)
-        f = Latents(cavity.t.mean, cavity.t.var + residual, residual)
-        return View(classes, t, stored, totals, share, cavity, self._moments(f, batch.y, share))
+        return View(classes, Normal(mean, var), residual, stored, totals, share)
 
-    def _moments(self, f: Latents, y: Tensor, share: Share) -> Moments:
-        """The factor's answer; where autograd looks on, its value is linear in what it was asked."""
+    def _share(self, batch: Batch) -> Share:
+        return self.sites.share(batch.weight, self.removal)
+
+    def _moments(self, view: View, cavity: Cavity, y: Tensor) -> Moments:
+        """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
+        f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
         with torch.no_grad():
             fixed = Latents(*(x.detach() for x in f))
             moments = (
                 self.factor.average(fixed, y)
                 if self.removal == 0
-                else self.factor.moments(fixed, y, share.exponent)
+                else self.factor.moments(fixed, y, view.share.exponent)
             )
         if not torch.is_grad_enabled():
             return moments
@@ -222,18 +197,32 @@ class Engine:
         )
         return moments._replace(value=moments.value + moved.sum(1))
 
-    def _gradient(self, projection: Projection, q: Posterior, m: Marginals, r: Tensor, view: View) -> Tensor:
+    def _feed(self, site: Site, classes: Tensor, a: Tensor, share: Share, r: Tensor) -> tuple[Tensor, Tensor]:
+        """Return τ and ν that the rows add to the sums, [C B] in the precision of a."""
+        fed = self.placement.feed(site_totals(site, classes, a, share), r)
+        return fed.tau.to(a.dtype), fed.nu.to(a.dtype)
+
+    def _counts(self, classes: Tensor, weight: Tensor, C: int) -> Tensor:
+        """Return the weighted number of sites on each class [C]; only tied sites need it."""
+        counts = torch.zeros(C, dtype=weight.dtype, device=weight.device)
+        if not self.sites.tied:
+            return counts
+        return counts.scatter_add(0, classes.flatten(), weight[:, None].expand_as(classes).flatten())
+
+    def _gradient(
+        self, projection: Projection, q: Posterior, m: Marginals, r: Tensor, view: View, match: Match
+    ) -> Tensor:
         r"""Cotangents at fixed cavities in closed form; autograd carries them through the projection.        [METHOD 6]
 
             G_a = copies · Σ_sites [ ∂m μ\ + 2 ∂v S\a ] − 2 a G_r,   S\a = Σa/keep,   μ\ = μ + Σa p(τm − ν)/keep
             G_r = copies · Σ_sites ∂r,                            since r = k(x, x) + s − |a|²
 
-        G_a is built in place of Σa, which is not needed any more.
+        G_a overwrites Σa, which is not used again.
         """
-        _, dm, dv, dr, own = view.moments
+        _, dm, dv, dr, own = match.moments
         a = projection.a.detach()
         shift = times(view.share.p, view.stored.site.tau * view.t.mean - view.stored.site.nu)
-        parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / view.cavity.keep, dr]))
+        parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / match.cavity.keep, dr]))
         moved = Cotangents(*scatter(parts, view.classes, a))
         moved = self.placement.cotangents(moved, m.t, r, view.totals)
         along_mean, along_cov, G_r = (x.to(a.dtype)[:, None] for x in moved)
@@ -243,7 +232,7 @@ class Engine:
         return self._pull_back(pairs, own, view.share)
 
     def _pull_back(self, pairs: list[tuple[Tensor, Tensor]], own: Tensor | None, share: Share) -> Tensor:
-        """From cotangents to the learnt parameters; the factor's own come last and bring their derivatives along."""
+        """Carry cotangents back to the learnt parameters."""
         grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
         pairs = [pair for pair in pairs if pair[0].requires_grad]
         if pairs:
@@ -252,36 +241,38 @@ class Engine:
         return self._with_own(flatten(grads, self.parameters), own, share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
+        """Add the derivatives in the factor's own parameters, which are the last ones."""
         if own is not None:
             gradient[-own.shape[1] :] += times(share.copies, own).sum(0)
         return gradient
 
     def exact_gradient(self, state: State, batch: Any) -> Tensor:
-        """Gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
+        """Return the gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
         with torch.enable_grad():
-            value, view = self._fixed_sites(state, batch)
+            value, own, share = self._fixed_sites(state, batch)
         grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
         if value.requires_grad:
             grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
-        return self._with_own(flatten(grads, self.parameters), view.moments.own, view.share)
+        return self._with_own(flatten(grads, self.parameters), own, share)
 
     def fixed_site_evidence(self, state: State, batch: Batch) -> Tensor:
-        """log Z_q with the sums rebuilt from the stored sites, as a function of the workspace's parameters."""
+        """Return log Z_q with the sums rebuilt from the stored sites, as a function of the workspace's parameters."""
         return self._fixed_sites(state, batch)[0]
 
-    def _fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, View]:
+    def _fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, Tensor | None, Share]:
+        """Return log Z_q at fixed sites, the derivatives in the factor's own parameters, and how rows enter."""
         projection = self.project(state, batch)
-        classes = self.factor.sites(batch.y)
-        a, r = projection.a, projection.r.double()
+        a, r, share = projection.a, projection.r.double(), self._share(batch)
         stored = Site(*(x[batch.index].double() for x in state.sites[:2]))
-        fed = self.placement.feed(site_totals(stored, classes, a, self._share(batch)), r)
-        tau, nu = fed.tau.to(a.dtype), fed.nu.to(a.dtype)
+        tau, nu = self._feed(stored, self.factor.sites(batch.y), a, share, r)
         q = self.sites.gaussian(
             Sums(((a * tau[:, None]) @ a.mT).double(), (a @ nu[..., None])[..., 0].double())
         )
         m = marginals(q, a)
         view = self._view(state, m, r, batch)
-        value = q.log_normaliser.sum() + view.log_normaliser(view.stored.site).sum()
+        cavity = remove(view.t, view.stored.site, share)
+        match = Match(cavity, self._moments(view, cavity, batch.y))
+        value = q.log_normaliser.sum() + match.log_normaliser(view.stored.site, share).sum()
         value = value + self.placement.evidence(view.totals, r)
         if isinstance(self.placement, AtMode):
             width = gather(self.placement.width(m.t, r, view.totals)[None], classes)[0]
@@ -297,18 +288,18 @@ class Engine:
         state: State,
         q: Posterior,
         batch: Any,
-        fresh: Fresh,
+        update: SiteUpdate,
         totals: Totals,
         optimiser: Optimiser | None,
         full: bool,
     ) -> tuple[State, Info]:
-        """Sums, sites and hyper-parameters after the step."""
+        """Return the state after the step: sums, sites and hyper-parameters."""
         decay = self.sites.decay(state.damping, totals.weight, totals.counts, full)
         clock = state.clock if full or self.sites.tied else state.clock + decay.clamp_min(1e-300).log()
-        undo = None if full or fresh.stored.rows is None else (batch.index, fresh.stored.rows)
+        undo = None if full or update.stored.rows is None else (batch.index, update.stored.rows)
         old = state.sums
         sums = self.sites.collect(old, Sums(totals.P, totals.h), decay)
-        sites = self.sites.write(state.sites, batch, fresh, decay, clock, full)
+        sites = self.sites.write(state.sites, batch, update, decay, clock, full)
         scale = self.total / totals.weight
         evidence = self.sites.evidence(old, q) + scale * totals.value
         theta, memory = state.theta, state.optimiser

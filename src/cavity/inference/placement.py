@@ -1,25 +1,21 @@
 """Where sites sit: on t = a·w, on f itself with the residual eliminated (GFITC), or at the mode of f (Laplace). [METHOD 4]
 
-A placement wraps the projection: it says which marginals the sites see, what they feed into the sums, what they add to the
-evidence, and the cotangents of a and r.
+A placement wraps the projection. It gives the marginals that the sites see, what the sites add to the sums and to the evidence,
+and the cotangents of a and r.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from cavity.factors import Likelihood
+from cavity.inference.sites import times
+from cavity.inference.view import SiteTotals, View, gather
 from cavity.posterior import Normal
-
-
-class SiteTotals(NamedTuple):
-    """Sums of a row's sites on each class."""
-
-    tau: Tensor  # [C B]
-    nu: Tensor  # [C B]
-    copies: Tensor | float = 1.0  # [B], the rows that these are the sites of: each has a residual of its own
 
 
 class SiteMarginals(NamedTuple):
@@ -37,7 +33,33 @@ class Cotangents(NamedTuple):
     residual: Tensor  # [C B]
 
 
-class OnT:
+class Placement(ABC):
+    """Where sites sit. `stored` are the totals of the stored sites, None unless the placement eliminates the residual."""
+
+    eliminates: bool  # whether the sites absorb the residual r
+
+    @abstractmethod
+    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
+        """Return the marginals that the sites see."""
+
+    @abstractmethod
+    def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
+        """Return what the sites add to the sums."""
+
+    @abstractmethod
+    def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
+        """Return what eliminating the residual adds to log Z_q, []."""
+
+    @abstractmethod
+    def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
+        """Return the cotangents of a and r; `moved` are those of the factors' moments."""
+
+    def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: View) -> Tensor:
+        """Return a term whose gradient accounts for a cavity that moves with the mode, []; zero for true cavities."""
+        return torch.zeros((), dtype=torch.float64, device=r.device)
+
+
+class OnT(Placement):
     """Sites on t; the factor integrates the residual."""
 
     eliminates = False
@@ -55,7 +77,7 @@ class OnT:
         return moved
 
 
-class OnF:
+class OnF(Placement):
     r"""Sites on f = t + N(0, r), the residual eliminated exactly:
 
         τ' = τ/(1+rτ),  ν' = ν/(1+rτ) feed the sums        f: mean (m + rν)/(1+rτ),  variance r/(1+rτ) + v/(1+rτ)²
@@ -65,8 +87,8 @@ class OnF:
 
         ∂/∂a = (ν' − τ'm) μ − τ' Σa        ∂/∂r = ½(ν' − τ'm)² − ½τ' + ½τ'² v
 
-    A row of weight ω is ω rows, each with a value f of its own: all this holds for one of them, whose τ is the total's ω-th part.
-    A row of ω < 1 sits where a whole one would, q completed by what it lacks of it: a step Θ(f) has no powers to be matched.
+    A row of weight ω counts as ω rows, each with its own value f. The equations hold for one of them, with τ the total over ω.
+    A row with ω < 1 is placed as a whole row would be: q is completed by the missing 1 − ω. The step Θ(f) has no powers to match.
     """
 
     eliminates = True
@@ -82,7 +104,7 @@ class OnF:
         return 1 + r * sites.tau / sites.copies
 
     def _completed(self, t: Normal, fed: SiteTotals) -> Normal:
-        """q times the 1 − ω that it lacks of a light row."""
+        """Return q times the missing 1 − ω of each row with ω < 1."""
         if isinstance(fed.copies, float):
             return t
         lacks = (1 / fed.copies - 1).clamp_min(0)
@@ -108,29 +130,31 @@ class OnF:
 class AtMode(OnF):
     r"""Laplace: sites on f, and a cavity that is a point, the mode f̂ = E f.        [METHOD 4, docs/decisions/0016]
 
-    A Gaussian without width has log Z = log p(y | f̂), so that the update of EP becomes Newton's, τ = −d₂, ν = d₁ + τ f̂, and its
-    log s̃ becomes log p(y | f̂) + ½ τ f̂² − ν f̂. A row of weight ω ≥ 1 is ω rows with a value f each; below 1 it is p(y | f)^ω.
+    A Gaussian of zero variance has log Z = log p(y | f̂). EP's update then becomes Newton's, τ = −d₂, ν = d₁ + τ f̂, and its
+    log s̃ becomes log p(y | f̂) + ½ τ f̂² − ν f̂. A row of weight ω ≥ 1 counts as ω rows with their own f; below 1 it is p(y | f)^ω.
     """
 
     def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
         mode = self._f(t, r, stored).mean
         return SiteMarginals(Normal(mode, torch.zeros_like(mode)), torch.zeros_like(r))
 
-    def width(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> Tensor:
-        """Variance of f, [C B]."""
-        return self._f(t, r, stored).var
-
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
-        return super().feed(_rows_of(sites), r)
+        return super().feed(_at_least_one_row(sites), r)
 
     def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
-        return super().evidence(None if stored is None else _rows_of(stored), r)
+        return super().evidence(None if stored is None else _at_least_one_row(stored), r)
+
+    def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: View) -> Tensor:
+        r"""Σ ½ S d₃ f̂ at fixed S and d₃: its gradient is that of −½ log|I + KW(f̂)| through the mode."""
+        width = gather(self._f(t, r, view.totals).var[None], view.classes)[0]
+        third = factor.third(view.t.mean.detach(), y)
+        return (times(view.share.copies, 0.5 * width * third).detach() * view.t.mean).sum()
 
     def _f(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> Normal:
-        return super().site_marginals(t, r, None if stored is None else _rows_of(stored)).t
+        return super().site_marginals(t, r, None if stored is None else _at_least_one_row(stored)).t
 
 
-def _rows_of(sites: SiteTotals) -> SiteTotals:
-    """The values f that belong to these totals: no fewer than one."""
+def _at_least_one_row(sites: SiteTotals) -> SiteTotals:
+    """Return the totals with `copies` of at least one: the number of values f that they belong to."""
     copies = sites.copies
     return sites if isinstance(copies, float) else sites._replace(copies=copies.clamp_min(1.0))

@@ -1,12 +1,13 @@
-"""The site update that all methods share, and two ways of keeping sites: own and tied. [METHOD 4]
+"""The site update that all methods share, and two ways to store sites: own and tied. [METHOD 4]
 
-Own sites keep (τ, ν) of every row, O(NC); a row's cavity takes out what the sums hold of it. Tied sites (SEP) keep only the
-sums, O(CM²); every row sees the same cavity. Both hand out a Gaussian and take back sites; so do those of `variational.py`.
+Own sites keep (τ, ν) of every row, O(NC); a row's cavity removes what the sums hold of it. Tied sites (SEP) keep only the
+sums, O(CM²); every row sees the same cavity. Both give out a Gaussian and take back sites; so do the stores in `variational.py`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,18 +17,20 @@ from cavity.factors import Moments
 from cavity.inference.state import Sites, State
 from cavity.posterior import Normal, Posterior, Sums, posterior
 
-LEAST_KEEP = 1e-3  # of a marginal's precision must remain in the cavity, or the update is skipped
+LEAST_KEEP = (
+    1e-3  # share of a marginal's precision that must remain in the cavity; otherwise the update is skipped
+)
 
 
 class Site(NamedTuple):
-    """exp(−½ τ t² + ν t), of every site of a batch."""
+    """exp(−½ τ t² + ν t) for every site of a batch."""
 
     tau: Tensor  # [B S]
     nu: Tensor  # [B S]
 
 
 class Cavity(NamedTuple):
-    """Marginals with the share p of the row's own sites taken out."""
+    """Marginals with the share p of the row's own sites removed."""
 
     t: Normal  # [B S]
     keep: Tensor  # [B S],  1 − p τ v
@@ -35,20 +38,20 @@ class Cavity(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How a weighted row enters: p of its sites' total is removed, φ^e is matched, the result counts `copies` times."""
+    """How a weighted row enters: the share p of its sites' total is removed, φ^e is matched, the result counts `copies` times."""
 
-    p: Tensor | float  # [B 1]; a plain number where no row has a weight
+    p: Tensor | float  # [B 1]; a float if no row has a weight
     exponent: Tensor | None  # [B], None for 1
     copies: Tensor | float  # [B 1]
 
 
 def times(scale: Tensor | float, x: Tensor) -> Tensor:
-    """scale · x, without an operation where the scale is the number one."""
+    """Return scale · x; skip the product if the scale is the float 1."""
     return x if isinstance(scale, float) and scale == 1.0 else scale * x
 
 
 def one_copy(share: Share, x: Tensor) -> Tensor:
-    """What one copy holds of a row's total."""
+    """Return the part of a row's total that one copy holds."""
     return x if isinstance(share.copies, float) else x / share.copies
 
 
@@ -62,7 +65,7 @@ def remove(t: Normal, site: Site, share: Share) -> Cavity:
 
 
 def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
-    r"""The site that gives q the tilted moments, as the row's total.        [METHOD 4]
+    r"""Return the site that gives q the tilted moments, as the row's total.        [METHOD 4]
 
     d₂ = 2 ∂/∂v − d₁²      τ = −d₂ / (1 + v\ d₂)      ν = (d₁ − m\ d₂) / (1 + v\ d₂)
     """
@@ -73,7 +76,7 @@ def refresh(cavity: Normal, moments: Moments, share: Share) -> Site:
 
 
 def refresh_average(t: Normal, moments: Moments, share: Share) -> Site:
-    r"""The site of a natural-gradient step on E_q log φ, nothing removed.        [METHOD 4, VI]
+    r"""Return the site of a natural-gradient step on E_q log φ; nothing is removed.        [METHOD 4, VI]
 
     τ = −2 ∂E/∂v      ν = ∂E/∂m + τ m
     """
@@ -82,12 +85,12 @@ def refresh_average(t: Normal, moments: Moments, share: Share) -> Site:
 
 
 def log_site_normaliser(moments: Moments, cavity: Normal, site: Site, share: Share) -> Tensor:
-    r"""log s̃ of each row, [B]: what the factor integrates to, less what its sites do.        [METHOD 5]
+    r"""Return log s̃ of each row, [B]: the log integral of the factor minus that of its sites.        [METHOD 5]
 
         copies · ( log Z − Σ_sites log ∫ exp(−½ τ₁ t² + ν₁ t) N(t; m\, v\) dt )        τ₁, ν₁: the site of one copy
         log ∫ = −½ log(1 + τ₁ v\) + ½ (ν₁² v\ + 2 ν₁ m\ − τ₁ m\²) / (1 + τ₁ v\)
 
-    Equal to the form with ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but free of the division by v, which is 0 far from all inducing points.
+    This equals the form with ½ log(v\/v) + ½ m\²/v\ − ½ m²/v, but does not divide by v, which is 0 far from all inducing points.
     """
     tau, nu = one_copy(share, site.tau), one_copy(share, site.nu)
     grown = 1 + tau * cavity.var
@@ -97,93 +100,86 @@ def log_site_normaliser(moments: Moments, cavity: Normal, site: Site, share: Sha
 
 
 class StoredSites(NamedTuple):
-    """What the sums hold of a batch's sites, and the stored rows as they were."""
+    """What the sums hold of a batch's sites, and the rows of the store before they are written."""
 
     site: Site
     rows: Sites | None  # None for tied sites
 
 
-class Fresh(NamedTuple):
-    """What a batch brings back: its old sites, its new ones, and what it adds to the sums."""
+class SiteUpdate(NamedTuple):
+    """The result of visiting a batch: its old sites, its new ones, and what it adds to the sums."""
 
     stored: StoredSites
     site: Site
     usable: Tensor  # [B S] bool
     added: Site  # [B S]
 
-    def kept(self) -> Fresh:
-        """Only what a full sweep stores."""
-        return Fresh(StoredSites(self.added, None), self.added, self.usable, self.added)
+    def reduce_to_added(self) -> SiteUpdate:
+        """Drop everything but what a full sweep stores."""
+        return SiteUpdate(StoredSites(self.added, None), self.added, self.usable, self.added)
 
 
-class SiteRule(Protocol):
-    """How sites are kept."""
+class SiteStore(ABC):
+    """How sites are kept between visits.
 
-    tied: bool
+    The engine asks a store for the Gaussian that a batch sees and for the batch's own sites, and hands new sites back. Most
+    stores keep q in the sums. A store whose q has parameters of its own (`size` > 0) also overrides `slope`, `place` and `adopt`.
+    """
 
+    tied: bool  # whether rows have no sites of their own
+    size = 0  # number of q's own parameters, at the end of θ
+    sweeps = True  # whether sweeping the sites at fixed parameters moves q
+
+    @abstractmethod
     def gaussian(self, sums: Sums) -> Posterior:
-        """The Gaussian that a batch sees before its own sites are removed."""
-        ...
+        """Return the Gaussian that a batch sees before its own sites are removed."""
 
+    @abstractmethod
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
-        """What the sums hold of the batch's sites, [B S] in the shape of `like`."""
-        ...
+        """Return what the sums hold of the batch's sites, [B S] in the shape of `like`."""
 
+    @abstractmethod
     def share(self, weight: Tensor, removal: float) -> Share:
-        """How rows of these weights enter."""
-        ...
+        """Return how rows of these weights enter."""
 
+    @abstractmethod
     def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
-        """The sites to add to the sums."""
-        ...
+        """Return the sites to add to the sums."""
 
+    @abstractmethod
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
-        """What is kept of the old sums, [C] or []: `weight` and `counts` [C] are the batch's."""
-        ...
+        """Return the share of the old sums to keep, [C] or []; `weight` and `counts` [C] are the batch's."""
 
-    def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
-        """The sums after a batch added its sites."""
-        ...
-
+    @abstractmethod
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
-        """The part of log Z_q that comes from the sums."""
-        ...
+        """Return the part of log Z_q that comes from the sums."""
 
-    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
-        """The gradient of q's own parameters, where it has some: `sums` are those of all rows' new sites."""
-        ...
-
-    def place(self, theta: Tensor, sums: Sums) -> Sums:
-        """The sums that belong to these parameters."""
-        ...
-
-    def adopt(self, theta: Tensor, sums: Sums) -> Tensor:
-        """The parameters that belong to these sums, which another rule found."""
-        ...
-
-
-class Kept:
-    """What most rules have in common: q is in the sums, and has no parameters of its own."""
-
-    size = 0  # number of q's own parameters
-    sweeps = True  # sweeping the sites at fixed parameters moves q
+    @abstractmethod
+    def write(
+        self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
+    ) -> Sites:
+        """Store what the sums now hold of the batch's sites."""
 
     def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
+        """Return the sums after a batch added its sites."""
         keep = decay.reshape(-1, 1)
         return Sums(torch.addcmul(added.P, keep[..., None], sums.P), torch.addcmul(added.h, keep, sums.h))
 
     def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
+        """Return the gradient of q's own parameters, if it has any; `sums` are those of all rows' new sites."""
         return None
 
     def place(self, theta: Tensor, sums: Sums) -> Sums:
+        """Return the sums that belong to these parameters."""
         return sums
 
     def adopt(self, theta: Tensor, sums: Sums) -> Tensor:
+        """Return the parameters that belong to these sums, which another store found."""
         return theta
 
 
-class Own(Kept):
-    """A pair (τ, ν) for every site of every row: EP proper."""
+class Own(SiteStore):
+    """One pair (τ, ν) for every site of every row: standard EP."""
 
     tied = False
 
@@ -194,7 +190,7 @@ class Own(Kept):
         self.weighted = weighted  # some weight is not 1
         self.fractional = fractional  # some weight is below 1
         self.tempers = tempers  # the factor takes exponents
-        self.on_f = on_f  # the seat of a light row is that of a whole one
+        self.on_f = on_f  # sites sit on f: a row of weight below 1 is placed as a whole row is
 
     def gaussian(self, sums: Sums) -> Posterior:
         return posterior(sums)
@@ -205,9 +201,9 @@ class Own(Kept):
         return StoredSites(Site(rows.tau * decay, rows.nu * decay), rows)
 
     def share(self, weight: Tensor, removal: float) -> Share:
-        """A row of weight ω is ω rows: one of them is taken out, or the whole of it where ω < 1.  [METHOD 4, Weights]
+        """A row of weight ω counts as ω rows: one of them is removed, or all of it if ω < 1.  [METHOD 4, Weights]
 
-        ω < 1 matches φ^ω; a factor that has no powers is matched whole, and its site counts ω times.
+        ω < 1 matches φ^ω. A factor without powers is matched whole, and its site counts ω times.
         """
         if not self.weighted and removal == 1.0:
             return Share(1.0, None, 1.0)
@@ -232,25 +228,24 @@ class Own(Kept):
         return q.log_normaliser.sum()
 
     def write(
-        self, sites: Sites, batch: Batch, fresh: Fresh, decay: Tensor, clock: Tensor, full: bool
+        self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
     ) -> Sites:
-        """Store what the sums now hold of the batch's sites."""
         kind = sites.tau.dtype
         if full:
             return Sites(
-                fresh.added.tau.to(kind), fresh.added.nu.to(kind), clock.expand_as(sites.clock).clone()
+                update.added.tau.to(kind), update.added.nu.to(kind), clock.expand_as(sites.clock).clone()
             )
-        sites.tau[batch.index] = (decay * fresh.stored.site.tau + fresh.added.tau).to(kind)
-        sites.nu[batch.index] = (decay * fresh.stored.site.nu + fresh.added.nu).to(kind)
+        sites.tau[batch.index] = (decay * update.stored.site.tau + update.added.tau).to(kind)
+        sites.nu[batch.index] = (decay * update.stored.site.nu + update.added.nu).to(kind)
         sites.clock[batch.index] = clock
         return sites
 
 
-class Tied(Kept):
-    """Only the sums: every factor of class c holds the share 1/n_c of them (SEP).
+class Tied(SiteStore):
+    """Only the sums are kept; every factor of class c holds the share 1/n_c of them (SEP).
 
-    Weights add: a row of weight ω contributes ω times. The unit that a cavity leaves out is one row, or the heaviest
-    row where all are lighter, so that no more is ever removed than there is.
+    Weights add: a row of weight ω contributes ω times. A cavity removes one unit: one row, or the heaviest row if all rows
+    weigh less than 1. So it never removes more than there is.
     """
 
     tied = True
@@ -262,14 +257,14 @@ class Tied(Kept):
         self.weighted = weighted  # some weight is not 1
         self.unit = unit
         self.tempers = tempers  # the factor takes exponents
-        self.grows = grows  # a batch's rows are new, and already in the counts: nothing makes room for them
+        self.grows = grows  # every batch brings new rows, already in the counts: the old sums do not decay
 
     def _cavity_sums(self, sums: Sums) -> Sums:
         left = 1 - self.unit / self.counts
         return Sums(left[:, None, None] * sums.P, left[:, None] * sums.h)
 
     def gaussian(self, sums: Sums) -> Posterior:
-        """The cavity, and beside it the normaliser of q itself: one batch of factors."""
+        """Return the cavity together with the log-normaliser of q itself; both are factorised in one batch."""
         C = len(sums.h)
         both = posterior(Sums(*(torch.cat(pair) for pair in zip(self._cavity_sums(sums), sums, strict=True))))
         return both.part(C)._replace(q_log_normaliser=both.log_normaliser[C:])
@@ -291,12 +286,12 @@ class Tied(Kept):
         return torch.ones_like(self.counts) if self.grows else 1 - damping * counts / self.counts
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
-        r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity leaves out.        [METHOD 5]"""
+        r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity removes.        [METHOD 5]"""
         g = q.q_log_normaliser
         assert g is not None
         return (g + self.counts / self.unit * (q.log_normaliser - g)).sum()
 
     def write(
-        self, sites: Sites, batch: Batch, fresh: Fresh, decay: Tensor, clock: Tensor, full: bool
+        self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
     ) -> Sites:
         return sites

@@ -1,4 +1,7 @@
-"""Everything a run is, as one tuple of tensors: keeping it is roll-back, resume, warm start."""
+"""The whole state of a run as one tuple of tensors, and what a step adds and reports.
+
+Keep a copy of the state to roll back, to resume or to start warm.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from cavity.posterior import Sums
 
 
 class Sites(NamedTuple):
-    """One pair (τ, ν) a site: the factor is replaced by exp(−½ τ t² + ν t). Totals of weighted rows."""
+    """One pair (τ, ν) per site, which replaces the factor by exp(−½ τ t² + ν t). A weighted row stores its total."""
 
     tau: Tensor  # [N S]
     nu: Tensor  # [N S]
@@ -35,23 +38,36 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a step reports; the objective is that of the state it was given."""
+    """What a step reports. The objective belongs to the state that the step started from."""
 
     objective: Tensor  # [], log Z_q + log prior of the hyper-parameters (estimated from the batch)
     evidence: Tensor  # [], log Z_q alone
-    skipped: Tensor  # [], site updates left out because no cavity was left
+    skipped: Tensor  # [], site updates skipped because the cavity was not positive
     failed: Tensor  # [] bool
-    undo: tuple[Tensor, Sites] | None  # rows written in place, as they were
+    undo: tuple[Tensor, Sites] | None  # index and old values of the rows written in place
+
+
+class Totals(NamedTuple):
+    """Sums over a batch's rows. They add over pieces and over processes."""
+
+    P: Tensor  # [C M M]
+    h: Tensor  # [C M]
+    gradient: Tensor  # [P]
+    value: Tensor  # [], Σ log s̃ (own sites), Σ log Z (tied) or Σ E log φ (variational)
+    weight: Tensor  # []
+    counts: Tensor  # [C], weighted number of sites on each class
+    skipped: Tensor  # []
+    failed: Tensor  # []
 
 
 def empty_sites(rows: int, sites: int, dtype: torch.dtype, device: torch.device) -> Sites:
-    """No site yet: q is the prior."""
+    """Return sites that are all zero, so that q is the prior."""
     zeros = torch.zeros(rows, sites, dtype=dtype, device=device)
     return Sites(zeros, zeros.clone(), torch.zeros(rows, dtype=torch.float64, device=device))
 
 
 def copy_state(state: State) -> State:
-    """A copy that no later step writes into."""
+    """Return a copy that no later step writes into."""
     return state._replace(
         **{
             name: _clone(value)

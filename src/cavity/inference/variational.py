@@ -1,6 +1,7 @@
-"""Variational sites: tied ones of which nothing is removed. [METHOD 9]
+"""Variational sites: tied sites without removal. [METHOD 9]
 
-Averaged in the sums, which is a natural-gradient step of q, or turned into the gradient of a free mean and Cholesky factor.
+They are averaged in the sums, which is a natural-gradient step of q, or turned into the gradient of a free mean and Cholesky
+factor.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ import torch
 from torch import Tensor
 
 from cavity.data import Batch
-from cavity.inference.sites import Fresh, Kept, Share, Site, StoredSites
+from cavity.inference.sites import Share, Site, SiteStore, SiteUpdate, StoredSites
 from cavity.inference.state import Sites, State
 from cavity.linalg import cholesky, inverse_lower, log_det
 from cavity.posterior import Posterior, Sums, posterior
 
 
-class Averaged(Kept):
-    r"""Variational sites: q ∝ N(0, I) exp(Σ sites) moves by natural-gradient steps, and no cavity removes anything. [METHOD 9]
+class Averaged(SiteStore):
+    r"""Variational sites: q ∝ N(0, I) exp(Σ sites) moves by natural-gradient steps, and cavities remove nothing. [METHOD 9]
 
-    P ← (1 − ρ|B|/N) P + ρ Σ_B τ a aᵀ, the same for h; the evidence is −KL(q‖p).
+    P ← (1 − ρ|B|/N) P + ρ Σ_B τ a aᵀ, and likewise h; the evidence is −KL(q‖p).
     """
 
     tied = True
@@ -50,7 +51,7 @@ class Averaged(Kept):
         return 0.5 * (M - trace - q.mean.square().sum(-1) - log_det(q.lower)).sum()
 
     def write(
-        self, sites: Sites, batch: Batch, fresh: Fresh, decay: Tensor, clock: Tensor, full: bool
+        self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
     ) -> Sites:
         return sites
 
@@ -58,11 +59,11 @@ class Averaged(Kept):
 class Free(Averaged):
     r"""q's mean μ and Cholesky factor L (Σ = LLᵀ) are parameters, stepped together with the hyper-parameters. [METHOD 9]
 
-    Sites are not kept but turned into the bound's gradient; with P̂, ĥ those of all rows,
+    Sites are not kept but turned into the gradient of the bound. With the sums P̂, ĥ of all rows,
 
         ∂/∂μ = ĥ − (I + P̂) μ        ∂/∂L = tril(L⁻ᵀ − (I + P̂) L)
 
-    They stand at the end of θ: μ [C M], then the lower triangles of L with the logarithm of its diagonal. At zero q is the prior.
+    The end of θ holds μ [C M], then the lower triangles of L with the logarithm of its diagonal. At zero, q is the prior.
     """
 
     sweeps = False
@@ -74,7 +75,7 @@ class Free(Averaged):
         self.size = n_latent * (n_inducing + len(self.rows))
 
     def unpack(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """μ [C M] and L [C M M] in float64."""
+        """Return μ [C M] and L [C M M] in float64."""
         C, M = self.shape
         mean, packed = torch.split(theta[-self.size :].double(), [C * M, C * len(self.rows)])
         lower = torch.zeros(C, M, M, dtype=torch.float64, device=theta.device)
@@ -84,7 +85,7 @@ class Free(Averaged):
         return mean.reshape(C, M), lower
 
     def adopt(self, theta: Tensor, sums: Sums) -> Tensor:
-        """θ whose end stands for the q of these sums."""
+        """Return θ with the q of these sums at its end."""
         q = posterior(sums)
         half = inverse_lower(q.lower)
         lower, _ = cholesky(half.mT @ half)

@@ -1,4 +1,4 @@
-"""Integrals over one latent value, to near machine precision whatever the scales."""
+"""Integrals over one latent value, near machine precision at all scales."""
 
 from cavity.quadrature.argmax import MANY, MOST_EDGES, log_argmax_probability
 from cavity.quadrature.choice import Largest, softened

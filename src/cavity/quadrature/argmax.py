@@ -1,4 +1,4 @@
-"""Probabilities that each of C independent normals is the largest. [METHOD 8]"""
+"""Probability that each of C independent normals is the largest. [METHOD 8]"""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import log_ndtr, log_normal_pdf
-from cavity.quadrature.grid import SPREAD, bumps, natural_length, piecewise_legendre, shortest, thin
+from cavity.quadrature.grid import SPREAD, bumps, natural_length, piecewise_legendre, shortest_grids, thin
 
-MANY = 16  # from this number of classes on, only those that can be the largest get breakpoints
+MANY = 16  # with more classes, only those that can be the largest get breakpoints
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
 MOST_EDGES = MANY * len(SPREAD)
 
 
 def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
-    r"""log P(f_k is the largest) for independent normals, [... C] → [... C].        [METHOD 8]
+    r"""Return log P(f_k is the largest) for independent normals, [... C] → [... C].        [METHOD 8]
 
         p_k = ∫ N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c) df
 
-    One grid a row serves all its classes. Not normalised: |Σ_k p_k − 1| is the error of the quadrature.
+    One grid per row serves all its classes. The result is not normalised: |Σ_k p_k − 1| is the error of the quadrature.
     """
     rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])
     if mean.shape[-1] <= MANY:
@@ -27,12 +27,12 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
 
 
 def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:
-    """Every row on the shortest grid that resolves its bumps; very uneven ones on all breakpoints.
+    """Integrate every row on the shortest grid that resolves its bumps; very uneven rows use all breakpoints.
 
-    `sharp`: the widths of the bumps, ∞ for those that have no mass here.
+    `sharp`: the widths of the bumps, ∞ for bumps without mass here.
     """
     log_p = torch.empty_like(mean)
-    for place, own in shortest(edges, natural_length(edges, mean, sharp)):
+    for place, own in shortest_grids(edges, natural_length(edges, mean, sharp)):
         log_p[place] = _integrate(mean[place], sd[place], own)
     return log_p
 
@@ -47,17 +47,17 @@ def _integrate(mean: Tensor, sd: Tensor, edges: Tensor) -> Tensor:
 
 
 def _integrate_contenders(mean: Tensor, sd: Tensor) -> Tensor:
-    """Many classes: drop those that cannot be the largest, thin the breakpoints of the rest.
+    """Integrate rows of many classes: drop classes that cannot be the largest, thin the breakpoints of the others.
 
-    Below L = max_c (m_c − reach·sd_c) the largest value has no mass, so a class whose whole mass lies below L
-    is no rival; its own log p is bounded by its duel with the class that sets L.
+    The largest value has no mass below L = max_c (m_c − reach·sd_c). So a class whose whole mass lies below L is not a rival.
+    Its own log p is bounded by its duel with the class that sets L.
     """
     low = mean - REACH * sd
     floor, leader = low.max(-1, keepdim=True)
     ceiling = (mean + REACH * sd).max(-1, keepdim=True).values
     contends = mean + REACH * sd >= floor
     count = int(contends.sum(-1).max())
-    # the contenders with the highest reach come first; ties beyond `count` add only classes without mass
+    # contenders with the highest reach come first; ties beyond `count` add only classes without mass
     chosen = (mean + REACH * sd).topk(count, dim=-1).indices
     m, s = mean.gather(-1, chosen), sd.gather(-1, chosen)
     real = contends.gather(-1, chosen)
@@ -68,8 +68,8 @@ def _integrate_contenders(mean: Tensor, sd: Tensor) -> Tensor:
 
 
 def _own_edges(m: Tensor, s: Tensor, real: Tensor, floor: Tensor, ceiling: Tensor) -> Tensor:
-    """Breakpoints of a row's own contenders, whatever the other rows of the batch need; crowds are thinned."""
-    edges = bumps(m.masked_fill(~real, torch.inf), s * real)  # those of no contender come last
+    """Return the breakpoints of a row's own contenders, independent of the other rows; thin them if there are many."""
+    edges = bumps(m.masked_fill(~real, torch.inf), s * real)  # those of non-contenders come last
     last = edges.masked_fill(edges.isinf(), -torch.inf).amax(-1, keepdim=True)
     few = torch.minimum(edges[..., :MOST_EDGES], last)
     if m.shape[-1] <= MANY:

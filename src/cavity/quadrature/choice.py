@@ -1,6 +1,6 @@
-"""p(y|f): the class that noise on given latent values makes the largest, by a short sum over where the largest lies.
+"""p(y|f) for given latent values with noise: the probability that each class is the largest, by a short sum over its position.
 
-The sums are in single precision, right to about 1e-6: they are averaged over Sobol points, whose error is far larger.
+The sums are in single precision, accurate to about 1e-6. They are averaged over Sobol points, whose error is far larger.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ from cavity.quadrature.argmax import log_argmax_probability
 from cavity.quadrature.softmax import WIDE, gumbel_nodes
 
 REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
-STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are right to about 1e-6
-MOST = 200  # terms of the sum; where noises differ so much that it had more, the general grid takes over
-GUMBEL = (-3.0, 14.0)  # where a Gumbel variable has its mass
+STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are accurate to about 1e-6
+MOST = 200  # terms of the sum; if noises differ so much that it needs more, the general grid is used
+GUMBEL = (-3.0, 14.0)  # range that holds the mass of a Gumbel variable
 GUMBEL_STEP = 0.7
 INNER = 48  # trapezoidal nodes over a normal, as for the softmax's averages
 TABLE = 0.005  # step of the table of a distribution function
 
 
 class Choice(Protocol):
-    """How the label follows from noise-free latent values; `noise` is the variance on each, [C]."""
+    """How the label follows from noise-free latent values."""
 
     @property
-    def noise(self) -> Tensor: ...
+    def noise(self) -> Tensor:
+        """Variance of the noise on each latent value, [C]."""
+        ...
 
     def duel(self, d: Tensor, noise: Tensor) -> Tensor:
-        """P(a wins against b | f_a − f_b = d), [n Q]; `noise` is that of the difference, [n]."""
+        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of the difference's noise, [n]."""
         ...
 
     def width(self, noise: Tensor) -> Tensor:
-        """Over what length that probability rises."""
+        """Return the length over which that probability rises."""
         ...
 
     def among(self, f: Tensor, chosen: Tensor) -> Tensor:
-        """P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
+        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
         ...
 
     @property
     def terms(self) -> int:
-        """Numbers that `among` makes of each of f."""
+        """Number of terms that `among` computes per value of f."""
         ...
 
 
@@ -80,8 +82,8 @@ class Softened(NamedTuple):
     """y = argmax_c f_c + e_c + Gumbel: a softmax of the noisy latent values."""
 
     noise: Tensor
-    start: Tensor  # []: where the tables begin
-    below: Tensor  # [C T]: distribution function of e_c + Gumbel
+    start: Tensor  # [], where the tables begin
+    below: Tensor  # [C T], distribution function of e_c + Gumbel
     density: Tensor  # [C T]
 
     def duel(self, d: Tensor, noise: Tensor) -> Tensor:
@@ -114,11 +116,11 @@ class Softened(NamedTuple):
         index = place.int().clamp_(max=length - 2)
         share = place - index
         index += (chosen * length).int()[..., None, None]
-        return _winner(_interpolated(self.below, index, share), _interpolated(self.density, index, share))
+        return _winner(_interpolate(self.below, index, share), _interpolate(self.density, index, share))
 
 
 def softened(noise: Tensor) -> Softened:
-    r"""With tables of F(t) = E exp(−exp(e − t)) and of its derivative."""
+    r"""Return the choice with tables of F(t) = E exp(−exp(e − t)) and of its derivative."""
     reach = REACH * float(noise.max().sqrt())
     t = torch.arange(GUMBEL[0] - reach - 0.1, GUMBEL[1] + 2 * reach + 0.1, TABLE, dtype=noise.dtype)
     z, weight = _normal_nodes(noise)
@@ -135,14 +137,14 @@ def softened(noise: Tensor) -> Softened:
     return Softened(noise, t[0], below, density)
 
 
-def _interpolated(table: Tensor, index: Tensor, share: Tensor) -> Tensor:
-    """Between an entry of the flattened table and the next."""
+def _interpolate(table: Tensor, index: Tensor, share: Tensor) -> Tensor:
+    """Interpolate between an entry of the flattened table and the next."""
     flat = table.flatten()
     return torch.lerp(flat[index], flat[index + 1], share)
 
 
 def _winner(below: Tensor, density: Tensor) -> Tensor:
-    """p_k ∝ Σ_j density_k Π_{c≠k} below_c over the nodes j, [n K S J] → [n K S]."""
+    """Return p_k ∝ Σ_j density_k Π_{c≠k} below_c over the nodes j, [n K S J] → [n K S]."""
     below.clamp_min_(1e-30)
     p = (below.prod(1, keepdim=True) * density.div_(below)).sum(-1).double()
     return p / p.sum(1, keepdim=True)
@@ -154,11 +156,12 @@ def _between(low: Tensor, high: Tensor, nodes: int) -> Tensor:
 
 
 def _logistic_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a standard logistic variable, the difference of two Gumbel ones."""
+    """Return nodes and weights of a standard logistic variable, the difference of two Gumbel variables."""
     x = torch.linspace(-24.0, 24.0, 2 * INNER, dtype=like.dtype)
     return x, torch.softmax(logsigmoid(x) + logsigmoid(-x), 0)
 
 
 def _normal_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return nodes and weights of a standard normal."""
     z = torch.linspace(-8.5, 8.5, INNER, dtype=like.dtype)
     return z, torch.softmax(-0.5 * z * z, 0)

@@ -1,4 +1,4 @@
-"""How likely one normal is the largest of many, with its derivatives: robust EP's integral. [METHOD 4, REP]"""
+"""Probability that one normal is the largest of many, with its derivatives: robust EP's integral. [METHOD 4, REP]"""
 
 from __future__ import annotations
 
@@ -16,23 +16,14 @@ from cavity.quadrature.grid import (
     natural_density,
     panels_along,
     piecewise_legendre,
-    shortest,
+    shortest_grids,
     thin,
 )
 
-STEPS = (
-    -8.0,
-    -4.0,
-    -2.0,
-    -1.0,
-    0.0,
-    1.0,
-    2.0,
-    4.0,
-    8.0,
-)  # breakpoints around a rival's step, in its standard deviations
-INWARD = (1.0, 0.5, 0.25, 0.125, 0.0625)  # breakpoints between the mode and where the integrand ends
-DROP = 40.0  # the integrand ends where its logarithm has fallen by this much
+# breakpoints around a rival's step, in its standard deviations
+STEPS = (-8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0)
+INWARD = (1.0, 0.5, 0.25, 0.125, 0.0625)  # breakpoints between the mode and the ends of the integrand
+DROP = 40.0  # the integrand ends where its logarithm has fallen by this
 NEWTON = 20  # steps to the mode and to each end; all converge from one side
 BYTES = 32 << 20  # of one array over a piece's nodes
 
@@ -46,7 +37,7 @@ class Win(NamedTuple):
 
 
 class _Standard(NamedTuple):
-    """g(x) = log φ(x) + Σ_c log Φ((x − μ_c)/s_c), x in the own normal's units: log-concave, with −g'' ≥ 1."""
+    """g(x) = log φ(x) + Σ_c log Φ((x − μ_c)/s_c), x in units of the first normal: log-concave, with −g'' ≥ 1."""
 
     mean: Tensor  # [B R]
     sd: Tensor  # [B R]
@@ -54,15 +45,15 @@ class _Standard(NamedTuple):
 
 
 def win(mean: Tensor, var: Tensor) -> Win:
-    r"""S = ∫ N(f; m₀, V₀) Π_c Φ((f − m_c)/√V_c) df for the first column of [B 1+R], ⟨·⟩ under its integrand, normalised:
+    r"""Return S = ∫ N(f; m₀, V₀) Π_c Φ((f − m_c)/√V_c) df for the first column of [B 1+R]. With ⟨·⟩ under the normalised integrand,
 
     rival:  S'/S = −⟨β(z)⟩/√V_c        S''/S = −⟨z β(z)⟩/V_c        z = (f − m_c)/√V_c,  β = φ/Φ
     own:    S'/S = ⟨ρ⟩                 S''/S = ⟨(f − m₀) ρ⟩/V₀      ρ = Σ_c β(z)/√V_c
 
-    The own ones are ⟨f − m₀⟩/V₀ and ⟨(f − m₀)²⟩/V₀² − 1/V₀ after integration by parts, which cancel where S is near 1.
+    The forms for own come from ⟨f − m₀⟩/V₀ and ⟨(f − m₀)²⟩/V₀² − 1/V₀ by integration by parts; those would cancel if S is near 1.
     """
     rivals = mean.shape[1] - 1
-    size = max(1, BYTES // (8 * rivals * ORDER * (_edges(rivals) - 1)))
+    size = max(1, BYTES // (8 * rivals * ORDER * (_count_edges(rivals) - 1)))
     parts = [_win(m, v) for m, v in zip(torch.split(mean, size), torch.split(var, size), strict=True)]
     return parts[0] if len(parts) == 1 else Win(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
@@ -79,10 +70,10 @@ def _win(mean: Tensor, var: Tensor) -> Win:
 
 
 def _integrate_each(g: _Standard, edges: Tensor) -> tuple[Tensor, ...]:
-    """Every row on the shortest grid that resolves it. A step recorded on a GPU cannot choose."""
+    """Integrate every row on the shortest grid that resolves it. A step recorded on a GPU cannot choose grids."""
     sizes = [size for size in SIZES if size < edges.shape[1] - 1]
     places, parts = [], []
-    for place, own in shortest(edges, _length(g, edges), sizes):
+    for place, own in shortest_grids(edges, _length(g, edges), sizes):
         places.append(place)
         parts.append(_integrate(_Standard(*(t[place] for t in g)), own))
     back = torch.cat(places).argsort()
@@ -90,7 +81,7 @@ def _integrate_each(g: _Standard, edges: Tensor) -> tuple[Tensor, ...]:
 
 
 def _length(g: _Standard, edges: Tensor) -> Tensor:
-    """Panels from the first edge to each, [B E]: as wide as a bump or a step nearby, and as the integrand itself, 1/√−g''."""
+    """Return the number of panels from the first edge to each, [B E]. Panels are as wide as nearby steps, or as 1/√−g'' if less."""
     z = (edges[..., None] - g.mean[:, None]) * g.rate[:, None]
     h = hazard(z)
     bend = torch.where(z < -1e4, 1.0, h * (h + z))
@@ -100,7 +91,7 @@ def _length(g: _Standard, edges: Tensor) -> Tensor:
 
 
 def _integrate(g: _Standard, edges: Tensor) -> tuple[Tensor, ...]:
-    """log S [B] without its constant; ⟨ρ⟩ and ⟨xρ⟩ [B 1]; ⟨β⟩ and ⟨zβ⟩ of each rival [B R]."""
+    """Return log S [B] without its constant, ⟨ρ⟩ and ⟨xρ⟩ [B 1], and ⟨β⟩ and ⟨zβ⟩ of each rival [B R]."""
     grid = piecewise_legendre(edges)
     x = grid.nodes  # [B Q]
     z = (x[..., None] - g.mean[:, None]) * g.rate[:, None]  # [B Q R]
@@ -117,24 +108,24 @@ def _integrate(g: _Standard, edges: Tensor) -> tuple[Tensor, ...]:
 
 
 def _mode(g: _Standard) -> Tensor:
-    """Where g' = 0, [B]. g' is convex and falls, so Newton's steps from its left never pass it.
+    """Return the point where g' = 0, [B]. g' is convex and decreasing, so Newton's steps from the left never overshoot.
 
-    A start to the left: a rival's pull β(z) exceeds −z, so the mode lies beyond the balance of the own pull with each.
+    The start is left of the mode: β(z) > −z, so the mode lies right of the point where each rival's −z balances x.
     """
     x = (g.mean / (1 + g.sd.square())).amax(-1).clamp_min(0)
     curve = g.rate.square()
     for _ in range(NEWTON):
         z = (x[:, None] - g.mean) * g.rate
         h = hazard(z)
-        bend = torch.where(z < -1e4, 1.0, h * (h + z))  # −β', good enough for a step
+        bend = torch.where(z < -1e4, 1.0, h * (h + z))  # −β', accurate enough for a step
         x = x + ((h * g.rate).sum(-1) - x) / ((bend * curve).sum(-1) + 1)
     return x
 
 
 def _ends(g: _Standard, mode: Tensor) -> Tensor:
-    """Where g has fallen by DROP on either side, [2 B].
+    """Return the points where g has fallen by DROP on either side, [2 B].
 
-    Newton's steps from outside never pass it, since g is concave; −g'' ≥ 1 gives the start.
+    g is concave, so Newton's steps from outside never overshoot; −g'' ≥ 1 gives the start.
     """
     value = log_ndtr((mode[:, None] - g.mean) * g.rate).sum(-1) - 0.5 * mode * mode
     reach = math.sqrt(2 * DROP)
@@ -147,7 +138,7 @@ def _ends(g: _Standard, mode: Tensor) -> Tensor:
 
 
 def _breakpoints(g: _Standard, mode: Tensor) -> Tensor:
-    """Sorted [B E]: graded towards the mode from both ends, and around every rival's step inside."""
+    """Return sorted breakpoints [B E]: graded from both ends towards the mode, and around every rival's step."""
     low, high = _ends(g, mode)[..., None]
     inward = constant(INWARD, mode)
     centre = mode[:, None]
@@ -158,6 +149,6 @@ def _breakpoints(g: _Standard, mode: Tensor) -> Tensor:
     return torch.cat([graded, inside], 1).sort(-1).values
 
 
-def _edges(rivals: int) -> int:
-    """Number of breakpoints."""
+def _count_edges(rivals: int) -> int:
+    """Return the number of breakpoints."""
     return 2 * len(INWARD) + 1 + len(STEPS) * min(rivals, MANY)

@@ -1,4 +1,4 @@
-"""Fractional powers and logarithms of the probit, averaged. [METHOD 4, power EP]"""
+"""Averages of fractional powers and of the logarithm of the probit. [METHOD 4, power EP]"""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ProbitMoments(NamedTuple):
 
 
 def probit_power(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor) -> ProbitMoments:
-    r"""Tilted normaliser of a fractional probit, g(d) = e log Φ(d/√R).        [METHOD 4, power EP]
+    r"""Return the tilted normaliser of a fractional probit, g(d) = e log Φ(d/√R).        [METHOD 4, power EP]
 
     ∂/∂μ = ⟨g'⟩      ∂/∂V = ½⟨g'' + g'²⟩      ∂/∂R = ⟨∂g/∂R⟩        (⟨·⟩: under Φ^e N, normalised)
     """
-    # a degenerate width would leave no grid; 1e-16 of the other is a point mass to all digits that matter
+    # a zero width would have no grid; 1e-16 of the other is a point mass in float64
     var = torch.maximum(var, 1e-16 * residual)
     residual = torch.maximum(residual, 1e-16 * var)
     sd, width = var.sqrt(), residual.sqrt()
@@ -37,7 +37,7 @@ def probit_power(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor) 
     tail = var / (mean * mean + var).sqrt()
     zero = torch.zeros_like(mean)
     edges = bumps(torch.stack([mean, zero, shifted, zero], -1), torch.stack([sd, width, narrow, tail], -1))
-    grid = piecewise_legendre(edges.detach())  # where the nodes lie has no derivative; edges may coincide
+    grid = piecewise_legendre(edges.detach())  # the nodes have no derivative; edges may coincide
     alpha = grid.nodes / width[..., None]
     beta = hazard(alpha)
     e = exponent[..., None]
@@ -57,7 +57,7 @@ def probit_power(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor) 
 
 
 def probit_average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments:
-    r"""E g(d), g(d) = log Φ(d/√R), d ~ N(μ, V): the limit e → 0 of power EP's (1/e) log Z.        [METHOD 4, power EP]
+    r"""Return E g(d), g(d) = log Φ(d/√R), d ~ N(μ, V): the limit e → 0 of power EP's (1/e) log Z.        [METHOD 4, power EP]
 
     ∂/∂μ = E g'      ∂/∂V = ½ E g''      ∂/∂R = E ∂g/∂R
     """
@@ -65,7 +65,7 @@ def probit_average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments
     residual = torch.maximum(residual, 1e-16 * var)
     sd, width = var.sqrt(), residual.sqrt()
     zero = torch.zeros_like(mean)
-    # left of 0 log Φ approaches its parabola only as 1/d²: breakpoints on the way from one width to the other as well
+    # left of 0 log Φ approaches its parabola only as 1/d²: add breakpoints between the two widths
     edges = bumps(torch.stack([mean, zero, zero], -1), torch.stack([sd, width, (sd * width).sqrt()], -1))
     grid = piecewise_legendre(edges.detach())
     alpha = grid.nodes / width[..., None]

@@ -1,1 +1,1 @@
-"""The loop, its schedules and its optimisers."""
+"""The training loop, its schedules and its optimisers."""

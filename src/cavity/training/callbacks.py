@@ -1,4 +1,4 @@
-"""What may watch a run, and stop it."""
+"""Callbacks: code that follows a run and may stop it."""
 
 from __future__ import annotations
 
@@ -7,54 +7,160 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from cavity.distributed import Local
 from cavity.inference import Engine, State, copy_state
+from cavity.training.guard import Guard
+from cavity.training.plan import Plan
 
-if TYPE_CHECKING:
-    from cavity.training.loop import Run
+
+class Running(Protocol):
+    """The run as a callback sees it. Read anything; replace only `state`."""
+
+    engine: Engine
+    plan: Plan
+    state: State
+    reduce: Local  # the process group: `reduce.rank`, `reduce.world`
+    guard: Guard
+    history: list[dict[str, Any]]  # one row per epoch
+    tally: list[float]  # sums over the steps of the current epoch
+    converged: bool
+    started: float  # time.perf_counter() at the start
+    callbacks: tuple[Callback, ...]
 
 
 class Memory(NamedTuple):
-    """What a callback knows of the run so far, for a checkpoint."""
+    """What a callback remembers of the run so far; a checkpoint stores it.
 
-    facts: dict[str, Any]  # JSON
+    Attributes
+    ----------
+    facts : dict
+        Values that JSON can hold.
+    state : State or None
+        A state of the run, such as the best one so far.
+    """
+
+    facts: dict[str, Any]
     state: State | None = None
 
 
 class Callback:
-    """Called as a run goes on, on every rank; override what you need. `epoch` returns True to stop, for all ranks."""
+    """Base class of callbacks. Override the methods that you need.
 
-    every_step = True  # `step` wants to see each; otherwise, where steps are recorded, one in some tens
+    The methods are called on every rank of a distributed run. A callback may read everything of the run that it is given.
 
-    def start(self, run: Run) -> None:
-        """Before the first step, or the first after a resume."""
+    Attributes
+    ----------
+    every_step : bool, default True
+        Whether `step` is called after every step. If False, it is called once in some tens of steps while steps are replayed
+        from a recording, which is faster on a GPU.
 
-    def step(self, run: Run) -> None:
-        """After every step of an epoch."""
+    Examples
+    --------
+    >>> from cavity.callbacks import Callback
+    >>> class StopAfter(Callback):
+    ...     def __init__(self, epochs):
+    ...         self.epochs = epochs
+    ...
+    ...     def epoch(self, run, row):
+    ...         return row["epoch"] >= self.epochs
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = GPClassifier(n_inducing=10, callbacks=[StopAfter(3)], random_state=0).fit(X, y)
+    >>> model.n_epochs_
+    3
+    """
 
-    def epoch(self, run: Run, row: dict[str, Any]) -> bool:
-        """After every epoch, with its row of the history, to which numbers and text may be added."""
+    every_step = True
+
+    def start(self, run: Running) -> None:
+        """Run before the first step, or before the first step after a resume.
+
+        Parameters
+        ----------
+        run : Running
+            The run.
+        """
+
+    def step(self, run: Running) -> None:
+        """Run after every step of an epoch.
+
+        Parameters
+        ----------
+        run : Running
+            The run.
+        """
+
+    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
+        """Run after every epoch.
+
+        Parameters
+        ----------
+        run : Running
+            The run.
+        row : dict
+            The epoch's row of the history. Numbers and text may be added to it.
+
+        Returns
+        -------
+        bool
+            True to stop training, on all ranks.
+        """
         return False
 
-    def end(self, run: Run) -> None:
-        """After the last epoch, before the sites are settled."""
+    def end(self, run: Running) -> None:
+        """Run after the last epoch, before the final sweeps of the sites.
+
+        Parameters
+        ----------
+        run : Running
+            The run.
+        """
 
     def memory(self) -> Memory | None:
-        """What a resumed run must be told; None where nothing carries over from one epoch to the next."""
+        """Return what a resumed run must know.
+
+        Returns
+        -------
+        Memory or None
+            None if nothing carries over from one epoch to the next.
+        """
         return None
 
     def recall(self, memory: Memory) -> None:
-        """Go on from there, before `start`."""
+        """Continue from a checkpoint; called before `start`.
+
+        Parameters
+        ----------
+        memory : Memory
+            What `memory` returned when the checkpoint was written.
+        """
 
 
 class JsonLines(Callback):
-    """Appends every row of the history to a file as its epoch ends, one JSON object a line; of several ranks the first writes."""
+    """Append every row of the history to a file when its epoch ends, one JSON object per line.
+
+    In a distributed run only rank 0 writes.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. Rows are appended if it exists.
+
+    Examples
+    --------
+    >>> from cavity.callbacks import JsonLines
+    >>> JsonLines("history.jsonl").path.name
+    'history.jsonl'
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def epoch(self, run: Run, row: dict[str, Any]) -> bool:
+    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
+        """Append the row."""
         if run.reduce.rank == 0:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -62,25 +168,54 @@ class JsonLines(Callback):
 
 
 class TimeBudget(Callback):
-    """Stops at the end of the first epoch after so many seconds; `max_seconds=` also stops within an epoch."""
+    """Stop at the end of the first epoch after a number of seconds.
+
+    The estimators' `max_seconds` also stops within an epoch.
+
+    Parameters
+    ----------
+    seconds : float
+        The time from the start of training, or from the resume.
+
+    Examples
+    --------
+    >>> from cavity.callbacks import TimeBudget
+    >>> TimeBudget(60.0).seconds
+    60.0
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def start(self, run: Run) -> None:
+    def start(self, run: Running) -> None:
+        """Start the clock."""
         self.begun = time.monotonic()
 
-    def epoch(self, run: Run, row: dict[str, Any]) -> bool:
+    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
+        """Return whether the time is up."""
         return time.monotonic() - self.begun > self.seconds
 
 
 class TensorBoard(Callback):
-    """Writes every number of the history's rows for TensorBoard, which must be installed."""
+    """Write every number of the history for TensorBoard, which must be installed.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder for the event files, as in ``tensorboard --logdir folder``.
+
+    Examples
+    --------
+    >>> from cavity.callbacks import TensorBoard
+    >>> TensorBoard("runs").folder.name
+    'runs'
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def start(self, run: Run) -> None:
+    def start(self, run: Running) -> None:
+        """Open the event file."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError:
@@ -89,18 +224,39 @@ class TensorBoard(Callback):
             ) from None
         self._writer = SummaryWriter(str(self.folder))
 
-    def epoch(self, run: Run, row: dict[str, Any]) -> bool:
+    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
+        """Write the numbers of the row."""
         for name, value in row.items():
             if name != "epoch" and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, row["epoch"])
         return False
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Running) -> None:
+        """Close the event file."""
         self._writer.close()
 
 
 class EarlyStopping(Callback):
-    """Stops when `judge(engine, state)` has not fallen for `patience` epochs, and goes back to the best state."""
+    """Stop when a validation loss stops falling, and return to the best state.
+
+    Parameters
+    ----------
+    judge : callable
+        ``judge(engine, state)`` returns the loss of a state.
+    patience : int
+        The number of epochs without improvement after which training stops.
+    least : float, default 1e-4
+        The smallest decrease that counts as an improvement.
+
+    Attributes
+    ----------
+    best : float
+        The smallest loss so far.
+    since : int
+        The number of epochs since the last improvement.
+    state : State or None
+        The state with the smallest loss.
+    """
 
     def __init__(self, judge: Callable[[Engine, State], float], patience: int, least: float = 1e-4) -> None:
         self.judge, self.patience, self.least = judge, patience, least
@@ -108,19 +264,23 @@ class EarlyStopping(Callback):
         self.since = 0
         self.state: State | None = None
 
-    def epoch(self, run: Run, row: dict[str, Any]) -> bool:
+    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
+        """Add the loss to the row as `validation_nll`, and return whether patience has run out."""
         row["validation_nll"] = nll = self.judge(run.engine, run.state)
         self.since = 0 if nll < self.best - self.least else self.since + 1
         if nll < self.best:
             self.best, self.state = nll, copy_state(run.state)
         return self.since >= self.patience
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Running) -> None:
+        """Put the run into its best state."""
         run.state = run.state if self.state is None else self.state
 
     def memory(self) -> Memory:
+        """Return the best state and its loss."""
         return Memory({"best": None if self.state is None else self.best, "since": self.since}, self.state)
 
     def recall(self, memory: Memory) -> None:
+        """Continue with the best state and its loss."""
         self.state, self.since = memory.state, memory.facts["since"]
         self.best = math.inf if memory.facts["best"] is None else memory.facts["best"]

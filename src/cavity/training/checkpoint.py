@@ -1,4 +1,4 @@
-"""A run on disk, and back: the State, where it stands in the data, and its record."""
+"""Save a run to disk and restore it: the state, the position in the data and the history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cavity.distributed import Local
 from cavity.errors import BadFile
 from cavity.inference import Sites, State
 from cavity.posterior import Sums
-from cavity.training.callbacks import Callback, Memory
+from cavity.training.callbacks import Callback, Memory, Running
 from cavity.training.guard import Guard
 from cavity.training.loop import Run
 
@@ -24,7 +24,7 @@ KIND = "checkpoint"
 
 
 class Checkpoint(Callback):
-    """Writes the run every so many seconds, between two steps or epochs, and at the end of training."""
+    """Writes the run every `every` seconds, between two steps or epochs, and at the end of training."""
 
     every_step = False
 
@@ -32,31 +32,31 @@ class Checkpoint(Callback):
         self.path, self.every, self.facts = Path(path), every, facts
         self.last = time.monotonic()
 
-    def step(self, run: Run) -> None:
+    def step(self, run: Running) -> None:
         if run.plan.batch_size is not None:
-            self._if_due(run)
+            self._save_if_due(run)
 
-    def epoch(self, run: Run, row: dict[str, Any]) -> bool:
-        self._if_due(run)
+    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
+        self._save_if_due(run)
         return False
 
-    def _if_due(self, run: Run) -> None:
+    def _save_if_due(self, run: Running) -> None:
         if run.reduce.agree(time.monotonic() - self.last >= self.every):
             self.save(run)
 
-    def end(self, run: Run) -> None:
+    def end(self, run: Running) -> None:
         self.save(run)
 
-    def save(self, run: Run) -> None:
-        """Now. One of several ranks keeps the file before as well: a kill may fall between two ranks' writes."""
+    def save(self, run: Running) -> None:
+        """Write the checkpoint now. With several ranks keep the previous file too: a kill may fall between two ranks' writes."""
         if run.reduce.world > 1 and self.path.exists():
             self.path.replace(_previous(self.path))
         save(run, self.path, self.facts)
         self.last = time.monotonic()
 
 
-def save(run: Run, path: Path, facts: dict[str, Any]) -> None:
-    """`facts` say which data and which arguments this run belongs to."""
+def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
+    """Write the run to a file; `facts` say which data and which arguments it belongs to."""
     guard = run.guard
     meta = {
         "version": __version__,
@@ -68,13 +68,13 @@ def save(run: Run, path: Path, facts: dict[str, Any]) -> None:
         "optimiser": len(run.state.optimiser),
         "converged": run.converged,
     }
-    memories, tensors = _memories(run)
-    tensors |= _flat(run.state) | _way_back(guard, run.state)
+    memories, tensors = _collect_memories(run)
+    tensors |= _flat(run.state) | _rollback_tensors(guard, run.state)
     persist.write(path, KIND, tensors, meta | {"callbacks": memories})
 
 
 def rank_file(path: str | Path, reduce: Local) -> Path:
-    """Where this rank writes: sites stay on their rank."""
+    """Return the file of this rank: each rank writes its own sites."""
     path = Path(path)
     if reduce.world == 1:
         return path
@@ -86,32 +86,32 @@ def _previous(path: Path) -> Path:
 
 
 def newest_checkpoint(path: Path, reduce: Local) -> Path | None:
-    """The file of the latest moment that every rank has one of; None where there is none."""
+    """Return the file of the latest moment for which every rank has one; None if there is none."""
     mine = {_moment(p): p for p in (_previous(path), path) if p.exists()}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
     return mine[max(moments)] if moments else None
 
 
 def _moment(path: Path) -> tuple[int, int]:
-    """Epochs done, and batches of the next."""
+    """Return the number of epochs done, and of batches in the next."""
     tensors = persist.read(path, KIND).tensors
     return int(tensors["epoch"]), int(tensors["position"])
 
 
 def read_facts(path: str | Path) -> dict[str, Any]:
-    """What a checkpoint says of its run, without loading it into one."""
+    """Return the facts of a checkpoint without restoring it."""
     return dict(persist.read(path, KIND).meta["facts"])
 
 
 def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
-    """Put a run where the checkpoint stands; it must be the same run."""
+    """Restore a run from a checkpoint. Raises BadFile if the checkpoint belongs to another run."""
     tensors, meta = persist.read(path, KIND)
     for name, ours in facts.items():
         theirs = meta["facts"].get(name, ours)
         if theirs != ours:
             raise BadFile(
                 f"{path} is the checkpoint of another run: {name} is {theirs!r} there and {ours!r} here. Use the data and "
-                "arguments of that run, or resume=False to start afresh."
+                "arguments of that run, or resume=False to start a new one."
             )
     run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
     run.history = list(meta["history"])
@@ -119,14 +119,14 @@ def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
     run.started = time.perf_counter() - float(meta["seconds"])
     for name, value in meta["guard"].items():
         setattr(run.guard, name, value)
-    _restore_way_back(run, tensors, path)
-    _remind(run, meta.get("callbacks", []), tensors, path)
+    _restore_rollback(run, tensors, path)
+    _restore_memories(run, meta.get("callbacks", []), tensors, path)
     run.converged = bool(meta.get("converged", False))
     run.resumed = True
 
 
-def _way_back(guard: Guard, state: State) -> dict[str, Tensor]:
-    """Where the guard would go back to: a step that spoils the state is noticed only in the next one."""
+def _rollback_tensors(guard: Guard, state: State) -> dict[str, Tensor]:
+    """Return what the guard needs to roll back: a step that spoils the state is noticed only in the next one."""
     flat: dict[str, Tensor] = {}
     if guard.good is not None:
         written_in_place = guard.good.sites.tau is state.sites.tau
@@ -139,7 +139,7 @@ def _way_back(guard: Guard, state: State) -> dict[str, Tensor]:
     return flat
 
 
-def _restore_way_back(run: Run, tensors: dict[str, Tensor], path: Path) -> None:
+def _restore_rollback(run: Run, tensors: dict[str, Tensor], path: Path) -> None:
     good = {name.removeprefix("good."): t for name, t in tensors.items() if name.startswith("good.")}
     if good:
         present = _flat(run.state) | good
@@ -152,8 +152,8 @@ def _restore_way_back(run: Run, tensors: dict[str, Tensor], path: Path) -> None:
         run.guard.undo = [(tensors["undo.index"].to(device), rows)]
 
 
-def _memories(run: Run) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """What the callbacks know: JSON, and the tensors of their states."""
+def _collect_memories(run: Running) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """Return what the callbacks remember: JSON values, and the tensors of their states."""
     facts: list[dict[str, Any]] = []
     tensors: dict[str, Tensor] = {}
     for callback in run.callbacks:
@@ -166,8 +166,10 @@ def _memories(run: Run) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     return facts, tensors
 
 
-def _remind(run: Run, memories: list[dict[str, Any]], tensors: dict[str, Tensor], path: Path) -> None:
-    """Tell each callback what the one of its kind knew, in the order in which they were given."""
+def _restore_memories(
+    run: Run, memories: list[dict[str, Any]], tensors: dict[str, Tensor], path: Path
+) -> None:
+    """Give each callback the memory of its class, in the order in which the callbacks were passed."""
     left = list(enumerate(memories))
     for callback in run.callbacks:
         kind = type(callback).__name__
@@ -203,16 +205,16 @@ def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Path
         parts["sums"] = Sums(*(tensors[f"sums.{name}"].to(device) for name in Sums._fields))
         parts["optimiser"] = tuple(tensors[f"optimiser.{i}"].to(device) for i in range(n_optimiser))
     except KeyError as error:
-        raise BadFile(f"{path} lacks {error}: it is no whole checkpoint.") from None
+        raise BadFile(f"{path} lacks {error}: it is not a complete checkpoint.") from None
     state = State(**parts)
     wrong = [n for n, t in _flat(state).items() if n in _flat(like) and t.shape != _flat(like)[n].shape]
     if wrong:
-        raise BadFile(f"{path} does not fit this run: {', '.join(wrong)} has another shape.")
+        raise BadFile(f"{path} does not fit this run: another shape of {', '.join(wrong)}.")
     return state
 
 
 def digest(*arrays: Any) -> str:
-    """A fingerprint of the rows: a strided sample of at most some ten thousand."""
+    """Return a fingerprint of the rows, from a strided sample of about ten thousand."""
     hasher = hashlib.blake2b(digest_size=16)
     for array in arrays:
         step = max(1, len(array) // 10_000)

@@ -1,4 +1,4 @@
-"""Steps that may fail: go back to the last good state, halve damping and rate, go on, count it. [METHOD 10]"""
+"""Steps that may fail: go back to the last good state, halve damping and rate, count the repair, continue. [METHOD 10]"""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cavity.inference import Engine, Info, Optimiser, Sites, State
 
 MOST_IN_A_ROW = 30
 MOST_JITTER = 1e-2
-RECOVER = 1.02  # what a good step gives back of a halved rate
+RECOVER = 1.02  # factor by which every good step raises a halved rate again
 
 
 @dataclass
 class Guard:
-    """Runs steps of the engine and mends those that fail."""
+    """Runs steps of the engine and repairs those that fail."""
 
     engine: Engine
     reduce: Local
@@ -32,7 +32,7 @@ class Guard:
     def advance(
         self, state: State, batch: Batch | Whole, optimiser: Optimiser | None, full: bool
     ) -> tuple[State, Info | None]:
-        """The state after a step; or, with no info, the state to try again from."""
+        """Return the state after a step; or, without info, the state from which to try again."""
         damping, rate = state.damping, state.rate
         tried, info = self.engine.step(
             state._replace(damping=damping * self.caution, rate=rate * self.caution),
@@ -49,7 +49,7 @@ class Guard:
         return tried._replace(damping=damping, rate=rate), info
 
     def go_back(self, state: State, undo: tuple[Tensor, Sites] | None) -> State:
-        """Where to try again from, after a step from `state` failed; `undo`: the rows it wrote, as they were."""
+        """Return the state from which to try again after a failed step; `undo` holds the old values of the rows it wrote."""
         self.repairs += 1
         self.in_a_row += 1
         self.caution *= 0.5
@@ -59,22 +59,22 @@ class Guard:
         self.undo = []
         origin = state if self.good is None else self.good
         if self.in_a_row > MOST_IN_A_ROW:
-            raise no_factor(state, self.in_a_row - 1)
-        # a state that fails as it stands needs more than smaller steps
+            raise factorisation_error(state, self.in_a_row - 1)
+        # smaller steps do not help a state that fails itself
         if self.good is None or self.in_a_row > 3:
-            origin = origin._replace(jitter=more_jitter(state))
-        # where the run stands in its plan and in the data does not go back
+            origin = origin._replace(jitter=raise_jitter(state))
+        # the position in the plan and in the data is not rolled back
         keep = {name: getattr(state, name) for name in ("rate", "damping", "generator", "epoch", "position")}
         return origin._replace(**keep)
 
 
-def more_jitter(state: State) -> Tensor:
-    """Ten times as much, up to a hundredth of the kernel's variance."""
+def raise_jitter(state: State) -> Tensor:
+    """Return ten times the jitter, at most a hundredth of the kernel's variance."""
     return (state.jitter * 10).clamp(1e-10, MOST_JITTER)
 
 
-def no_factor(state: State, repairs: int) -> NotPositiveDefinite:
-    """What to say when repairs have not helped."""
+def factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
+    """Return the error to raise when repairs have not helped."""
     return NotPositiveDefinite(
         f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {repairs} repairs: "
         "raise jitter=, use dtype='float64', or choose inducing points that do not coincide (inducing='kmeans')."
@@ -82,5 +82,5 @@ def no_factor(state: State, repairs: int) -> NotPositiveDefinite:
 
 
 def as_scalar(value: float, like: Tensor) -> Tensor:
-    """A float64 scalar beside `like`."""
+    """Return a float64 scalar on the device of `like`."""
     return torch.tensor(value, dtype=torch.float64, device=like.device)

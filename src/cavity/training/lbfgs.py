@@ -1,4 +1,4 @@
-"""L-BFGS on log Z_q: sites are swept to convergence at every point that the line search tries. [METHOD 7]"""
+"""L-BFGS on log Z_q: sites converge at every point that the line search tries. [METHOD 7]"""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 
 from cavity.inference import Optimiser, State
 from cavity.training.fixed_point import find_fixed_point
-from cavity.training.guard import MOST_JITTER, more_jitter, no_factor
+from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
 
-NEAR = 1e-2  # of the sites: an objective that stays while they move by more is between two steps
+SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 
 
 class Probe(Optimiser):
-    """Moves nothing and remembers the gradient."""
+    """Leaves the parameters alone and keeps the gradient."""
 
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return (torch.zeros_like(theta),)
@@ -29,8 +29,8 @@ class Probe(Optimiser):
         return theta, (gradient,)
 
 
-class _Settled(Exception):
-    """Raised out of SciPy's loop when the run's own rules say stop."""
+class _Stop(Exception):
+    """Leaves SciPy's loop when the run's own rules end the training."""
 
 
 def train_lbfgs(run: Run) -> Run:
@@ -43,71 +43,73 @@ def train_lbfgs(run: Run) -> Run:
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal worst
         theta = torch.from_numpy(x).to(run.state.theta)
-        state, value, evidence = settle(run, theta) if best else first(run, theta)
-        if state is None:  # no factor here: a wall for the line search
+        state, value, evidence = converge_at(run, theta) if best else converge_at_start(run, theta)
+        if state is None:  # no Cholesky factor here: a wall for the line search
             run.guard.repairs += 1
             return abs(worst) * 2 + 1e6, np.zeros_like(x)
         worst = value if worst == -math.inf else min(worst, value)
         if not best or value > best[0][0]:
             best[:] = [(value, evidence, state)]
-        if run.late():
+        if run.is_late():
             if not run.history:
-                callback(x)
-            raise _Settled
+                end_iteration(x)
+            raise _Stop
         return -value, -state.optimiser[0].double().cpu().numpy()
 
-    def callback(x: np.ndarray) -> None:
+    def end_iteration(x: np.ndarray) -> None:
         value, evidence, run.state = best[0]
         run.record(Outcome(value, evidence))
-        if run.over():
-            raise _Settled
+        if run.is_over():
+            raise _Stop
 
-    for watcher in run.callbacks:
-        watcher.start(run)
-    if not run.resumed:
-        run.warm_up()
-    start = run.state.theta.double().cpu().numpy()
-    limits: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
-    try:
-        if not run.over():  # as a resumed run may be
-            result = minimize(negative, start, jac=True, method="L-BFGS-B", callback=callback, options=limits)
-            run.converged = bool(result.status == 0)
-    except _Settled:
-        pass
-    if best:
-        run.state = best[0][2]
-    for watcher in run.callbacks:
-        watcher.end(run)
+    options: dict[str, Any] = {"maxiter": run.plan.max_epochs, "ftol": 0.0, "gtol": 1e-8, "maxfun": 10**9}
+    with run.notify_callbacks():
+        if not run.resumed:
+            run.warm_up()
+        start = run.state.theta.double().cpu().numpy()
+        try:
+            if not run.is_over():  # a resumed run may be over already
+                result = minimize(
+                    negative, start, jac=True, method="L-BFGS-B", callback=end_iteration, options=options
+                )
+                run.converged = bool(result.status == 0)
+        except _Stop:
+            pass
+        if best:
+            run.state = best[0][2]
     return run
 
 
-def first(run: Run, theta: Tensor) -> tuple[State, float, float]:
-    """`settle` where the run begins, which no line search can leave again: with more jitter until there are factors."""
+def converge_at_start(run: Run, theta: Tensor) -> tuple[State, float, float]:
+    """Call `converge_at` with more and more jitter until it succeeds: no line search could leave a start that fails."""
     repairs = 0
     while True:
-        state, value, evidence = settle(run, theta)
+        state, value, evidence = converge_at(run, theta)
         if state is not None:
             return state, value, evidence
         if float(run.state.jitter) >= MOST_JITTER:
-            raise no_factor(run.state, repairs)
+            raise factorisation_error(run.state, repairs)
         repairs += 1
         run.guard.repairs += 1
-        run.state = run.state._replace(jitter=more_jitter(run.state))
+        run.state = run.state._replace(jitter=raise_jitter(run.state))
 
 
-def settle(run: Run, theta: Tensor) -> tuple[State | None, float, float]:
-    """Sites at convergence for these hyper-parameters, with the gradient in `optimiser`; None where no damping helps."""
+def converge_at(run: Run, theta: Tensor) -> tuple[State | None, float, float]:
+    """Return the state with converged sites at these hyper-parameters, its objective and its log Z_q.
+
+    The gradient is in `state.optimiser`. The state is None if no damping helps.
+    """
     for share in (1.0,) if _linear(run) else (1.0, 0.5, 0.25):
-        begin = unseen(run.state) if _linear(run) else run.state
+        begin = without_sites(run.state) if _linear(run) else run.state
         state = run.engine.at(begin, theta)._replace(damping=share * run.state.damping)
-        settled, value, evidence = _sweep(run, state)
-        if settled is not None:
-            return settled._replace(damping=run.state.damping), value, evidence
+        converged, value, evidence = _sweep(run, state)
+        if converged is not None:
+            return converged._replace(damping=run.state.damping), value, evidence
     return None, math.nan, math.nan
 
 
-def unseen(state: State) -> State:
-    """Without the sites of rows: sites of other hyper-parameters can leave no cavity, and would then be kept."""
+def without_sites(state: State) -> State:
+    """Set the rows' sites to zero: those of other hyper-parameters may leave no cavity, and would then never be updated."""
     if not len(state.sites.tau):
         return state
     tau, nu = (torch.zeros_like(t) for t in state.sites[:2])
@@ -116,11 +118,11 @@ def unseen(state: State) -> State:
 
 
 def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
-    """The objective and log Z_q beside the state."""
+    """Return the converged state, its objective and its log Z_q."""
     if run.engine.sites.sweeps:
         most = 1 if _linear(run) else INNER_SWEEPS
         swept = find_fixed_point(
-            run, state, lambda size, change: _flat(size, change / run.total) or run.late(), most
+            run, state, lambda size, change: _flat(size, change / run.total) or run.is_late(), most
         )
         if swept is None:
             return None, math.nan, math.nan
@@ -130,10 +132,10 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
 
 
 def _flat(size: float, change: float) -> bool:
-    """log Z_q is stationary in the sites, and at rest long before they are."""
-    return size < NEAR and change <= INNER_TOL
+    """Return whether sites and objective have converged; log Z_q is stationary in the sites and converges long before them."""
+    return size < SMALL_MOVE and change <= INNER_TOL
 
 
 def _linear(run: Run) -> bool:
-    """Whether one sweep without damping is the fixed point."""
-    return bool(getattr(run.engine.factor, "linear", False)) and float(run.state.damping) == 1.0
+    """Return whether one sweep without damping is the fixed point."""
+    return run.engine.factor.linear and float(run.state.damping) == 1.0

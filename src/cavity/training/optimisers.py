@@ -1,4 +1,4 @@
-"""Ascent on a flat vector: pure `init` and `step`, no state of their own. [METHOD 7]"""
+"""Ascent rules on a flat vector: pure `init` and `step`, without state. [METHOD 7]"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cavity.inference import Optimiser
 
 @dataclass(frozen=True)
 class Adam(Optimiser):
-    """Kingma & Ba's rule, for mini-batches."""
+    """Adam (Kingma & Ba), for mini-batches."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -40,9 +40,9 @@ class Adam(Optimiser):
 
 @dataclass(frozen=True)
 class SignRule(Optimiser):
-    """The papers' rule for batch training: each parameter has its own step, ×1.02 while its gradient keeps its sign, else ×½.
+    """The papers' rule for full batches: each parameter has its own step size, ×1.02 while its gradient keeps its sign, else ×½.
 
-    The state holds steps relative to the rate, which the run may halve after a repair.
+    The state holds step sizes relative to the rate, which the run may halve after a repair.
     """
 
     grow: float = 1.02
@@ -67,7 +67,7 @@ class SignRule(Optimiser):
 
 @dataclass(frozen=True)
 class Ascent(Optimiser):
-    """Plain gradient steps on the objective of `rows` rows, per row."""
+    """Gradient ascent on the objective per row, of `rows` rows."""
 
     rows: float
 
@@ -82,7 +82,7 @@ class Ascent(Optimiser):
 
 @dataclass(frozen=True)
 class AverageGradient(Optimiser):
-    """SAG: each step follows the mean of the last gradient of every batch, the batches coming in one order.        [review 3.1]"""
+    """SAG: each step follows the mean of every batch's last gradient; the batches keep their order.        [review 3.1]"""
 
     rows: float
     batches: int

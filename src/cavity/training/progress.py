@@ -1,4 +1,4 @@
-"""A progress bar with objective, rate and time left."""
+"""A progress bar with the objective, the learning rate and the time left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ log = logging.getLogger("cavity")
 
 
 def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str, Any]], None]:
-    """What to call with each row of the history."""
+    """Return a function to call with each row of the history: it logs the row, and shows a bar if `verbose`."""
 
     def quiet(row: dict[str, Any]) -> None:
         log.debug("epoch %d: objective %.6g", row["epoch"], row["objective"])

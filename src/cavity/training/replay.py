@@ -1,7 +1,7 @@
-"""Mini-batch steps on a GPU as a recorded graph: no step waits for Python, failures are read every few steps.
+"""Mini-batch steps on a GPU as a recorded CUDA graph: steps do not wait for Python, and failures are read every few steps.
 
-A step is recorded once for each number of rows and replayed with new rows. The state lives in tensors that the graph writes in
-place; once a step has failed nothing moves any more, so that the guard finds the state as it was and the rows since are run again.
+A step is recorded once per number of rows and replayed with new rows. The state lives in tensors that the graph writes in place.
+After a failed step nothing moves, so the guard finds the state before it and the rows since then are run again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cavity.data import Batch
 from cavity.inference import Optimiser, Sites, State, copy_state
 from cavity.training.guard import RECOVER, Guard
 
-LAG = 32  # steps under way before anyone looks
+LAG = 32  # steps launched before failures are read
 
 
 class Recorded(NamedTuple):
@@ -29,37 +29,32 @@ class Recorded(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A step that was launched and not yet looked at."""
+    """A step that was launched and not yet checked."""
 
     batch: Batch
     rate: float
-    caution: float  # of the guard, before it
+    caution: float  # of the guard, before the step
 
 
 class Replay:
-    """Runs the steps of a guard's engine with an optimiser, recorded where the device can."""
+    """Runs the steps of a guard's engine with an optimiser, recorded if the device can."""
 
     def __init__(self, guard: Guard, optimiser: Optimiser, state: State, lag: int | None = None) -> None:
-        self.guard, self.engine, self.optimiser, self.lag = (
-            guard,
-            guard.engine,
-            optimiser,
-            LAG if lag is None else lag,
-        )
+        self.guard, self.engine, self.optimiser = guard, guard.engine, optimiser
+        self.lag = LAG if lag is None else lag
         device = state.theta.device
         self.state = copy_state(state)
-        self.before = copy_state(state)._replace(
-            sites=self.state.sites
-        )  # the last state from which a step succeeded
-        self.undo: tuple[Tensor, Sites] | None = None  # rows written since then, as they were
+        # the last state from which a step succeeded
+        self.before = copy_state(state)._replace(sites=self.state.sites)
+        self.undo: tuple[Tensor, Sites] | None = None  # old values of the rows written since then
         self.going = torch.ones((), dtype=torch.bool, device=device)
         self.tally = torch.zeros(4, dtype=torch.float64, device=device)  # objective, evidence, skipped, steps
         self.recorded: dict[int, Recorded] = {}
         self.waiting: list[Waiting] = []
-        self.seen = 0  # steps in the tally that were looked at
+        self.seen = 0  # steps in the tally that were checked
 
     def load(self, state: State) -> State:
-        """Go on from here, with the guard's way back; the state whose tensors the steps write."""
+        """Continue from here, with the guard's rollback. Return the state whose tensors the steps write."""
         if not _same(state, self.state):
             _fill(self.state, state)
             for kept, row in zip(self.state.sites, state.sites, strict=True):
@@ -74,13 +69,13 @@ class Replay:
         return self.state
 
     def push(self, batch: Batch, rate: float) -> None:
-        """One more step."""
+        """Launch one more step."""
         self._launch(Waiting(batch, rate, self.guard.caution))
         if len(self.waiting) >= self.lag:
-            self.settle()
+            self.check()
 
-    def settle(self) -> None:
-        """Look at the steps under way; mend and run again from the first that failed."""
+    def check(self) -> None:
+        """Check the launched steps; repair and run again from the first that failed."""
         while self.waiting:
             good = int(self.tally[3]) - self.seen
             failed = self.waiting[good:]
@@ -91,13 +86,13 @@ class Replay:
                 self.guard.good = self.before
                 self.guard.undo = [] if self.undo is None else [self.undo]
             if failed:
-                self._mend(failed[0].caution)
+                self._repair(failed[0].caution)
                 for step in failed:
                     self._launch(step._replace(caution=self.guard.caution))
 
     def outcome(self) -> list[float]:
-        """Sums over the steps since the last call: objective, evidence, skipped updates, number."""
-        self.settle()
+        """Return sums over the steps since the last call: objective, evidence, skipped updates, number of steps."""
+        self.check()
         sums = self.tally.tolist()
         self.tally.zero_()
         self.seen = 0
@@ -116,13 +111,13 @@ class Replay:
         self.waiting.append(step)
         self.guard.caution = min(1.0, step.caution * RECOVER)
 
-    def _mend(self, caution: float) -> None:
+    def _repair(self, caution: float) -> None:
         self.guard.caution = caution
         _fill(self.state, self.guard.go_back(self.state, None))
         self.going.fill_(True)
 
     def _remember(self, undo: list[tuple[Tensor, Sites]]) -> None:
-        """Take over what the guard would undo; the graphs write into these tensors, so a larger batch needs new graphs."""
+        """Copy what the guard would undo. The graphs write into these tensors, so a larger batch needs new graphs."""
         for index, rows in undo:
             if self.undo is None or len(self.undo[0]) < len(index):
                 self.undo = index.clone(), Sites(*(t.clone() for t in rows))
@@ -141,7 +136,7 @@ class Replay:
         return Recorded(fixed, (lambda: self._step(fixed)) if graph is None else graph.replay)
 
     def _step(self, batch: Batch) -> None:
-        """A step that moves the state if it succeeds, and nothing if it or one before it failed."""
+        """Take a step. It moves the state if it succeeds, and nothing if it or a step before it failed."""
         tried, info = self.engine.step(self.state, batch, self.guard.reduce, self.optimiser, False)
         good = self.going & ~info.failed
         if info.undo is not None:
@@ -157,13 +152,13 @@ class Replay:
         self.going.copy_(good)
 
     def _write_rows(self, good: Tensor, index: Tensor, old: Sites) -> None:
-        """The engine wrote the batch's rows: take them back after a failure, remember the old ones otherwise."""
+        """Restore the rows that the engine wrote if the step failed; otherwise remember their old values."""
         for table, rows in zip(self.state.sites, old, strict=True):
             table[index] = torch.where(good, table[index], rows)
         self._keep_rows(index, old, good)
 
     def _keep_rows(self, index: Tensor, rows: Sites, good: Tensor) -> None:
-        """Batches differ by a row: of a smaller one, the last row is remembered twice."""
+        """Remember rows. Batch sizes may differ: a smaller batch repeats its last row."""
         assert self.undo is not None
         more = len(self.undo[0]) - len(index)
         for kept, new in zip((self.undo[0], *self.undo[1]), (index, *rows), strict=True):
@@ -171,8 +166,8 @@ class Replay:
             kept.copy_(torch.where(good, padded, kept))
 
     def _grow(self, index: Tensor) -> None:
-        """Room for the rows of a larger batch than before; what is remembered stays."""
-        self.settle()
+        """Make room for the rows of a larger batch, and keep what is remembered."""
+        self.check()
         old = self.undo
         self.undo = index.clone(), Sites(*(x[index] for x in self.state.sites))
         self.recorded.clear()
@@ -185,17 +180,19 @@ class Replay:
 
 
 def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-    """The step as a CUDA graph; None, with a warning, where something in it waits for the GPU, which no graph can hold."""
+    """Record the step as a CUDA graph. Warn and return None if the step synchronises with the GPU, which a graph cannot hold."""
     main, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(main)
     try:
         with torch.cuda.stream(side):
-            step()  # libraries make handles and workspaces on first use, and we our constants
-            with _refusing_to_wait():
+            step()  # libraries create handles and workspaces on first use, and so do we constants
+            with _forbid_synchronisation():
                 step()
         main.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # others may pin memory meanwhile
+        with torch.cuda.graph(
+            graph, capture_error_mode="thread_local"
+        ):  # other threads may pin memory meanwhile
             step()
     except RuntimeError as error:
         torch.cuda.set_stream(main)
@@ -211,10 +208,10 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
 
 
 @contextmanager
-def _refusing_to_wait() -> Iterator[None]:
-    """An operation that waits for the GPU raises: a recording would fail at it, and leave the device in a bad state."""
+def _forbid_synchronisation() -> Iterator[None]:
+    """Let operations that wait for the GPU raise: a recording would fail at them and leave the device in a bad state."""
     before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():  # that it does not find every such operation
+    with warnings.catch_warnings():  # torch warns that it does not find every such operation
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode("error")
     try:
@@ -228,7 +225,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _moving(state: State) -> list[Tensor]:
-    """What a step replaces."""
+    """Return the tensors that a step replaces."""
     return [state.theta, *state.sums, *state.optimiser, state.clock, state.jitter]
 
 
@@ -237,6 +234,6 @@ def _same(a: State, b: State) -> bool:
 
 
 def _fill(state: State, source: State) -> None:
-    """All but the sites and the position in the data."""
+    """Copy everything but the sites and the position in the data."""
     for kept, new in zip(_moving(state), _moving(source), strict=True):
         kept.copy_(new)
