@@ -54,13 +54,31 @@ class Likelihood(Parameters):
     tempers : bool
         Whether `moments` takes exponents. If not, a row of weight below 1 counts as a whole row with a smaller vote.
     points : bool
-        Whether `log_probability_at` replaces the integral where f has almost no variance.
+        Whether `log_probability_at` replaces the integral if f has almost no variance.
     n_classes : int or None
         Number of classes; None until `bind`.
     parameters : tuple of torch.nn.Parameter
         Parameters of the likelihood that are learnt.
     log_parameters : tuple of torch.nn.Parameter
         Those of `parameters` that are logarithms. They get the same weak prior as the logarithms of a kernel.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import Likelihood, Moments
+    >>> class Step(Likelihood):
+    ...     two_classes = True
+    ...     tempers = False
+    ...
+    ...     def moments(self, f, y, exponent):
+    ...         sign = (2 * y - 1)[:, None]
+    ...         alpha = sign * f.mean / f.var.sqrt()
+    ...         value = torch.special.log_ndtr(alpha)
+    ...         beta = torch.exp(-0.5 * alpha**2 - value) / (2 * torch.pi) ** 0.5
+    ...         dv = -0.5 * beta * alpha / f.var
+    ...         return Moments(value[:, 0], sign * beta / f.var.sqrt(), dv, dv)
+    >>> Step().log_probability(torch.zeros(1, 1), torch.ones(1, 1)).exp()
+    tensor([[0.5000, 0.5000]])
     """
 
     name: ClassVar[str] = ""
@@ -215,6 +233,8 @@ class Likelihood(Parameters):
             parameter.data = state[str(i)].clone()
 
     def _classes(self) -> int:
+        if self.two_classes:
+            return 2
         if self.n_classes is None:
             raise BadOption(
                 f"{type(self).__name__} does not know the number of classes: call bind(n_classes)."

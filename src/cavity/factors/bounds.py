@@ -1,7 +1,7 @@
-"""Quadratic stand-ins for the logarithm of the logistic curve, under which the optimum of q has a closed form.
+"""Quadratic approximations of log σ, under which the optimal q has a closed form.
 
-Both are averages of a parabola in f that touches log σ(±f) at ξ, so a natural-gradient step of length one is that optimum for the
-ξ at hand, and the next sweep moves ξ.
+Both average a parabola in f that touches log σ(±f) at ξ. A natural-gradient step of length one is therefore the optimum for the
+current ξ, and the next sweep moves ξ.
 """
 
 from __future__ import annotations
@@ -17,9 +17,24 @@ from cavity.factors.softmax import Logistic
 
 @LIKELIHOODS.register
 class Jaakkola(Logistic):
-    r"""log σ(x) ≥ log σ(ξ) + (x − ξ)/2 − λ(ξ)(x² − ξ²),  λ(ξ) = tanh(ξ/2)/(4ξ), a bound everywhere.      [review 2.3.1]
+    r"""The logistic likelihood with the bound of Jaakkola and Jordan, for two classes.      [review 2.3.1]
+
+        log σ(x) ≥ log σ(ξ) + (x − ξ)/2 − λ(ξ)(x² − ξ²),   λ(ξ) = tanh(ξ/2)/(4ξ)
 
     Under N(m, V) it is highest at ξ² = m² + V, where ∂/∂m = ±½ − 2λm and ∂/∂V = −λ: sites τ = 2λ, ν = ±½.
+
+    Parameters
+    ----------
+    probit : bool
+        Whether to predict σ(m/√(1 + πv/8)) instead of the integral by quadrature; the error is at most 0.02.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import Jaakkola, Latents, Logistic
+    >>> f, y = Latents(*torch.ones(3, 4, 1).double()), torch.tensor([0, 1, 1, 0])
+    >>> bool((Jaakkola().average(f, y).value < Logistic().average(f, y).value).all())
+    True
     """
 
     def average(self, f: Latents, y: Tensor) -> Moments:
@@ -39,9 +54,21 @@ def curvature(xi: Tensor) -> Tensor:
 
 @LIKELIHOODS.register
 class Taylor(Logistic):
-    r"""log σ(±f) to second order around ξ = m: log σ + ½ d₂ V, with τ = −d₂ and ν = d₁ + τm.      [review 2.3.2]
+    r"""The logistic likelihood to second order around ξ = m: log σ + ½ d₂ V, with τ = −d₂, ν = d₁ + τm.      [review 2.3.2]
 
-    No bound. The derivatives are those at fixed ξ, and as ξ = m is not the best one [docs/errata.md], not those of `value`.
+    This is not a bound. The derivatives are those at fixed ξ. They differ from those of `value`, because ξ = m is not the best ξ
+    [docs/errata.md].
+
+    Parameters
+    ----------
+    probit : bool
+        Whether to predict σ(m/√(1 + πv/8)) instead of the integral by quadrature; the error is at most 0.02.
+
+    Examples
+    --------
+    >>> from cavity.factors import Taylor
+    >>> Taylor().bounds
+    False
     """
 
     bounds = False

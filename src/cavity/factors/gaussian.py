@@ -1,4 +1,4 @@
-"""The Gaussian likelihood of regression: everything in closed form, and sites that do not depend on q. [METHOD 4]"""
+"""The Gaussian likelihood of regression: everything in closed form, with sites that do not depend on q. [METHOD 4]"""
 
 from __future__ import annotations
 
@@ -14,10 +14,30 @@ from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
 
 @LIKELIHOODS.register
 class Gaussian(Likelihood):
-    r"""y = f + N(0, σ²), one latent function, one site a row; log σ² may be learnt.
+    r"""Gaussian noise, y = f + N(0, σ²), with one latent function and one site per row, for regression.
 
-    `moments` gives FITC's sites, τ = 1/(σ² + r), and exact regression where Z = X; `average` those of the variational bound,
-    τ = 1/σ². `projected` leaves the residual r out of the moments: τ = 1/σ² (projected process, subset of regressors).
+    `moments` gives the sites of FITC, τ = 1/(σ² + r), and exact regression if Z = X. `average` gives those of the variational
+    bound, τ = 1/σ².
+
+    Parameters
+    ----------
+    noise : float
+        Variance σ² at the start.
+    learn : bool
+        Whether to learn log σ².
+    projected : bool
+        Whether to leave the residual r out of the moments: τ = 1/σ² (projected process, subset of regressors).
+
+    Attributes
+    ----------
+    log_noise : torch.nn.Parameter
+        Current log σ², [1].
+
+    Examples
+    --------
+    >>> from cavity.factors import Gaussian
+    >>> float(Gaussian(0.25).noise)
+    0.25
     """
 
     linear = True
@@ -101,7 +121,24 @@ class Gaussian(Likelihood):
 
 @LIKELIHOODS.register
 class Committee(Gaussian):
-    """The same for rows that belong to members of a committee, each with a latent function: y is [B 2], member and target."""
+    """Gaussian noise for a committee: each member has a latent function, and y is [B 2], member and target of each row.
+
+    Parameters
+    ----------
+    noise : float
+        Variance σ² at the start.
+    learn : bool
+        Whether to learn log σ².
+    projected : bool
+        Whether to leave the residual r out of the moments.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import Committee
+    >>> Committee(0.1).sites(torch.tensor([[0, 1.5], [1, -0.5]])).tolist()
+    [[0], [1]]
+    """
 
     def sites(self, y: Tensor) -> Tensor:
         return y.reshape(len(y), -1)[:, :1].long()

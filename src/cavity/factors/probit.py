@@ -1,4 +1,4 @@
-"""The closed-form factors: own class beats each rival (C classes), or one signed latent (two classes). [METHOD 4]"""
+"""Probit likelihoods in closed form: the own class beats each rival, or one signed latent for two classes. [METHOD 4]"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Step(NamedTuple):
 def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None) -> _Step:
     r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
 
-    `var` includes `residual`. Exponents below one go by quadrature.
+    `var` includes `residual`. Exponents below one need quadrature.
     """
     scale = var.rsqrt()
     alpha = mean * scale
@@ -54,14 +54,31 @@ def _average(mean: Tensor, var: Tensor, residual: Tensor) -> _Step:
 
 
 def rivals(y: Tensor, n_classes: int) -> Tensor:
-    """The other classes of each row's class, ascending, [B C−1]."""
+    """Return the other classes per row, ascending, [B C−1]."""
     k = torch.arange(n_classes - 1, device=y.device)
     return k + (k >= y[:, None])
 
 
 @LIKELIHOODS.register
 class ProbitPairs(Likelihood):
-    """y beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)). Two sites a rival: C−1 on the own class, then the rivals'."""
+    """The own class beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)), in closed form. The default of EP.
+
+    Each rival has two sites: C − 1 sites on the own class come first, then those on the rivals. Two classes have `BinaryProbit`.
+
+    Parameters
+    ----------
+    n_classes : int or None
+        Number of classes; None until `bind`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import ProbitPairs
+    >>> likelihood = ProbitPairs().bind(3)
+    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
+    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
+    array([[0.33, 0.33, 0.33]])
+    """
 
     name = "probit"
 
@@ -84,7 +101,7 @@ class ProbitPairs(Likelihood):
         return self._both(_average(*self._gaps(f)))
 
     def _gaps(self, f: Latents) -> tuple[Tensor, Tensor, Tensor]:
-        """Moments of f_y − f_k, each [B C−1]."""
+        """Mean, variance and residual variance of f_y − f_k, each [B C−1]."""
         pairs = self._classes() - 1
         mean = f.mean[:, :pairs] - f.mean[:, pairs:]
         return mean, f.var[:, :pairs] + f.var[:, pairs:], f.residual[:, :pairs] + f.residual[:, pairs:]
@@ -106,7 +123,16 @@ class ProbitPairs(Likelihood):
 
 @LIKELIHOODS.register
 class BinaryProbit(Likelihood):
-    """One latent function, y ∈ {0, 1}: Φ(±t/√r). One site a row."""
+    """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r). One site per row.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import BinaryProbit
+    >>> mean, var = torch.full((1, 1), 1.0).double(), torch.ones(1, 1).double()
+    >>> BinaryProbit().log_probability(mean, var).exp().numpy().round(2)
+    array([[0.16, 0.84]])
+    """
 
     two_classes = True
     n_classes = 2
@@ -136,5 +162,5 @@ class BinaryProbit(Likelihood):
 
 
 def signs(y: Tensor, like: Tensor) -> Tensor:
-    """−1 or +1 for the labels 0 and 1, [B 1]."""
+    """Return −1 or +1 for the labels 0 and 1, [B 1]."""
     return (2 * y - 1)[:, None].to(like.dtype)

@@ -1,4 +1,4 @@
-"""y is the largest, but a share ε of the labels is drawn at random: exact, by quadrature. [METHOD 4, REP; METHOD 9]"""
+"""Robust likelihoods: the largest f wins, but a share ε of the labels is drawn at random. [METHOD 4, REP; METHOD 9]"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cavity.quadrature import Largest, Latent, Uncertainty, Win, log_argmax_prob
 
 
 class _Robust(Likelihood):
-    """(1−ε) S + ε/C, where S = P(y is the largest). A site's precision can be negative where the label is surely wrong."""
+    """(1−ε) S + ε/C, where S = P(y is the largest). The precision of a site can be negative if a label is surely wrong."""
 
     tempers = False
 
@@ -95,7 +95,7 @@ class _Robust(Likelihood):
         return Moments(right * S + wrong * (1 - S), weight * w.first, dv, dv, self._own(slope, eps))
 
     def _own(self, slope: Tensor, eps: Tensor) -> Tensor | None:
-        """∂/∂(log-odds of ε), [B 1]."""
+        """Derivative in the log-odds of ε, [B 1]."""
         return (slope * eps * (1 - eps))[:, None] if self.learn else None
 
     def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
@@ -125,7 +125,36 @@ class _Robust(Likelihood):
 
 @LIKELIHOODS.register
 class RobustMax(_Robust):
-    """C latent functions. One site per class, the own class first."""
+    """Robust maximum: the class with the largest f wins, but a share ε of the labels is drawn at random. Exact, by quadrature.
+
+        p(y | f) = (1 − ε) [f_y is the largest] + ε/C
+
+    One site per class, the own class first. The precision of a site can be negative if a label is surely wrong. Two classes have
+    `RobustBinary`.
+
+    Parameters
+    ----------
+    n_classes : int or None
+        Number of classes; None until `bind`.
+    epsilon : float
+        Share ε of the labels that are drawn at random; the start if it is learnt.
+    learn : bool
+        Whether to learn the log-odds of ε.
+
+    Attributes
+    ----------
+    log_odds : torch.nn.Parameter
+        Current log-odds of ε, [1]. They are used only if `learn` is True.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import RobustMax
+    >>> likelihood = RobustMax(epsilon=0.05).bind(3)
+    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
+    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
+    array([[0.33, 0.33, 0.33]])
+    """
 
     name = "robust-max"
 
@@ -155,7 +184,28 @@ class RobustMax(_Robust):
 
 @LIKELIHOODS.register
 class RobustBinary(_Robust):
-    """One latent function for two classes: S = Φ(±m/√v), in closed form. One site per row."""
+    """The robust likelihood for two classes with one latent function: S = Φ(±m/√v), in closed form. One site per row.
+
+    Parameters
+    ----------
+    epsilon : float
+        Share ε of the labels that are drawn at random; the start if it is learnt.
+    learn : bool
+        Whether to learn the log-odds of ε.
+
+    Attributes
+    ----------
+    log_odds : torch.nn.Parameter
+        Current log-odds of ε, [1]. They are used only if `learn` is True.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import RobustBinary
+    >>> mean, var = torch.full((1, 1), 100.0).double(), torch.ones(1, 1).double()
+    >>> RobustBinary(epsilon=0.1).log_probability(mean, var).exp().numpy().round(2)
+    array([[0.05, 0.95]])
+    """
 
     two_classes = True
     n_classes = 2

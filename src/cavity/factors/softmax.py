@@ -1,4 +1,4 @@
-"""The softmax likelihood, for variational inference. [docs/decisions/0007]"""
+"""The softmax and logistic likelihoods, for variational inference. [docs/decisions/0007]"""
 
 from __future__ import annotations
 
@@ -26,7 +26,22 @@ from cavity.quadrature import (
 
 @LIKELIHOODS.register
 class Softmax(Likelihood):
-    """exp f_y / Σ_c exp f_c. One site a class."""
+    """Softmax, exp f_y / Σ_c exp f_c, for variational inference. One site per class. Two classes have `Logistic`.
+
+    Parameters
+    ----------
+    n_classes : int or None
+        Number of classes; None until `bind`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import Softmax
+    >>> likelihood = Softmax().bind(3)
+    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
+    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
+    array([[0.33, 0.33, 0.33]])
+    """
 
     name = "softmax"
     points = True
@@ -60,9 +75,20 @@ class Softmax(Likelihood):
 
 @LIKELIHOODS.register
 class Logistic(Likelihood):
-    r"""σ(±f), one latent function for two classes. One site a row.
+    r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row.
 
-    `probit`: probabilities by σ(m/√(1 + πv/8)) instead of quadrature, wrong by at most 0.02 wherever m and v lie.
+    Parameters
+    ----------
+    probit : bool
+        Whether to predict σ(m/√(1 + πv/8)) instead of the integral by quadrature; the error is at most 0.02.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.factors import Logistic
+    >>> mean, var = torch.full((1, 1), 1.0).double(), torch.ones(1, 1).double()
+    >>> Logistic().log_probability(mean, var).exp().numpy().round(2)
+    array([[0.3, 0.7]])
     """
 
     two_classes = True

@@ -1,4 +1,4 @@
-"""Covariance functions. Each class has its own hyper-parameters, or all share them."""
+"""Kernels (covariance functions) and their registry. Each class has its own hyper-parameters, or all classes share them."""
 
 from cavity.kernels.base import KERNELS, Kernel, KernelLike, Product, Sum
 from cavity.kernels.deep import Deep

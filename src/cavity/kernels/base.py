@@ -1,4 +1,4 @@
-"""Covariance functions, batched over classes: what every kernel promises, sums and products."""
+"""The base class of kernels, batched over classes; sums and products of kernels."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ CALLS = ("full", "cross", "diag")
 
 @runtime_checkable
 class KernelLike(Protocol):
-    """The three calls. Z is [C M D] (or [1 M D] when classes share it), X is [N D].
+    """What the engine needs of a kernel: three methods, on any object. A torch module also has its parameters learnt.
 
-    A leading 1 instead of C in a result means "the same for every class".
+    Z is [C M D] (or [1 M D] when classes share it), X is [N D]. A leading 1 instead of C in a result means "the same for every
+    class".
     """
 
     def full(self, Z: Tensor) -> Tensor: ...  # [C M M]
@@ -32,39 +33,63 @@ class KernelLike(Protocol):
 
 
 class Kernel(Parameters, nn.Module):
-    """Base of the kernels here: scikit-learn's parameters outside, torch's inside.
+    """Base class of the library's kernels: scikit-learn's parameters outside, torch's inside.
 
-    `__init__` stores its arguments, in the user's units, and nothing else, so that `get_params`, `clone` and
+    `__init__` stores its arguments, in the units of the data, and nothing else, so that `get_params`, `clone` and
     grid searches work. `bind` makes the torch parameters for C classes; `settle` writes the learnt values back.
+    Kernels combine with `+` and `*`.
+
+    Examples
+    --------
+    >>> from cavity.kernels import RBF, Constant, Linear
+    >>> RBF() * Constant(2.0) + Linear()
+    RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) + Linear(lengthscale=None, variance=1.0)
     """
 
     def bind(self, classes: int, columns: Columns) -> None:
-        """Create the torch parameters for `classes` latent functions on data like `columns`."""
+        """Create the torch parameters.
+
+        Parameters
+        ----------
+        classes : int
+            Number of latent functions; 1 if all classes share the hyper-parameters.
+        columns : Columns
+            Centre, spread and typical distance of the training rows.
+        """
         raise NotImplementedError
 
     def settle(self, classes: int) -> None:
-        """Write learnt values into the constructor's attributes, as NumPy arrays in the user's units."""
+        """Write the learnt values into the constructor's attributes, as NumPy arrays in the units of the data.
+
+        Parameters
+        ----------
+        classes : int
+            Number of latent functions; shared values are repeated.
+        """
         raise NotImplementedError
 
     def full(self, Z: Tensor) -> Tensor:
+        """Return k(Z, Z) at the inducing points: [C M D] → [C M M]."""
         raise NotImplementedError
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        """Return k(Z, X) between inducing points [C M D] and rows [N D]: [C M N]."""
         raise NotImplementedError
 
     def diag(self, X: Tensor) -> Tensor:
+        """Return k(x, x) per row: [N D] → [C N]."""
         raise NotImplementedError
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """`full` and `cross` at once, for kernels that save work by it; who overrides one of those, overrides this."""
+        """Return `full` and `cross` at once. A kernel that shares work between them overrides it."""
         return self.full(Z), self.cross(Z, X)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        """Weight of each column, [C D], in units of its spread; None where the kernel has no such notion."""
+        """Return the weight of each column in units of its spread, [C D]; None if the kernel has no lengthscales."""
         return None
 
     def weight(self) -> np.ndarray:
-        """How much of a sum of kernels this one is, [C] or [1]: its variance."""
+        """Return the weight of this kernel in a sum, [C] or [1]: its variance."""
         return np.atleast_1d(np.asarray(getattr(self, "variance", 1.0), dtype=np.float64))
 
     def graph(self, Z: Tensor, X: Value) -> Covariance:
@@ -82,7 +107,7 @@ KERNELS: Registry[Kernel] = Registry("kernel")
 
 
 class _Pair(Kernel):
-    """Two kernels combined."""
+    """A combination of two kernels."""
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         super().__init__()
@@ -104,20 +129,32 @@ class _Pair(Kernel):
         return sum(known) if known else None  # type: ignore[return-value]
 
     def _relevances(self, columns: Columns) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Weight and relevance of those that have one."""
+        """Weight and relevance of those parts that have one."""
         parts = [(k.weight(), k.relevance(columns)) for k in (self.k1, self.k2) if isinstance(k, Kernel)]
         return [(weight, part) for weight, part in parts if part is not None]
 
 
 @KERNELS.register
 class Sum(_Pair):
-    """k₁ + k₂."""
+    """The sum of two kernels, k₁ + k₂; usually written `k1 + k2`.
+
+    Parameters
+    ----------
+    k1, k2 : Kernel
+        The parts.
+
+    Examples
+    --------
+    >>> from cavity.kernels import RBF, Linear
+    >>> (RBF() + Linear()).get_params()["k2__variance"]
+    1.0
+    """
 
     def __repr__(self) -> str:
         return f"{self.k1!r} + {self.k2!r}"
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        """Root of the mean square of its parts', each as heavy as its variance: slopes of independent functions add in squares."""
+        """Root of the mean square of the parts, weighted by variance: slopes of independent functions add in squares."""
         known = self._relevances(columns)
         total = sum(weight for weight, _ in known)
         square = sum(weight[:, None] * part**2 for weight, part in known)
@@ -146,7 +183,19 @@ class Sum(_Pair):
 
 @KERNELS.register
 class Product(_Pair):
-    """k₁ · k₂."""
+    """The product of two kernels, k₁ · k₂; usually written `k1 * k2`.
+
+    Parameters
+    ----------
+    k1, k2 : Kernel
+        The factors.
+
+    Examples
+    --------
+    >>> from cavity.kernels import RBF, Constant
+    >>> RBF(lengthscale=2.0) * Constant(3.0)
+    RBF(lengthscale=2.0, variance=1.0) * Constant(variance=3.0)
+    """
 
     def __repr__(self) -> str:
         return " * ".join(f"({k!r})" if isinstance(k, Sum) else repr(k) for k in (self.k1, self.k2))
@@ -174,12 +223,12 @@ class Product(_Pair):
 
 
 def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-    """k(Z, Z) and k(Z, X) of any kernel, ours or the user's."""
+    """Return k(Z, Z) and k(Z, X) of any kernel, also of a torch module of your own."""
     return kernel.pair(Z, X) if isinstance(kernel, Kernel) else (kernel.full(Z), kernel.cross(Z, X))
 
 
 def covariance_graph(kernel: Any, Z: Tensor, X: Value) -> Covariance:
-    """k(Z, X) and k(x, x) of any kernel as an ONNX graph; BadOption if the kernel has none of its own."""
+    """Write k(Z, X) and k(x, x) of any kernel as an ONNX graph; BadOption if the kernel has no graph of its own."""
     if not callable(getattr(type(kernel), "graph", None)) or not mirrors(
         type(kernel), ("graph", "graph_shape"), (*CALLS, "pair", "shape", "_value")
     ):
@@ -197,7 +246,7 @@ def no_graph(kernel: Any) -> BadOption:
 
 
 def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> nn.Parameter:
-    """log(value / unit), broadcast to `shape`: positive parameters live in logs, relative to a data unit."""
+    """Make a parameter log(value / unit), broadcast to `shape`: positive values are stepped as logarithms in data units."""
     array = np.asarray(value, dtype=np.float64)
     if not (np.isfinite(array).all() and (array > 0).all()):
         raise BadOption(f"{name} must be positive and finite, got {value!r}.")
@@ -206,13 +255,13 @@ def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> n
     except ValueError:
         raise BadOption(
             f"{name} has shape {array.shape}, which does not fit {shape} (classes, columns): "
-            "give a scalar, one value a column, or one row a class; two classes have one latent function."
+            "give a scalar, one value per column, or one row per class; two classes have one latent function."
         ) from None
     return nn.Parameter(torch.tensor(log.copy(), dtype=torch.float64))
 
 
 def per_class(value: Any, classes: int, name: str) -> np.ndarray:
-    """A scalar or one value a class, as [C] or [1]."""
+    """Return a scalar or one value per class as [C] or [1]."""
     array = np.asarray(value, dtype=np.float64).reshape(-1)
     if array.size not in (1, classes):
         raise BadOption(
@@ -222,12 +271,12 @@ def per_class(value: Any, classes: int, name: str) -> np.ndarray:
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """A detached copy in float64 on the CPU."""
+    """Return a detached copy in float64 on the CPU."""
     return tensor.detach().double().cpu().numpy().copy()
 
 
 def check_kernel(kernel: Any) -> None:
-    """Say what is missing if `kernel` is no kernel."""
+    """Raise BadOption if `kernel` is not a kernel, and say what is missing."""
     missing = [call for call in CALLS if not callable(getattr(kernel, call, None))]
     if isinstance(kernel, type) or missing:
         raise BadOption(

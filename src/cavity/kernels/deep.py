@@ -1,4 +1,4 @@
-"""A kernel on learnt features: any torch module in front of any kernel."""
+"""Deep kernels: any torch module as a feature map in front of any kernel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,27 @@ from cavity.onnx_graph import Covariance, Value
 
 @KERNELS.register
 class Deep(Kernel):
-    """k(x, x') = base(net(x), net(x')).
+    """A kernel on learnt features: k(x, x') = base(net(x), net(x')).
 
-    `net` maps [..., D] to [..., H]; its weights are learnt together with the other hyper-parameters ("kernel" in `learn`).
-    It is given the columns centred and in units of their spread. `fit` works on a copy: `kernel_` is that copy. A kernel is a
-    function, so the net is always in evaluation mode: `Dropout` does nothing, `BatchNorm` keeps the statistics it came with.
+    The weights of the network are learnt together with the other hyper-parameters ("kernel" in `learn`). A kernel is a function,
+    so the network is always in evaluation mode: `Dropout` does nothing, and `BatchNorm` keeps the statistics it came with. `fit`
+    works on a copy, the attribute `kernel_`. A model file cannot hold the code of a network: pass the kernel to
+    `cavity.load(path, kernel=...)`. ONNX export supports dense layers with ReLU, tanh or sigmoid.
+
+    Parameters
+    ----------
+    net : torch.nn.Module
+        Maps rows [..., D] to features [..., H]. Its input is centred and in units of the spread of each column.
+    base : Kernel
+        The kernel on the features.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from cavity.kernels import RBF, Deep
+    >>> kernel = Deep(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), RBF())
+    >>> sorted(kernel.get_params(deep=False))
+    ['base', 'net']
     """
 
     unit: Tensor

@@ -1,4 +1,4 @@
-"""Scaled squared distances between all pairs, with their derivative written out."""
+"""Scaled squared distances between all pairs of points, with derivatives in closed form."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tens
 
 
 def gaussian_pair(U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor) -> tuple[Tensor, Tensor]:
-    """σ² exp(−½ d²) within U, [C M M], and between U and V, [C M N]: all that a step needs, as one operation."""
+    """Return σ² exp(−½ d²) within U, [C M M], and between U and V, [C M N]: all that a step needs, as one operation."""
     return _GaussianPair.apply(U, V, log_scale, log_variance)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _HalfSquareDistance(torch.autograd.Function):
-    """S within U, or between U and V."""
+    """S = −½ d² within U, or between U and V."""
 
     @staticmethod
     def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class _HalfSquareDistance(torch.autograd.Function):
 
 
 class _GaussianPair(torch.autograd.Function):
-    """Both, through the exponential: the cotangent of S is that of K times K."""
+    """σ² exp(S) within U and between U and V: the cotangent of S is the cotangent of K times K."""
 
     @staticmethod
     def forward(
@@ -83,7 +83,7 @@ def _within(U: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
 
 
 def _between(V: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
-    """Likewise; ℓ goes into u alone, so that rows v shared by all classes stay one matrix."""
+    """S between u and v. Only u is divided by ℓ², so that the rows v, which all classes share, stay one matrix."""
     v2 = (-0.5 * inverse[:, 0]) @ V.square().mT
     S = u2[:, :, None] + v2[:, None, :]
     S.flatten(0, 1).addmm_(weighted.flatten(0, 1), V.mT)
@@ -106,7 +106,7 @@ def _pull_between(E: Tensor, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def _rows_bar(E: Tensor, U: Tensor, V: Tensor, inverse: Tensor, columns: Tensor) -> Tensor:
-    """∂v = (Eᵀu − s v)/ℓ², [N D]: rows are shared by all classes."""
+    """∂v = (Eᵀu − s v)/ℓ², [N D], summed over classes, which share the rows."""
     return ((E.mT @ U - columns[..., None] * V) * inverse).sum(0)
 
 
@@ -120,5 +120,5 @@ def _scaled(
 
 
 def _like(gradient: Tensor, shared: Tensor) -> Tensor:
-    """Summed over classes where the argument is shared by them."""
+    """Sum a gradient over classes if they share the argument."""
     return gradient.sum(0, keepdim=True) if len(shared) < len(gradient) else gradient

@@ -15,9 +15,23 @@ from cavity.onnx_graph import Covariance, Value
 
 @KERNELS.register
 class Linear(Scaled):
-    """k(x, x') = variance · Σ_d (x_d − o_d)(x'_d − o_d)/lengthscale_d², with o the centre of the columns.
+    """Linear functions: k(x, x') = variance · Σ_d (x_d − o_d)(x'_d − o_d)/lengthscale_d², with o the centre of the columns.
 
-    Add `Constant()` for a free intercept. `lengthscale` None: √D times the spread of each column.
+    Add `Constant()` for a free intercept.
+
+    Parameters
+    ----------
+    lengthscale : None, scalar, (D,) or (C, D)
+        One for all columns, one per column, or one row per class, in the units of the columns. None: √D times the spread of each
+        column.
+    variance : scalar or (C,)
+        Prior variance of the latent functions, one for all or one per class.
+
+    Examples
+    --------
+    >>> from cavity.kernels import Constant, Linear
+    >>> Linear() + Constant()
+    Linear(lengthscale=None, variance=1.0) + Constant(variance=1.0)
     """
 
     def usual(self, columns: Columns) -> float:
@@ -49,7 +63,19 @@ class Linear(Scaled):
 
 @KERNELS.register
 class Constant(Kernel):
-    """k(x, x') = variance: a random offset."""
+    """Constant functions, a random offset: k(x, x') = variance.
+
+    Parameters
+    ----------
+    variance : scalar or (C,)
+        Prior variance of the offset, one for all classes or one per class.
+
+    Examples
+    --------
+    >>> from cavity.kernels import Constant
+    >>> Constant(2.0).get_params()
+    {'variance': 2.0}
+    """
 
     def __init__(self, variance: Given = 1.0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What kernels with a lengthscale a column (ARD) and a variance have in common."""
+"""The base class of kernels with one lengthscale per column (ARD) and a variance."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C
 
 
 class Scaled(Kernel):
-    """Lengthscales are stepped as logarithms in units of each column's spread, variances as logarithms.
+    """Base class: lengthscales are stepped as logarithms in units of each column's spread, variances as logarithms.
 
     Parameters
     ----------
     lengthscale : None, scalar, (D,) or (C, D)
-        In the units of the columns. None: the kernel's own start, from the data.
+        In the units of the columns. None: start from a value that suits the data.
     variance : scalar or (C,)
+        Prior variance of the latent functions.
     """
 
     unit: Tensor
@@ -33,7 +34,7 @@ class Scaled(Kernel):
         self.variance = variance
 
     def usual(self, columns: Columns) -> float:
-        """The lengthscale to start from, in units of the spread."""
+        """Return the lengthscale to start from, in units of the spread."""
         raise NotImplementedError
 
     def bind(self, classes: int, columns: Columns) -> None:

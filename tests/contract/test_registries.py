@@ -1,0 +1,167 @@
+"""Every registered likelihood goes through fit, predict, save, load and ONNX, and so does one of the user's own."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+import cavity
+from cavity import BadFile, BadOption, GPClassifier
+from cavity.factors import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
+from cavity.kernels import KERNELS
+from cavity.methods import EP, SEP, VI, Laplace, PowerEP
+from cavity.numerics import hazard, log_ndtr
+from registered import CLASSIFIERS, make_likelihood
+from support import toy
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def method_for(likelihood: Likelihood) -> object:
+    """EP where the likelihood has moments, Laplace where these are at a point, variational inference otherwise."""
+    if isinstance(likelihood, LogisticPoint):
+        return Laplace()
+    return (EP if type(likelihood).moments is not Likelihood.moments else VI)(likelihood=likelihood)
+
+
+def fit(method: object, classes: int, **options: object) -> tuple[GPClassifier, np.ndarray]:
+    X, y = toy(60, classes, 3)
+    return GPClassifier(method, n_inducing=6, max_epochs=3, random_state=0, **options).fit(X, y), X
+
+
+def assert_same_elsewhere(clf: GPClassifier, X: np.ndarray, path: object) -> None:
+    """The loaded model predicts the same to the last bit, the ONNX graph to 1e-7."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    P = clf.predict_proba(X)
+    clf.save(path)
+    loaded = cavity.load(path)
+    assert np.array_equal(loaded.predict_proba(X), P) and repr(loaded.method) == repr(clf.method)
+    session = onnxruntime.InferenceSession(cavity.export.onnx_model(clf).SerializeToString())
+    np.testing.assert_allclose(session.run(["probabilities"], {"X": X})[0], P, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_fit_predict_save_load_and_onnx(name, classes, tmp_path):
+    likelihood = make_likelihood(CLASSIFIERS[name], epsilon=0.1)
+    if likelihood.two_classes and classes > 2:
+        with pytest.raises(BadOption, match="likelihood for two classes"):
+            fit(EP(likelihood=likelihood), classes)
+        return
+    clf, X = fit(method_for(likelihood), classes)
+    P = clf.predict_proba(X)
+    assert P.shape == (60, classes)
+    np.testing.assert_allclose(P.sum(1), 1, atol=1e-12)
+    assert np.isfinite(clf.predict_uncertainty(X).total).all()
+    assert_same_elsewhere(clf, X, tmp_path / "model.cavity")
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS.short_names())
+def test_a_short_name_is_the_likelihood_with_its_defaults(name):
+    kind = LIKELIHOODS[name]
+    make = EP if kind.moments is not Likelihood.moments else VI
+    (by_name, X), (by_object, _) = (fit(make(likelihood=value), 3) for value in (name, kind()))
+    assert np.array_equal(by_name.predict_proba(X), by_object.predict_proba(X))
+
+
+def test_the_object_of_the_user_stays_as_it_is():
+    likelihood = LIKELIHOODS["robust-max"](epsilon=0.1, learn=True)
+    before = likelihood.get_params()
+    clf, _ = fit(EP(likelihood=likelihood), 3)
+    assert likelihood.get_params() == before and likelihood.epsilon == pytest.approx(0.1)
+    assert clf.epsilon_ != pytest.approx(0.1)
+
+
+def test_a_likelihood_of_regression_is_refused_by_a_classifier():
+    with pytest.raises(BadOption, match="regression"):
+        fit(EP(likelihood=Gaussian(1.0)), 3)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(BadOption, match="robust-max"):
+        fit(EP(likelihood="cauchy"), 3)
+
+
+def test_every_registered_name_is_one_class():
+    for registry in (KERNELS, LIKELIHOODS):
+        assert all(registry[name].__name__ == name for name in registry)
+
+
+# --- a likelihood of the user's own ----------------------------------------------------------------------
+
+
+@LIKELIHOODS.register
+class Mislabelled(Likelihood):
+    """Probit with a share of wrong labels, for two classes."""
+
+    two_classes = True
+    n_classes = 2
+    tempers = False
+
+    def __init__(self, share: float = 0.05) -> None:
+        self.share = share
+
+    def moments(self, f, y, exponent):
+        sign, scale = (2 * y - 1)[:, None].to(f.mean.dtype), f.var.rsqrt()
+        alpha = sign * f.mean * scale
+        log_right = math.log1p(-self.share) + log_ndtr(alpha)
+        value = torch.logaddexp(log_right, torch.full_like(alpha, math.log(self.share / 2)))
+        slope = (log_right - value).exp() * hazard(alpha)
+        dv = -0.5 * slope * alpha * scale**2
+        return Moments(value[:, 0], sign * slope * scale, dv, dv)
+
+    def graph(self, mean, var):
+        p = LIKELIHOODS["BinaryProbit"]().graph(mean, var)
+        return p * (1 - self.share) + self.share / 2
+
+
+@pytest.mark.parametrize("method", [EP, SEP])
+def test_a_likelihood_of_one_s_own_goes_the_same_way(method, tmp_path):
+    clf, X = fit(method(likelihood=Mislabelled(0.1)), 2)
+    assert clf.predict_proba(X).min() > 0.05 - 1e-9
+    assert_same_elsewhere(clf, X, tmp_path / "model.cavity")
+    assert cavity.load(tmp_path / "model.cavity").method.likelihood.share == 0.1
+
+
+def test_it_equals_the_library_s_own_with_the_same_formula():
+    """The robust likelihood of two classes, written a second time."""
+    (mine, X), (ours, _) = (
+        fit(EP(likelihood=likelihood), 2)
+        for likelihood in (Mislabelled(0.1), LIKELIHOODS["RobustBinary"](0.1))
+    )
+    np.testing.assert_allclose(mine.predict_proba(X), ours.predict_proba(X), rtol=0, atol=1e-8)
+
+
+def test_its_arguments_are_searched_and_cloned():
+    X, y = toy(60, 2, 3)
+    base = GPClassifier(EP(likelihood=Mislabelled()), n_inducing=5, max_epochs=2, random_state=0)
+    search = GridSearchCV(base, {"method__likelihood__share": [0.02, 0.3]}, cv=2).fit(X, y)
+    assert search.best_estimator_.method.likelihood.share in (0.02, 0.3)
+    assert clone(base).method.likelihood is not base.method.likelihood
+    assert "Mislabelled(share=0.05)" in repr(base.method)
+
+
+def test_a_power_needs_exponents():
+    with pytest.raises(BadOption):
+        fit(PowerEP(likelihood=Mislabelled()), 2)
+
+
+def test_an_unregistered_likelihood_fits_but_is_not_saved(tmp_path):
+    class Unregistered(Mislabelled):
+        pass
+
+    clf, X = fit(EP(likelihood=Unregistered(0.1)), 2)
+    assert clf.predict_proba(X).shape == (60, 2)
+    with pytest.raises(BadOption, match="Unregistered"):
+        clf.save(tmp_path / "model.cavity")
+
+
+def test_a_file_with_an_unknown_likelihood_names_it(tmp_path, monkeypatch):
+    clf, _ = fit(EP(likelihood=Mislabelled(0.1)), 2)
+    clf.save(tmp_path / "model.cavity")
+    monkeypatch.delitem(LIKELIHOODS._classes, "Mislabelled")
+    with pytest.raises(BadFile, match="Mislabelled"):
+        cavity.load(tmp_path / "model.cavity")
