@@ -50,14 +50,14 @@ print("heavy", [name for name in ("torch", "numpy", "pyarrow") if name in sys.mo
 def test_without_typer_it_says_what_to_install() -> None:
     result = python("import sys; sys.modules['typer'] = None; from cavity.cli import main; main()")
     assert result.returncode == 1
-    assert "pip install cavity[cli]" in result.stderr and "Traceback" not in result.stderr
+    assert 'pip install "cavity[cli]"' in result.stderr and "Traceback" not in result.stderr
 
 
 def test_without_matplotlib_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 1
-    assert "pip install cavity[plot]" in result.output
+    assert 'pip install "cavity[plot]"' in result.output
 
 
 def test_an_error_within_is_not_mistaken_for_a_missing_typer(monkeypatch: pytest.MonkeyPatch) -> None:

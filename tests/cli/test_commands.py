@@ -81,7 +81,7 @@ def test_fit_shows_what_becomes_of_the_columns_and_saves(birds):
     assert "penguins.csv: 240 rows, 6 columns, target 'species'" in shown
     assert "bill    number, mean 44" in shown and "some missing" in shown
     assert "island  category, 3 levels (Biscoe, Dream, Torgersen)" in shown
-    assert "id      left out: not wanted" in shown
+    assert "id      ignored (--ignore)" in shown
     assert "Saved birds.cavity" in shown
     error = (birds / "fit.err").read_text()
     assert (
@@ -144,7 +144,7 @@ def test_info_says_what_the_model_is(birds):
     done = command("info", birds / "birds.cavity")
     assert (done.returncode, done.stderr) == (0, "")
     for words in (
-        "6 inducing points a class",
+        "6 inducing points per class",
         "Adelie, Chinstrap, Gentoo",
         "penguins.csv, 240 rows, seed 0",
         "matters most",
@@ -317,7 +317,7 @@ def test_flags_that_the_help_leaves_to_the_settings_work(birds, tmp_path):
 
 
 def test_the_exit_codes_are_in_the_help():
-    assert "0 done, 1 failed (the message says why), 2 wrong usage, 130" in run("--help").output
+    assert "0 success, 1 failure (see the message), 2 wrong usage, 130" in run("--help").output
 
 
 # ---------------------------------------------------------------- bad input, in process
@@ -347,7 +347,7 @@ BAD = {
     "no target": (2, ("fit", "penguins.csv", "--out", "m"), "--target is missing"),
     "no out": (2, ("fit", "penguins.csv", "--target", "species"), "--out is missing"),
     "out is a folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "folder"), "is a folder: name a file"),
-    "out in no folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "no/m"), "there is no folder 'no'"),
+    "out in no folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "no/m"), "the folder 'no' does not exist"),
     "an unknown flag": (2, ("fit", "penguins.csv", "--taget", "species"), "No such option: --taget"),
     "an unknown column to ignore": (1, ("fit", "penguins.csv", *TO, "--ignore", "idd"), "'idd' does not exist"),
     "an empty table": (1, ("fit", "empty.csv", *TO), "is empty"),
@@ -360,9 +360,9 @@ BAD = {
     "an unknown method": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--method", "svm"), "method='svm' is unknown"),
     "an unknown kernel": (2, ("fit", "penguins.csv", *TO, "--kernel", "RBF + Cubic"), "kernel 'Cubic' is unknown"),
     "an unknown device": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--device", "toaster"), "device='toaster' is unknown"),
-    "no number": (2, ("fit", "penguins.csv", *TO, "--n-inducing", "many"), "--n-inducing 'many' is no number"),
+    "no number": (2, ("fit", "penguins.csv", *TO, "--n-inducing", "many"), "--n-inducing 'many' is not a number"),
     "no whole number": (2, ("fit", "penguins.csv", *TO, "--max-epochs", "2.5"), "'--max-epochs'"),
-    "an unknown setting": (2, ("fit", "penguins.csv", *TO, "--config", "bad.toml"), "unknown key 'n_inducng'; is it 'n_inducing'"),
+    "an unknown setting": (2, ("fit", "penguins.csv", *TO, "--config", "bad.toml"), "unknown key 'n_inducng'; did you mean 'n_inducing'"),
     "no TOML": (2, ("fit", "penguins.csv", *TO, "--config", "worse.toml"), "is not TOML"),
     "no settings": (2, ("fit", "penguins.csv", *TO, "--config", "none.toml"), "none.toml cannot be read"),
     "resume without a checkpoint": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--resume"), "resume=True needs checkpoint="),
@@ -373,13 +373,13 @@ BAD = {
     "a missing table to predict": (1, (*PREDICT, "none.csv"), "does not exist"),
     "wrong columns": (1, (*PREDICT, "other.csv"), "no column 'mass' (and 2 more), which the model was trained with"),
     "text for a number": (1, (*PREDICT, "text.csv"), "'mass' is numeric, but row 1 has 'heavy'"),
-    "an unknown kind of output": (2, (*PREDICT, "new.csv", "--out", "p.xlsx"), "written as .csv or .parquet"),
+    "an unknown kind of output": (2, (*PREDICT, "new.csv", "--out", "p.xlsx"), "must end in .csv or .parquet"),
     "output in a folder that is not there": (1, (*PREDICT, "new.csv", "--out", "no/p.csv"), "could not be written"),
     "an unknown column to keep": (1, (*PREDICT, "new.csv", "--keep", "name"), "--keep 'name'"),
-    "JSON and predictions on one stdout": (2, (*PREDICT, "new.csv", "--json"), "give them a file, --out"),
+    "JSON and predictions on one stdout": (2, (*PREDICT, "new.csv", "--json"), "write the predictions to a file with --out"),
     "an empty table to evaluate": (1, (*EVALUATE, "empty.csv"), "is empty"),
     "a label that the model does not know": (1, (*EVALUATE, "unknown.csv"), "row 1 of unknown.csv has the label 'Emperor'"),
-    "no labels": (1, (*EVALUATE, "other.csv"), "has no column 'species', which holds the labels"),
+    "no labels": (1, (*EVALUATE, "other.csv"), "has no column 'species' for the labels"),
     "an unknown command": (2, ("train", "penguins.csv"), "No such command 'train'"),
     "too few arguments": (2, ("evaluate", "birds.cavity"), "Missing argument"),
 }  # fmt: skip
@@ -420,7 +420,7 @@ def test_unseen_categories_are_noted_or_refused(birds, tmp_path):
     )
     assert run(*fit, "--config", tmp_path / "c.toml").exit_code == 0
     done = run("predict", tmp_path / "m", table, "--out", tmp_path / "q.csv")
-    assert done.exit_code == 1 and "'island' has 'Anvers' in row 1" in done.stderr
+    assert done.exit_code == 1 and "'island' has the category 'Anvers' in row 1" in done.stderr
     assert not (tmp_path / "q.csv").exists()
 
 
@@ -558,7 +558,7 @@ def test_an_interrupt_before_training_saves_nothing(birds, tmp_path, monkeypatch
     monkeypatch.setattr(cavity.GPClassifier, "fit", interrupt)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
     assert (
-        done.exit_code == 130 and "before there was a model" in done.stderr and not (tmp_path / "m").exists()
+        done.exit_code == 130 and "before a first model existed" in done.stderr and not (tmp_path / "m").exists()
     )
     monkeypatch.setattr(fitting, "open_table", interrupt)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)

@@ -93,7 +93,7 @@ def test_export_writes_a_graph_that_predicts(birds):
     import onnxruntime
 
     done = run("export", birds / "m", "--onnx", birds / "m.onnx")
-    assert done.exit_code == 0 and "prepared numbers" in done.output
+    assert done.exit_code == 0 and "prepared features" in done.output
     clf = cavity.load(birds / "m")
     X = np.random.default_rng(0).standard_normal((7, clf.n_features_in_))
     session = onnxruntime.InferenceSession(birds / "m.onnx")
@@ -102,7 +102,7 @@ def test_export_writes_a_graph_that_predicts(birds):
 
 @pytest.fixture(scope="module")
 def client(birds):
-    return TestClient(serving.application(Model.open(birds / "m"), serving.Limits(5, 2000)))
+    return TestClient(serving.make_app(Model.open(birds / "m"), serving.Limits(5, 2000)))
 
 
 def row(client, **changed):
@@ -130,13 +130,13 @@ def test_served_predictions_are_the_commands(birds, client):
 @pytest.mark.parametrize(
     "body, code, words",
     [
-        (b"{", 422, "no JSON"),
-        (b"[" * 1500, 422, "no JSON"),
+        (b"{", 422, "not valid JSON"),
+        (b"[" * 1500, 422, "not valid JSON"),
         (b"[]", 422, "no rows"),
         (b'{"rows": []}', 422, "no rows"),
         (b'{"rows": [1]}', 422, "an object by column name"),
         (b'{"rows": [{"wings": 2}]}', 422, "no column"),
-        (b'{"rows": [1, 2, 3, 4, 5, 6]}', 422, "5 are allowed"),
+        (b'{"rows": [1, 2, 3, 4, 5, 6]}', 422, "limit is 5"),
         (b'{"rows": "' + b"x" * 3000 + b'"}', 413, "2000 bytes"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_cell_must_be_a_cell(client):
 
 
 def test_without_names_rows_are_lists(plain):
-    client = TestClient(serving.application(Model.open(plain)))
+    client = TestClient(serving.make_app(Model.open(plain)))
     X, _ = toy(3, 3, seed=1)
     got = client.post("/predict", json={"rows": X.tolist()})
     np.testing.assert_array_equal(got.json()["probabilities"], cavity.load(plain).predict_proba(X))

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import BadOption, GPClassifier, GPRegressor
-from cavity.cli.describing import facts
+from cavity.cli.describing import describe_model
 from cavity.columns import Columns
 from cavity.estimators import build
 from cavity.estimators.options import read
@@ -200,7 +200,7 @@ def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
     model.save(tmp_path / "model")
     again = cavity.load(tmp_path / "model")
     assert rows_inside(again) == "none"  # frequencies are no rows
-    assert facts(tmp_path / "model")["features"] == 2 * again.frequencies_.shape[-2]
+    assert describe_model(tmp_path / "model")["features"] == 2 * again.frequencies_.shape[-2]
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     np.testing.assert_array_equal(again.frequencies_, model.frequencies_)
     assert again.inducing == "spectrum" and dict(card(again))["Spectral features"].startswith("6 ")

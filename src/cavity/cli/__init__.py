@@ -1,16 +1,18 @@
-"""The command line. typer, which it needs, is an extra: `pip install cavity[cli]`."""
+"""Command line. It needs typer: `pip install "cavity[cli]"`."""
 
 from __future__ import annotations
 
 import sys
 
+from cavity.errors import missing_extra
+
 
 def main() -> None:
-    """Run the command line, or say what is missing."""
+    """Run the command line, or say how to install it."""
     try:
         from cavity.cli.app import app
     except ModuleNotFoundError as missing:
         if missing.name != "typer":
             raise
-        sys.exit("The command line needs typer, which is not installed: pip install cavity[cli]")
+        sys.exit(str(missing_extra("typer", "cli")))
     app(prog_name="cavity")

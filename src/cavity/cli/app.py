@@ -1,4 +1,4 @@
-"""The commands. What is heavy (torch, pyarrow, matplotlib) is imported inside them, so that --help answers at once."""
+"""Commands. They import torch, pyarrow and matplotlib only when they run, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from cavity._version import __version__
-from cavity.cli.terminal import EXIT_CODES, FAILED, Terminal, guarded
-from cavity.errors import BadInput, BadOption
+from cavity.cli.terminal import EXIT_CODES, Terminal, handle_errors
+from cavity.errors import BadInput, BadOption, missing_extra
 
 app = typer.Typer(
-    help="Gaussian process classification of tables: train, predict, judge.",
+    help="Gaussian process classification of tables: train, predict, evaluate.",
     epilog=f"{EXIT_CODES} Example: cavity fit --help",
     no_args_is_help=True,
     add_completion=False,
@@ -21,20 +21,20 @@ app = typer.Typer(
 )
 
 
-SEED = 7  # of the demo: the toy's three classes are then of nearly equal size
+SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
 
 Data = Annotated[Path, typer.Argument(metavar="DATA", show_default=False, hidden=True)]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False, hidden=True)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:1.", metavar="NAME")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
+Device = Annotated[str | None, typer.Option(help="Device: auto, cpu, cuda or cuda:1.", metavar="NAME")]
 
 
-def _there(*paths: Path | None) -> None:
-    """Whether files exist, before torch takes its seconds to load."""
+def _check_exist(*paths: Path | None) -> None:
+    """Check that files exist before loading torch, which takes seconds."""
     for path in paths:
         if path is not None and not path.exists():
-            raise BadInput(f"there is no file or folder {str(path)!r}.")
+            raise BadInput(f"file or folder {str(path)!r} does not exist.")
 
 
 @app.command(epilog="Example: cavity version")
@@ -47,38 +47,48 @@ def version() -> None:
     short_help="Train on a table and save the model.",
     epilog="Example: cavity fit penguins.csv --target species --out penguins.cavity",
 )
-@guarded
+@handle_errors
 def fit(
     data: Data,
-    target: Annotated[str | None, typer.Option(help="The column of the labels.", metavar="COL")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the model goes.", metavar="MODEL")] = None,
+    target: Annotated[str | None, typer.Option(help="Column of the labels.", metavar="COL")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to save the model to.", metavar="MODEL")] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option(help="A column to leave out; repeat.", metavar="COL")
+        list[str] | None, typer.Option(help="Column to ignore; may be repeated.", metavar="COL")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Settings, also batch_size, dtype; flags win.", metavar="TOML")
+        Path | None, typer.Option(help="File of settings; flags override it.", metavar="TOML")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="auto, ep, sep, rep, pep, gfitc, vi, laplace.", metavar="NAME")
+        str | None, typer.Option(help="auto, ep, sep, rep, pep, gfitc, vi or laplace.", metavar="NAME")
     ] = None,
-    kernel: Annotated[str | None, typer.Option(help="Say, 'Matern52 + Linear'.", metavar="NAMES")] = None,
-    n_inducing: Annotated[str | None, typer.Option(help="A class, or a share of rows.", metavar="N")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="Kernel, e.g. 'Matern52 + Linear'.", metavar="NAMES")
+    ] = None,
+    n_inducing: Annotated[
+        str | None, typer.Option(help="Inducing points per class, or a fraction of rows.", metavar="N")
+    ] = None,
     batch_size: Annotated[str | None, typer.Option(metavar="N", hidden=True)] = None,
-    max_epochs: Annotated[int | None, typer.Option(help="Passes over the rows.", metavar="N")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Of training.", metavar="S")] = None,
-    validation_fraction: Annotated[
-        float | None, typer.Option(help="Rows to stop early by.", metavar="SHARE")
+    max_epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.", metavar="N")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Maximum training time in seconds.", metavar="S")
     ] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Where to keep the run.", metavar="FILE")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the checkpoint, if any.")] = False,
+    validation_fraction: Annotated[
+        float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File to save checkpoints to.", metavar="FILE")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the checkpoint, if it exists.")
+    ] = False,
     device: Device = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random, usually 0.", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed (default 0).", metavar="N")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train on DATA (.csv, .parquet, .arrow, .npz or a folder) and save the model."""
-    _there(data)
+    _check_exist(data)
     from cavity.cli import settings
 
     flags = {
@@ -108,25 +118,29 @@ def fit(
     short_help="Predict the rows of a table with a saved model.",
     epilog="Example: cavity predict penguins.cavity new.csv --out predicted.csv",
 )
-@guarded
+@handle_errors
 def predict(
     model: ModelFile,
     data: Data,
     out: Annotated[
-        Path | None, typer.Option(help=".csv or .parquet; without it, CSV on stdout.", metavar="FILE")
+        Path | None, typer.Option(help=".csv or .parquet file (default: CSV on stdout).", metavar="FILE")
     ] = None,
-    keep: Annotated[list[str] | None, typer.Option(help="A column to copy; repeat.", metavar="COL")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Column of DATA to copy; may be repeated.", metavar="COL")
+    ] = None,
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Add total, aleatoric, epistemic entropy.")
+        bool, typer.Option("--uncertainty", help="Add total, aleatoric and epistemic entropy.")
     ] = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict the rows of DATA: the label, and a probability for each class."""
-    _there(model, data)
+    """Predict the rows of DATA: the label and one probability per class."""
+    _check_exist(model, data)
     if as_json and out is None:
-        raise BadOption("--json prints to stdout, and so would the predictions: give them a file, --out.")
+        raise BadOption(
+            "--json and the predictions would both go to stdout: write the predictions to a file with --out."
+        )
     from cavity.cli import predicting
 
     terminal = Terminal(as_json, quiet)
@@ -134,42 +148,48 @@ def predict(
 
 
 @app.command(
-    short_help="Compare predictions with known labels.",
+    short_help="Score predictions on a table with labels.",
     epilog="Example: cavity evaluate penguins.cavity test.csv",
 )
-@guarded
+@handle_errors
 def evaluate(
     model: ModelFile,
     data: Data,
-    target: Annotated[str | None, typer.Option(help="The labels, if named otherwise.", metavar="COL")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
+    ] = None,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare predictions with the labels in DATA: error, NLL, ECE, confusion."""
-    _there(model, data)
+    """Score predictions on DATA, which has labels: error, NLL, ECE, confusion matrix."""
+    _check_exist(model, data)
     from cavity.cli import predicting
 
     predicting.evaluate(model, data, target, device, Terminal(as_json, quiet))
 
 
 @app.command(
-    short_help="Write a page about a model, and about rows.",
+    short_help="Write an HTML report on a model.",
     epilog="Example: cavity report penguins.cavity test.csv --out report.html",
 )
-@guarded
+@handle_errors
 def report(
     model: ModelFile,
     data: Annotated[Path | None, typer.Argument(metavar="DATA", show_default=False, hidden=True)] = None,
-    out: Annotated[Path, typer.Option(help="The page.", metavar="FILE")] = Path("report.html"),
-    target: Annotated[str | None, typer.Option(help="The labels, if named otherwise.", metavar="COL")] = None,
-    rows: Annotated[int, typer.Option(min=1, help="At most so many, drawn at random.", metavar="N")] = 2000,
+    out: Annotated[Path, typer.Option(help="HTML file to write.", metavar="FILE")] = Path("report.html"),
+    target: Annotated[
+        str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
+    ] = None,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Maximum number of rows; more are sampled.", metavar="N")
+    ] = 2000,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a self-contained HTML page about MODEL and, if given, about the rows of DATA."""
-    _there(model, data)
+    """Write a self-contained HTML report on MODEL and, if given, on the rows of DATA."""
+    _check_exist(model, data)
     from cavity.cli import reporting
 
     reporting.report(model, data, out, target, rows, device, Terminal(as_json, quiet))
@@ -179,75 +199,77 @@ def report(
     short_help="Write a model as an ONNX graph.",
     epilog="Example: cavity export penguins.cavity --onnx penguins.onnx",
 )
-@guarded
+@handle_errors
 def export(
     model: ModelFile,
-    onnx: Annotated[Path | None, typer.Option(help="The graph.", metavar="FILE")] = None,
-    dtype: Annotated[str, typer.Option(help="Of the input: float64 or float32.", metavar="NAME")] = "float64",
+    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.", metavar="FILE")] = None,
+    dtype: Annotated[
+        str, typer.Option(help="Type of the input: float64 or float32.", metavar="NAME")
+    ] = "float64",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write MODEL as an ONNX graph: probabilities and labels, the quadrature inside it."""
-    _there(model)
+    """Write MODEL as an ONNX graph that computes labels and probabilities."""
+    _check_exist(model)
     from cavity.cli import reporting
 
     reporting.export(model, onnx, dtype, Terminal(as_json, quiet))
 
 
 @app.command(
-    short_help="Answer predictions over HTTP.",
+    short_help="Serve predictions over HTTP.",
     epilog="Example: cavity serve penguins.cavity --port 8000",
 )
-@guarded
+@handle_errors
 def serve(
     model: ModelFile,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.", metavar="N")] = 8000,
-    host: Annotated[str, typer.Option(help="The address to listen at.", metavar="NAME")] = "127.0.0.1",
-    most_rows: Annotated[int, typer.Option(min=1, help="Of a request.", metavar="N")] = 10_000,
-    most_bytes: Annotated[int, typer.Option(min=1, help="Of a request.", metavar="N")] = 16 << 20,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.", metavar="N")
+    ] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="NAME")] = "127.0.0.1",
+    most_rows: Annotated[int, typer.Option(min=1, help="Maximum rows per request.", metavar="N")] = 10_000,
+    most_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.", metavar="N")] = 16
+    << 20,
     device: Device = None,
 ) -> None:
-    """Answer predictions of MODEL over HTTP: /predict, /schema, /health, /docs."""
-    _there(model)
+    """Serve predictions of MODEL over HTTP: /predict, /schema, /health, /docs."""
+    _check_exist(model)
     from cavity.cli import serving
 
     serving.run(model, host, port, serving.Limits(most_rows, most_bytes), device)
 
 
-@app.command(short_help="Show what a model is.", epilog="Example: cavity info penguins.cavity")
-@guarded
+@app.command(short_help="Describe a model.", epilog="Example: cavity info penguins.cavity")
+@handle_errors
 def info(model: ModelFile, as_json: Json = False) -> None:
-    """Show what MODEL is: method, classes, columns and how they are prepared."""
-    _there(model)
+    """Describe MODEL: method, classes, columns and their preparation."""
+    _check_exist(model)
     from cavity.cli import describing
 
-    describing.info(model, Terminal(as_json))
+    describing.print_info(model, Terminal(as_json))
 
 
 @app.command(
-    short_help="Train on two small sets and draw a picture.",
+    short_help="Train on two small data sets and draw a figure.",
     epilog="Example: cavity demo --quick --out demo-output",
 )
-@guarded
+@handle_errors
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the table.")] = Path("demo-output"),
-    seed: Annotated[int, typer.Option(min=0, help="Of the toy set, the splits and the fits.")] = SEED,
+    out: Annotated[Path, typer.Option(help="Folder for the figure and the table.")] = Path("demo-output"),
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = SEED,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few seconds only: fewer rows, fewer epochs.")
+        bool, typer.Option("--quick", help="Take a few seconds only: fewer rows and epochs.")
     ] = False,
 ) -> None:
-    """Train EP and SEP on two small sets, print a table, draw a picture: under two minutes on two cores."""
+    """Train EP and SEP on two small data sets, print a table and draw a figure (under two minutes on two cores)."""
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
-        typer.echo(
-            "The demo draws with matplotlib, which is not installed: pip install cavity[plot]", err=True
-        )
-        raise typer.Exit(FAILED) from None
+        raise missing_extra("matplotlib", "plot") from None
     typer.echo("==> Loading torch and scikit-learn")
-    from cavity.report import demo as show
+    from cavity.report import demo
 
-    show.run(out, seed, show.QUICK if quick else show.FULL, echo=typer.echo)
+    demo.run(out, seed, demo.QUICK if quick else demo.FULL, echo=typer.echo)
 
 
 Sets = Annotated[list[str], typer.Option("--sets", help="Only this data set; repeat.", metavar="NAME")]
@@ -273,7 +295,7 @@ Plan = Annotated[bool, typer.Option("--plan", help="Only say what is to do and h
     short_help="Compute the papers' tables and figures again.",
     epilog="Example: cavity reproduce table2 --splits 5 --jobs 2",
 )
-@guarded
+@handle_errors
 def reproduce(
     target: Annotated[
         str | None, typer.Argument(help="all, table2, table3, fig1, fig3 ... fig7; page.", metavar="TARGET")
@@ -309,7 +331,7 @@ def reproduce(
     short_help="Fit other libraries on the same splits.",
     epilog="Example: cavity compare --sets wine --sets glass --jobs 2",
 )
-@guarded
+@handle_errors
 def compare(
     sets: Sets = [],  # noqa: B006
     methods: Methods = [],  # noqa: B006

@@ -1,4 +1,4 @@
-"""`cavity info`: what a model file holds."""
+"""`cavity info`: describe a model file."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from cavity.cli.predicting import Model, spelt
-from cavity.cli.terminal import Terminal, table
+from cavity.cli.predicting import Model, format_label
+from cavity.cli.terminal import Terminal, format_table
 from cavity.estimators.saved import rows_inside
 
-MOST_SHOWN = 5
+MAX_FEATURES = 5  # most relevant features to print
 
 
-def facts(path: Path) -> dict[str, Any]:
-    """Everything that is worth knowing of a model, as JSON can hold it."""
+def describe_model(path: Path) -> dict[str, Any]:
+    """Describe a model as a dict that JSON can store."""
     model = Model.open(path, regressor=True)
     clf, prepare = model.classifier, model.prepare
     names = list(prepare.names) if prepare is not None else [f"column {j}" for j in range(clf.n_features_in_)]
@@ -29,12 +29,12 @@ def facts(path: Path) -> dict[str, Any]:
         "bytes": path.stat().st_size,
         "method": clf.method,
         "kernel": repr(clf.kernel_),
-        "classes": [spelt(c) for c in getattr(clf, "classes_", ())],
+        "classes": [format_label(c) for c in getattr(clf, "classes_", ())],
         "inducing_points": int(clf.inducing_points_.shape[-2]),
         "features": clf._fitted.prior.size if hasattr(clf, "frequencies_") else None,
         "noise": clf.noise_.tolist() if hasattr(clf, "classes_") else clf.noise_,
         "rows_inside": rows_inside(clf),
-        "numbers_a_row": int(clf.n_features_in_),
+        "n_features": int(clf.n_features_in_),
         "dtype": str(clf.dtype),
         "epochs": clf.n_epochs_,
         "log_marginal_likelihood": clf.log_marginal_likelihood_,
@@ -45,10 +45,10 @@ def facts(path: Path) -> dict[str, Any]:
     }
 
 
-def info(path: Path, terminal: Terminal) -> None:
-    """Print it."""
-    found = facts(path)
-    terminal.result(found)
+def print_info(path: Path, terminal: Terminal) -> None:
+    """Print the description of a model."""
+    found = describe_model(path)
+    terminal.print_result(found)
     classes = found["classes"]
     spectral = found["features"] is not None
     points = f"{found['features']} features" if spectral else f"{found['inducing_points']} inducing points"
@@ -57,14 +57,14 @@ def info(path: Path, terminal: Terminal) -> None:
         ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
         (
             "method",
-            f"{found['method']}, {points}{' a class' if classes else ''}, {found['dtype']}",
+            f"{found['method']}, {points}{' per class' if classes else ''}, {found['dtype']}",
         ),
         ("kernel", found["kernel"]),
         ("classes", f"{len(classes)}: {few}") if classes else ("noise", f"variance {found['noise']:.4g}"),
         ("epochs", f"{found['epochs']}, log marginal likelihood {found['log_marginal_likelihood']:.2f}"),
     ]
     if found["rows_inside"] != "none":
-        rows.append(("rows inside", found["rows_inside"]))
+        rows.append(("stored rows", found["rows_inside"]))
     trained = found["training"]
     if "data" in trained:
         rows.append(
@@ -75,11 +75,11 @@ def info(path: Path, terminal: Terminal) -> None:
         )
     if found["target"] is not None:
         rows.append(("target", found["target"]))
-    terminal.say(table(rows, indent=0))
+    terminal.say(format_table(rows, indent=0))
     if found["columns"] is not None:
         terminal.say("columns")
-        terminal.say(table([(name or "(no name)", what) for name, what in found["columns"].items()]))
+        terminal.say(format_table([(name or "(no name)", what) for name, what in found["columns"].items()]))
     if found["relevance"] is not None:
-        order = sorted(found["relevance"].items(), key=lambda item: -item[1])[:MOST_SHOWN]
-        terminal.say("matters most")
-        terminal.say(table([(name, f"{share:.2f}") for name, share in order if np.isfinite(share)]))
+        order = sorted(found["relevance"].items(), key=lambda item: -item[1])[:MAX_FEATURES]
+        terminal.say("most relevant features")
+        terminal.say(format_table([(name, f"{share:.2f}") for name, share in order if np.isfinite(share)]))

@@ -1,4 +1,4 @@
-"""`cavity fit`: look at the columns, train, save."""
+"""`cavity fit`: inspect the columns, train, save the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cavity import distributed
 from cavity._version import __version__
 from cavity.callbacks import Validation
 from cavity.cli.settings import Settings
-from cavity.cli.terminal import INTERRUPTED, Terminal, fail, table
+from cavity.cli.terminal import INTERRUPTED, Terminal, fail, format_table
 from cavity.data import Arrow
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadInput, BadOption
@@ -25,11 +25,11 @@ from cavity.tabular.cells import get_column, to_numbers
 from cavity.tabular.files import TableFile, explain_errors, open_table, spool_table
 from cavity.tabular.preparation import Preparation
 
-IN_MEMORY = 256 << 20  # bytes of prepared numbers; more are read again in every pass
+IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
 
 
-class Looked(NamedTuple):
-    """A table after the first pass."""
+class InspectedTable(NamedTuple):
+    """Table after the first pass, which made its preparation."""
 
     file: TableFile
     prepare: Preparation
@@ -37,35 +37,37 @@ class Looked(NamedTuple):
 
 
 def run(data: Path, settings: Settings, terminal: Terminal) -> None:
-    """The whole command; under torchrun on every rank."""
+    """Run the command; under torchrun, on every rank."""
     _check_out(settings.out)
     model = GPClassifier(**settings.arguments, verbose=int(terminal.shows_bars))
     cpu = str(model.device).startswith("cpu")
     if "RANK" in os.environ:
         distributed.join("gloo" if cpu else None)
     try:
-        _train(model, look(data, settings, terminal), settings, terminal)
+        _train(model, inspect_table(data, settings, terminal), settings, terminal)
     finally:
         distributed.leave()
 
 
-def _train(model: GPClassifier, looked: Looked, settings: Settings, terminal: Terminal) -> None:
+def _train(model: GPClassifier, table: InspectedTable, settings: Settings, terminal: Terminal) -> None:
     begun, interrupted = time.perf_counter(), False
     if settings.validation is not None:
-        held = rows(Looked(open_table(settings.validation), looked.prepare, 0), None, terminal)
+        held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), None, terminal)
         model.set_params(callbacks=[Validation(held[0], held[1], model.patience)])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            _fit(model, looked, settings, terminal)
+            _fit(model, table, settings, terminal)
         except KeyboardInterrupt:
             if not hasattr(model, "_fitted"):
-                raise fail("interrupted before there was a model to save.", INTERRUPTED) from None
+                raise fail(
+                    "interrupted before a first model existed; nothing was saved.", INTERRUPTED
+                ) from None
             interrupted = True
-    model.preparation_ = looked.prepare
+    model.preparation_ = table.prepare
     model.notes_ = {
-        "data": str(looked.file.path),
-        "rows": looked.rows,
+        "data": str(table.file.path),
+        "rows": table.rows,
         "seconds": round(time.perf_counter() - begun, 3),
         "seed": settings.seed,
         "cavity": __version__,
@@ -76,81 +78,79 @@ def _train(model: GPClassifier, looked: Looked, settings: Settings, terminal: Te
     }
     if terminal.rank == 0:
         model.save(settings.out)
-    _tell(model, settings, terminal)
+    _report_fit(model, settings, terminal)
     if interrupted:
         raise fail(
-            f"interrupted; {settings.out} holds the model as it stood after {model.n_epochs_} epochs.",
+            f"interrupted; saved the model after {model.n_epochs_} epochs to {settings.out}.",
             INTERRUPTED,
         )
 
 
-def look(data: Path, settings: Settings, terminal: Terminal) -> Looked:
-    """The first pass: what the columns hold, and what becomes of them."""
+def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> InspectedTable:
+    """Make the first pass: learn the preparation of the columns and print it."""
     file = open_table(data)
     count = 0
 
-    def counted() -> Iterator[Any]:
+    def count_rows() -> Iterator[Any]:
         nonlocal count
-        for chunk in terminal.bar(file.chunks(), "columns", _size):
+        for chunk in terminal.show_progress(file.chunks(), "columns", _count_rows):
             count += chunk.table.num_rows
             yield chunk
 
     ignore = [*settings.ignore, *([settings.weight] if settings.weight else [])]
-    with about(file):
-        prepare = Preparation.fit(counted(), settings.target, ignore, settings.columns, settings.unseen)
+    with name_file_in_errors(file):
+        prepare = Preparation.fit(count_rows(), settings.target, ignore, settings.columns, settings.unseen)
     terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
-    terminal.say(table([(name or "(no name)", what) for name, what in prepare.describe()]))
-    return Looked(file, prepare, count)
+    terminal.say(format_table([(name or "(no name)", what) for name, what in prepare.describe()]))
+    return InspectedTable(file, prepare, count)
 
 
 @contextmanager
-def about(file: TableFile) -> Iterator[None]:
-    """Errors say of which file they speak."""
+def name_file_in_errors(file: TableFile) -> Iterator[None]:
+    """Add the name of the file to errors that lack it."""
     try:
         yield
     except BadInput as error:
         raise error if str(file.path) in str(error) else BadInput(f"{file.path}: {error}") from error
 
 
-def _fit(model: GPClassifier, looked: Looked, settings: Settings, terminal: Terminal) -> None:
-    prepare = looked.prepare
-    terminal.say(
-        f"Training on {len(prepare.names)} numbers a row (Ctrl-C ends it and keeps the model as it stands)"
-    )
-    with about(looked.file):
-        if 8 * looked.rows * len(prepare.names) <= IN_MEMORY:
-            X, y, weight = rows(looked, settings.weight, terminal)
+def _fit(model: GPClassifier, table: InspectedTable, settings: Settings, terminal: Terminal) -> None:
+    prepare = table.prepare
+    terminal.say(f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the current model)")
+    with name_file_in_errors(table.file):
+        if 8 * table.rows * len(prepare.names) <= IN_MEMORY:
+            X, y, weight = read_rows(table, settings.weight, terminal)
             model.fit(X, y, sample_weight=weight)
             return
         if model.validation_fraction is not None:
             raise BadOption(
-                "--validation-fraction holds rows out of a table that fits into memory, and this one is read in pieces: give rows "
-                'of their own, validation = "FILE" in the file of --config.'
+                "--validation-fraction needs a table that fits in memory, but this one is read in pieces: give a separate table, "
+                'validation = "FILE" in the file of --config.'
             )
         more = [settings.target, *([settings.weight] if settings.weight else [])]
         with (
-            spool_table(looked.file, prepare, more) as path,
-            explain_errors(looked.file.path, (OSError, import_pyarrow().ArrowException)),
+            spool_table(table.file, prepare, more) as path,
+            explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)),
         ):
             model.fit(Arrow(path, weight=settings.weight, prepare=prepare))
-    del model.feature_names_in_  # they are in the preparation, which hands over arrays
+    del model.feature_names_in_  # the preparation stores them, and passes arrays
 
 
-def rows(looked: Looked, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:
-    """A whole table, prepared: X, labels and weights."""
+def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:
+    """Read and prepare the whole table: X, labels and weights."""
     parts = []
-    target = looked.prepare.target
+    target = table.prepare.target
     assert target is not None
-    looked.prepare.check(looked.file.names)
-    columns = [*looked.prepare.inputs, target.name, *([weight] if weight else [])]
-    absent = next((c for c in columns if c not in looked.file.names), None)
+    table.prepare.check(table.file.names)
+    columns = [*table.prepare.inputs, target.name, *([weight] if weight else [])]
+    absent = next((c for c in columns if c not in table.file.names), None)
     if absent is not None:
-        raise BadInput(f"{looked.file.path} has no column {absent!r}.")
-    for chunk in terminal.bar(looked.file.chunks(columns), "rows", _size):
+        raise BadInput(f"{table.file.path} has no column {absent!r}.")
+    for chunk in terminal.show_progress(table.file.chunks(columns), "rows", _count_rows):
         w = None if weight is None else _weights(chunk, weight)
-        parts.append((looked.prepare.transform(chunk), looked.prepare.labels(chunk), w))
+        parts.append((table.prepare.transform(chunk), table.prepare.labels(chunk), w))
     if not parts:
-        raise BadInput(f"{looked.file.path} has no rows.")
+        raise BadInput(f"{table.file.path} has no rows.")
     X, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     return X, y, None if weight is None else np.concatenate([part[2] for part in parts])
 
@@ -159,27 +159,26 @@ def _weights(chunk: Chunk, name: str) -> Any:
     value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
     if lacks.any():
         row = chunk.first + int(np.flatnonzero(lacks)[0]) + 1
-        raise BadInput(
-            f"the weight (column {name!r}) is missing in row {row}: give every row one, 0 to leave it out."
-        )
+        raise BadInput(f"the weight (column {name!r}) is missing in row {row}: give one weight per row.")
     return value
 
 
-def _size(chunk: Chunk) -> int:
+def _count_rows(chunk: Chunk) -> int:
     return int(chunk.table.num_rows)
 
 
 def _check_out(path: Path) -> None:
-    """Before hours of training: can the model be written there?"""
+    """Check before training that the model can be written."""
     if path.is_dir():
-        raise BadOption(f"--out {path} is a folder: name a file in it, such as {path / 'model.cavity'}.")
+        raise BadOption(f"--out {path} is a folder: name a file, such as {path / 'model.cavity'}.")
     if not path.parent.is_dir():
-        raise BadOption(f"--out {path}: there is no folder {str(path.parent)!r}.")
+        raise BadOption(f"--out {path}: the folder {str(path.parent)!r} does not exist.")
     if not os.access(path.parent, os.W_OK):
-        raise BadInput(f"--out {path}: the folder may not be written to.")
+        raise BadInput(f"--out {path}: the folder is not writable.")
 
 
-def _tell(model: GPClassifier, settings: Settings, terminal: Terminal) -> None:
+def _report_fit(model: GPClassifier, settings: Settings, terminal: Terminal) -> None:
+    """Print the warnings and the result of the fit."""
     notes: Any = model.notes_
     for warning in notes["warnings"]:
         terminal.note(warning)
@@ -188,11 +187,12 @@ def _tell(model: GPClassifier, settings: Settings, terminal: Terminal) -> None:
     last = model.history_[-1] if model.history_ else {}
     held = f"; validation NLL {last['validation_nll']:.4f}" if "validation_nll" in last else ""
     terminal.say(
-        f"Trained in {notes['seconds']:.1f} s: {len(classes)} classes, {model.inducing_points_.shape[1]} inducing points a class, "
+        f"Trained in {notes['seconds']:.1f} s: {len(classes)} classes, "
+        f"{model.inducing_points_.shape[1]} inducing points per class, "
         f"{model.n_epochs_} epochs, log marginal likelihood {model.log_marginal_likelihood_:.2f}{held}"
     )
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
-    terminal.result(
+    terminal.print_result(
         {
             "model": str(settings.out),
             "bytes": size,

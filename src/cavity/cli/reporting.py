@@ -1,4 +1,4 @@
-"""`cavity report` and `cavity export`: a saved model as a page to read, or as a graph that other programs run."""
+"""`cavity report` and `cavity export`: an HTML report on a saved model, and its ONNX graph."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cavity.cli.predicting import Model, chunks_of, codes, leave, spelt
+from cavity.cli.predicting import Model, encode_labels, format_label, read_chunks, report_notes
 from cavity.cli.terminal import Terminal
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import load
+from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
 
-SEED = 0  # of the choice of rows
+SEED = 0  # for the sample of rows
 
 
 def report(
@@ -26,36 +27,40 @@ def report(
     device: str | None,
     terminal: Terminal,
 ) -> None:
-    """Write the page; of a long table, that of a random choice of rows."""
+    """Write the report; of a long table, on a random sample of rows."""
     from cavity.report import write_report
 
     model = Model.open(path, device)
     names = None if model.prepare is None else list(model.prepare.names)
-    X, y, rows = (None, None, 0) if data is None else _rows(model, open_table(data), target, most, terminal)
+    X, y, rows = (
+        (None, None, 0) if data is None else _sample_rows(model, open_table(data), target, most, terminal)
+    )
     shown = 0 if X is None else len(X)
     write_report(model.classifier, out, X, y, names=names, title=f"{path.name}")
     if shown < rows:
-        terminal.note(f"the page is of {shown} rows drawn from {rows}; --rows asks for more")
+        terminal.note(f"the report shows a random sample of {shown} of {rows} rows; raise --rows for more")
     terminal.say(f"Wrote {out}")
-    terminal.result({"out": str(out), "rows": rows, "shown": shown})
+    terminal.print_result({"out": str(out), "rows": rows, "shown": shown})
 
 
-def _rows(
+def _sample_rows(
     model: Model, file: TableFile, target: str | None, most: int, terminal: Terminal
 ) -> tuple[Any, Any, int]:
-    """At most so many rows, each as likely as any other, in their order; their labels where the file has them; all rows' number."""
+    """Sample at most `most` rows in file order. Returns X, the labels or None, and the number of all rows."""
     named = target or model.target
     if target is not None and target not in file.names:
-        raise BadInput(f"{file.path} has no column {target!r}, which was to hold the labels (--target).")
+        raise BadInput(
+            f"{file.path} has no column {target!r} for the labels (--target); {suggest_column(target, file.names)}"
+        )
     labelled = named is not None and named in file.names
-    prepare = model.fitting(file, named)
-    places = {spelt(c): i for i, c in enumerate(model.classifier.classes_)}
+    prepare = model.choose_preparation(file, named)
+    places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
     rng, notes = np.random.default_rng(SEED), Counter[str]()
     kept = [np.empty((0, model.classifier.n_features_in_)), np.empty(0, dtype=np.int64), np.empty(0)]
     rows = 0
-    for chunk in chunks_of(file, [*prepare.inputs, *([named] if labelled and named else [])], terminal):
+    for chunk in read_chunks(file, [*prepare.inputs, *([named] if labelled and named else [])], terminal):
         X = prepare.transform(chunk, notes)
-        y = codes(chunk, named, places) if labelled and named else np.zeros(len(X), dtype=np.int64)
+        y = encode_labels(chunk, named, places) if labelled and named else np.zeros(len(X), dtype=np.int64)
         kept = [np.concatenate(pair) for pair in zip(kept, (X, y, rng.random(len(X))), strict=True)]
         if len(kept[0]) > most:
             chosen = np.sort(np.argpartition(kept[2], most)[:most])
@@ -63,23 +68,24 @@ def _rows(
         rows += len(X)
     if not rows:
         raise BadInput(f"{file.path} has no rows.")
-    leave(notes, terminal)
+    report_notes(notes, terminal)
     return kept[0], model.classifier.classes_[kept[1]] if labelled else None, rows
 
 
 def export(path: Path, onnx: Path | None, dtype: str, terminal: Terminal) -> None:
     """Write the ONNX graph."""
     if onnx is None:
-        raise BadOption("say where the graph goes: --onnx FILE.")
-    from cavity import export as writing
+        raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
+    from cavity.export import onnx as write_onnx
 
     model = Model.open(path)
-    writing.onnx(load(path), onnx, dtype=dtype)  # with the names of its columns
+    write_onnx(load(path), onnx, dtype=dtype)  # not model.classifier, which has no column names
     terminal.say(
         f"Wrote {onnx}: input X (n, {model.classifier.n_features_in_}), outputs label and probabilities"
     )
     if hasattr(model.classifier, "preparation_"):
         terminal.note(
-            "the graph takes prepared numbers: standardised, one-hot, with indicators, as `cavity info` lists"
+            "the graph takes prepared features: standardised numbers, one-hot categories, indicators of missing cells; "
+            "`cavity info` lists the columns"
         )
-    terminal.result({"out": str(onnx), "columns": list(model.prepare.names) if model.prepare else None})
+    terminal.print_result({"out": str(onnx), "columns": list(model.prepare.names) if model.prepare else None})

@@ -1,4 +1,4 @@
-"""What a fit is to do: flags and a TOML file say it in the same words, and flags win."""
+"""Settings of a fit, from flags and a TOML file with the same names; flags override the file."""
 
 from __future__ import annotations
 
@@ -16,61 +16,65 @@ NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments t
 
 
 class Settings(NamedTuple):
-    """Everything but the data."""
+    """All settings of a fit except the data."""
 
     target: str
     out: Path
     weight: str | None
     ignore: tuple[str, ...]
-    columns: dict[str, str]  # kinds of columns: number, category, ignore
+    columns: dict[str, str]  # kind of a column by name: number, category, ignore
     unseen: str
     validation: Path | None
     seed: int
-    arguments: dict[str, Any]  # of GPClassifier
+    arguments: dict[str, Any]  # arguments of GPClassifier
 
 
 def read(flags: dict[str, Any], config: Path | None) -> Settings:
-    """The flags that were given, and what the file says of the rest."""
+    """Read the settings: the flags that were given, and the file for the rest."""
     given = {name: value for name, value in flags.items() if value not in (None, [], ())}
-    told = {} if config is None else _file(config)
-    values = told | given
-    values["ignore"] = [*told.get("ignore", ()), *given.get("ignore", ())]
+    stored = {} if config is None else _read_file(config)
+    values = stored | given
+    values["ignore"] = [*stored.get("ignore", ()), *given.get("ignore", ())]
     for name in ("target", "out"):
         if not values.get(name):
             raise BadOption(
-                f"--{name} is missing: give it as a flag, or as {name} = ... in the file of --config."
+                f"--{name} is missing: give the flag, or set {name} = ... in the file of --config."
             )
-    arguments = {name: _argument(name, value) for name, value in values.items() if name not in OWN}
+    arguments = {name: _convert(name, value) for name, value in values.items() if name not in OWN}
     validation, seed = values.get("validation"), values.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise BadOption(f"seed = {seed!r} must be a whole number that is not negative.")
+        raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
     return Settings(
-        target=_text("target", values["target"]),
-        out=Path(_text("out", values["out"])),
-        weight=None if values.get("weight") is None else _text("weight", values["weight"]),
-        ignore=tuple(_text("ignore", name) for name in values["ignore"]),
-        columns=_kinds(values.get("columns", {})),
+        target=_check_text("target", values["target"]),
+        out=Path(_check_text("out", values["out"])),
+        weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
+        ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
+        columns=_check_kinds(values.get("columns", {})),
         unseen=values.get("unseen", "ignore"),
-        validation=None if validation is None else Path(_text("validation", validation)),
+        validation=None if validation is None else Path(_check_text("validation", validation)),
         seed=seed,
         arguments={"random_state": seed} | arguments,
     )
 
 
-def _file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise BadOption(f"{path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadOption(f"{path} is not TOML: {error}.") from error
-    known = [*OWN, *_arguments()]
+    known = [*OWN, *_list_arguments()]
     values = {}
     for key, value in content.items():
         name = key.replace("-", "_")
         if name not in known:
             near = get_close_matches(name, known, 3)
-            hint = f"is it {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(known)}."
+            hint = (
+                f"did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else f"known keys are {', '.join(known)}."
+            )
             raise BadOption(f"{path}: unknown key {key!r}; {hint}")
         values[name] = value
     if not isinstance(values.get("ignore", []), list):
@@ -78,49 +82,49 @@ def _file(path: Path) -> dict[str, Any]:
     return values
 
 
-def _arguments() -> Iterable[str]:
+def _list_arguments() -> Iterable[str]:
     from cavity.estimators import GPClassifier
 
     names = inspect.signature(GPClassifier.__init__).parameters
     return (name for name in names if name != "self" and name not in NOT_HERE)
 
 
-def _text(name: str, value: Any) -> str:
+def _check_text(name: str, value: Any) -> str:
     if not isinstance(value, str | Path):
-        raise BadOption(f"{name} = {value!r} must be a text.")
+        raise BadOption(f"{name} = {value!r} must be text.")
     return str(value)
 
 
-def _kinds(value: Any) -> dict[str, str]:
+def _check_kinds(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(kind, str) for kind in value.values()):
-        raise BadOption('columns must be a table of kinds, columns = { zip = "category" }.')
+        raise BadOption('columns must be a table of kinds, such as columns = { zip = "category" }.')
     return value
 
 
-def _argument(name: str, value: Any) -> Any:
-    """A flag's or TOML's value as Python has it."""
+def _convert(name: str, value: Any) -> Any:
+    """Convert the value of a flag or of the file to an argument of GPClassifier."""
     if name == "kernel" and isinstance(value, str):
-        return kernel(value)
+        return parse_kernel(value)
     if name == "batch_size" and value in ("full", "none"):
         return None
     if name in ("batch_size", "n_inducing") and isinstance(value, str) and value != "auto":
-        return _number(name, value)
+        return _parse_number(name, value)
     if name == "learn" and isinstance(value, list):
         return tuple(value)
     return value
 
 
-def _number(name: str, text: str) -> int | float:
+def _parse_number(name: str, text: str) -> int | float:
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             pass
-    raise BadOption(f"--{name.replace('_', '-')} {text!r} is no number.")
+    raise BadOption(f"--{name.replace('_', '-')} {text!r} is not a number.")
 
 
-def kernel(text: str) -> Any:
-    """Names of kernels with + and *: "Matern52 + Linear * Constant"."""
+def parse_kernel(text: str) -> Any:
+    """Parse names of kernels joined with + and *, such as "Matern52 + Linear * Constant"."""
     from cavity import kernels
     from cavity.estimators.plain import KERNELS
 
@@ -132,9 +136,7 @@ def kernel(text: str) -> Any:
             name = word.strip().lower().replace("-", "").replace("_", "")
             if name not in known:
                 names = ", ".join(k.__name__ for k in known.values())
-                raise BadOption(
-                    f"kernel {word.strip()!r} is unknown; known are {names}, joined with + and *."
-                )
+                raise BadOption(f"kernel {word.strip()!r} is unknown; use {names}, joined with + and *.")
             part = known[name]()
             product = part if product is None else product * part
         total = product if total is None else total + product

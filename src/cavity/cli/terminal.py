@@ -1,4 +1,4 @@
-"""What the commands say, and how they end: text or JSON on stdout, progress and errors on stderr, exit codes."""
+"""Output and exit codes of the commands: text or JSON on stdout, progress and errors on stderr."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, ParamSpec, TypeVar
 
 import typer
 
-from cavity.errors import BadOption
+from cavity.errors import BadOption, MissingExtra, missing_extra
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
-EXIT_CODES = "Exit codes: 0 done, 1 failed (the message says why), 2 wrong usage, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted."
 
 
 class Terminal:
-    """Where a command's words go. Of several processes only the first speaks."""
+    """Output of a command. Under torchrun, only rank 0 prints."""
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
@@ -29,22 +29,22 @@ class Terminal:
         self.shows_bars = not self.quiet and not as_json and sys.stderr.isatty()
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """Print a line of text, unless --json or --quiet."""
         if not self.as_json and not self.quiet:
             typer.echo(text)
 
     def note(self, text: str) -> None:
-        """A line that must not get into the output."""
+        """Print a note to stderr, unless --quiet."""
         if not self.quiet:
             typer.echo(f"note: {text}", err=True)
 
-    def result(self, value: dict[str, Any]) -> None:
-        """The outcome, for machines."""
+    def print_result(self, value: dict[str, Any]) -> None:
+        """Print the result as one JSON object, if --json."""
         if self.as_json and self.rank == 0:
             typer.echo(json.dumps(value, ensure_ascii=False))
 
-    def bar(self, items: Iterable[T], what: str, size: Callable[[T], int]) -> Iterator[T]:
-        """The items, with a bar that counts their rows where someone watches."""
+    def show_progress(self, items: Iterable[T], what: str, size: Callable[[T], int]) -> Iterator[T]:
+        """Yield the items; on a terminal, show a progress bar that counts their rows."""
         if not self.shows_bars:
             yield from items
             return
@@ -56,15 +56,15 @@ class Terminal:
                 bar.update(size(item))
 
 
-def table(rows: list[tuple[str, str]], indent: int = 2) -> str:
-    """Two columns, the first as wide as its widest, each entry on one line."""
+def format_table(rows: list[tuple[str, str]], indent: int = 2) -> str:
+    """Format pairs of texts as two aligned columns."""
     rows = [(" ".join(name.split()), " ".join(text.split())) for name, text in rows]
     width = min(40, max((len(name) for name, _ in rows), default=0))
     return "\n".join(f"{' ' * indent}{name:<{width}}  {text}" for name, text in rows)
 
 
-def guarded(command: Callable[P, T]) -> Callable[P, T]:
-    """The command, whose errors become a message and an exit code."""
+def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
+    """Make a command print a message and exit with a code when it raises an error (decorator)."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -72,34 +72,36 @@ def guarded(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except KeyboardInterrupt:
             raise fail("interrupted.", INTERRUPTED) from None
+        except MissingExtra as error:
+            raise fail(str(error), FAILED) from error
         except BadOption as error:
             raise fail(str(error), USAGE) from error
         except BrokenPipeError:
             os.dup2(
                 os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # or the interpreter complains at its end
+            )  # else the interpreter complains when it exits
             raise typer.Exit(FAILED) from None
         except OSError as error:
             raise fail(f"{error.filename or 'a file'}: {error.strerror or error}.", FAILED) from error
         except (
             ValueError,
             MemoryError,
-        ) as error:  # all errors of ours are ValueErrors, and so are scikit-learn's
+        ) as error:  # all errors of cavity are ValueErrors, and so are scikit-learn's
             raise fail(str(error) or "out of memory.", FAILED) from error
         except ModuleNotFoundError as error:
-            raise fail(f"{error.name} is not installed: pip install 'cavity[cli]'.", FAILED) from error
+            raise fail(str(missing_extra(str(error.name), "cli")), FAILED) from error
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
             raise fail(
-                f"out of memory: try fewer --n-inducing, or --device cpu ({error!s:.100}).", FAILED
+                f"out of memory: reduce --n-inducing, or use --device cpu ({error!s:.100}).", FAILED
             ) from error
 
     return run
 
 
 def fail(message: str, code: int) -> typer.Exit:
-    """Say why, and how to end."""
+    """Print an error message and return the exception that ends the command."""
     rank = os.environ.get("RANK", "0")
     typer.echo(f"{'' if rank == '0' else f'[rank {rank}] '}error: {message}", err=True)
     return typer.Exit(code)
