@@ -26,10 +26,10 @@ BLOCK = 1000  # rows per block of predictions
 TEST_SAMPLES, VALIDATION_SAMPLES = 256, 64  # draws of the latent values over which probabilities are averaged
 
 
-class _Latent(gpytorch.models.ApproximateGP):  # type: ignore[misc]
+class LatentProcesses(gpytorch.models.ApproximateGP):  # type: ignore[misc]
     """C independent Gaussian processes with ARD-RBF kernels, each with its own inducing points."""
 
-    def __init__(self, Z: Tensor, lengthscale: float) -> None:
+    def __init__(self, Z: Tensor, lengthscale: float | None = None) -> None:
         C, M, D = Z.shape
         shape = torch.Size([C])
         q = gpytorch.variational.CholeskyVariationalDistribution(M, batch_shape=shape)
@@ -37,7 +37,8 @@ class _Latent(gpytorch.models.ApproximateGP):  # type: ignore[misc]
         super().__init__(gpytorch.variational.IndependentMultitaskVariationalStrategy(inner, num_tasks=C))
         self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
         kernel = gpytorch.kernels.RBFKernel(ard_num_dims=D, batch_shape=shape)
-        kernel.lengthscale = lengthscale
+        if lengthscale is not None:
+            kernel.lengthscale = lengthscale
         self.covar_module = gpytorch.kernels.ScaleKernel(kernel, batch_shape=shape)
 
     def forward(self, x: Tensor) -> Any:
@@ -53,7 +54,7 @@ class Model:
         self.M, self.batch, self.device = M, batch, device
         self.X = torch.tensor(data.X, device=device)
         self.y = torch.tensor(np.searchsorted(classes, data.y), device=device)
-        self.latent = _Latent(torch.tensor(Z), median_distance(data.X, rng)).to(device, torch.float64)
+        self.latent = LatentProcesses(torch.tensor(Z), median_distance(data.X, rng)).to(device, torch.float64)
         likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=len(classes), mixing_weights=False)
         self.likelihood = likelihood.to(device, torch.float64)
         self.bound = gpytorch.mlls.VariationalELBO(self.likelihood, self.latent, num_data=len(self.y))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from experiments.jobs import COLUMNS, Job
 from experiments.targets import Target
 

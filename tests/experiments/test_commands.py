@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from experiments.__main__ import main
 
 ROOT = Path(__file__).parents[2]

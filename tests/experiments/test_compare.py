@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+
+from experiments import early_stopping, fits, sets
 from experiments.jobs import Context, Job
 from experiments.methods import METHODS, PEERS
 from experiments.peers import FITS
 from experiments.targets import OURS, compare
-
-from experiments import early_stopping, fits, sets
 
 
 def test_validation_holds_out_a_fraction_of_every_class_and_leaves_at_least_one_row() -> None:

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from experiments.sets import Split
 
 from cavity import GPClassifier
 from experiments import curves
+from experiments.sets import Split
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning"

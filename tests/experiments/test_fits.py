@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from experiments.jobs import Context, Job
-from experiments.scores import brier_score, score_predictions
 
 from experiments import fits, sets, toy
+from experiments.jobs import Context, Job
+from experiments.scores import brier_score, score_predictions
 
 BATCH = {"batch_size": None, "max_epochs": 3, "tol": 0.0}
 

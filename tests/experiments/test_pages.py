@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+
+from experiments import comparison, page, runner, tables
 from experiments.jobs import ResultFile
 from experiments.scores import Cell, agrees, best_published, is_close, mark, mean_cell, published
 from experiments.sets import UCI
 from experiments.targets import SHARES, TABLE_METHODS, TARGETS
-
-from experiments import comparison, page, runner, tables
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

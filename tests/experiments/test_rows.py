@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from experiments.jobs import COLUMNS, CURVE_COLUMNS, Job, ResultFile, Row, key_of
 
 from cavity.errors import BadFile
+from experiments.jobs import COLUMNS, CURVE_COLUMNS, Job, ResultFile, Row, key_of
 
 JOB = Job("score", "wine", 0, "ep", "10%", options={"max_epochs": 250})
 

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from experiments.jobs import Job
-from experiments.runner import RunOptions, plan, run_target
-from experiments.targets import TARGETS, Selection, Target, find_target
 
 from cavity.errors import BadOption
 from experiments import runner, workers
+from experiments.jobs import Job
+from experiments.runner import RunOptions, plan, run_target
+from experiments.targets import TARGETS, Selection, Target, find_target
 
 
 def test_a_run_goes_on_where_it_stopped_and_a_bad_fit_costs_only_itself(
