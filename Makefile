@@ -76,19 +76,19 @@ docs: $(VENV)/.docs     ## the documentation as a site, in build/site; warnings 
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "==> build/site/index.html"
 
-bench: $(VENV)/.bench   ## speed against SVGP, quality against the published numbers (DATA=folder)
+bench: $(VENV)/.bench   ## time of a step against GPyTorch, five splits of the papers' Table 2 (DATA=folder)
 	@echo "==> Time of one step"
 	@$(PY) benchmarks/step_time.py
-	@echo "==> Quality: five splits of Table 2, fitted here (bench-results)"
-	@$(PY) -m cavity.experiments table2 --methods ep sep --inducing 10% --splits 5 --results bench-results $(EXPERIMENT)
+	@echo "==> Five splits of Table 2, fitted on this machine (rows in bench-results)"
+	@$(PY) -m experiments table2 --methods ep sep --inducing 10% --splits 5 --results bench-results $(EXPERIMENT)
 
-reproduce: $(VENV)/.bench ## a table or figure of the papers, then the page (TARGET=table2 WORKERS=2 DATA=folder)
-	@$(PY) -m cavity.experiments $(TARGET) $(EXPERIMENT) $(ARGS)
-	@$(PY) -m cavity.experiments page
+reproduce: $(VENV)/.bench ## reproduce a table or figure of the papers, update docs/ (TARGET=table2 WORKERS=2 DATA=folder)
+	@$(PY) -m experiments $(TARGET) $(EXPERIMENT) $(ARGS)
+	@$(PY) -m experiments page
 
-compare: $(VENV)/.bench ## cavity beside other libraries, then the page (WORKERS=2 DATA=folder)
-	@$(PY) -m cavity.experiments compare $(EXPERIMENT) $(ARGS)
-	@$(PY) -m cavity.experiments page
+compare: $(VENV)/.bench ## compare with other libraries, update docs/ (WORKERS=2 DATA=folder)
+	@$(PY) -m experiments compare $(EXPERIMENT) $(ARGS)
+	@$(PY) -m experiments page
 
 clean:                  ## remove caches, build products and the demo's output (keeps .venv)
 	@rm -rf build dist demo-output bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

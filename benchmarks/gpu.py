@@ -1,7 +1,7 @@
-"""One GPU on MNIST: time of a step, seconds to a level of test NLL, GPyTorch's SVGP beside it, and agreement with the CPU.
+"""MNIST on one GPU: time per step, seconds to levels of test NLL, the same for GPyTorch's SVGP, and agreement with the CPU.
 
-All 784 columns, 60,000 rows to train on, 10,000 to judge by. The clock stands still while a model is judged, and includes
-everything else of a fit: starting values, recording, training.
+All 784 features, 60,000 training rows, 10,000 test rows. Seconds include everything in a fit (starting values, recording of
+graphs, training), but not the evaluation on test rows.
 
     python benchmarks/gpu.py [--data FOLDER] [--parts step train peer agree stream] [--seconds 60] [--csv FILE]
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from step_time import cavity_step, feed, gpytorch_step, milliseconds, setting
+from step_time import make_cavity_step, make_gpytorch_step, make_start, repeat_batches, time_steps
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
@@ -40,33 +40,33 @@ RUNS = [  # method, M, batch, passes, precision
 ]
 
 
-def mnist(folder: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Pixels in [0, 1]."""
+def load_mnist(folder: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training and test rows; pixels are in [0, 1]."""
     data = np.load(Path(folder or os.environ["CAVITY_DATA"]) / "mnist.npz")
     X, X_test = (data[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test"))
     return X, data["y_train"].astype(np.int64), X_test, data["y_test"].astype(np.int64)
 
 
-class Judge(Callback):
-    """Test NLL and error every so many seconds of training, which the judging is not part of."""
+class Evaluation(Callback):
+    """Test NLL and error after every `every` seconds of training; stops after `seconds`. Evaluation time does not count."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray, every: float, seconds: float) -> None:
         self.X, self.y, self.every, self.seconds = X, y, every, seconds
         self.rows: list[dict[str, float]] = []
         self.begun = time.perf_counter()
-        self.judging = 0.0
+        self.evaluating = 0.0
         self.next = every
 
     def epoch(self, run: Any, row: dict[str, Any]) -> bool:
         torch.cuda.synchronize()
-        now = time.perf_counter() - self.begun - self.judging
+        now = time.perf_counter() - self.begun - self.evaluating
         if now >= self.next:
             self.next = now + self.every
-            self.look(run, now)
-        self.judging += time.perf_counter() - self.begun - self.judging - now
+            self.evaluate(run, now)
+        self.evaluating += time.perf_counter() - self.begun - self.evaluating - now
         return now > self.seconds
 
-    def look(self, run: Any, now: float) -> None:
+    def evaluate(self, run: Any, now: float) -> None:
         held = tables.Table(self.X, self.y, np.ones(len(self.y)), 10)
         log_p = watch.log_probability(run.engine, run.state, held)
         nll = float(-log_p[np.arange(len(self.y)), self.y].mean())
@@ -78,7 +78,7 @@ def train(
     data: Any, method: str, M: int, batch: int, epochs: int, dtype: str, seconds: float, **options: Any
 ) -> list[dict[str, Any]]:
     X, y, X_test, y_test = data
-    judge = Judge(X_test, y_test, 0.5, seconds)
+    evaluation = Evaluation(X_test, y_test, 0.5, seconds)
     clf = GPClassifier(
         method,
         n_inducing=M,
@@ -87,11 +87,11 @@ def train(
         dtype=dtype,
         device="cuda",
         random_state=0,
-        callbacks=[judge],
+        callbacks=[evaluation],
         **options,
     )
     clf.fit(X, y)
-    total = time.perf_counter() - judge.begun - judge.judging
+    total = time.perf_counter() - evaluation.begun - evaluation.evaluating
     log_p = clf.predict_log_proba(X_test)
     nll = float(-log_p[np.arange(len(y_test)), y_test].mean())
     final = {
@@ -100,43 +100,27 @@ def train(
         "nll": nll,
         "error": float((log_p.argmax(1) != y_test).mean()),
     }
-    rows = [*judge.rows, final]
+    rows = [*evaluation.rows, final]
     return [{"method": method, "M": M, "batch": batch, "dtype": dtype, **row} for row in rows]
 
 
-def peer(data: Any, M: int, batch: int, rate: float, seconds: float) -> list[dict[str, Any]]:
-    """GPyTorch's SVGP with a softmax likelihood, as its documentation has it."""
+def train_gpytorch(data: Any, M: int, batch: int, rate: float, seconds: float) -> list[dict[str, Any]]:
+    """GPyTorch's SVGP with a softmax likelihood, as in its documentation."""
     import gpytorch
+
+    from experiments.peer_gpytorch import LatentProcesses
 
     X, y, X_test, y_test = (torch.tensor(a, device="cuda") for a in data)
     X, X_test = X.float(), X_test.float()
-    begun, judging, rows, next_look = time.perf_counter(), 0.0, [], 2.0
+    begun, evaluating, rows, due = time.perf_counter(), 0.0, [], 2.0
     Z = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:M].cuda()]
 
-    class SVGP(gpytorch.models.ApproximateGP):
-        def __init__(self) -> None:
-            shape = torch.Size([10])
-            q = gpytorch.variational.CholeskyVariationalDistribution(M, batch_shape=shape)
-            inner = gpytorch.variational.VariationalStrategy(
-                self, Z.expand(10, M, -1).clone(), q, learn_inducing_locations=True
-            )
-            super().__init__(
-                gpytorch.variational.IndependentMultitaskVariationalStrategy(inner, num_tasks=10)
-            )
-            self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
-            rbf = gpytorch.kernels.RBFKernel(ard_num_dims=784, batch_shape=shape)
-            self.covar_module = gpytorch.kernels.ScaleKernel(rbf, batch_shape=shape)
-            rbf.lengthscale = 5.0
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    model = SVGP().cuda()
+    model = LatentProcesses(Z.expand(10, M, -1).clone(), 5.0).cuda()
     likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=10, mixing_weights=False).cuda()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
     optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=rate)
 
-    def look(now: float) -> None:
+    def evaluate(now: float) -> None:
         model.eval()
         with torch.no_grad(), gpytorch.settings.num_likelihood_samples(64):
             p = torch.cat([likelihood(model(part)).probs.mean(0) for part in X_test.split(2000)])
@@ -153,11 +137,11 @@ def peer(data: Any, M: int, batch: int, rate: float, seconds: float) -> list[dic
             optimiser.step()
         passes += 1
         torch.cuda.synchronize()
-        now = time.perf_counter() - begun - judging
-        if now >= next_look or now > seconds:
-            look(now)
-            next_look = now + 2.0
-            judging = time.perf_counter() - begun - now
+        now = time.perf_counter() - begun - evaluating
+        if now >= due or now > seconds:
+            evaluate(now)
+            due = now + 2.0
+            evaluating = time.perf_counter() - begun - now
         if now > seconds:
             break
     return [
@@ -165,8 +149,8 @@ def peer(data: Any, M: int, batch: int, rate: float, seconds: float) -> list[dic
     ]
 
 
-def levels(rows: list[dict[str, Any]]) -> None:
-    """Seconds to each level, and where it ended."""
+def print_levels(rows: list[dict[str, Any]]) -> None:
+    """Print the seconds to each level, and the scores at the end."""
     last = rows[-1]
     reached = [next((r["seconds"] for r in rows if r["nll"] <= level), None) for level in LEVELS]
     text = "  ".join("    –" if s is None else f"{s:5.1f}" for s in reached)
@@ -178,45 +162,45 @@ def levels(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def recorded_step(
+def make_recorded_step(
     method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
 ) -> Callable[[], None]:
-    """As a fit takes it: fetch a batch, replay the step, look every few steps whether one failed."""
-    engine, rows, state = setting(method, C, M, batch, D, dtype, device)
+    """A step as in a fit: fetch a batch, replay the recorded step, check every few steps whether one failed."""
+    engine, rows, state = make_start(method, C, M, batch, D, dtype, device)
     replay = Replay(Guard(engine, Local()), OPTIMISERS["adam"], state)
     replay.load(state)
-    pieces = feed(rows, batch)
+    batches = repeat_batches(rows, batch)
 
     def step() -> None:
-        replay.push(next(pieces), 0.01)
+        replay.push(next(batches), 0.01)
 
     return step
 
 
-def steps(rounds: int) -> list[dict[str, Any]]:
+def time_all_steps(rounds: int) -> list[dict[str, Any]]:
     records = []
-    print(f"{'ms a step':24} {'EP':>7} {'SEP':>7} {'EP eager':>9} {'SEP eager':>9} {'GPyTorch':>9}")
+    print(f"{'ms per step':24} {'EP':>7} {'SEP':>7} {'EP eager':>9} {'SEP eager':>9} {'GPyTorch':>9}")
     for M, batch in ((200, 1000), (500, 2000)):
         for dtype in ("float32", "float64"):
             size = (10, M, batch, 784, dtype, "cuda")
             made: list[Callable[[], None]] = [
-                recorded_step("ep", *size),
-                recorded_step("sep", *size),
-                cavity_step("ep", *size),
-                cavity_step("sep", *size),
-                gpytorch_step(*size),
+                make_recorded_step("ep", *size),
+                make_recorded_step("sep", *size),
+                make_cavity_step("ep", *size),
+                make_cavity_step("sep", *size),
+                make_gpytorch_step(*size),
             ]
             for step in made:
-                milliseconds(step, 5, "cuda")
-            ms = [np.median([milliseconds(step, 20, "cuda") for _ in range(rounds)]) for step in made]
+                time_steps(step, 5, "cuda")
+            ms = [np.median([time_steps(step, 20, "cuda") for _ in range(rounds)]) for step in made]
             print(f"M {M} batch {batch} {dtype:>8}  " + " ".join(f"{t:7.2f}" for t in ms), flush=True)
             names = ("ep_ms", "sep_ms", "ep_eager_ms", "sep_eager_ms", "gpytorch_ms")
             records.append({"M": M, "batch": batch, "dtype": dtype, **dict(zip(names, ms, strict=True))})
     return records
 
 
-def agree() -> None:
-    """The same fit on both devices, float64."""
+def compare_devices() -> None:
+    """The same fit on both devices in float64."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 5))
     y = (X[:, :3] + 0.3 * rng.standard_normal((600, 3))).argmax(1)
@@ -236,8 +220,8 @@ def agree() -> None:
         )
 
 
-def stream(data: Any) -> None:
-    """Rows from a file, through pinned memory, against the same rows on the GPU."""
+def compare_streaming(data: Any) -> None:
+    """Time rows from a file, through pinned memory, against the same rows on the GPU."""
     X, y, X_test, y_test = data
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/X.npy", X)
@@ -255,7 +239,7 @@ def stream(data: Any) -> None:
     )
 
 
-def write(path: str | None, records: list[dict[str, Any]]) -> None:
+def write_csv(path: str | None, records: list[dict[str, Any]]) -> None:
     if path is not None:
         with open(path, "w", newline="") as file:
             writer = csv.DictWriter(file, records[0].keys(), lineterminator="\n")
@@ -278,24 +262,24 @@ def main() -> None:
     if args.eager:
         runs.records = lambda *_: False  # type: ignore[assignment]
     if "agree" in args.parts:
-        agree()
+        compare_devices()
     if "step" in args.parts:
-        write(args.csv and args.csv.replace(".csv", "_steps.csv"), steps(9))
-    data = mnist(args.data)
+        write_csv(args.csv and args.csv.replace(".csv", "_steps.csv"), time_all_steps(9))
+    data = load_mnist(args.data)
     if "stream" in args.parts:
-        stream(data)
+        compare_streaming(data)
     records: list[dict[str, Any]] = []
     print("seconds to test NLL of " + ", ".join(map(str, LEVELS)))
     if "train" in args.parts:
         for run in RUNS:
             records += (rows := train(data, *run, args.seconds))
-            levels(rows)
-            write(args.csv, records)
+            print_levels(rows)
+            write_csv(args.csv, records)
     if "peer" in args.parts:
         for rate in (0.01, 0.1):
-            records += (rows := peer(data, 200, 1000, rate, args.seconds))
-            levels(rows)
-            write(args.csv, records)
+            records += (rows := train_gpytorch(data, 200, 1000, rate, args.seconds))
+            print_levels(rows)
+            write_csv(args.csv, records)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Peak memory of training from Parquet, and what a step costs, as rows, inducing points and classes grow.
 
-Each measurement is a process of its own: a generated file with 16 columns and 5 classes, M = 100, mini-batches of 1,000 for some
-seconds, then what a fit ends with when its time is up, a sweep over the file. Peak resident memory is the operating system's
-figure; beside it the share before the fit (interpreter, torch) and, for EP, the numbers that it keeps of every row. A step's
-time is a median after the first few; exponents are least-squares slopes of log time on log size.
+Each measurement runs in a new process: a generated file with 16 features and 5 classes, M = 100, mini-batches of 1,000 for some
+seconds, then the final sweep over the file. Peak resident memory comes from the operating system; the table also has the memory
+before the fit (interpreter, torch) and, for EP, the memory of the stored sites. The time of a step is a median without the first
+few; exponents are least-squares slopes of log time on log size.
 
     python benchmarks/memory.py [--quick] [--rows 300000 3000000] [--seconds 10] [--methods sep ep] [--csv FILE]
 
-Rows go to benchmarks/results/memory.csv; a quick look (small tables, four seconds each) leaves that file alone.
+Rows go to benchmarks/results/memory.csv, except with --quick (small tables, four seconds each).
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ COLUMNS, CLASSES, INDUCING, BATCH = 16, 5, 100, 1000
 GROUP = 100_000  # rows of a row group
 POINTS, LABELS = [50, 100, 200, 400], [3, 5, 10, 20]
 RESULTS = Path(__file__).parent / "results" / "memory.csv"
-WARM = 5  # first steps, in which libraries make their workspaces, are not timed
+WARM = 5  # first steps, in which libraries allocate workspaces, are not timed
 QUICK = {"rows": [200_000, 400_000], "seconds": 4.0, "points": [25, 50, 100], "labels": [3, 6, 12]}
 FIELDS = "varies method rows M C before_mb peak_mb kept_mb steps step_ms fit_s exponent".split()
 
 
-def draw(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def make_rows(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of a linear model with noise."""
     rng = np.random.default_rng(seed)
     slopes = np.random.default_rng(0).standard_normal((COLUMNS, classes))
     X = rng.standard_normal((rows, COLUMNS))
     return X, (X @ slopes + rng.standard_normal((rows, classes))).argmax(1)
 
 
-def write(path: Path, rows: int) -> None:
-    """A Parquet file, row group by row group."""
+def write_parquet(path: Path, rows: int) -> None:
+    """Write a Parquet file, one row group at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     def table(seed: int, size: int) -> Any:
-        X, y = draw(size, CLASSES, seed)
+        X, y = make_rows(size, CLASSES, seed)
         return pa.table({**{f"x{j}": X[:, j] for j in range(COLUMNS)}, "label": y})
 
     with pq.ParquetWriter(path, table(1, 1).schema) as writer:
@@ -59,13 +60,13 @@ def write(path: Path, rows: int) -> None:
             writer.write_table(table(start + 1, min(GROUP, rows - start)))
 
 
-def peak() -> float:
-    """Megabytes."""
+def peak_mb() -> float:
+    """Peak resident memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(job: dict[str, Any]) -> dict[str, float]:
-    """One fit, in this process."""
+    """Measure one fit in this process."""
     from cavity import GPClassifier
     from cavity.training.guard import Guard
 
@@ -89,81 +90,87 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
         max_seconds=job["seconds"],
         random_state=0,
     )
-    before, start = peak(), time.perf_counter()
+    before, start = peak_mb(), time.perf_counter()
     if "path" in job:
         model.fit(job["path"], target="label")
     else:
-        model.fit(*draw(job["rows"], job["C"], 1))
+        model.fit(*make_rows(job["rows"], job["C"], 1))
     seconds = time.perf_counter() - start
     return {
         "before_mb": before,
-        "peak_mb": peak(),
+        "peak_mb": peak_mb(),
         "steps": len(steps),
         "step_ms": 1e3 * float(np.median(steps[WARM:] or steps)),
         "fit_s": seconds,
     }
 
 
-def apart(**job: Any) -> dict[str, float]:
-    """The same in a fresh process."""
+def measure_in_process(**job: Any) -> dict[str, float]:
+    """Measure one fit in a new process."""
     command = [sys.executable, __file__, "--job", json.dumps(job)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def kept(method: str, rows: int, classes: int) -> float:
-    """Megabytes of EP's site store: τ and ν of 2 (C − 1) sites and a clock for every row."""
+def stored_mb(method: str, rows: int, classes: int) -> float:
+    """Memory of EP's stored sites: τ and ν of 2 (C − 1) sites and one time stamp per row."""
     return rows * (4 * (classes - 1) + 1) * 8 / 2**20 if method == "ep" else 0.0
 
 
-def series(varies: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One measurement for each job, and the exponent of a step's time in what varies."""
+def measure_series(varies: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One measurement per job, and the exponent of the time per step in the varied size."""
     table = []
     for job in jobs:
-        row = {key: job[key] for key in ("method", "rows", "M", "C")} | apart(**job)
-        table.append({"varies": varies, **row, "kept_mb": kept(job["method"], job["rows"], job["C"])})
+        row = {key: job[key] for key in ("method", "rows", "M", "C")} | measure_in_process(**job)
+        table.append({"varies": varies, **row, "kept_mb": stored_mb(job["method"], job["rows"], job["C"])})
         print(line(table[-1]), flush=True)
     sizes, times = ([row[key] for row in table] for key in (varies, "step_ms"))
     exponent = float(np.polyfit(np.log(sizes), np.log(times), 1)[0]) if len(set(sizes)) > 1 else float("nan")
-    print(f"{'':6} a step's time grows as {varies}^{exponent:.2f}", flush=True)
+    print(f"{'':6} the time per step grows as {varies}^{exponent:.2f}", flush=True)
     if varies == "rows" and len(table) > 1:
         grown, stored = (max(r[k] for r in table) - min(r[k] for r in table) for k in ("peak_mb", "kept_mb"))
-        print(f"{'':6} peak memory grows by {grown:.0f} MB, of which {stored:.0f} MB are kept of every row")
+        print(f"{'':6} peak memory grows by {grown:.0f} MB, of which {stored:.0f} MB are stored sites")
     return [row | {"exponent": exponent} for row in table]
 
 
 def head() -> str:
-    return "method       rows     M    C   before MB   peak MB   kept MB   steps   ms a step   fit s"
+    """The first line of the printed table."""
+    return "method       rows     M    C   before MB   peak MB   sites MB  steps  ms per step  fit s"
 
 
 def line(row: dict[str, Any]) -> str:
+    """One line of the printed table."""
     return (
         f"{row['method']:6} {row['rows']:10d} {row['M']:5d} {row['C']:4d} {row['before_mb']:11.0f} {row['peak_mb']:9.0f} "
         f"{row['kept_mb']:9.0f} {row['steps']:7.0f} {row['step_ms']:11.2f} {row['fit_s']:7.1f}"
     )
 
 
-def from_files(rows: list[int], methods: list[str], seconds: float) -> list[dict[str, Any]]:
+def measure_files(rows: list[int], methods: list[str], seconds: float) -> list[dict[str, Any]]:
+    """Vary the number of rows."""
     table = []
     with tempfile.TemporaryDirectory() as folder:
         paths = {n: f"{folder}/{n}.parquet" for n in rows}
         for n, path in paths.items():
-            write(Path(path), n)
+            write_parquet(Path(path), n)
         for method in methods:
             common = {"method": method, "M": INDUCING, "C": CLASSES, "seconds": seconds}
-            table += series("rows", [{**common, "rows": n, "path": path} for n, path in paths.items()])
+            table += measure_series(
+                "rows", [{**common, "rows": n, "path": path} for n, path in paths.items()]
+            )
     return table
 
 
-def from_sizes(
+def measure_sizes(
     methods: list[str], seconds: float, points: list[int], labels: list[int]
 ) -> list[dict[str, Any]]:
+    """Vary M, then the number of classes."""
     table = []
     for method in methods:
         common = {"method": method, "rows": 20 * BATCH, "M": INDUCING, "C": CLASSES, "seconds": seconds}
-        table += series("M", [common | {"M": size} for size in points])
-        table += series("C", [common | {"C": size} for size in labels])
+        table += measure_series("M", [common | {"M": size} for size in points])
+        table += measure_series("C", [common | {"C": size} for size in labels])
     return table
 
 
@@ -185,8 +192,8 @@ def main() -> None:
     plan: dict[str, Any] = QUICK if args.quick else usual
     rows, seconds = args.rows or plan["rows"], args.seconds or plan["seconds"]
     print(head(), flush=True)
-    table = from_files(rows, args.methods, seconds)
-    table += from_sizes(args.methods, seconds, plan["points"], plan["labels"])
+    table = measure_files(rows, args.methods, seconds)
+    table += measure_sizes(args.methods, seconds, plan["points"], plan["labels"])
     csv_file = args.csv or (None if args.quick else RESULTS)
     if csv_file is not None:
         with csv_file.open("w", newline="") as file:

@@ -1,7 +1,7 @@
-"""Rows a second of one process and of several, a thread each, on the same global batches.
+"""Rows per second of one process and of several, one thread each, on the same global batches.
 
-Every rank takes its share of each batch and one all-reduce a step joins them; what does not shrink with the share is the work on
-M x M matrices. The runs alternate, so that a noisy machine disturbs both alike.
+Every rank takes a part of each batch, and one all-reduce per step adds the parts. The work on M x M matrices does not shrink
+with the number of ranks. The runs alternate, so that a noisy machine disturbs both equally.
 
     python benchmarks/processes.py [--ranks 2] [--rows 40000] [--batch 2000] [--inducing 100] [--rounds 3]
 """
@@ -19,8 +19,8 @@ import warnings
 import numpy as np
 
 
-def rate(args: argparse.Namespace, method: str) -> float:
-    """Rows a second over the epochs after the first."""
+def measure_rate(args: argparse.Namespace, method: str) -> float:
+    """Rows per second over the epochs after the first."""
     import torch
 
     from cavity import GPClassifier
@@ -44,18 +44,20 @@ def rate(args: argparse.Namespace, method: str) -> float:
     return args.rows * (len(stamps) - 1) / (stamps[-1] - stamps[0])
 
 
-def worker(args: argparse.Namespace) -> None:
+def run_worker(args: argparse.Namespace) -> None:
+    """Measure both methods in this process; rank 0 prints the rates."""
     from cavity import distributed
 
     distributed.join("gloo")
     for method in ("ep", "sep"):
-        value = rate(args, method)
+        value = measure_rate(args, method)
         if os.environ.get("RANK", "0") == "0":
             print(f"RATE {method} {value}", flush=True)
     distributed.leave()
 
 
 def measure(ranks: int, args: argparse.Namespace) -> dict[str, float]:
+    """Start the ranks and return the rate of each method."""
     command = [sys.executable]
     if ranks > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
@@ -83,13 +85,13 @@ def main() -> None:
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        return worker(args)
+        return run_worker(args)
     rounds = [(measure(1, args), measure(args.ranks, args)) for _ in range(args.rounds)]
     print(
-        f"{args.rows} rows, 16 columns, 5 classes, M = {args.inducing}, batches of {args.batch}, a thread each"
+        f"{args.rows} rows, 16 features, 5 classes, M = {args.inducing}, batches of {args.batch}, one thread per process"
     )
     print(
-        f"{'method':7} {'1 process':>12} {f'{args.ranks} processes':>12} {'ratio':>6}   rows a second, medians"
+        f"{'method':7} {'1 process':>12} {f'{args.ranks} processes':>12} {'ratio':>6}   rows per second, medians"
     )
     for method in ("ep", "sep"):
         one, many = (statistics.median(r[i][method] for r in rounds) for i in (0, 1))

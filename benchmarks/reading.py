@@ -1,7 +1,7 @@
-"""What a rank reads of a Parquet file in a shuffled pass: rows decoded, and processor seconds.
+"""What each rank reads of a Parquet file in a shuffled pass: decoded rows, and CPU seconds.
 
-Generated rows, 16 columns; the ranks are run one after another in this process, without a model. A rank that decoded everything
-and kept its rows would take what one alone takes; "order" is a rank without rows, which finds the order of all and reads none.
+Generated rows with 16 features. The ranks run one after another in this process, without a model. A rank that decoded all rows
+and kept its own would take as long as a single rank. "order" is a rank without rows: it computes the order and reads nothing.
 
     python benchmarks/reading.py [--rows 1000000] [--group 100000] [--worlds 1 2 4]
 """
@@ -27,7 +27,7 @@ COLUMNS, BATCH = 16, 1000
 
 
 class Counted(arrow.Fragments):
-    """Counts the rows that are decoded."""
+    """Count the decoded rows."""
 
     decoded = 0
 
@@ -37,7 +37,8 @@ class Counted(arrow.Fragments):
             yield batch
 
 
-def write(path: Path, rows: int, group: int) -> None:
+def write_parquet(path: Path, rows: int, group: int) -> None:
+    """Write generated rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -47,7 +48,7 @@ def write(path: Path, rows: int, group: int) -> None:
 
 
 def measure(path: Path, keep: range, rows: int) -> tuple[float, float]:
-    """Share of the rows that was decoded, and seconds, of one pass."""
+    """Fraction of the rows that was decoded in one pass, and its CPU seconds."""
     Counted.decoded, arrow.Fragments = 0, Counted  # type: ignore[misc]
     source = arrow.Arrow(path, "label")
     data = Stream(source, np.arange(5), np.ones(5), rows, COLUMNS, torch.float64, torch.device("cpu"))
@@ -67,9 +68,9 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
-        write(path, args.rows, args.group)
-        print(f"{args.rows} rows in row groups of {args.group}, {COLUMNS} columns, batches of {BATCH}")
-        print("ranks   decoded by each, of all rows   seconds of each")
+        write_parquet(path, args.rows, args.group)
+        print(f"{args.rows} rows in row groups of {args.group}, {COLUMNS} features, batches of {BATCH}")
+        print("ranks   fraction decoded per rank      seconds per rank")
         for world in args.worlds:
             got = [measure(path, shard_range(args.rows, rank, world), args.rows) for rank in range(world)]
             decoded, seconds = (" ".join(f"{x:.2f}" for x in column) for column in zip(*got, strict=True))

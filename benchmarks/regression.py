@@ -1,14 +1,13 @@
-"""The review's comparisons for regression: R² on held-out rows against seconds, and GPyTorch beside it in the same run.
+"""The regression experiments of the review: R² on test rows against seconds, with GPyTorch in the same run.
 
-Three panels, as in its section 3: ways of stochastic variational inference (natural gradient, L-BFGS-B, full gradient and SAG on a
-Cholesky factor); the collapsed bound with k-means points ("vi-means") against them; L-BFGS-B against projected Newton. Data: a
-draw from a Gaussian process, and two sets inside scikit-learn: diabetes, and wine with the alcohol as the target (it ships one
-regression set of more than 20 rows; wine's columns are measurements, of which one is predicted from the others). GPyTorch's SGPR
-learns its points as well, as is its custom. Seconds are those that one core works on the fit, whatever else runs beside it, and
-without the judging.
+Three panels, as in section 3 of the review: optimisers of stochastic variational inference (natural gradient, L-BFGS-B, full
+gradient and SAG on a Cholesky factor); the collapsed bound with k-means points ("vi-means") against them; L-BFGS-B against
+projected Newton. Data: a draw from a Gaussian process, and two data sets of scikit-learn: diabetes, and wine with alcohol as the
+target, predicted from the other measurements. GPyTorch's SGPR also learns its inducing points, as is its default. Seconds are CPU
+seconds of one core without the evaluation, so other processes do not count.
 
     python benchmarks/regression.py [--rows 800] [--points 50] [--seconds 4] [--csv FILE] [--png FILE]
-    python benchmarks/regression.py --table     # the table of docs/family.md and the picture, from the CSV
+    python benchmarks/regression.py --table     # the table of docs/family.md and the figure, from the CSV
 """
 
 from __future__ import annotations
@@ -21,12 +20,15 @@ import argparse
 import copy
 import csv
 import itertools
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
 
 import numpy as np
 import torch
@@ -35,7 +37,7 @@ from sklearn.metrics import r2_score
 from cavity import GPRegressor
 from cavity.callbacks import Callback
 from cavity.estimators import fitted
-from cavity.experiments.provenance import versions
+from experiments.jobs import versions
 
 RESULTS = Path(__file__).parent / "results"
 FIXED = {
@@ -71,8 +73,8 @@ PANELS = {
 }
 
 
-def tables(rows: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Columns and targets, each with mean 0 and deviation 1."""
+def make_tables(rows: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Features and targets, each with mean 0 and standard deviation 1."""
     from sklearn.datasets import load_diabetes, load_wine
 
     rng = np.random.default_rng(0)
@@ -88,43 +90,44 @@ def tables(rows: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {name: ((X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()) for name, (X, y) in found.items()}
 
 
-class Watch:
-    """Seconds of work since the start, and whether R² is due: when a tenth more has passed than when it last was."""
+class Recorder:
+    """CPU seconds since the start, and R² each time these have grown by a tenth."""
 
     def __init__(self) -> None:
-        self.begin, self.idle = time.process_time(), 0.0
+        self.begin, self.evaluating = time.process_time(), 0.0
         self.points: list[tuple[float, float]] = []
 
-    def worked(self) -> float:
-        return time.process_time() - self.begin - self.idle
+    def seconds(self) -> float:
+        """CPU seconds without evaluations."""
+        return time.process_time() - self.begin - self.evaluating
 
-    def judge(self, r2: Callable[[], float], last: bool = False) -> None:
-        """The time that judging takes is not counted."""
-        now = self.worked()
+    def record(self, r2: Callable[[], float], last: bool = False) -> None:
+        """Evaluate R² if it is due, or if this is the last call."""
+        now = self.seconds()
         if self.points and now < 1.1 * self.points[-1][0] and not last:
             return
         begin = time.process_time()
         self.points.append((now, r2()))
-        self.idle += time.process_time() - begin
+        self.evaluating += time.process_time() - begin
 
 
-class Judge(Callback):
-    """R² of the state as the epochs pass, and of the last one."""
+class Evaluation(Callback):
+    """Record R² after epochs and at the end; stop after `limit` seconds."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray, limit: float) -> None:
         self.X, self.y, self.limit = X, y, limit
-        self.watch = Watch()
+        self.recorder = Recorder()
 
     def start(self, run: Any) -> None:
-        self.watch = Watch()
+        self.recorder = Recorder()
 
     def epoch(self, run: Any, row: dict[str, Any]) -> bool:
-        over = self.watch.worked() > self.limit
-        self.watch.judge(lambda: self._r2(run), last=over)
+        over = self.recorder.seconds() > self.limit
+        self.recorder.record(lambda: self._r2(run), last=over)
         return over
 
     def end(self, run: Any) -> None:
-        self.watch.judge(lambda: self._r2(run), last=True)
+        self.recorder.record(lambda: self._r2(run), last=True)
 
     def _r2(self, run: Any) -> float:
         parts = copy.deepcopy((run.engine.prior, run.engine.parameters, run.engine.factor))
@@ -133,19 +136,19 @@ class Judge(Callback):
         return float(r2_score(self.y, mean))
 
 
-def ours(
+def fit_cavity(
     options: dict[str, Any], points: int, train: Any, test: Any, limit: float
 ) -> list[tuple[float, float]]:
-    judge = Judge(*test, limit)
-    options = FIXED | {"n_inducing": points, "normalize_y": False, "callbacks": [judge]} | options
+    evaluation = Evaluation(*test, limit)
+    options = FIXED | {"n_inducing": points, "normalize_y": False, "callbacks": [evaluation]} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         GPRegressor(**options).fit(*train)
-    return judge.watch.points
+    return evaluation.recorder.points
 
 
-def gpytorchs(sparse: bool, points: int, train: Any, test: Any, limit: float) -> list[tuple[float, float]]:
-    """GPyTorch's exact GP, or SGPR with the same number of points, by Adam at its usual rate of 0.1."""
+def fit_gpytorch(sparse: bool, points: int, train: Any, test: Any, limit: float) -> list[tuple[float, float]]:
+    """GPyTorch's exact GP, or SGPR with the same number of points, trained by Adam at 0.1."""
     import gpytorch
     from sklearn.cluster import kmeans_plusplus
 
@@ -167,7 +170,7 @@ def gpytorchs(sparse: bool, points: int, train: Any, test: Any, limit: float) ->
 
     model = Model().double()
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    adam, watch = torch.optim.Adam(model.parameters(), lr=0.1), Watch()
+    adam, recorder = torch.optim.Adam(model.parameters(), lr=0.1), Recorder()
 
     def r2() -> float:
         model.eval(), likelihood.eval()
@@ -180,19 +183,20 @@ def gpytorchs(sparse: bool, points: int, train: Any, test: Any, limit: float) ->
         adam.zero_grad()
         (-evidence(model(X), y)).backward()
         adam.step()
-        over = watch.worked() > limit
-        watch.judge(r2, last=over or step == 99)
+        over = recorder.seconds() > limit
+        recorder.record(r2, last=over or step == 99)
         if over:
             break
-    return watch.points
+    return recorder.points
 
 
 def measure(name: str, points: int, train: Any, test: Any, limit: float) -> list[tuple[float, float]]:
+    """Seconds and R² of one method."""
     if name in METHODS:
-        return ours(METHODS[name], points, train, test, limit)
+        return fit_cavity(METHODS[name], points, train, test, limit)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return gpytorchs(name.endswith("SGPR"), points, train, test, limit)
+        return fit_gpytorch(name.endswith("SGPR"), points, train, test, limit)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -202,15 +206,15 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [row | {name: float(row[name]) for name in ("seconds", "r2")} for row in rows]
 
 
-def curves(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The rows of each set and method."""
+def group_curves(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows of each data set and method."""
     named = itertools.groupby(rows, lambda row: (row["data"], row["method"]))
     return {name: list(found) for name, found in named}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: R² at the end of each curve, and the seconds after which it stays within 0.01 of that."""
-    found = curves(rows)
+    """Markdown table: R² at the end of each curve, and the seconds after which it stays within 0.01 of that."""
+    found = group_curves(rows)
     names = list(dict.fromkeys(data for data, _ in found))
     lines = ["| method | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for method in dict.fromkeys(method for _, method in found):
@@ -226,7 +230,7 @@ def _cell(curve: list[dict[str, Any]]) -> str:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """A row of panels for each table."""
+    """Draw one row of panels per data set."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(row["data"] for row in rows))
@@ -236,7 +240,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         best = max(row["r2"] for row in rows if row["data"] == data)
         for axis, (title, methods) in zip(line, PANELS.items(), strict=True):
             for method in methods:
-                found = curves(rows)[data, method]
+                found = group_curves(rows)[data, method]
                 colour = f"C{ORDER.index(method)}"
                 axis.plot([r["seconds"] for r in found], [r["r2"] for r in found], colour, label=method)
             axis.set(
@@ -267,15 +271,15 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     warm = np.random.default_rng(0).normal(size=(60, 2))
-    ours(METHODS["svi-natural"], 10, (warm, warm[:, 0]), (warm, warm[:, 0]), 0.1)  # what a process does once
+    fit_cavity(METHODS["svi-natural"], 10, (warm, warm[:, 0]), (warm, warm[:, 0]), 0.1)  # warm up
     with args.csv.open("w", newline="") as file:
         writer = csv.DictWriter(
             file, ["data", "method", "train", "test", "points", "seconds", "r2", "versions"]
         )
         writer.writeheader()
-        for data, (X, y) in tables(args.rows).items():
-            held = np.random.default_rng(1).random(len(y)) < 0.25
-            train, test = (X[~held], y[~held]), (X[held], y[held])
+        for data, (X, y) in make_tables(args.rows).items():
+            is_test = np.random.default_rng(1).random(len(y)) < 0.25
+            train, test = (X[~is_test], y[~is_test]), (X[is_test], y[is_test])
             facts = {"data": data, "train": len(train[1]), "test": len(test[1]), "points": args.points}
             for method in ORDER:
                 found = measure(method, args.points, train, test, args.seconds)

@@ -1,13 +1,12 @@
-"""Requests a second and latency of `cavity serve`, as a client on the same machine sees them.
+"""Requests per second and latency of `cavity serve`, measured by clients on the same machine.
 
-A model of scikit-learn's digits (64 columns, 10 classes) is saved and served by the command, in a process of its own. Clients,
-threads that each keep a connection open, send rows for some seconds; every answer must be, byte for byte, the one that the server
-gave to the same rows before the load, and that one must be what the model answers in Python. Resident memory is the operating
-system's figure for the server.
+`cavity serve` runs in its own process, with a model of scikit-learn's digits (64 features, 10 classes). Clients are threads, each
+with an open connection; they send rows for some seconds. Every answer must equal, byte for byte, the one that the server gave to
+the same rows before the load, and that one must equal the prediction in Python. Resident memory comes from the operating system.
 
     python benchmarks/serving.py [--quick] [--seconds 5] [--inducing 100] [--csv FILE]
 
-Rows go to benchmarks/results/serving.csv; a quick look (half a second each) leaves that file alone.
+Rows go to benchmarks/results/serving.csv, except with --quick (half a second each).
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "serving.csv"
 ROWS, CLIENTS = (1, 100), (1, 4, 16)
-DIFFERENT = 20  # requests that are sent in turn
+DIFFERENT = 20  # number of different requests
 FIELDS = "rows clients requests errors wrong per_s rows_per_s median_ms p95_ms p99_ms memory_mb".split()
 
 
-def model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
-    """A saved classifier, and rows that it has not seen."""
+def save_model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
+    """Fit and save a classifier; return it with rows that it has not seen."""
     from sklearn.datasets import load_digits
 
     from cavity import GPClassifier
@@ -54,21 +53,22 @@ def model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
 
 
 @contextlib.contextmanager
-def served(path: Path) -> Iterator[tuple[int, int]]:
-    """The command, answering: its process and its port."""
+def start_server(path: Path) -> Iterator[tuple[int, int]]:
+    """Run the command; yield its process id and port once it answers."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "cavity", "serve", str(path), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            wait(port, process)
+            wait_for(port, process)
             yield process.pid, port
         finally:
             process.terminate()
 
 
-def wait(port: int, process: Any, seconds: float = 120) -> None:
+def wait_for(port: int, process: Any, seconds: float = 120) -> None:
+    """Wait until the port accepts connections."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and process.poll() is None:
         with contextlib.suppress(OSError):
@@ -77,20 +77,21 @@ def wait(port: int, process: Any, seconds: float = 120) -> None:
     raise SystemExit("the server did not start")
 
 
-def memory(pid: int) -> float:
-    """Megabytes of a process."""
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def ask(connection: http.client.HTTPConnection, body: bytes) -> tuple[int, bytes]:
+def send(connection: http.client.HTTPConnection, body: bytes) -> tuple[int, bytes]:
+    """Send one request; return status and answer."""
     connection.request("POST", "/predict", body, {"content-type": "application/json"})
     answer = connection.getresponse()
     return answer.status, answer.read()
 
 
 class Load:
-    """What clients found: seconds of each request, errors, answers that were not the expected ones."""
+    """Results of the clients: seconds per request, errors, wrong answers."""
 
     def __init__(self, port: int, bodies: list[bytes], expected: list[bytes]) -> None:
         self.port, self.bodies, self.expected = port, bodies, expected
@@ -98,13 +99,14 @@ class Load:
         self.errors = self.wrong = 0
 
     def client(self, number: int, until: float) -> None:
+        """Send requests one after another until a point in time."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         turn = number
         while time.perf_counter() < until:
             turn = (turn + 1) % len(self.bodies)
             begun = time.perf_counter()
             try:
-                status, answer = ask(connection, self.bodies[turn])
+                status, answer = send(connection, self.bodies[turn])
             except (OSError, http.client.HTTPException):
                 self.errors += 1
                 connection.close()
@@ -115,7 +117,7 @@ class Load:
         connection.close()
 
     def run(self, clients: int, seconds: float) -> float:
-        """All clients at once; how long they took."""
+        """Run all clients at once; return the seconds that they took."""
         begun = time.perf_counter()
         threads = [threading.Thread(target=self.client, args=(i, begun + seconds)) for i in range(clients)]
         for thread in threads:
@@ -125,14 +127,14 @@ class Load:
         return time.perf_counter() - begun
 
 
-def requests(clf: Any, X: np.ndarray, rows: int, port: int) -> tuple[list[bytes], list[bytes]]:
-    """Bodies, and their answers on a quiet server, which are the model's."""
+def make_requests(clf: Any, X: np.ndarray, rows: int, port: int) -> tuple[list[bytes], list[bytes]]:
+    """Bodies of requests and their answers without load, which must equal the predictions of the model."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     bodies, answers = [], []
     for i in range(DIFFERENT):
         part = X[(i * rows + np.arange(rows)) % len(X)]
         bodies.append(json.dumps({"rows": part.tolist()}).encode())
-        status, answer = ask(connection, bodies[-1])
+        status, answer = send(connection, bodies[-1])
         assert status == 200, answer[:200]
         np.testing.assert_allclose(json.loads(answer)["probabilities"], clf.predict_proba(part), rtol=1e-9)
         answers.append(answer)
@@ -141,24 +143,26 @@ def requests(clf: Any, X: np.ndarray, rows: int, port: int) -> tuple[list[bytes]
 
 
 def measure(clf: Any, X: np.ndarray, path: Path, seconds: float) -> list[dict[str, Any]]:
+    """One row per number of rows and of clients."""
     table = []
-    with served(path) as (pid, port):
+    with start_server(path) as (pid, port):
         for rows in ROWS:
-            bodies, answers = requests(clf, X, rows, port)
+            bodies, answers = make_requests(clf, X, rows, port)
             for clients in CLIENTS:
                 load = Load(port, bodies, answers)
-                load.run(clients, min(1.0, seconds))  # the first requests start threads and make workspaces
+                load.run(clients, min(1.0, seconds))  # warm up: threads and workspaces
                 load.seconds.clear()
                 took = load.run(clients, seconds)
                 median, p95, p99 = 1e3 * np.percentile(load.seconds, [50, 95, 99])
                 count = len(load.seconds)
                 found = (rows, clients, count, load.errors, load.wrong, count / took, rows * count / took)
-                table.append(dict(zip(FIELDS, (*found, median, p95, p99, memory(pid)), strict=True)))
+                table.append(dict(zip(FIELDS, (*found, median, p95, p99, resident_mb(pid)), strict=True)))
                 print(line(table[-1]), flush=True)
     return table
 
 
 def line(row: dict[str, Any]) -> str:
+    """One line of the printed table."""
     return (
         f"{row['rows']:4d} {row['clients']:8d} {row['requests']:9d} {row['errors']:7d} {row['wrong']:6d} {row['per_s']:9.0f} "
         f"{row['rows_per_s']:9.0f} {row['median_ms']:10.1f} {row['p95_ms']:8.1f} {row['p99_ms']:8.1f} {row['memory_mb']:10.0f}"
@@ -176,7 +180,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.cavity"
-        clf, X = model(path, args.inducing)
+        clf, X = save_model(path, args.inducing)
         print(
             "rows  clients  requests  errors  wrong  requests/s    rows/s  median ms   95% ms   99% ms  memory MB"
         )
@@ -191,7 +195,7 @@ def main() -> None:
             )
         print(f"wrote {csv_file}")
     if any(row["errors"] or row["wrong"] for row in table):
-        sys.exit("some requests failed or were answered wrongly")
+        sys.exit("some requests failed or had wrong answers")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""One mini-batch step of EP and of SEP against one step of GPyTorch's SVGP, side by side in one run.
+"""Time of one mini-batch step of EP, of SEP and of GPyTorch's SVGP, in one run.
 
-Both train C latent functions with M inducing points each, ARD-RBF kernels and learnt inducing points, by Adam, on the same
-batches: same C, M, batch size, D, precision, device and threads. GPyTorch: SVGP with a softmax likelihood, as in its documentation.
-The runs are interleaved, so that a noisy machine disturbs all alike; a row is the median over rounds.
+All train C latent functions with M inducing points each, ARD-RBF kernels and learnt inducing points by Adam, with the same
+batch size, precision, device and threads. GPyTorch: SVGP with a softmax likelihood, as in its documentation. The runs are
+interleaved, so that a noisy machine disturbs all equally. A row is the median over rounds.
 
     python benchmarks/step_time.py [--rounds 15] [--steps 10] [--device cpu] [--csv FILE]
 """
@@ -15,7 +15,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
 
 import numpy as np
 import torch
@@ -33,78 +36,63 @@ SIZES = [(3, 50, 200, 8), (10, 100, 200, 16), (10, 200, 200, 50)]  # C, M, batch
 ROWS = 10_000
 
 
-def table(C: int, D: int) -> tables.Table:
+def make_table(C: int, D: int) -> tables.Table:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS, D))
     y = (X @ rng.standard_normal((D, C))).argmax(1)
     return tables.Table(X, y, np.ones(ROWS), C)
 
 
-class Setting(NamedTuple):
-    """A run that has not begun."""
+class Start(NamedTuple):
+    """Everything that a run starts with."""
 
     engine: Engine
     rows: Rows
     state: State
 
 
-def setting(method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Setting:
-    data, rng = table(C, D), np.random.default_rng(0)
+def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Start:
+    data, rng = make_table(C, D), np.random.default_rng(0)
     estimator = GPClassifier(method, batch_size=batch, dtype=dtype, device=device)
     begin = data.start(rng)
     Z = choosing.choose("random", begin.pool, M, data.n_latent, rng)
     options = read(estimator, ROWS, data.n_latent, M)
     engine = build.engine(build.prior(estimator, data, begin, Z, options), data, options)
     rows = data.on_device(options)
-    return Setting(engine, rows, build.first_state(engine, rows, options, 1.0, 0))
+    return Start(engine, rows, build.first_state(engine, rows, options, 1.0, 0))
 
 
-def feed(rows: Rows, batch: int) -> Iterator[Batch]:
-    """Shuffled batches without end."""
+def repeat_batches(rows: Rows, batch: int) -> Iterator[Batch]:
+    """Shuffled batches, pass after pass."""
     generator = torch.Generator().manual_seed(0)
     while True:
         yield from rows.batches(batch, generator)
 
 
-def cavity_step(
+def make_cavity_step(
     method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
 ) -> Callable[[], None]:
-    engine, rows, state = setting(method, C, M, batch, D, dtype, device)
-    pieces = feed(rows, batch)
+    engine, rows, state = make_start(method, C, M, batch, D, dtype, device)
+    batches = repeat_batches(rows, batch)
 
     def step() -> None:
         nonlocal state
-        state, info = engine.step(state, next(pieces), Local(), OPTIMISERS["adam"], False)
+        state, info = engine.step(state, next(batches), Local(), OPTIMISERS["adam"], False)
         assert not bool(info.failed)
 
     return step
 
 
-def gpytorch_step(C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Callable[[], None]:
+def make_gpytorch_step(C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Callable[[], None]:
     import gpytorch
 
+    from experiments.peer_gpytorch import LatentProcesses
+
     kind = getattr(torch, dtype)
-    data = table(C, D)
+    data = make_table(C, D)
     X = torch.tensor(data.X, dtype=kind, device=device)
     y = torch.tensor(data.y, device=device)
-
-    class SVGP(gpytorch.models.ApproximateGP):
-        def __init__(self, Z: torch.Tensor) -> None:
-            q = gpytorch.variational.CholeskyVariationalDistribution(M, batch_shape=torch.Size([C]))
-            strategy = gpytorch.variational.IndependentMultitaskVariationalStrategy(
-                gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True),
-                num_tasks=C,
-            )
-            super().__init__(strategy)
-            shape = torch.Size([C])
-            self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
-            rbf = gpytorch.kernels.RBFKernel(ard_num_dims=D, batch_shape=shape)
-            self.covar_module = gpytorch.kernels.ScaleKernel(rbf, batch_shape=shape)
-
-        def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    model = SVGP(X[:M].expand(C, M, D).clone()).to(device, kind)
+    model = LatentProcesses(X[:M].expand(C, M, D).clone()).to(device, kind)
     likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=C, mixing_weights=False).to(device, kind)
     model.train(), likelihood.train()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=ROWS)
@@ -121,7 +109,8 @@ def gpytorch_step(C: int, M: int, batch: int, D: int, dtype: str, device: str) -
     return step
 
 
-def milliseconds(step: Callable[[], None], steps: int, device: str) -> float:
+def time_steps(step: Callable[[], None], steps: int, device: str) -> float:
+    """Milliseconds per step."""
     if device != "cpu":
         torch.cuda.synchronize()
     begin = time.perf_counter()
@@ -142,7 +131,7 @@ def main() -> None:
     parser.add_argument("--csv")
     args = parser.parse_args()
     print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.device}; ms a step, median of {args.rounds} rounds"
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.device}; ms per step, median of {args.rounds} rounds"
     )
     print(
         f"{'C':>3} {'M':>4} {'batch':>5} {'D':>3} {'dtype':>8} {'EP':>8} {'SEP':>8} {'GPyTorch':>9} {'x EP':>6} {'x SEP':>6}"
@@ -152,16 +141,16 @@ def main() -> None:
         for dtype in ("float64", "float32"):
             size = (C, M, batch, D, dtype, args.device)
             steps = {
-                "ep": cavity_step("ep", *size),
-                "sep": cavity_step("sep", *size),
-                "gpytorch": gpytorch_step(*size),
+                "ep": make_cavity_step("ep", *size),
+                "sep": make_cavity_step("sep", *size),
+                "gpytorch": make_gpytorch_step(*size),
             }
             times: dict[str, list[float]] = {name: [] for name in steps}
             for step in steps.values():
-                milliseconds(step, 3, args.device)  # warm up
+                time_steps(step, 3, args.device)  # warm up
             for _ in range(args.rounds):
                 for name, step in steps.items():
-                    times[name].append(milliseconds(step, args.steps, args.device))
+                    times[name].append(time_steps(step, args.steps, args.device))
             ep, sep, peer = (statistics.median(times[name]) for name in ("ep", "sep", "gpytorch"))
             print(
                 f"{C:3d} {M:4d} {batch:5d} {D:3d} {dtype:>8} {ep:8.2f} {sep:8.2f} {peer:9.2f} {peer / ep:6.1f} {peer / sep:6.1f}",

@@ -1,12 +1,11 @@
-"""A target of tiny fits on a set that needs no file."""
+"""A target of tiny fits on a data set that needs no file."""
 
 from dataclasses import replace
 
 import pytest
 
-from cavity.experiments.jobs import Job
-from cavity.experiments.rows import COLUMNS
-from cavity.experiments.targets import Target
+from experiments.jobs import COLUMNS, Job
+from experiments.targets import Target
 
 SHORT = {"batch_size": None, "max_epochs": 2, "tol": 0.0}
 

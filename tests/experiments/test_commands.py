@@ -1,49 +1,83 @@
-"""The commands: with typer and without, in words where something is wrong."""
+"""The command line: plans, checks, and clear errors."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cavity.cli.app import app
-from cavity.experiments.commands import main
+from experiments.__main__ import main
 
-
-def test_reproduce_and_the_module_are_the_same_command(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    words = ["table2", "--plan", "--splits", "1", "--results", str(tmp_path)]
-    assert main(words) == 0
-    plain = capfd.readouterr().out
-    assert "table2:" in plain and "of one core" in plain
-    result = CliRunner().invoke(app, ["reproduce", *words])
-    assert result.exit_code == 0 and (result.output or capfd.readouterr().out) == plain
+ROOT = Path(__file__).parents[2]
 
 
-def test_compare_knows_its_sets_and_methods(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    result = CliRunner().invoke(app, ["compare", "--plan", "--sets", "wine", "--results", str(tmp_path)])
-    assert result.exit_code == 0
-    result = CliRunner().invoke(app, ["compare", "--plan", "--sets", "nowhere", "--results", str(tmp_path)])
-    assert result.exit_code == 2
+def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python with the path of this process."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=cwd)
 
 
-def test_a_mistake_is_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_plan_counts_the_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table2", "--plan", "--splits", "1", "--results", str(tmp_path)]) == 0
+    planned = capsys.readouterr().out
+    assert "table2: 176 fits to do" in planned and "of one core" in planned
+    assert main(["table2", "--plan", "--sets", "wine", "--results", str(tmp_path)]) == 0
+    assert "table2: 215 fits to do" in capsys.readouterr().out
+
+
+def test_compare_knows_its_sets_and_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--plan", "--sets", "wine", "--results", str(tmp_path)]) == 0
+    assert "fits to do" in capsys.readouterr().out
+    assert main(["compare", "--plan", "--sets", "nowhere", "--results", str(tmp_path)]) == 2
+    assert "--sets nowhere: this target has" in capsys.readouterr().err
+
+
+def test_every_option_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    selected = [
+        "--sets",
+        "wine",
+        "glass",
+        "--methods",
+        "ep",
+        "--inducing",
+        "10%",
+        "--splits",
+        "2",
+        "--epochs",
+        "9",
+    ]
+    resources = ["--jobs", "2", "--threads", "1", "--budget", "60", "--data", "tables", "--device", "cpu"]
+    assert main(["table2", "--plan", *selected, *resources, "--results", str(tmp_path)]) == 0
+    assert "table2: 4 fits to do" in capsys.readouterr().out
+
+
+def test_a_wrong_target_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["fig9", "--results", str(tmp_path)]) == 2
-    assert "no target 'fig9'; use one of table2" in capsys.readouterr().err
+    assert "unknown target 'fig9'; use one of table2" in capsys.readouterr().err
 
 
-def test_a_check_without_rows_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["--splits", "0"], ["--jobs", "none"], []])
+def test_wrong_usage_exits_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+
+
+def test_a_check_without_rows_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--check", "--results", str(tmp_path)]) == 1
     assert "no rows of fits" in capsys.readouterr().err
 
 
-def test_a_check_takes_its_seed_and_seconds(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["reproduce", "--check", "--seed", "3", "--seconds", "7", "--results", str(tmp_path)]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 1
-    assert "fits of at most 7 s" in result.output + capfd.readouterr().err
+def test_a_check_takes_its_seed_and_seconds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--check", "--seed", "3", "--seconds", "7", "--results", str(tmp_path)]) == 1
+    assert "fits of at most 7 s" in capsys.readouterr().err
+
+
+def test_rows_and_documents_are_found_from_any_folder(tmp_path: Path) -> None:
+    done = python("-m", "experiments", "table2", "--plan", cwd=tmp_path)
+    assert done.returncode == 0 and "table2: 0 fits to do" in done.stdout, done.stderr
 
 
 def test_rows_can_be_computed_without_typer_matplotlib_and_tqdm(tmp_path: Path) -> None:
@@ -51,14 +85,30 @@ def test_rows_can_be_computed_without_typer_matplotlib_and_tqdm(tmp_path: Path) 
 import sys
 for name in ("typer", "matplotlib", "tqdm", "safetensors", "gpytorch", "lightgbm"):
     sys.modules[name] = None
-from cavity.experiments import fits
-from cavity.experiments.commands import main
-from cavity.experiments.jobs import Job
-from cavity.experiments.provenance import Place
+from experiments import fits
+from experiments.__main__ import main
+from experiments.jobs import Context, Job
 options = {{"batch_size": None, "max_epochs": 1, "tol": 0.0}}
-assert fits.run(Job("score", "toy", 0, "ep", "2", options=options), Place())[0]["nll"] > 0
+assert fits.run_job(Job("score", "toy", 0, "ep", "2", options=options), Context())[0]["nll"] > 0
 sys.exit(main(["fig1", "--plan", "--results", {str(tmp_path)!r}]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert "fig1: 9 fits to do" in done.stdout
+
+
+def test_files_do_not_import_each_other_in_circles() -> None:
+    """Every import of another file of `experiments`, also within functions, goes one way."""
+    import ast
+    from graphlib import TopologicalSorter
+
+    graph: dict[str, set[str]] = {}
+    for path in (ROOT / "experiments").glob("*.py"):
+        found = graph.setdefault(path.stem, set())
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "experiments":
+                found |= {name.name for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("experiments."):
+                found.add((node.module or "").split(".")[1])
+    assert len(graph) > 10
+    TopologicalSorter(graph).prepare()  # raises CycleError

@@ -1,4 +1,4 @@
-"""Scores on the way of a run."""
+"""Test scores during a run."""
 
 import math
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
-from cavity.experiments import curves
-from cavity.experiments.sets import Split
+from experiments import curves
+from experiments.sets import Split
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning"
@@ -21,8 +21,8 @@ def data() -> Split:
     return Split(X[:90], y[:90], X[90:], y[90:])
 
 
-def watch(data: Split, batch: int | None, epochs: int) -> curves.Curve:
-    watcher = curves.Curve(data, {"batch_size": batch, "max_epochs": epochs}, 5)
+def record(data: Split, batch: int | None, epochs: int) -> curves.ScoreCurve:
+    curve = curves.ScoreCurve(data, {"batch_size": batch, "max_epochs": epochs}, 5)
     clf = GPClassifier(
         "sep",
         n_inducing=5,
@@ -31,39 +31,39 @@ def watch(data: Split, batch: int | None, epochs: int) -> curves.Curve:
         tol=0,
         random_state=0,
         device="cpu",
-        callbacks=[watcher],
+        callbacks=[curve],
     )
     clf.fit(data.X, data.y)
-    return watcher
+    return curve
 
 
 def test_moments_are_updates_and_passes_follow(data: Split) -> None:
-    """90 rows in batches of 30: three updates a pass."""
-    watcher = watch(data, 30, 8)
-    moments = [row["moment"] for row in watcher.rows]
+    """90 rows in batches of 30: three updates per pass."""
+    curve = record(data, 30, 8)
+    moments = [row["moment"] for row in curve.rows]
     assert moments == sorted(set(np.geomspace(5, 24, 5).round().astype(int).tolist()))
-    assert [row["passes"] for row in watcher.rows] == pytest.approx([m / 3 for m in moments])
-    assert [row["seconds"] for row in watcher.rows] == sorted(row["seconds"] for row in watcher.rows)
+    assert [row["passes"] for row in curve.rows] == pytest.approx([m / 3 for m in moments])
+    assert [row["seconds"] for row in curve.rows] == sorted(row["seconds"] for row in curve.rows)
 
 
 def test_on_full_batches_an_update_is_a_pass(data: Split) -> None:
-    watcher = watch(data, None, 9)
-    assert [row["passes"] for row in watcher.rows] == [row["moment"] for row in watcher.rows]
-    assert watcher.rows[-1]["moment"] == 9
+    curve = record(data, None, 9)
+    assert [row["passes"] for row in curve.rows] == [row["moment"] for row in curve.rows]
+    assert curve.rows[-1]["moment"] == 9
 
 
-def test_a_state_that_the_run_will_leave_is_judged_a_step_later(
+def test_a_state_that_the_next_step_rejects_is_scored_one_step_later(
     data: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true, calls = curves.scores, []
+    true, calls = curves.score_predictions, []
 
     def scores(*args: object) -> dict[str, float]:
         calls.append(args)
         found = true(*args)
         return found | {"nll": math.nan} if len(calls) == 2 else found
 
-    monkeypatch.setattr(curves, "scores", scores)
-    watcher = watch(data, 30, 8)
+    monkeypatch.setattr(curves, "score_predictions", scores)
+    curve = record(data, 30, 8)
     wanted = sorted(set(np.geomspace(5, 24, 5).round().astype(int).tolist()))
-    assert [row["moment"] for row in watcher.rows] == [wanted[0], wanted[1] + 1, *wanted[2:]]
-    assert all(math.isfinite(row["nll"]) for row in watcher.rows)
+    assert [row["moment"] for row in curve.rows] == [wanted[0], wanted[1] + 1, *wanted[2:]]
+    assert all(math.isfinite(row["nll"]) for row in curve.rows)

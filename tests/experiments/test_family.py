@@ -60,7 +60,7 @@ def benchmark():
 def test_the_numbers_of_the_page_are_those_of_the_rows(benchmark):
     rows = benchmark.read(ROOT / "benchmarks" / "results" / "regression.csv")
     assert benchmark.table(rows) in PAGE
-    found = benchmark.curves(rows)
+    found = benchmark.group_curves(rows)
     sets, panels = {data for data, _ in found}, {m for panel in benchmark.PANELS.values() for m in panel}
     assert len(sets) == 3 and {method for _, method in found} == panels
     for curve in found.values():
@@ -70,8 +70,8 @@ def test_the_numbers_of_the_page_are_those_of_the_rows(benchmark):
 
 def test_the_benchmark_runs(benchmark, tmp_path, monkeypatch):
     """Its own methods, on few rows and for a moment; the picture is drawn."""
-    few = {"few": benchmark.tables(40)["GP draw, N=40"]}
-    monkeypatch.setattr(benchmark, "tables", lambda rows: few)
+    few = {"few": benchmark.make_tables(40)["GP draw, N=40"]}
+    monkeypatch.setattr(benchmark, "make_tables", lambda rows: few)
     monkeypatch.setattr(
         benchmark, "METHODS", {name: benchmark.METHODS[name] for name in ("vi-means", "svi-natural")}
     )
@@ -80,7 +80,7 @@ def test_the_benchmark_runs(benchmark, tmp_path, monkeypatch):
     files = ["--csv", str(tmp_path / "r.csv"), "--png", str(tmp_path / "r.png")]
     monkeypatch.setattr("sys.argv", ["regression.py", "--points", "5", "--seconds", "0.05", *files])
     benchmark.main()
-    found = benchmark.curves(benchmark.read(tmp_path / "r.csv"))
+    found = benchmark.group_curves(benchmark.read(tmp_path / "r.csv"))
     assert (
         set(found) == {("few", "vi-means"), ("few", "svi-natural")}
         and (tmp_path / "r.png").stat().st_size > 5000

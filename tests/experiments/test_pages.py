@@ -1,4 +1,4 @@
-"""The documents say what the rows say, and the rules of agreement are those that they state."""
+"""The documents show the rows, and the rules of agreement are those that they state."""
 
 import math
 import shutil
@@ -6,36 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from cavity.experiments import check, comparison, page, tables
-from cavity.experiments.rows import File
-from cavity.experiments.sets import UCI
-from cavity.experiments.targets import SHARES, TABLE_METHODS, TARGETS
-from cavity.experiments.verdicts import Cell, agrees, best_published, cell, mark, near, published
+from experiments import comparison, page, runner, tables
+from experiments.jobs import ResultFile
+from experiments.scores import Cell, agrees, best_published, is_close, mark, mean_cell, published
+from experiments.sets import UCI
+from experiments.targets import SHARES, TABLE_METHODS, TARGETS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
 def test_no_document_is_out_of_date_with_the_rows() -> None:
-    assert page.stale(ROOT, RESULTS) == [], "run: python -m cavity.experiments page"
+    assert page.find_stale(RESULTS) == [], "run: python -m experiments page"
 
 
 def test_a_row_that_changes_makes_its_pages_stale(tmp_path: Path) -> None:
     results = tmp_path / "results"
     shutil.copytree(RESULTS, results)
     for name in ("table2", "flights"):
-        file = File(results / f"{name}.csv", TARGETS[name].columns)
+        file = TARGETS[name].result_file(results)
         rows = [row | {"nll": row["nll"] + 0.5} for row in file.read()]
         file.path.unlink()
-        file.add(rows)
-    stale = {Path(path).name for path in page.stale(ROOT, results)}
+        file.append(rows)
+    stale = {path.name for path in page.find_stale(results)}
     assert {"reproduction.md", "scale.md", "flights.png"} <= stale
 
 
 def test_every_mark_in_a_document_names_a_table() -> None:
-    for name in page.MARKED:
-        marks = page.BLOCK.findall((ROOT / name).read_text(encoding="utf-8"))
-        assert marks and all(kind in page.BLOCKS for _, kind, _ in marks)
+    documents = page.marked_documents()
+    assert documents
+    for text in documents.values():
+        assert all(name in page.BLOCKS for _, name, _ in page.BLOCK.findall(text))
 
 
 def test_every_published_cell_is_there() -> None:
@@ -54,29 +55,29 @@ def test_a_mean_at_the_edge_of_one_combined_error_agrees_and_beyond_two_it_does_
     theirs = Cell(0.30, 0.03, 20)
     at = lambda mean: Cell(mean, 0.04, 20)
     assert agrees(at(0.3549), theirs) and not agrees(at(0.3551), theirs)
-    assert near(at(0.3999), theirs) and not near(at(0.4001), theirs)
+    assert is_close(at(0.3999), theirs) and not is_close(at(0.4001), theirs)
     assert [mark(at(m), theirs) for m in (0.1, 0.38, 0.5)] == ["✓", "≈", "✗"]
 
 
 def test_a_cell_is_a_mean_with_its_standard_error() -> None:
-    assert cell([1.0, 3.0]) == Cell(2.0, 1.0, 2)
-    assert math.isnan(cell([1.0]).se)
+    assert mean_cell([1.0, 3.0]) == Cell(2.0, 1.0, 2)
+    assert math.isnan(mean_cell([1.0]).se)
 
 
 def test_reduced_rows_are_on_no_page() -> None:
-    rows = File(RESULTS / "table2.csv").read()
+    rows = ResultFile(RESULTS / "table2.csv").read()
     short = [row | {"settings": "0000000000", "nll": 99.0} for row in rows]
     assert tables.counts(rows + short) == tables.counts(rows)
 
 
-def test_the_check_is_strict_for_the_same_versions_and_allows_noise_for_others() -> None:
+def test_the_check_is_strict_for_the_same_versions_and_has_a_tolerance_for_others() -> None:
     old = {"nll": 0.5, "error": 0.1, "versions": "a", "device": "cpu"}
-    assert not check.disagreement(old, old | {"nll": 0.5 + 1e-7}, 0.1)
-    assert "nll" in check.disagreement(old, old | {"nll": 0.501}, 0.1)
+    assert not runner.find_disagreement(old, old | {"nll": 0.5 + 1e-7}, 0.1)
+    assert "nll" in runner.find_disagreement(old, old | {"nll": 0.501}, 0.1)
     other = old | {"versions": "b"}
-    assert not check.disagreement(old, other | {"nll": 0.55}, 0.1)
-    assert "nll" in check.disagreement(old, other | {"nll": 0.61}, 0.1)
-    assert "nll" in check.disagreement(old, other | {"nll": math.nan}, 0.1)
+    assert not runner.find_disagreement(old, other | {"nll": 0.55}, 0.1)
+    assert "nll" in runner.find_disagreement(old, other | {"nll": 0.61}, 0.1)
+    assert "nll" in runner.find_disagreement(old, other | {"nll": math.nan}, 0.1)
 
 
 def rank_rows() -> list[dict[str, object]]:
@@ -102,18 +103,18 @@ def test_time_to_a_level_is_when_the_curve_first_reaches_it() -> None:
     assert math.isinf(comparison.level_times(rows)[0][3])
 
 
-def test_methods_are_ranked_on_the_splits_that_all_have() -> None:
+def test_methods_are_ranked_on_the_splits_that_they_share() -> None:
     def row(method: str, split: int, nll: float) -> dict:
         return {"dataset": "wine", "method": method, "split": split, "nll": nll}
 
     rows = [row("auto", 0, 0.2), row("auto", 1, 0.9), row("logistic", 0, 0.3), row("rep", 5, 0.0)]
-    assert comparison.paired(rows, ("auto", "logistic")) == [rows[0], rows[2]]
+    assert comparison.keep_shared_splits(rows, ("auto", "logistic")) == [rows[0], rows[2]]
     assert comparison.mean_ranks(rows, ("auto", "logistic"))["auto"] == (1.0, 1)
-    assert comparison.paired(rows, ("auto", "lightgbm")) == rows[:2]
+    assert comparison.keep_shared_splits(rows, ("auto", "lightgbm")) == rows[:2]
 
 
 def test_a_set_on_which_one_method_ran_alone_ranks_nobody() -> None:
     alone = {"dataset": "mnist", "method": "auto", "split": 0, "nll": 0.1, "seconds": 1.0}
     ranks = comparison.mean_ranks([*rank_rows(), alone], ("auto", "logistic", "lightgbm"))
     assert ranks["auto"] == (1.25, 2)
-    assert "mnist" not in comparison.winners([*rank_rows(), alone])
+    assert "mnist" not in comparison.winner_table([*rank_rows(), alone])

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from cavity.errors import BadFile
-from cavity.experiments.jobs import Job
-from cavity.experiments.rows import COLUMNS, CURVE, File, Row, key_of
+from experiments.jobs import COLUMNS, CURVE_COLUMNS, Job, ResultFile, Row, key_of
 
 JOB = Job("score", "wine", 0, "ep", "10%", options={"max_epochs": 250})
 
@@ -18,59 +17,59 @@ def row(job: Job, **values: float) -> Row:
 
 
 def test_what_is_added_is_read_back(tmp_path: Path) -> None:
-    file = File(tmp_path / "rows.csv")
-    file.add([row(JOB, nll=0.123456789, error=0.0)])
+    file = ResultFile(tmp_path / "rows.csv")
+    file.append([row(JOB, nll=0.123456789, error=0.0)])
     (found,) = file.read()
     assert found["nll"] == 0.123456789 and found["error"] == 0.0 and found["ece"] != found["ece"]
     assert key_of(found) == JOB.key and file.finished() == {JOB.key}
 
 
 def test_a_file_cut_at_any_byte_loses_only_what_was_cut(tmp_path: Path) -> None:
-    file, second = File(tmp_path / "rows.csv"), replace(JOB, split=1)
-    file.add([row(JOB)])
+    file, second = ResultFile(tmp_path / "rows.csv"), replace(JOB, split=1)
+    file.append([row(JOB)])
     whole = file.path.stat().st_size
-    file.add([row(second)])
+    file.append([row(second)])
     content = file.path.read_bytes()
     for end in range(whole, len(content)):
         file.path.write_bytes(content[:end])
-        file.mend()
+        file.repair()
         assert file.finished() == {JOB.key}
-        file.add([row(second)])
+        file.append([row(second)])
         assert file.finished() == {JOB.key, second.key}
 
 
 def test_a_file_cut_within_its_head_is_begun_again(tmp_path: Path) -> None:
-    file = File(tmp_path / "rows.csv")
+    file = ResultFile(tmp_path / "rows.csv")
     file.path.write_text("dataset,spl")
-    file.mend()
-    file.add([row(JOB)])
+    file.repair()
+    file.append([row(JOB)])
     assert file.finished() == {JOB.key}
 
 
 def test_a_curve_without_its_end_is_not_finished_and_is_dropped(tmp_path: Path) -> None:
-    file = File(tmp_path / "rows.csv", CURVE)
-    file.add([row(JOB, moment=1, last=0), row(JOB, moment=2, last=0)])
+    file = ResultFile(tmp_path / "rows.csv", CURVE_COLUMNS)
+    file.append([row(JOB, moment=1, last=0), row(JOB, moment=2, last=0)])
     assert not file.finished()
-    file.mend()
+    file.repair()
     assert file.read() == []
-    file.add([row(JOB, moment=1, last=0), row(JOB, moment=2, last=1)])
-    file.mend()
+    file.append([row(JOB, moment=1, last=0), row(JOB, moment=2, last=1)])
+    file.repair()
     assert len(file.read()) == 2 and file.finished() == {JOB.key}
 
 
 def test_rows_are_sorted_by_what_they_are(tmp_path: Path) -> None:
-    file = File(tmp_path / "rows.csv")
-    file.add([row(replace(JOB, inducing=m, split=s)) for m in ("20%", "5%", "10%") for s in (10, 9)])
+    file = ResultFile(tmp_path / "rows.csv")
+    file.append([row(replace(JOB, inducing=m, split=s)) for m in ("20%", "5%", "10%") for s in (10, 9)])
     file.sort()
     assert [(r["inducing"], r["split"]) for r in file.read()] == [
         (m, s) for m in ("5%", "10%", "20%") for s in (9, 10)
     ]
 
 
-def test_a_foreign_file_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_file_with_unknown_columns_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(BadFile, match="not ours"):
-        File(tmp_path / "rows.csv", COLUMNS).read()
+    with pytest.raises(BadFile, match="unknown columns"):
+        ResultFile(tmp_path / "rows.csv", COLUMNS).read()
 
 
 def test_the_fingerprint_is_of_the_settings_and_not_of_the_split() -> None:

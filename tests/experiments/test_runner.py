@@ -1,5 +1,6 @@
-"""A reproduction goes on where it stopped, one bad fit does not cost the others, and what is left out is said."""
+"""A run continues where it stopped, a failed fit does not stop the others, and what is left is reported."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,23 +10,23 @@ from pathlib import Path
 import pytest
 
 from cavity.errors import BadOption
-from cavity.experiments import cost, workers
-from cavity.experiments.jobs import Job
-from cavity.experiments.reproduce import Means, file_of, plan, run
-from cavity.experiments.targets import TARGETS, Target, Wanted, find
+from experiments import runner, workers
+from experiments.jobs import Job
+from experiments.runner import RunOptions, plan, run_target
+from experiments.targets import TARGETS, Selection, Target, find_target
 
 
 def test_a_run_goes_on_where_it_stopped_and_a_bad_fit_costs_only_itself(
     tiny: Target, broken: Target, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    tally = run(broken, Wanted(), Means(tmp_path), said.append)
+    tally = run_target(broken, Selection(), RunOptions(tmp_path), said.append)
     assert tally.fitted == 1 and len(tally.failures) == 1
     assert any(line.startswith("failed: toy split 0 nonsense") for line in said)
-    (first,) = file_of(broken, tmp_path).read()
-    tally = run(tiny, Wanted(), Means(tmp_path), said.append)
+    (first,) = broken.result_file(tmp_path).read()
+    tally = run_target(tiny, Selection(), RunOptions(tmp_path), said.append)
     assert (tally.ready, tally.fitted, tally.left) == (1, 1, 0)
-    rows = file_of(tiny, tmp_path).read()
+    rows = tiny.result_file(tmp_path).read()
     assert rows[0] == first and [row["split"] for row in rows] == [0, 1]
     assert {"nll", "error", "ece", "brier", "seconds"} <= {
         k for k, v in rows[1].items() if v == v and v != ""
@@ -35,56 +36,56 @@ def test_a_run_goes_on_where_it_stopped_and_a_bad_fit_costs_only_itself(
 
 def test_a_budget_that_is_too_small_fits_nothing_and_says_so(tiny: Target, tmp_path: Path) -> None:
     said: list[str] = []
-    tally = run(tiny, Wanted(splits=1), Means(tmp_path, budget=3.0), said.append)
+    tally = run_target(tiny, Selection(splits=1), RunOptions(tmp_path, budget=3.0), said.append)
     assert (tally.fitted, tally.left) == (0, 1)
     assert any("1 fits are still to do (the budget of 3 s is spent)" in line for line in said)
-    assert any("Reduced: 1 of the target's 2 fits" in line for line in said)
+    assert any("Reduced: 1 of the 2 fits" in line for line in said)
 
 
 def test_the_queue_passes_over_what_would_not_end_in_time() -> None:
     short, long = (Job("score", "toy", s, "ep", "4") for s in range(2))
-    queue = workers.Queue([long, short], {long: 100.0, short: 1.0}, time.monotonic() + 10)
-    assert queue.next() is short and queue.next() is None and queue.jobs == [long]
+    queue = workers.JobQueue([long, short], {long: 100.0, short: 1.0}, time.monotonic() + 10)
+    assert queue.pop() is short and queue.pop() is None and queue.jobs == [long]
     queue.pace = 0.01
-    assert queue.next() is long
+    assert queue.pop() is long
 
 
 def test_with_a_budget_first_splits_come_first_and_without_one_long_fits(tmp_path: Path) -> None:
-    wanted = Wanted(sets=("wine", "vehicle"), methods=("ep",), inducing=("10%",), splits=2)
-    limited, _ = plan(TARGETS["table2"], wanted, Means(tmp_path, budget=1e6))
+    selection = Selection(sets=("wine", "vehicle"), methods=("ep",), inducing=("10%",), splits=2)
+    limited, _ = plan(TARGETS["table2"], selection, RunOptions(tmp_path, budget=1e6))
     assert [(j.dataset, j.split) for j in limited] == [
         ("vehicle", 0),
         ("wine", 0),
         ("vehicle", 1),
         ("wine", 1),
     ]
-    free, seconds = plan(TARGETS["table2"], wanted, Means(tmp_path))
+    free, seconds = plan(TARGETS["table2"], selection, RunOptions(tmp_path))
     assert [seconds[j] for j in free] == sorted(seconds.values(), reverse=True)
 
 
 def test_the_time_of_a_fit_is_learnt_from_its_other_splits() -> None:
     job, other = (Job("score", "wine", s, "ep", "10%", options={"max_epochs": 250}) for s in range(2))
     row = {"settings": other.settings, "dataset": "wine", "seconds": 42.0}
-    assert cost.expected([job], [row])[job] == 42.0
-    assert cost.expected([job], [])[job] == cost.from_size(job) > 0
+    assert runner.expected_seconds([job], [row])[job] == 42.0
+    assert runner.expected_seconds([job], [])[job] == runner.seconds_from_size(job) > 0
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(sets=("nowhere",)), Wanted(methods=("nothing",)), Wanted(inducing=("7%",))]
+    "selection", [Selection(sets=("nowhere",)), Selection(methods=("nothing",)), Selection(inducing=("7%",))]
 )
-def test_what_a_target_does_not_have_is_refused(wanted: Wanted) -> None:
+def test_what_a_target_does_not_have_is_refused(selection: Selection) -> None:
     with pytest.raises(BadOption, match="this target has"):
-        wanted.of(TARGETS["table2"])
+        selection.apply(TARGETS["table2"])
 
 
 def test_an_unknown_target_is_refused_with_those_there_are() -> None:
     with pytest.raises(BadOption, match="fig5-mnist"):
-        find("fig9")
+        find_target("fig9")
 
 
 def test_fewer_epochs_never_count_as_the_full_fit() -> None:
     full = {job.key for job in TARGETS["table2"].jobs()}
-    assert not full & {job.key for job in Wanted(epochs=5).of(TARGETS["table2"])}
+    assert not full & {job.key for job in Selection(epochs=5).apply(TARGETS["table2"])}
 
 
 def test_the_table_has_the_papers_cells() -> None:
@@ -102,13 +103,12 @@ def test_the_table_has_the_papers_cells() -> None:
 
 ABANDONED = """
 import os, signal, sys
-from cavity.experiments.jobs import Job
-from cavity.experiments.provenance import Place
-from cavity.experiments.workers import Worker
+from experiments.jobs import Context, Job
+from experiments.workers import Worker
 
 if __name__ == "__main__":
-    worker = Worker(Place(None, "cpu", 1, "none"))
-    worker.give(Job("score", "toy", 0, "ep", "50", options={"max_epochs": 10**6, "tol": 0.0}))
+    worker = Worker(Context(None, "cpu", 1, "none"))
+    worker.assign(Job("score", "toy", 0, "ep", "50", options={"max_epochs": 10**6, "tol": 0.0}))
     print(worker.process.pid, flush=True)
     worker.pipe.poll(4)  # it is at work
     os.kill(os.getpid(), signal.SIGKILL)
@@ -119,7 +119,10 @@ if __name__ == "__main__":
 def test_a_worker_ends_with_the_process_that_asked_even_in_the_middle_of_a_fit(tmp_path: Path) -> None:
     script = tmp_path / "abandoned.py"
     script.write_text(ABANDONED)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60, env=environment
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     worker, until = int(done.stdout), time.monotonic() + 20
     while time.monotonic() < until and _runs(worker):
@@ -128,7 +131,7 @@ def test_a_worker_ends_with_the_process_that_asked_even_in_the_middle_of_a_fit(t
 
 
 def _runs(pid: int) -> bool:
-    """Whether it computes still; an ended process whose parent has not asked is none."""
+    """Whether a process still runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,30 +1,47 @@
-"""What can be reproduced: for each table or figure its jobs, its file of rows, its picture."""
+"""What can be run: the jobs, the result file and the figure of each table or figure."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from cavity.errors import BadOption
-from cavity.experiments.jobs import Job
-from cavity.experiments.rows import COLUMNS, COMPARED, CURVE, POINTS
-from cavity.experiments.sets import UCI
+from experiments.jobs import (
+    COLUMNS,
+    COMPARED_COLUMNS,
+    CURVE_COLUMNS,
+    POINTS_COLUMNS,
+    Job,
+    ResultFile,
+    Row,
+    key_of,
+)
+from experiments.methods import PEERS
+from experiments.sets import SIZES, UCI
 
-BATCH: dict[str, Any] = {"batch_size": None, "max_epochs": 250, "tol": 0.0}  # the papers' 250 iterations
+BATCH: dict[str, Any] = {
+    "batch_size": None,
+    "max_epochs": 250,
+    "tol": 0.0,
+}  # 250 iterations, as in the papers
 ALL_SPLITS, SATELLITE_SPLITS, FEW_SPLITS = 20, 5, 5
 SHARES = ("5%", "10%", "20%")
 TABLE_METHODS = ("gfitc", "ep", "ep_outer", "rep", "sep", "vi")
-MANY = ("auto", "ep", "sep")  # on all splits
+ON_ALL_SPLITS = ("auto", "ep", "sep")
 FURTHER = ("pep", "vi_natural", "vi_softmax")  # not in the papers, M = 10 % only
 SCHEDULES = ("inner-approx", "inner-exact", "outer")
 TOY_METHODS = ("gfitc", "ep", "sep", "rep", "vi_rate")
 TOY_SIZES = tuple(2**k for k in range(9))  # 1 … 256
-TOY_NOISE = 1e-2  # the labels have none; a little keeps the factors from being steps
-LONGEST_SECONDS = 1800  # of GFITC on the toy
-THESIS_SECONDS = (
-    300  # on nine tenths of satellite, where GFITC and VI with many points would take hours a fit
-)
+TOY_NOISE = 1e-2  # the labels are noise-free; a little noise keeps the factors smooth
+LONGEST_SECONDS = 1800  # limit of GFITC on the toy problem
+THESIS_SECONDS = 300  # limit on 90 % of satellite: GFITC and VI with many points would take hours
+OURS = ("auto", "ep", "sep", "rep", "vi_natural", "gfitc")  # in the comparison with other libraries
+COMPARED_SPLITS = dict.fromkeys((*UCI, "digits"), 5) | {"mnist": 1}
+COMPARED_SETS = tuple(COMPARED_SPLITS)
+MOST_ROWS = {"sklearn_gp": 2000, "gfitc": 1300}  # with more rows a fit takes hours
 
 
 @dataclass(frozen=True)
@@ -37,17 +54,25 @@ class Target:
     jobs: Callable[[], list[Job]]
     columns: tuple[str, ...] = COLUMNS
     figure: str | None = None  # a function of `figures`
-    paper: str = ""  # what of the papers' settings a reader should know
+
+    def result_file(self, results: Path) -> ResultFile:
+        """The file with the rows of this target."""
+        return ResultFile(results / f"{self.file}.csv", self.columns)
+
+    def select(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows that the jobs of this target wrote at its full settings."""
+        keys = {job.key for job in self.jobs()}
+        return [row for row in rows if key_of(row) in keys]
 
 
 def _splits(dataset: str, method: str) -> range:
     if dataset == "satellite":
         return range(SATELLITE_SPLITS)
-    return range(ALL_SPLITS if method in MANY else FEW_SPLITS)
+    return range(ALL_SPLITS if method in ON_ALL_SPLITS else FEW_SPLITS)
 
 
 def table() -> list[Job]:
-    """Tables 2 and 3, the thesis' 6.2 and 6.3, and `method="auto"` as it is shipped."""
+    """Tables 2 and 3 of the paper, 6.2 and 6.3 of the thesis, and `method="auto"` with default arguments."""
     cells = [(m, share) for share in SHARES for m in TABLE_METHODS] + [(m, "10%") for m in FURTHER]
     papers = [
         Job("score", d, s, m, share, options=BATCH) for d in UCI for m, share in cells for s in _splits(d, m)
@@ -56,7 +81,7 @@ def table() -> list[Job]:
 
 
 def flipped() -> list[Job]:
-    """Robust EP where a tenth of the training labels is redrawn."""
+    """Robust EP with 10 % of the training labels redrawn."""
     cells = [(m, share) for share in ("20%", "30%", "40%") for m in ("ep", "sep", "rep_learnt")]
     cells += [(m, "10%") for m in ("ep", "sep", "rep")]
     short = BATCH | {"max_epochs": 150}
@@ -69,7 +94,7 @@ def flipped() -> list[Job]:
 
 
 def many_splits() -> list[Job]:
-    """new_thyroid on a hundred splits: how far twenty of them can be from the mean."""
+    """new_thyroid on 100 splits: how far the mean of 20 splits can be off."""
     return [
         Job("score", "new_thyroid", s, m, "10%", options=BATCH) for m in ("ep", "sep") for s in range(100)
     ]
@@ -93,7 +118,7 @@ def toy() -> list[Job]:
 
 
 def satellite() -> list[Job]:
-    """Figures 4 and 6, and the thesis' 6.2 on nine tenths of the rows."""
+    """Figures 4 and 6, and figure 6.2 of the thesis on 90 % of the rows."""
     limit = BATCH | {"max_seconds": THESIS_SECONDS}
     paper = [("satellite", m, M, BATCH) for m in ("gfitc", "ep", "sep", "vi") for M in (4, 20, 100)]
     thesis = [("satellite90", m, M, limit) for m in ("gfitc", "ep", "vi") for M in (4, 50, 200)]
@@ -101,7 +126,7 @@ def satellite() -> list[Job]:
 
 
 def mnist() -> list[Job]:
-    """Figure 5, top: at the rates we ship, at Adam's default of 0.001, which needs more passes, and in longer runs."""
+    """Figure 5, top: at our default rates, at Adam's default of 0.001, which needs more passes, and in longer runs."""
     ours: dict[str, Any] = {"batch_size": 200, "max_epochs": 30, "tol": 0.0}
     papers = ours | {"max_epochs": 100}
     long = (("sep_long", 500), ("ep_long", 500), ("vi_long", 150))
@@ -116,7 +141,7 @@ def mnist() -> list[Job]:
 
 
 def mnist_variants() -> list[Job]:
-    """MNIST at M = 200 otherwise: the hyper-prior of "auto" and longer runs with it, small batches, VI for longer."""
+    """MNIST with M = 200 in other ways: the hyper-prior of "auto", longer runs, smaller batches."""
     runs = (
         ("sep_prior", 1000, 500),
         ("sep_prior_long", 1000, 1500),
@@ -133,7 +158,7 @@ def mnist_variants() -> list[Job]:
 
 
 def mnist_best() -> list[Job]:
-    """The lowest NLL within ten minutes of one GPU, M and batch size free."""
+    """The lowest NLL within ten minutes on one GPU; M and batch size are free."""
     runs = (
         ("ep", "1000", 2000, 150),
         ("ep", "2000", 4000, 100),
@@ -154,7 +179,7 @@ def mnist_best() -> list[Job]:
 
 
 def airline() -> list[Job]:
-    """Figure 5, bottom, and figure 7, on the flights that can be had."""
+    """Figure 5, bottom, and figure 7, on flights that are available."""
     jobs = []
     for dataset, passes in (("flights_nyc2013", 5), ("flights_us2001", 1)):
         options: dict[str, Any] = {"batch_size": 200, "max_epochs": passes, "tol": 0.0}
@@ -166,17 +191,22 @@ def airline() -> list[Job]:
 
 
 def flights() -> list[Job]:
-    """The same flights at the rates we ship, M = 100 and batches of 1,000: the page on scale."""
+    """The same flights at our default rates, with M = 100 and batches of 1,000, for the page on scale."""
     options: dict[str, Any] = {"batch_size": 1000, "max_epochs": 2, "tol": 0.0}
     sets = ("flights_nyc2013", "flights_us2001")
     jobs = [Job("curve", d, 0, m, "100", options=options) for d in sets for m in ("ep", "sep", "vi_natural")]
     return jobs + [Job("curve", d, 0, "logistic", "") for d in sets]
 
 
-def _compared() -> list[Job]:
-    from cavity.experiments.compare import jobs
-
-    return jobs()
+def compare() -> list[Job]:
+    """Every method of ours and every peer on every data set where a fit is feasible."""
+    return [
+        Job("compared", d, s, m, "")
+        for d in COMPARED_SETS
+        for m in (*OURS, *PEERS)
+        if SIZES[d][0] <= MOST_ROWS.get(m, sys.maxsize)
+        for s in range(COMPARED_SPLITS[d])
+    ]
 
 
 TARGETS = {
@@ -189,45 +219,56 @@ TARGETS = {
             "Figure 1: log Z_q against seconds for three schedules",
             "fig1",
             schedules,
-            CURVE,
+            CURVE_COLUMNS,
             "schedules",
         ),
-        Target("fig3", "Figure 3: inducing points on a plane", "fig3", toy, POINTS, "toy"),
+        Target("fig3", "Figure 3: inducing points on a plane", "fig3", toy, POINTS_COLUMNS, "toy"),
         Target(
-            "fig4", "Figure 4: satellite, NLL against seconds", "satellite", satellite, CURVE, "satellite_nll"
+            "fig4",
+            "Figure 4: satellite, NLL against seconds",
+            "satellite",
+            satellite,
+            CURVE_COLUMNS,
+            "satellite_nll",
         ),
         Target(
             "fig6",
             "Figure 6: satellite, error against seconds",
             "satellite",
             satellite,
-            CURVE,
+            CURVE_COLUMNS,
             "satellite_error",
         ),
-        Target("fig5-mnist", "Figure 5, top: MNIST", "mnist", mnist, CURVE, "mnist"),
-        Target("fig5-airline", "Figure 5, bottom: flights", "airline", airline, CURVE, "airline"),
-        Target("fig7", "Figure 7: E log p and log E p of VI", "airline", airline, CURVE, "expected"),
-        Target("mnist-variants", "MNIST with 200 points, otherwise", "mnist_variants", mnist_variants, CURVE),
-        Target("mnist-best", "MNIST in ten minutes of a GPU", "mnist_best", mnist_best, CURVE),
-        Target("flights", "Flights at the shipped settings", "flights", flights, CURVE, "flights"),
+        Target("fig5-mnist", "Figure 5, top: MNIST", "mnist", mnist, CURVE_COLUMNS, "mnist"),
+        Target("fig5-airline", "Figure 5, bottom: flights", "airline", airline, CURVE_COLUMNS, "airline"),
+        Target("fig7", "Figure 7: E log p and log E p of VI", "airline", airline, CURVE_COLUMNS, "expected"),
+        Target(
+            "mnist-variants",
+            "MNIST with 200 points, other settings",
+            "mnist_variants",
+            mnist_variants,
+            CURVE_COLUMNS,
+        ),
+        Target("mnist-best", "MNIST in ten minutes on a GPU", "mnist_best", mnist_best, CURVE_COLUMNS),
+        Target("flights", "Flights with default settings", "flights", flights, CURVE_COLUMNS, "flights"),
         Target("flipped", "Wrong labels", "flipped", flipped),
-        Target("new_thyroid", "new_thyroid on a hundred splits", "new_thyroid", many_splits),
-        Target("compare", "cavity beside its peers", "compare", _compared, COMPARED, "pareto"),
+        Target("new_thyroid", "new_thyroid on 100 splits", "new_thyroid", many_splits),
+        Target("compare", "cavity and other libraries", "compare", compare, COMPARED_COLUMNS, "pareto"),
     )
 }
 PAPER = ("table2", "table3", "fig1", "fig3", "fig4", "fig6", "fig5-mnist", "fig5-airline", "fig7")
 
 
-def find(name: str) -> Target:
-    """A target by name."""
+def find_target(name: str) -> Target:
+    """Look up a target by name."""
     if name not in TARGETS:
-        raise BadOption(f"no target {name!r}; use one of {', '.join(TARGETS)}.")
+        raise BadOption(f"unknown target {name!r}; use one of {', '.join(TARGETS)}.")
     return TARGETS[name]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What of a target is asked for; empty: all of it."""
+class Selection:
+    """A part of a target; by default all of it."""
 
     sets: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
@@ -235,8 +276,8 @@ class Wanted:
     splits: int | None = None
     epochs: int | None = None
 
-    def of(self, target: Target) -> list[Job]:
-        """The jobs that remain."""
+    def apply(self, target: Target) -> list[Job]:
+        """The selected jobs."""
         jobs = target.jobs()
         self._check("--sets", self.sets, (job.dataset for job in jobs))
         self._check("--methods", self.methods, (job.method for job in jobs))
@@ -249,18 +290,18 @@ class Wanted:
             and (not self.inducing or job.inducing in self.inducing)
             and (self.splits is None or job.split < self.splits)
         ]
-        return kept if self.epochs is None else [_shortened(job, self.epochs) for job in kept]
+        return kept if self.epochs is None else [_shorten(job, self.epochs) for job in kept]
 
     @staticmethod
-    def _check(option: str, asked: tuple[str, ...], known: Iterable[str]) -> None:
+    def _check(option: str, selected: tuple[str, ...], known: Iterable[str]) -> None:
         known = list(dict.fromkeys(known))
-        for name in asked:
+        for name in selected:
             if name not in known:
                 raise BadOption(f"{option} {name}: this target has {', '.join(k for k in known if k)}.")
 
 
-def _shortened(job: Job, epochs: int) -> Job:
-    """Fewer epochs are other settings: such rows never count as the full ones."""
+def _shorten(job: Job, epochs: int) -> Job:
+    """Fewer epochs are other settings, so these rows never count as results of the full job."""
     return replace(
         job, options=job.options | {"max_epochs": min(epochs, job.options.get("max_epochs", epochs))}
     )

@@ -1,4 +1,4 @@
-"""Tables of the pages, in Markdown, from rows."""
+"""Markdown tables of the papers' experiments, made from rows."""
 
 from __future__ import annotations
 
@@ -7,47 +7,46 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from cavity.experiments import targets
-from cavity.experiments.methods import title
-from cavity.experiments.rows import Row
-from cavity.experiments.sets import UCI
-from cavity.experiments.targets import SHARES, TABLE_METHODS, TARGETS, Target
-from cavity.experiments.verdicts import (
+from experiments.jobs import Row
+from experiments.methods import title
+from experiments.scores import (
     Cell,
     agrees,
     best_published,
-    cells,
-    combined,
+    combined_error,
+    is_close,
     mark,
-    near,
-    of_target,
+    mean_cells,
     published,
 )
+from experiments.sets import UCI
+from experiments.targets import FEW_SPLITS, SHARES, TABLE_METHODS, TARGETS, Target
 
-ASKED = (("ep", agrees, 20), ("sep", agrees, 20), ("gfitc", near, 18), ("vi", near, 18))
-OF = len(UCI) * len(SHARES)
+# method, rule, number of cells that must satisfy it
+REQUIRED = (("ep", agrees, 20), ("sep", agrees, 20), ("gfitc", is_close, 18), ("vi", is_close, 18))
+N_CELLS = len(UCI) * len(SHARES)
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table."""
+    """A Markdown table."""
     rule = "|" + "---|" * len(head)
     return "\n".join(
         ["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(line) + " |" for line in lines)]
     )
 
 
-def on_screen(target: Target, rows: list[Row]) -> str:
-    """What `reproduce` prints at its end."""
+def screen_text(target: Target, rows: list[Row]) -> str:
+    """What the command prints at its end."""
     if target.file == "table2":
         score = "error" if target.name == "table3" else "nll"
-        shown = [s for s in SHARES if any(r["inducing"] == s for r in of_target(target, rows))]
-        return "\n\n".join([*(f"M = {s}\n\n{papers(rows, s, score)}" for s in shown), counts(rows)])
+        shown = [s for s in SHARES if any(r["inducing"] == s for r in target.select(rows))]
+        return "\n\n".join([*(f"M = {s}\n\n{paper_table(rows, s, score)}" for s in shown), counts(rows)])
     return flipped(rows) if target.file == "flipped" else f"{len(rows)} rows"
 
 
-def papers(rows: list[Row], share: str, score: str) -> str:
-    """One M of Table 2 or 3: ours ± standard error (published ± standard error) and whether they agree."""
-    ours, theirs = cells(of_target(TARGETS["table2"], rows), score), published(score)
+def paper_table(rows: list[Row], share: str, score: str) -> str:
+    """One M of Table 2 or 3: ours±standard error (published±standard error) and a mark for agreement."""
+    ours, theirs = mean_cells(TARGETS["table2"].select(rows), score), published(score)
     lines = []
     for dataset in UCI:
         line = [dataset]
@@ -66,15 +65,15 @@ def _pair(mine: Cell, other: Cell | None) -> str:
 
 
 def counts(rows: list[Row]) -> str:
-    """In how many cells of Table 2 each method agrees."""
-    ours, theirs = cells(of_target(TARGETS["table2"], rows), "nll"), published("nll")
+    """Number of cells of Table 2 in which each method agrees with the papers."""
+    ours, theirs = mean_cells(TARGETS["table2"].select(rows), "nll"), published("nll")
     lines = []
     for method in TABLE_METHODS:
         pairs = [(c, theirs[p]) for p, c in ours.items() if p[2] == method and p in theirs]
         splits = sorted({c.n for c, _ in pairs})
         spread = f"{splits[0]} to {splits[-1]}" if len(splits) > 1 else "".join(map(str, splits))
-        good, close = sum(agrees(*p) for p in pairs), sum(near(*p) or agrees(*p) for p in pairs)
-        better = sum(m.mean < t.mean - 2 * combined(m, t) for m, t in pairs)
+        good, close = sum(agrees(*p) for p in pairs), sum(is_close(*p) or agrees(*p) for p in pairs)
+        better = sum(m.mean < t.mean - 2 * combined_error(m, t) for m, t in pairs)
         lines.append(
             [
                 title(method),
@@ -83,45 +82,34 @@ def counts(rows: list[Row]) -> str:
                 str(good),
                 str(close),
                 str(better),
-                _asked(method, pairs),
+                _requirement(method, pairs),
             ]
         )
     head = [
         "method",
-        f"cells (of {OF})",
+        f"cells (of {N_CELLS})",
         "splits",
-        "✓ at or below",
-        "✓ or ≈ within two",
-        "clearly better",
-        "asked for",
+        "✓",
+        "✓ or ≈",
+        "better by two se",
+        "required",
     ]
     return markdown(head, lines)
 
 
-def _asked(method: str, pairs: list[tuple[Cell, Cell]]) -> str:
-    """Whether the agreement that we ask of ourselves is there."""
-    for name, rule, least in ASKED:
+def _requirement(method: str, pairs: list[tuple[Cell, Cell]]) -> str:
+    """The required agreement, and whether it is met."""
+    for name, rule, least in REQUIRED:
         if name == method:
             got = sum(rule(*pair) for pair in pairs)
-            verdict = "met" if got >= least else "not met" if len(pairs) == OF else "open"
-            return f"{least} {'✓' if rule is agrees else 'within two'}: {got}, {verdict}"
+            verdict = "met" if got >= least else "not met" if len(pairs) == N_CELLS else "open"
+            return f"{least} {'✓' if rule is agrees else 'within two se'}: {verdict} ({got})"
     return ""
 
 
-def worse(rows: list[Row], score: str = "nll") -> list[str]:
-    """Every cell that is marked ✗, in words."""
-    ours, theirs = cells(of_target(TARGETS["table2"], rows), score), published(score)
-    order = {name: i for i, name in enumerate(UCI)}
-    found = [(p, c, theirs[p]) for p, c in ours.items() if p in theirs and mark(c, theirs[p]) == "✗"]
-    return [
-        f"{dataset}, {title(method)}, M = {share}: {c.text()} against {t.text(2)}"
-        for (share, dataset, method), c, t in sorted(found, key=lambda x: (order[x[0][1]], x[0][2], x[0][0]))
-    ]
-
-
 def auto(rows: list[Row]) -> str:
-    """`method="auto"` beside the best number of any column of the papers."""
-    ours = cells(of_target(TARGETS["table2"], rows), "nll")
+    """`GPClassifier()` and the best published number of any method and M."""
+    ours = mean_cells(TARGETS["table2"].select(rows), "nll")
     lines, wins = [], 0
     for dataset in UCI:
         mine = ours.get(("", dataset, "auto"))
@@ -131,14 +119,14 @@ def auto(rows: list[Row]) -> str:
         wins += mine.mean < best.mean
         lines.append([dataset, str(mine.n), mine.text(), best.text(2), f"{mine.mean - best.mean:+.3f}"])
     if not lines:
-        return "No rows yet: `cavity reproduce table2 --methods auto`."
-    head = ["data set", "splits", "auto, as shipped", "best published", "difference"]
+        return "No rows yet: `python -m experiments table2 --methods auto`."
+    head = ["data set", "splits", "`GPClassifier()`", "best published", "difference"]
     return markdown(head, lines) + f"\n\nBelow the best published number on {wins} of {len(lines)} sets."
 
 
 def seconds(rows: list[Row]) -> str:
-    """Mean seconds a fit, over the data sets, for each method and M."""
-    ours = cells(of_target(TARGETS["table2"], rows), "seconds")
+    """Mean seconds per fit over the data sets, for each method and M."""
+    ours = mean_cells(TARGETS["table2"].select(rows), "seconds")
     lines = []
     for share in SHARES:
         line = [f"M = {share}"]
@@ -154,14 +142,10 @@ def seconds(rows: list[Row]) -> str:
 
 
 def methods(rows: list[Row]) -> str:
-    """Eight methods side by side: the first five splits, M = 10 %."""
+    """Eight methods on the first five splits with M = 10 %."""
     names = ("ep", "sep", "rep", "pep", "gfitc", "vi", "vi_natural", "vi_softmax")
-    some = [
-        r
-        for r in of_target(TARGETS["table2"], rows)
-        if r["split"] < targets.FEW_SPLITS and r["inducing"] == "10%"
-    ]
-    nll, error, time = (cells(some, score) for score in ("nll", "error", "seconds"))
+    some = [r for r in TARGETS["table2"].select(rows) if r["split"] < FEW_SPLITS and r["inducing"] == "10%"]
+    nll, error, time = (mean_cells(some, score) for score in ("nll", "error", "seconds"))
     chosen = [d for d in UCI if all(("10%", d, m) in nll for m in names)]
     lines = [
         [d, *(f"{nll['10%', d, m].text()} ({100 * error['10%', d, m].mean:.1f})" for m in names)]
@@ -177,9 +161,9 @@ def methods(rows: list[Row]) -> str:
 
 
 def flipped(rows: list[Row]) -> str:
-    """A tenth of the labels redrawn."""
-    some = of_target(TARGETS["flipped"], rows)
-    nll, eps = cells(some, "nll"), _ranges(some)
+    """10 % of the training labels redrawn."""
+    some = TARGETS["flipped"].select(rows)
+    nll, eps = mean_cells(some, "nll"), _ranges(some)
     lines = []
     for d in ("vowel6", "vehicle"):
         for share in ("10%", "20%", "30%", "40%"):
@@ -200,7 +184,7 @@ def _ranges(rows: list[Row]) -> dict[tuple[str, str], str]:
 
 
 def curves(rows: list[Row], against: str = "passes") -> str:
-    """Fits that were watched: where each ended, and when it passed the linear model for good."""
+    """Scores at the end of recorded fits, and when each became better than logistic regression for good."""
     lines = []
     for dataset in dict.fromkeys(r["dataset"] for r in rows):
         some = [r for r in rows if r["dataset"] == dataset]
@@ -213,8 +197,8 @@ def curves(rows: list[Row], against: str = "passes") -> str:
         "method",
         "NLL at the end",
         "error",
-        "lowest NLL on the way",
-        f"better than linear from ({against})",
+        "lowest NLL during the fit",
+        f"better than logistic regression after ({against})",
     ]
     return markdown([*head, "seconds"], lines)
 
@@ -232,15 +216,15 @@ def _curve(dataset: str, method: str, line: list[Row], linear: Row | None, again
 
 
 def mnist(rows: list[Row]) -> str:
-    """Where the runs on MNIST ended, beside what was published."""
+    """Scores at the end of runs on MNIST, with the published values."""
     theirs = {score: published(score) for score in ("nll", "error")}
     lines = []
     for row in rows:
         if row["last"] == 1:
             place = ("200", "mnist", row["method"].split("_")[0])
             known = [theirs[s].get(place) if row["inducing"] == "200" else None for s in ("nll", "error")]
-            told = [f" ({k.mean:.4f})" if k else "" for k in known]
-            scores = [f"{row['nll']:.4f}{told[0]}", f"{row['error']:.4f}{told[1]}"]
+            shown = [f" ({k.mean:.4f})" if k else "" for k in known]
+            scores = [f"{row['nll']:.4f}{shown[0]}", f"{row['error']:.4f}{shown[1]}"]
             lines.append(
                 [title(row["method"]), row["inducing"], *scores, f"{row['seconds']:.0f}", row["device"]]
             )
@@ -248,11 +232,11 @@ def mnist(rows: list[Row]) -> str:
 
 
 def headline(rows: list[Row]) -> str:
-    """The readme's few numbers."""
-    some = of_target(TARGETS["table2"], rows)
-    ours, theirs = cells(some, "nll"), published("nll")
+    """Agreement with the papers in a few numbers, for the README."""
+    some = TARGETS["table2"].select(rows)
+    ours, theirs = mean_cells(some, "nll"), published("nll")
     lines = []
-    for name, rule, _ in ASKED:
+    for name, rule, _ in REQUIRED:
         pairs = [(c, theirs[p]) for p, c in ours.items() if p[2] == name and p in theirs]
         if pairs:
             lines.append([title(name), str(sum(rule(*p) for p in pairs)), str(len(pairs)), _rule_text(rule)])

@@ -1,4 +1,4 @@
-"""Data sets by name, split into rows to train on and rows to judge by."""
+"""Data sets by name, split into training rows and test rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ UCI = ("wine", "new_thyroid", "svmguide2", "glass", "waveform", "vowel6", "vehic
 FLIGHTS = ("flights_nyc2013", "flights_us2001", "flights_houston2011", "flights_pnw2014")
 NAMES = (*UCI, "satellite90", "digits", "mnist", "toy", *FLIGHTS)
 
-TRAIN_SHARE = {"satellite": 0.2, "waveform": 0.3}  # of the other tables nine rows in ten, as in the papers
+TRAIN_FRACTION = {"satellite": 0.2, "waveform": 0.3}  # 0.9 for the other tables, as in the papers
 WAVEFORM_ROWS = 1000
 TOY_ROWS, TOY_SEED = 1000, 7
-HELD_OUT = 10_000  # flights
+TEST_FLIGHTS = 10_000
 
-# rows to train on, columns, classes: enough to say how long a fit takes before the table is read
+# training rows, features, classes: enough to estimate the time of a fit before the table is read
 SIZES = {
     "wine": (160, 13, 3),
     "new_thyroid": (194, 5, 3),
@@ -45,7 +45,7 @@ SIZES = {
 
 
 class Split(NamedTuple):
-    """Rows to train on and rows to judge by."""
+    """Training rows and test rows."""
 
     X: Array
     y: NDArray[Any]
@@ -54,9 +54,9 @@ class Split(NamedTuple):
 
 
 def split(name: str, seed: int, data_home: str | None = None) -> Split:
-    """One random split, as in the papers; `seed` numbers it."""
+    """One random split with the sizes of the papers; `seed` is its number."""
     if name not in NAMES:
-        raise BadInput(f"no data set {name!r}: use one of {', '.join(NAMES)}.")
+        raise BadInput(f"unknown data set {name!r}: use one of {', '.join(NAMES)}.")
     if name == "mnist":
         return _mnist(data_home)
     if name == "toy":
@@ -65,20 +65,20 @@ def split(name: str, seed: int, data_home: str | None = None) -> Split:
         return _flights(name, seed, data_home)
     X, y = _digits() if name == "digits" else load(name.removesuffix("90"), data_home)
     order = np.random.default_rng(seed).permutation(len(y))[: WAVEFORM_ROWS if name == "waveform" else None]
-    cut = round(TRAIN_SHARE.get(name, 0.9) * len(order))
+    cut = round(TRAIN_FRACTION.get(name, 0.9) * len(order))
     train, test = order[:cut], order[cut:]
     return Split(X[train], y[train], X[test], y[test])
 
 
-def flipped(data: Split, share: float, seed: int) -> Split:
-    """A share of the training labels redrawn uniformly over all classes, the true one included: ε = share."""
+def redraw_labels(data: Split, fraction: float, seed: int) -> Split:
+    """Redraw a fraction of the training labels uniformly over all classes, including the true one: ε = fraction."""
     rng = np.random.default_rng([seed, 1])
-    redrawn = rng.random(len(data.y)) < share
+    redrawn = rng.random(len(data.y)) < fraction
     return data._replace(y=np.where(redrawn, rng.choice(np.unique(data.y), len(data.y)), data.y))
 
 
-def standardised(name: str, data: Split) -> Split:
-    """Columns in units of their standard deviation over the training rows; MNIST's pixels in units of 255."""
+def standardize(name: str, data: Split) -> Split:
+    """Scale features to mean 0 and standard deviation 1 over the training rows; divide the pixels of MNIST by 255."""
     if name == "mnist":
         return data._replace(X=data.X / 255, X_test=data.X_test / 255)
     center, spread = data.X.mean(0), data.X.std(0)
@@ -94,7 +94,7 @@ def _digits() -> tuple[Array, NDArray[Any]]:
 
 
 def _toy() -> Split:
-    """The papers' synthetic problem: always the same rows, the methods differ."""
+    """The papers' synthetic problem; the rows are the same for every split."""
     from cavity.report.problems import toy
 
     problem = toy(TOY_ROWS, TOY_SEED)
@@ -112,17 +112,17 @@ def _mnist(data_home: str | None) -> Split:
 
 
 def _flights(name: str, seed: int, data_home: str | None) -> Split:
-    """Early, on time or late; for us2001 the airports' coordinates are columns too."""
+    """Flights that are early, on time or late. For us2001 the coordinates of the airports are features, too."""
     path = _find(f"{name}.npz", data_home)
     if path is None:
-        raise BadInput(f"no {name}.npz: put it into --data FOLDER or the folder $CAVITY_DATA.")
+        raise BadInput(f"{name}.npz not found: put it into the folder of --data or $CAVITY_DATA.")
     with np.load(path, allow_pickle=False) as file:
         X, y = file["x"].astype(np.float64), file["y"].astype(np.int64)
         if "origin" in file:
             places = np.stack([file["airport_latitude"], file["airport_longitude"]], 1).astype(np.float64)
             X = np.concatenate([X, places[file["origin"]], places[file["destination"]]], 1)
     order = np.random.default_rng(seed).permutation(len(y))
-    test, train = order[:HELD_OUT], order[HELD_OUT:]
+    test, train = order[:TEST_FLIGHTS], order[TEST_FLIGHTS:]
     return Split(X[train], y[train], X[test], y[test])
 
 

@@ -1,4 +1,4 @@
-"""The pictures, drawn from rows. A picture carries a digest of its rows, so that a stale one is found out."""
+"""Figures, drawn from rows. A figure contains a digest of its rows, so that a test can tell whether it is up to date."""
 
 from __future__ import annotations
 
@@ -9,19 +9,30 @@ from typing import Any
 
 import numpy as np
 
-from cavity.experiments import fits
-from cavity.experiments.methods import title
-from cavity.experiments.rows import Row, key_of
-from cavity.experiments.targets import SCHEDULES, TOY_METHODS, TOY_SIZES, Target
-from cavity.experiments.verdicts import of_target, published
 from cavity.report.plots import COLOURS
+from cavity.report.problems import BOX
+from experiments import sets
+from experiments.comparison import NAMES, means, present_methods
+from experiments.jobs import Row, key_of
+from experiments.methods import PEERS, title
+from experiments.scores import published
+from experiments.targets import (
+    COMPARED_SETS,
+    COMPARED_SPLITS,
+    OURS,
+    SCHEDULES,
+    TOY_METHODS,
+    TOY_SIZES,
+    Target,
+)
+from experiments.toy import GRID, unpack
 
 LINES = dict(zip(("ep", "sep", "rep", "vi", "gfitc", "vi_natural", "logistic"), COLOURS, strict=False))
 LABELS = {"nll": "test NLL", "error": "test error"}
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """Of all that a picture may show."""
+    """Digest of everything that a figure may show."""
     total = hashlib.sha256()
     for row in sorted(rows, key=lambda r: (key_of(r), r.get("moment") or 0)):
         total.update(repr([(k, row[k]) for k in sorted(row) if k not in ("commit", "versions")]).encode())
@@ -29,11 +40,11 @@ def digest(rows: Iterable[Row]) -> str:
 
 
 def draw(target: Target, rows: list[Row], path: Path) -> bool:
-    """The target's picture; False where there are no rows at its full settings."""
+    """Draw the figure of a target; return False if it has no rows at its full settings."""
     from matplotlib.figure import Figure
 
     assert target.figure is not None
-    rows = of_target(target, rows)
+    rows = target.select(rows)
     if rows:
         figure = Figure(layout="constrained")
         globals()[target.figure](figure, rows)
@@ -42,7 +53,7 @@ def draw(target: Target, rows: list[Row], path: Path) -> bool:
     return bool(rows)
 
 
-FEW = 5  # lines that a legend inside the axes has room for
+FEW = 5  # lines for which a legend fits inside the axes
 
 
 def _colour(method: str) -> str:
@@ -63,7 +74,7 @@ def _values(rows: Iterable[Row], *names: str) -> list[list[float]]:
 
 
 def schedules(figure: Any, rows: list[Row]) -> None:
-    """log Z_q against seconds: a line a run, a colour a schedule."""
+    """log Z_q against seconds: one line per run, one colour per schedule."""
     figure.set_size_inches(7, 4.5)
     axis = figure.subplots()
     for colour, schedule in zip(COLOURS, SCHEDULES, strict=False):
@@ -79,31 +90,30 @@ def schedules(figure: Any, rows: list[Row]) -> None:
 
 
 def toy(figure: Any, rows: list[Row]) -> None:
-    """Regions and inducing points: a row a method, a column an M."""
-    from cavity.experiments.sets import split
-    from cavity.report.problems import BOX
-
-    data = split("toy", 0)
+    """Predicted regions and inducing points: one row of panels per method, one column per M."""
+    data = sets.split("toy", 0)
     methods = [m for m in TOY_METHODS if _of(rows, method=m)]
     figure.set_size_inches(1.75 * len(TOY_SIZES), 1.8 * len(methods) + 0.3)
     panels = np.atleast_2d(
         figure.subplots(len(methods), len(TOY_SIZES), sharex=True, sharey=True, squeeze=False)
     )
     palette, pale = np.array(["#2f6db3", "#b2365c", "#3a9b6f"]), np.array(["#cbdbec", "#eccdd6", "#cee6db"])
-    across = np.linspace(-BOX, BOX, fits.GRID)
+    across = np.linspace(-BOX, BOX, GRID)
     for line, method in zip(panels, methods, strict=True):
         line[0].set_ylabel(title(method))
         for axis, size in zip(line, TOY_SIZES, strict=True):
             axis.set(xticks=[], yticks=[], xlim=(-BOX, BOX), ylim=(-BOX, BOX))
-            axis.scatter(*data.X.T, c=pale[data.y], s=2, linewidths=0, antialiased=False)  # a small file
+            axis.scatter(
+                *data.X.T, c=pale[data.y], s=2, linewidths=0, antialiased=False
+            )  # keeps the file small
             for row in _of(rows, method=method, inducing=str(size)):
-                regions = fits.unpack(row["regions"], np.uint8, fits.GRID, fits.GRID)
+                regions = unpack(row["regions"], np.uint8, GRID, GRID)
                 for k in range(3):
                     if 0 < (regions == k).mean() < 1:
                         axis.contour(
                             across, across, regions == k, levels=[0.5], colors="black", linewidths=0.8
                         )
-                for k, Z in enumerate(fits.unpack(row["points"], np.float32, 3, size, 2)):
+                for k, Z in enumerate(unpack(row["points"], np.float32, 3, size, 2)):
                     axis.scatter(*Z.T, s=9, color=palette[k], edgecolors="black", linewidths=0.5, zorder=4)
     for axis, size in zip(panels[0], TOY_SIZES, strict=True):
         axis.set_title(f"M = {size}")
@@ -134,13 +144,16 @@ def _satellite(figure: Any, rows: list[Row], score: str) -> None:
                 if some:
                     axis.plot(*mean_curve(some, score), color=_colour(method), label=title(method))
             axis.set(
-                xscale="log", xlabel="seconds", ylabel=LABELS[score], title=f"{train} to train on, M = {size}"
+                xscale="log",
+                xlabel="seconds",
+                ylabel=LABELS[score],
+                title=f"{train} training rows, M = {size}",
             )
             axis.legend()
 
 
 def mean_curve(rows: list[Row], score: str) -> tuple[list[float], list[float]]:
-    """Mean seconds and mean score at the moments that every repetition has, and at the end."""
+    """Mean seconds and mean score at the moments that all splits share, and at the end."""
     splits = len({r["split"] for r in rows})
     moments = sorted({r["moment"] for r in rows if r["last"] == 0})
     groups = [_of(rows, moment=m, last=0) for m in moments]
@@ -151,7 +164,7 @@ def mean_curve(rows: list[Row], score: str) -> tuple[list[float], list[float]]:
 
 
 def _pair(figure: Any, rows: list[Row], against: str, datasets: list[str]) -> None:
-    """NLL and error of every method, a row of panels a data set; the linear model is a level."""
+    """NLL and error of every method, one row of panels per data set; logistic regression is a horizontal line."""
     figure.set_size_inches(10, 3.8 * len(datasets))
     for line, dataset in zip(figure.subplots(len(datasets), 2, squeeze=False), datasets, strict=True):
         some = _of(rows, dataset=dataset)
@@ -194,12 +207,12 @@ def airline(figure: Any, rows: list[Row]) -> None:
 
 
 def flights(figure: Any, rows: list[Row]) -> None:
-    """The page on scale."""
+    """The figure of the page on scale."""
     _pair(figure, rows, "passes", list(dict.fromkeys(r["dataset"] for r in rows)))
 
 
 def expected(figure: Any, rows: list[Row]) -> None:
-    """Figure 7: what VI maximises, and what it is judged by."""
+    """Figure 7: what VI maximises (E log p), and what tests measure (log E p)."""
     some = [r for r in rows if r["expected_log_p"] == r["expected_log_p"]]
     datasets = list(dict.fromkeys(r["dataset"] for r in some))
     figure.set_size_inches(5 * max(1, len(datasets)), 4)
@@ -215,7 +228,36 @@ def expected(figure: Any, rows: list[Row]) -> None:
 
 
 def pareto(figure: Any, rows: list[Row]) -> None:
-    """NLL against seconds, a panel a data set."""
-    from cavity.experiments.comparison import draw_pareto
+    """NLL against seconds, one panel per data set, for methods with all splits. The line is the Pareto front."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    draw_pareto(figure, rows)
+    nll, time = means(rows, "nll"), means(rows, "seconds")
+    nll = {(d, m): value for (d, m), value in nll.items() if value.n == COMPARED_SPLITS[d]}
+    shown = [d for d in COMPARED_SETS if any(key[0] == d for key in nll)]
+    names = [m for m in present_methods(rows) if any(key[1] == m for key in nll)]
+    palette = dict(zip((*OURS, *PEERS), (*COLOURS, "black", "#f26b6b"), strict=False))
+    across = min(5, len(shown))
+    down = -(-len(shown) // across)
+    figure.set_size_inches(3.2 * across + 1.5, 3.0 * down)
+    panels = np.atleast_1d(figure.subplots(down, across, squeeze=False)).ravel()
+    for axis in panels[len(shown) :]:
+        axis.axis("off")
+    for axis, dataset in zip(panels, shown, strict=False):
+        points = {m: (time[dataset, m].mean, nll[dataset, m].mean) for m in names if (dataset, m) in nll}
+        for method, (x, y) in points.items():
+            marker = "o" if method in OURS else "s"
+            axis.scatter(x, y, color=palette[method], marker=marker, label=NAMES[method], zorder=3)
+        front = [
+            p
+            for p in points.values()
+            if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points.values())
+        ]
+        axis.plot(*zip(*sorted(front), strict=True), color="0.6", lw=1, zorder=1)
+        axis.set(xscale="log", xlabel="seconds", ylabel="test NLL", title=dataset)
+        low, high = axis.get_xlim()
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 30 * low else (1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    artists = [artist for axis in panels for artist in axis.collections]
+    handles = {a.get_label(): a for a in artists if not str(a.get_label()).startswith("_")}
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=8)

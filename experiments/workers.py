@@ -1,4 +1,4 @@
-"""Worker processes: each takes a job, runs it in one thread, hands back its rows."""
+"""Worker processes: each takes a job, runs it, and sends back its rows."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from cavity.experiments.jobs import Job
-from cavity.experiments.provenance import Place
-from cavity.experiments.rows import Row
+from experiments.jobs import Context, Job, Row
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-class Done(NamedTuple):
-    """A job that ended: with rows, or with the reason why not."""
+class Finished(NamedTuple):
+    """A job that ended, with its rows or with the reason of its failure."""
 
     job: Job
     rows: list[Row]
@@ -29,21 +27,22 @@ class Done(NamedTuple):
 class Worker:
     """A process and the pipe to it."""
 
-    def __init__(self, place: Place) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork of a process that has used torch can hang
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, place), daemon=True)
+    def __init__(self, context: Context) -> None:
+        spawn = multiprocessing.get_context("spawn")  # a fork of a process that has used torch can hang
+        self.pipe, theirs = spawn.Pipe()
+        self.process = spawn.Process(target=_work, args=(theirs, context), daemon=True)
         self.process.start()
         theirs.close()
         self.job: Job | None = None
         self.begun = 0.0
 
-    def give(self, job: Job) -> None:
+    def assign(self, job: Job) -> None:
+        """Send a job to the process."""
         self.job, self.begun = job, time.monotonic()
         self.pipe.send(job)
 
-    def take(self) -> Done:
-        """What it says of its job; its death is an answer too."""
+    def collect(self) -> Finished:
+        """The result of the job. If the process has died, the job has failed."""
         assert self.job is not None
         job, self.job = self.job, None
         seconds = time.monotonic() - self.begun
@@ -51,49 +50,51 @@ class Worker:
             rows, failure = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             self.process.join(5)
-            rows, failure = [], f"its process ended with code {self.process.exitcode} (out of memory?)"
-        return Done(job, rows, failure, seconds)
+            rows, failure = [], f"the process ended with code {self.process.exitcode} (out of memory?)"
+        return Finished(job, rows, failure, seconds)
 
-    def end(self) -> None:
+    def stop(self) -> None:
+        """End the process."""
         self.process.terminate()
         self.process.join(5)
         self.pipe.close()
 
 
-def _follow_parent() -> None:
-    """End with the process that asked, however it ends: a long fit would run on for nobody."""
+def _exit_with_parent() -> None:
+    """Exit when the parent process ends, even in the middle of a fit."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
 
 
-def _work(pipe: Connection, place: Place) -> None:
-    from cavity.experiments import fits
+def _work(pipe: Connection, context: Context) -> None:
+    from experiments import fits
 
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     while True:
         try:
             job = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            answer: tuple[list[Row], str] = (fits.run(job, place), "")
+            answer: tuple[list[Row], str] = (fits.run_job(job, context), "")
         except KeyboardInterrupt:
             return
-        except Exception as error:  # one job that fails must not cost the others
+        except Exception as error:  # a failed job must not stop the others
             answer = ([], f"{type(error).__name__}: {error}")
         pipe.send(answer)
 
 
-class Queue:
-    """Jobs that wait, in order; `next` passes over those that would not end before the deadline."""
+class JobQueue:
+    """Waiting jobs in order; `pop` skips those that would not finish before the deadline."""
 
     def __init__(self, jobs: list[Job], expected: dict[Job, float], deadline: float | None) -> None:
         self.jobs, self.expected, self.deadline = list(jobs), expected, deadline
-        self.pace = 1.0  # seconds that a job takes for every second that was expected
+        self.pace = 1.0  # seconds that jobs take per expected second
 
-    def next(self) -> Job | None:
+    def pop(self) -> Job | None:
+        """The next job that can finish in time; None if every waiting job would take too long."""
         for job in self.jobs:
             if self.deadline is None or time.monotonic() + self.pace * self.expected[job] < self.deadline:
                 self.jobs.remove(job)
@@ -101,18 +102,18 @@ class Queue:
         return None
 
 
-def each(queue: Queue, count: int, place: Place, fresh: bool = False) -> Iterator[Done]:
-    """Run the queue's jobs in `count` processes, in the order in which they end; `fresh`: a process for every job.
+def run_jobs(queue: JobQueue, count: int, context: Context, fresh: bool = False) -> Iterator[Finished]:
+    """Run the jobs of a queue in `count` processes and yield each as it finishes.
 
-    Jobs under way at the deadline are stopped.
+    `fresh`: start a new process for every job. Jobs that still run at the deadline are stopped.
     """
     workers: list[Worker] = []
-    with _Environment(place.threads):
+    with _ThreadVariables(context.threads):
         try:
             while True:
-                while len(workers) < count and (job := queue.next()) is not None:
-                    workers.append(Worker(place))
-                    workers[-1].give(job)
+                while len(workers) < count and (job := queue.pop()) is not None:
+                    workers.append(Worker(context))
+                    workers[-1].assign(job)
                 if not workers:
                     return
                 left = None if queue.deadline is None else queue.deadline - time.monotonic()
@@ -120,24 +121,24 @@ def each(queue: Queue, count: int, place: Place, fresh: bool = False) -> Iterato
                     return
                 ready = wait([w.pipe for w in workers], left)
                 for worker in [w for w in workers if w.pipe in ready]:
-                    done = worker.take()
+                    done = worker.collect()
                     yield done
-                    following = None if fresh or not worker.process.is_alive() else queue.next()
+                    following = None if fresh or not worker.process.is_alive() else queue.pop()
                     if following is None:
-                        worker.end()
+                        worker.stop()
                         workers.remove(worker)
                     else:
-                        worker.give(following)
+                        worker.assign(following)
         finally:
             for worker in workers:
-                worker.end()
+                worker.stop()
 
 
-class _Environment:
-    """The number of threads, in the environment that the workers inherit; put back afterwards."""
+class _ThreadVariables:
+    """Set the number of threads in the environment that the workers inherit; restore it afterwards."""
 
     def __init__(self, threads: int) -> None:
-        self.wanted = dict.fromkeys(THREADS, str(threads))
+        self.wanted = dict.fromkeys(THREAD_VARIABLES, str(threads))
 
     def __enter__(self) -> None:
         self.before = {name: os.environ.get(name) for name in self.wanted}

@@ -1,0 +1,122 @@
+"""Names of methods in the result rows, and the classifiers that they stand for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+
+class Method(NamedTuple):
+    """A method of GPClassifier with its options."""
+
+    name: str  # method= of GPClassifier
+    options: dict[str, Any] = {}  # noqa: RUF012  options that belong to the method
+    arguments: dict[str, Any] = {}  # noqa: RUF012  further arguments of GPClassifier
+
+
+NATURAL, GRADIENT = {"q_update": "natural"}, {"q_update": "gradient"}
+POOLED, SLOW = {"share": "prior"}, {"learning_rate": 1e-3}
+
+# The papers update q in VI by its gradient with L-BFGS. Their GFITC uses L-BFGS, too.
+METHODS: dict[str, Method] = {
+    "auto": Method("auto"),
+    "ep": Method("ep"),
+    "ep_long": Method("ep"),
+    "ep_prior": Method("ep", {}, POOLED),
+    "ep_rate": Method("ep", {}, SLOW),
+    "ep_outer": Method("ep", {}, {"schedule": "outer"}),
+    "inner-approx": Method("ep", {}, {"schedule": "inner-approx"}),
+    "inner-exact": Method("ep", {}, {"schedule": "inner-exact"}),
+    "outer": Method("ep", {}, {"schedule": "outer"}),
+    "sep": Method("sep"),
+    "sep_long": Method("sep"),
+    "sep_small": Method("sep"),
+    "sep_prior": Method("sep", {}, POOLED),
+    "sep_prior_long": Method("sep", {}, POOLED),
+    "sep_prior_small": Method("sep", {}, POOLED),
+    "sep_rate": Method("sep", {}, SLOW),
+    "rep": Method("rep"),
+    "rep_tied": Method("rep", {"sites": "tied"}),
+    "rep_learnt": Method("rep", {}, {"learn": ("kernel", "noise", "inducing", "epsilon")}),
+    "pep": Method("pep"),
+    "gfitc": Method("gfitc", {}, {"tol": 1e-4}),  # its epochs are long, and L-BFGS has converged by then
+    "vi": Method("vi", GRADIENT),
+    "vi_rate": Method("vi", GRADIENT, SLOW),
+    "vi_softmax": Method("vi", {**GRADIENT, "likelihood": "softmax"}),
+    "vi_natural": Method("vi", NATURAL),
+    "vi_long": Method("vi", NATURAL),
+    "vi_longer": Method("vi", NATURAL),
+    "vi_prior": Method("vi", NATURAL, POOLED),
+    "vi_prior_long": Method("vi", NATURAL, POOLED),
+    "vi_large": Method("vi", NATURAL, POOLED),
+}
+
+# Other libraries, and the package that each needs in addition to ours.
+PEERS = {
+    "sklearn_gp": "",
+    "gpytorch": "gpytorch",
+    "gpflow": "gpflow",
+    "logistic": "",
+    "lightgbm": "lightgbm",
+    "hist_boosting": "",
+}
+
+TITLES = {
+    "auto": "auto (as shipped)",
+    "ep": "EP",
+    "sep": "SEP",
+    "ep_outer": "EP-outer",
+    "rep": "REP",
+    "pep": "power EP",
+    "gfitc": "GFITC",
+    "vi": "VI",
+    "vi_natural": "VI, natural gradient",
+    "vi_softmax": "VI, softmax",
+    "ep_long": "EP, long, batches of 1,000",
+    "sep_long": "SEP, long, batches of 1,000",
+    "vi_long": "VI, natural gradient, long, batches of 1,000",
+    "ep_prior": 'EP, share="prior"',
+    "sep_prior": 'SEP, share="prior", 500 passes in batches of 1,000',
+    "sep_prior_long": 'SEP, share="prior", 1,500 passes in batches of 1,000',
+    "sep_prior_small": 'SEP, share="prior", 100 passes in batches of 200',
+    "sep_small": "SEP, 150 passes in batches of 200",
+    "vi_prior": 'VI, natural gradient, share="prior", 300 passes in batches of 1,000',
+    "vi_prior_long": 'VI, natural gradient, share="prior", 700 passes in batches of 1,000',
+    "vi_large": 'VI, natural gradient, share="prior"',
+    "vi_longer": "VI, natural gradient, 500 passes in batches of 1,000",
+    "vi_rate": "VI, Adam at 0.001",
+    "ep_rate": "EP, Adam at 0.001",
+    "sep_rate": "SEP, Adam at 0.001",
+    "logistic": "logistic regression",
+}
+
+
+def make_classifier(method: str, **arguments: Any) -> Any:
+    """An unfitted GPClassifier for a method's name. The only place where names become arguments of the estimator."""
+    from cavity import GPClassifier
+
+    name, options, own = METHODS[method]
+    return GPClassifier(name, **arguments | options | own)
+
+
+def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:
+    """M and batch size that GPClassifier() chooses for a table of this size."""
+    from cavity import GPClassifier
+    from cavity.estimators.options import read
+    from cavity.estimators.values import inducing_count
+
+    default = GPClassifier()
+    M = min(inducing_count(default.n_inducing, n_rows), n_rows)
+    n_latent = 1 if n_classes == 2 else n_classes
+    return M, read(default, n_rows, n_latent, M).batch_size
+
+
+def missing_package(method: str) -> str:
+    """The package that a method needs and that is not installed; an empty string if nothing is missing."""
+    package = PEERS.get(method, "")
+    return package if package and find_spec(package) is None else ""
+
+
+def title(method: str) -> str:
+    """Name of a method in tables and legends."""
+    return TITLES.get(method, method)

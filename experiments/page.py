@@ -1,0 +1,221 @@
+"""Documents made from rows: docs/reproduction.md, docs/comparison.md, and marked tables in other documents.
+
+A marked table stands between `<!-- rows: NAME -->` and `<!-- end of rows -->`; NAME is a key of BLOCKS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from experiments import comparison, figures, tables, toy
+from experiments.jobs import ROOT, Row
+from experiments.methods import title
+from experiments.scores import mean_cells
+from experiments.targets import PAPER, SHARES, TARGETS, TOY_METHODS, Target
+
+REPRODUCTION, COMPARISON, FIGURES = (
+    Path("docs/reproduction.md"),
+    Path("docs/comparison.md"),
+    Path("docs/figures"),
+)
+BLOCK = re.compile(r"(<!-- rows: ([\w-]+) -->\n).*?(<!-- end of rows -->)", re.DOTALL)
+
+
+class Rows:
+    """The result files of a folder; each is read once."""
+
+    def __init__(self, results: Path) -> None:
+        self.folder = results
+        self.read = cache(lambda name: TARGETS[name].result_file(results).read())
+
+    def select(self, name: str) -> list[Row]:
+        """Rows at the full settings of a target."""
+        return TARGETS[name].select(self.read(name))
+
+
+@cache
+def read_texts() -> dict[str, str]:
+    """The hand-written text of the pages, by section."""
+    text = Path(__file__).with_name("texts.md").read_text(encoding="utf-8")
+    parts = re.split(r"^## (\S+)\n", text, flags=re.MULTILINE)
+    return {name: part.strip() for name, part in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+# ---------------------------------------------------------------- docs/reproduction.md
+def write_reproduction(rows: Rows) -> str:
+    """The whole page."""
+    names = [*(name for name in PAPER if name not in JOINED), "mnist-variants", "mnist-best"]
+    sections = [write_section(TARGETS[name], rows) for name in names]
+    return "\n\n".join(["# Reproduction of the papers", read_texts()["reproduction"], *sections]) + "\n"
+
+
+def write_section(target: Target, rows: Rows) -> str:
+    """One target: its state, its table, its figure, and why it differs from the papers."""
+    found = rows.select(target.name)
+    both = [target, *(TARGETS[name] for name, first in JOINED.items() if first == target.name)]
+    parts = ["## " + "; ".join(t.title for t in both), _state(target, found)]
+    if found:
+        parts += BODIES[target.name](found)
+        parts += [f"![{t.title}](figures/{t.name}.png)" for t in both if t.figure]
+        parts.append(read_texts().get(target.name, ""))
+    if target.name == "table2":
+        parts.append(_new_thyroid(rows.select("new_thyroid")))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _state(target: Target, found: list[Row]) -> str:
+    done, total = len({(r["settings"], r["split"]) for r in found}), len(target.jobs())
+    return f"`python -m experiments {target.name}`: {done if done < total else 'all'} of {total} fits."
+
+
+def _table2(rows: list[Row]) -> list[str]:
+    return [
+        tables.counts(rows),
+        *_per_share(rows, "nll"),
+        "### As shipped\n\n" + read_texts()["shipped"],
+        tables.auto(rows),
+        "### Seconds\n\n" + read_texts()["seconds"],
+        tables.seconds(rows),
+        "### Differences",
+    ]
+
+
+def _per_share(rows: list[Row], score: str) -> list[str]:
+    shares = [s for s in SHARES if any(r["inducing"] == s for r in rows)]
+    return [f"### M = {s}\n\n{tables.paper_table(rows, s, score)}" for s in shares]
+
+
+def _new_thyroid(rows: list[Row]) -> str:
+    """How much the choice of 20 splits matters."""
+    if not rows:
+        return ""
+    few, many = mean_cells([r for r in rows if r["split"] < 20], "nll"), mean_cells(rows, "nll")
+    lines = [[title(p[2]), few[p].text(), many[p].text()] for p in sorted(many)]
+    n = max(cell.n for cell in many.values())
+    head = ["new_thyroid, M = 10%", "20 splits", f"{n} splits"]
+    return f"{read_texts()['new_thyroid']}\n\n{tables.markdown(head, lines)}"
+
+
+def _fig1(rows: list[Row]) -> list[str]:
+    ends = [r for r in rows if r["last"] == 1]
+    value, time = mean_cells(ends, "log_evidence"), mean_cells(ends, "seconds")
+    lines = [[p[2], value[p].text(1), f"{time[p].mean:.1f}", str(value[p].n)] for p in value]
+    return [tables.markdown(["schedule", "log Z_q after 250 updates", "seconds", "splits"], lines)]
+
+
+def _fig3(rows: list[Row]) -> list[str]:
+    lines = []
+    for size in toy.TABLE_SIZES:
+        overlap, distance = toy.measure_start(size)
+        lines.append([f"M = {size}, start", f"{100 * overlap:.0f} %", f"{distance:.2f}", "0 %", ""])
+        for method in TOY_METHODS:
+            for row in [r for r in rows if r["method"] == method and r["inducing"] == str(size)]:
+                overlap, distance, outside = toy.measure_points(row)
+                score = f"{row['nll']:.3f}, {row['error']:.3f}"
+                shares = f"{100 * overlap:.0f} %", f"{distance:.2f}", f"{100 * outside:.0f} %"
+                lines.append([title(method), *shares, score])
+    head = ["", "points within 0.1 of another", "median distance to the boundary", "outside the box"]
+    return [tables.markdown([*head, "test NLL, error"], lines)]
+
+
+def _satellite(rows: list[Row]) -> list[str]:
+    ends = [r for r in rows if r["last"] == 1]
+    nll, error, time = (mean_cells(ends, score) for score in ("nll", "error", "seconds"))
+    order = sorted(nll, key=lambda p: (p[1], int(p[0]), p[2]))
+    lines = [
+        [p[1], p[0], title(p[2]), nll[p].text(4), error[p].text(4), f"{time[p].mean:.1f}"] for p in order
+    ]
+    return [tables.markdown(["rows", "M", "method", "test NLL", "test error", "seconds"], lines)]
+
+
+def _fig7(rows: list[Row]) -> list[str]:
+    lines = []
+    for dataset in dict.fromkeys(r["dataset"] for r in rows):
+        curve = [r for r in rows if r["dataset"] == dataset and r["expected_log_p"] == r["expected_log_p"]]
+        if curve:
+            shown = (curve[0], min(curve, key=lambda r: r["nll"]), curve[-1])
+            cells = [f"{-r['nll']:.3f}, {r['expected_log_p']:.3f} ({r['passes']:.3f})" for r in shown]
+            lines.append([dataset, *cells])
+    head = ["flights", "first: log E p, E log p (passes)", "highest log E p", "last"]
+    return [tables.markdown(head, lines)] if lines else []
+
+
+JOINED = {"fig6": "fig4"}  # shown in one section: the same fits
+BODIES: dict[str, Callable[[list[Row]], list[str]]] = {
+    "table2": _table2,
+    "table3": lambda rows: _per_share(rows, "error"),
+    "fig1": _fig1,
+    "fig3": _fig3,
+    "fig4": _satellite,
+    "fig5-mnist": lambda rows: [tables.mnist(rows)],
+    "fig5-airline": lambda rows: [tables.curves(rows, "seconds")],
+    "fig7": _fig7,
+    "mnist-variants": lambda rows: [tables.mnist(rows)],
+    "mnist-best": lambda rows: [tables.mnist(rows)],
+}
+
+# ---------------------------------------------------------------- all documents
+BLOCKS: dict[str, Callable[[Rows], str]] = {
+    "headline": lambda rows: tables.headline(rows.read("table2")),
+    "methods": lambda rows: tables.methods(rows.read("table2")),
+    "flipped": lambda rows: tables.flipped(rows.read("flipped")),
+    "flights": lambda rows: tables.curves(rows.select("flights")),
+    "ranks": lambda rows: comparison.rank_table(rows.select("compare")),
+    "gpu": lambda rows: comparison.gpu_table(rows.folder),
+    "gpu-line": lambda rows: comparison.gpu_sentence(rows.folder),
+    "gpu-steps": lambda rows: comparison.gpu_step_table(rows.folder),
+}
+
+
+def marked_documents(root: Path = ROOT) -> dict[Path, str]:
+    """Every document with marked tables, and its text."""
+    paths = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    return {path: text for path, text in texts.items() if BLOCK.search(text)}
+
+
+def fill_blocks(text: str, rows: Rows) -> str:
+    """A document with its marked tables made from rows."""
+    return BLOCK.sub(lambda m: f"{m[1]}{BLOCKS[m[2]](rows)}\n{m[3]}", text)
+
+
+def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
+    """Every document with numbers from rows, and the text that it should have."""
+    rows = Rows(results)
+    compared = comparison.write_page(rows.select("compare"), read_texts())
+    pages = {root / REPRODUCTION: write_reproduction(rows), root / COMPARISON: compared}
+    return pages | {path: fill_blocks(text, rows) for path, text in marked_documents(root).items()}
+
+
+def figure_digests(results: Path) -> dict[str, str]:
+    """Name of each figure → digest of the rows that it must show."""
+    rows = Rows(results)
+    shown = {name: rows.select(name) for name, target in TARGETS.items() if target.figure}
+    return {name: figures.digest(found) for name, found in shown.items() if found}
+
+
+def find_stale(results: Path, root: Path = ROOT) -> list[Path]:
+    """Documents and figures that do not show the rows."""
+    texts = make_documents(results, root)
+    stale = [p for p, text in texts.items() if not p.exists() or p.read_text("utf-8") != text]
+    for name, digest in figure_digests(results).items():
+        path = root / FIGURES / f"{name}.png"
+        if not path.exists() or digest.encode() not in path.read_bytes():
+            stale.append(path)
+    return stale
+
+
+def write_all(results: Path, root: Path = ROOT) -> int:
+    """Write every document and figure that is out of date."""
+    stale = find_stale(results, root)
+    for name in figure_digests(results):
+        path = root / FIGURES / f"{name}.png"
+        if path in stale:
+            figures.draw(TARGETS[name], TARGETS[name].result_file(results).read(), path)
+    for path, text in make_documents(results, root).items():
+        path.write_text(text, encoding="utf-8")
+    print("\n".join(f"{path.relative_to(root)} written" for path in stale) or "All documents are up to date.")
+    return 0
