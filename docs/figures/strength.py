@@ -97,7 +97,7 @@ def draw_scores(ax: Axes) -> None:
     ax.set_yticks(range(len(sets)), sets)
     ax.set_xlabel("left is better")
     ax.set_title("Test NLL on ten data sets", fontweight="bold", loc="left", fontsize=11.5)
-    ax.legend(loc="lower right", fontsize=9, handletextpad=0.2)
+    ax.legend(loc="lower right", fontsize=9, handletextpad=0.2, frameon=True, framealpha=1)
 
 
 def main() -> None:
