@@ -1,6 +1,6 @@
-"""The site shows what lies beside docs/ too: the pages of the repository's root and the rows of the benchmarks.
+"""MkDocs hooks: also show the pages and result files that live outside docs/.
 
-A link `../X` that leaves docs/ becomes a link to the copy of X in the site; a root page's `docs/X` becomes X.
+A link `../X` that leaves docs/ becomes a link to the copy of X in the site. A root page's `docs/X` becomes X.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "NOTATION.md"]
-ALONGSIDE = ["LICENSE", "CITATION.cff", "constraints.txt", "pyproject.toml", "Makefile"]
+OTHERS = ["LICENSE", "CITATION.cff", "constraints.txt", "pyproject.toml", "Makefile"]
 _LINK = re.compile(r"(\]\()((?:\.\./)*)([^)#:]+)([^)]*\))")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the root, what they link to, and the benchmarks' rows."""
-    outside = [ROOT / name for name in (*PAGES, *ALONGSIDE)]
+    """Add the root pages, the files they link to, and the result rows of the benchmarks."""
+    outside = [ROOT / name for name in (*PAGES, *OTHERS)]
     outside += [*sorted(ROOT.glob("benchmarks/**/*.py")), *sorted(ROOT.glob("benchmarks/results/*"))]
     for path in outside:
         name = path.relative_to(ROOT).as_posix()
@@ -28,7 +28,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links as they hold in the repository, turned into links that hold in the site."""
+    """Turn links that work in the repository into links that work in the site."""
     source = page.file.src_uri
     from_root = source in PAGES
     depth = source.count("/")

@@ -1,4 +1,4 @@
-"""The documents tell the truth: their code runs, their names exist, their links lead somewhere."""
+"""Code blocks of the documents run, names and links exist, and the README works on PyPI."""
 
 import re
 import warnings
@@ -12,10 +12,13 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+HOME = "https://github.com/cavity-gp/cavity"
+OURS = re.compile(rf"\]\({HOME}/(?:blob|raw)/main/([^)#]+)")
+UNCLEAR = re.compile(r"\bis no [a-z]|\bare no [a-z]|numbers a row|, among (it|them)\b")
 
 
 def code(page: Path) -> str:
-    """Every Python block of a page, on the lines where it stands."""
+    """Return the Python blocks of a page, each on its own line numbers."""
     text = page.read_text(encoding="utf-8")
     lines = [""] * (text.count("\n") + 1)
     for block in BLOCK.finditer(text):
@@ -34,13 +37,46 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.C
         exec(compile(code(page), str(page), "exec"), {"__name__": page.stem})
 
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_example_of_the_readme_is_ten_lines_or_fewer() -> None:
-    (block,) = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    (block,) = BLOCK.findall(README)
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
 
 
+def test_the_readme_has_at_most_120_lines() -> None:
+    assert len(README.splitlines()) <= 120
+
+
+def test_links_of_the_readme_are_absolute_and_lead_to_files() -> None:
+    assert not LINK.findall(README), "a relative link is broken on PyPI"
+    targets = OURS.findall(README)
+    assert len(targets) > 10
+    assert [path for path in targets if not (ROOT / path).exists()] == []
+
+
+def test_only_the_readme_says_how_to_install() -> None:
+    pages = [p for p in PAGES if p.name not in ("README.md", "CHANGELOG.md", "cli.md")]
+    assert [p.name for p in pages if "pip install" in p.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_page_is_in_plain_english(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if UNCLEAR.search(line)] == []
+
+
+def test_every_page_is_in_the_navigation_and_in_the_index_of_decisions() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    missing = [p.name for p in ROOT.glob("docs/*.md") if p.name not in nav]
+    missing += [p.name for p in ROOT.glob("docs/decisions/0*.md") if p.name not in index]
+    assert missing == []
+
+
 def notation() -> list[tuple[str, str]]:
-    """(name, file) of every row of NOTATION.md that has a file."""
+    """Return (name, file) for every row of NOTATION.md that has a file."""
     rows = []
     for line in (ROOT / "NOTATION.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
@@ -72,7 +108,8 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_the_picture_of_the_readme_is_small() -> None:
-    assert (ROOT / "docs" / "demo.png").stat().st_size < 300_000
+    (path,) = re.findall(rf"!\[[^]]*\]\({HOME}/raw/main/([^)]+)\)", README)
+    assert (ROOT / path).stat().st_size < 300_000
 
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])

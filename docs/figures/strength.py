@@ -1,0 +1,121 @@
+"""Draw the README's figure: what three models believe far from their data, and their test NLL on ten data sets.
+
+    python docs/figures/strength.py
+
+The maps are computed here; the NLL comes from the rows in benchmarks/results/compare.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+
+from cavity import GPClassifier
+from cavity.kernels import RBF
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "compare.csv"
+PICTURE = Path(__file__).with_name("strength.png")
+
+COLOURS = ["#2f6db3", "#e08020", "#2f9e6e"]
+PEERS = {
+    "auto": ("cavity", "#2f6db3", "o"),
+    "lightgbm": ("LightGBM", "#222222", "s"),
+    "logistic": ("logistic regression", "#999999", "D"),
+}
+STYLE: dict[Any, Any] = {
+    "font.size": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+WIDTH = 6.0  # half the side of each map; the rows lie within about 3
+
+
+def spirals(rows: int = 240) -> tuple[np.ndarray, np.ndarray]:
+    """Return three arms of a noisy spiral, one per class."""
+    rng = np.random.default_rng(0)
+    y = np.arange(rows) % 3
+    radius = rng.uniform(0.5, 3.0, rows)
+    angle = 2 * np.pi * y / 3 + 1.3 * radius + rng.normal(0, 0.18, rows)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1), y
+
+
+def draw_map(model: Any, name: str, X: np.ndarray, y: np.ndarray, ax: Axes) -> None:
+    """Draw the predicted class as a colour that fades to white as its probability falls to 1/3."""
+    side = np.linspace(-WIDTH, WIDTH, 181)
+    grid = np.stack([c.ravel() for c in np.meshgrid(side, side)], 1)
+    P = model.predict_proba(grid)
+    strength = ((P.max(1) - 1 / 3) / (2 / 3))[:, None]
+    colours = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS])
+    image = 1 - 0.8 * strength * (1 - colours[P.argmax(1)])
+    ax.imshow(image.reshape(len(side), len(side), 3), origin="lower", extent=(-WIDTH, WIDTH, -WIDTH, WIDTH))
+    ax.scatter(*X.T, c=[COLOURS[c] for c in y], s=7, linewidths=0)
+    far = np.hypot(*grid.T) > 5
+    ax.set_title(name, fontweight="bold", loc="left", fontsize=11.5)
+    ax.set_xlabel(f"far from the data it is {P[far].max(1).mean():.0%} sure", color="#444444")
+    ax.set_xticks([])
+    ax.set_yticks([])
+
+
+def mean_nll() -> dict[str, dict[str, float]]:
+    """Return the mean test NLL of each data set and method."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with RESULTS.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["method"] in PEERS:
+                found[row["dataset"]][row["method"]].append(float(row["nll"]))
+    return {d: {m: float(np.mean(v)) for m, v in line.items()} for d, line in found.items()}
+
+
+def draw_scores(ax: Axes) -> None:
+    """Draw one line per data set, one mark per method."""
+    table = mean_nll()
+    sets = sorted(table, key=lambda d: table[d]["auto"])
+    for place, data in enumerate(sets):
+        values = list(table[data].values())
+        ax.plot([min(values), max(values)], [place, place], color="#dddddd", lw=2, zorder=1)
+    for method, (label, colour, marker) in PEERS.items():
+        x = [table[data].get(method, np.nan) for data in sets]
+        ax.scatter(x, range(len(sets)), color=colour, marker=marker, s=38, label=label, zorder=2)
+    ax.set_xscale("log")
+    ax.set_xticks([0.03, 0.1, 0.3, 1], ["0.03", "0.1", "0.3", "1"])
+    ax.minorticks_off()
+    ax.set_yticks(range(len(sets)), sets)
+    ax.set_xlabel("left is better")
+    ax.set_title("Test NLL on ten data sets", fontweight="bold", loc="left", fontsize=11.5)
+    ax.legend(loc="lower right", fontsize=9, handletextpad=0.2, frameon=True, framealpha=1)
+
+
+def main() -> None:
+    """Fit the three models and write the figure."""
+    X, y = spirals()
+    models = {
+        "Logistic regression": LogisticRegression(),
+        "Boosted trees": HistGradientBoostingClassifier(random_state=0),
+        "cavity (RBF kernel)": GPClassifier(kernel=RBF(), random_state=0),
+    }
+    with rc_context(STYLE):
+        figure = Figure(figsize=(14, 3.7), layout="constrained")
+        axes = figure.subplots(1, 4, width_ratios=[1, 1, 1, 1.25])
+        for ax, (name, model) in zip(axes, models.items(), strict=False):
+            draw_map(model.fit(X, y), name, X, y, ax)
+        draw_scores(axes[3])
+        figure.savefig(PICTURE, dpi=100, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main()
