@@ -13,6 +13,7 @@ from cavity import GPClassifier
 from cavity.kernels import RBF, Matern32
 from reference import brute_ep
 from reference import kernels as written_out
+from reference.problems import hyper_parameters
 from reference.textbook import full_binary_ep, full_binary_predict
 from support import toy
 
@@ -22,12 +23,7 @@ NEW = np.random.default_rng(99).normal(size=(6, 2))
 
 def setting(C, N=18, M=4):
     """Rows, inducing points and hyper-parameters that differ from class to class."""
-    X, y = toy(N, C)
-    latents = 1 if C == 2 else C
-    rng = np.random.default_rng(C)
-    Z = rng.normal(size=(latents, M, 2))
-    lengthscale = rng.uniform(0.6, 1.8, (latents, 2))
-    return X, y, Z, lengthscale, rng.uniform(0.5, 2, latents), rng.uniform(0.2, 0.6, latents)
+    return *toy(N, C), *hyper_parameters(C, M)
 
 
 def fit(X, y, Z, lengthscale, variance, noise, method="ep", kernel=RBF, weight=None, **options):
@@ -46,10 +42,7 @@ def fit(X, y, Z, lengthscale, variance, noise, method="ep", kernel=RBF, weight=N
 
 
 def oracle(X, y, Z, lengthscale, variance, noise, method="ep", weight=None, **options):
-    ks = [
-        partial(written_out.rbf, lengthscale=l, variance=v)
-        for l, v in zip(lengthscale, variance, strict=True)
-    ]
+    ks = written_out.one_per_class(written_out.rbf, lengthscale, variance)
     if weight is not None:
         options["weights"] = weight
     run = brute_ep.sparse_ep if method == "ep" else brute_ep.sep
@@ -124,10 +117,7 @@ def test_one_prediction_row_for_each_class(method):
 def test_inducing_points_at_the_data_are_ep_without_sparsity(C):
     X, y, _, lengthscale, variance, noise = setting(C, N=12)
     model = fit(X, y, X, lengthscale, variance, noise, kernel=Matern32, jitter=0.0)
-    ks = [
-        partial(written_out.matern32, lengthscale=l, variance=v)
-        for l, v in zip(lengthscale, variance, strict=True)
-    ]
+    ks = written_out.one_per_class(written_out.matern32, lengthscale, variance)
     full = brute_ep.full_multiclass_ep([k(X, X) for k in ks], y, noise)
     assert model.log_marginal_likelihood_ == pytest.approx(full.log_z, rel=1e-10)
     cross, diag = [k(NEW, X) for k in ks], [np.diag(k(NEW, NEW)) for k in ks]

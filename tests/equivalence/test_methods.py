@@ -17,6 +17,7 @@ from cavity.posterior import marginals, posterior
 from reference import brute_ep, variational
 from reference import kernels as written_out
 from reference.evidence_mc import log_evidence_is, robust_max_log_likelihood, softmax_log_likelihood
+from reference.problems import hyper_parameters
 from support import converge, latents, machine, toy
 
 NEW = np.random.default_rng(99).normal(size=(5, 2))
@@ -24,11 +25,7 @@ NEW = np.random.default_rng(99).normal(size=(5, 2))
 
 def setting(C, N=10, M=3):
     """Rows, inducing points and hyper-parameters that differ from class to class; one latent function for two classes."""
-    X, y = toy(N, C)
-    L = 1 if C == 2 else C
-    rng = np.random.default_rng(C)
-    Z, lengthscale = rng.normal(size=(L, M, 2)), rng.uniform(0.6, 1.8, (L, 2))
-    return X, y, Z, lengthscale, rng.uniform(0.5, 2, L), rng.uniform(0.2, 0.6, L)
+    return *toy(N, C), *hyper_parameters(C, M)
 
 
 def fit(X, y, Z, lengthscale, variance, noise, method, **options):
@@ -53,8 +50,7 @@ def engine(X, y, Z, lengthscale, variance, noise, method, **options):
 
 def written(X, y, Z, lengthscale, variance, noise):
     """Arguments of the reference: labels of ±1 if there is one latent function."""
-    pairs = zip(lengthscale, variance, strict=True)
-    ks = [partial(written_out.rbf, lengthscale=l, variance=v) for l, v in pairs]
+    ks = written_out.one_per_class(written_out.rbf, lengthscale, variance)
     return X, 2 * y - 1 if len(Z) == 1 else y, Z, ks, noise
 
 

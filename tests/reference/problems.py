@@ -25,6 +25,13 @@ def problem(N=10, M=4, C=3, seed=0):
     return X, score.argmax(axis=1), rng.normal(size=(C, M, 2)), KERNELS[:C], noise
 
 
+def hyper_parameters(C, M):
+    """Z (L, M, 2), lengthscale (L, 2), variance (L,), noise (L,) that differ from class to class; L = 1 for C = 2."""
+    L, rng = 1 if C == 2 else C, np.random.default_rng(C)
+    Z, lengthscale = rng.normal(size=(L, M, 2)), rng.uniform(0.6, 1.8, (L, 2))
+    return Z, lengthscale, rng.uniform(0.5, 2, L), rng.uniform(0.2, 0.6, L)
+
+
 def binary_problem(N=10, M=4, seed=0):
     """X (N, 2), y = ±1, Z (1, M, 2), one kernel, noise 1."""
     X, y, Z, ks, _ = problem(N, M, 2, seed)
