@@ -17,7 +17,7 @@ from cavity.inference import Optimiser, State
 from cavity.kernels import RBF, Matern32
 from cavity.training.optimisers import OPTIMISERS
 from reference import kernels as written_out
-from reference.brute_ep import gp_regression
+from reference.exact import gp_regression
 from support import Machine, latents, machine, toy
 
 # --- a Gaussian likelihood ---------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from cavity import GPClassifier
 from cavity.kernels import RBF, Matern32
 from reference import brute_ep
 from reference import kernels as written_out
+from reference.problems import hyper_parameters
+from reference.textbook import full_binary_ep, full_binary_predict
 from support import toy
 
 CLASSES = [2, 3, 4, 5, 6]
@@ -21,12 +23,7 @@ NEW = np.random.default_rng(99).normal(size=(6, 2))
 
 def setting(C, N=18, M=4):
     """Rows, inducing points and hyper-parameters that differ from class to class."""
-    X, y = toy(N, C)
-    latents = 1 if C == 2 else C
-    rng = np.random.default_rng(C)
-    Z = rng.normal(size=(latents, M, 2))
-    lengthscale = rng.uniform(0.6, 1.8, (latents, 2))
-    return X, y, Z, lengthscale, rng.uniform(0.5, 2, latents), rng.uniform(0.2, 0.6, latents)
+    return *toy(N, C), *hyper_parameters(C, M)
 
 
 def fit(X, y, Z, lengthscale, variance, noise, method="ep", kernel=RBF, weight=None, **options):
@@ -45,29 +42,18 @@ def fit(X, y, Z, lengthscale, variance, noise, method="ep", kernel=RBF, weight=N
 
 
 def oracle(X, y, Z, lengthscale, variance, noise, method="ep", weight=None, **options):
-    ks = [
-        partial(written_out.rbf, lengthscale=l, variance=v)
-        for l, v in zip(lengthscale, variance, strict=True)
-    ]
+    ks = written_out.one_per_class(written_out.rbf, lengthscale, variance)
     if weight is not None:
         options["weights"] = weight
-    if len(Z) == 1:
-        run = brute_ep.binary_sparse_ep if method == "ep" else brute_ep.binary_sep
-        return run(X, 2 * y - 1, Z[0], ks[0], noise[0], **options)
     run = brute_ep.sparse_ep if method == "ep" else brute_ep.sep
-    return run(X, y, Z, ks, noise, **options)
-
-
-def oracle_proba(result, X):
-    if len(result.model.Z) == 1:
-        p = brute_ep.binary_predict_proba(result, X)
-        return np.column_stack([1 - p, p])
-    return brute_ep.predict_proba(result, X)
+    return run(X, 2 * y - 1 if len(Z) == 1 else y, Z, ks, noise, **options)
 
 
 def assert_same(model, result, log_z=1e-6, proba=1e-5, latent=1e-5):
     assert model.log_marginal_likelihood_ == pytest.approx(result.log_z, rel=log_z)
-    np.testing.assert_allclose(model.predict_proba(NEW), oracle_proba(result, NEW), rtol=0, atol=proba)
+    np.testing.assert_allclose(
+        model.predict_proba(NEW), brute_ep.predict_proba(result, NEW), rtol=0, atol=proba
+    )
     for got, exact in zip(model.predict_latent(NEW), brute_ep.latent(result, NEW), strict=True):
         np.testing.assert_allclose(got, exact, rtol=latent, atol=latent)
 
@@ -119,7 +105,9 @@ def test_one_prediction_row_for_each_class(method):
     """As many new rows as classes: nothing is transposed by mistake."""
     problem = setting(3)
     model, result = fit(*problem, method=method), oracle(*problem, method=method)
-    np.testing.assert_allclose(model.predict_proba(NEW[:3]), oracle_proba(result, NEW[:3]), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        model.predict_proba(NEW[:3]), brute_ep.predict_proba(result, NEW[:3]), rtol=0, atol=1e-9
+    )
 
 
 # --- without sparsity ------------------------------------------------------------------------------------
@@ -129,10 +117,7 @@ def test_one_prediction_row_for_each_class(method):
 def test_inducing_points_at_the_data_are_ep_without_sparsity(C):
     X, y, _, lengthscale, variance, noise = setting(C, N=12)
     model = fit(X, y, X, lengthscale, variance, noise, kernel=Matern32, jitter=0.0)
-    ks = [
-        partial(written_out.matern32, lengthscale=l, variance=v)
-        for l, v in zip(lengthscale, variance, strict=True)
-    ]
+    ks = written_out.one_per_class(written_out.matern32, lengthscale, variance)
     full = brute_ep.full_multiclass_ep([k(X, X) for k in ks], y, noise)
     assert model.log_marginal_likelihood_ == pytest.approx(full.log_z, rel=1e-10)
     cross, diag = [k(NEW, X) for k in ks], [np.diag(k(NEW, NEW)) for k in ks]
@@ -148,9 +133,9 @@ def test_two_classes_with_inducing_points_at_the_data_are_textbook_ep():
     X, y, _, lengthscale, variance, _ = setting(2, N=16)
     model = fit(X, y, X, lengthscale, variance, 1.0, kernel=Matern32, jitter=0.0)
     k = partial(written_out.matern32, lengthscale=lengthscale[0], variance=variance[0])
-    full = brute_ep.full_binary_ep(k(X, X), 2 * y - 1)
+    full = full_binary_ep(k(X, X), 2 * y - 1)
     assert model.log_marginal_likelihood_ == pytest.approx(full.log_z, rel=1e-11)
-    p = brute_ep.full_binary_predict(full, k(X, X), k(NEW, X), np.diag(k(NEW, NEW)))
+    p = full_binary_predict(full, k(X, X), k(NEW, X), np.diag(k(NEW, NEW)))
     np.testing.assert_allclose(model.predict_proba(NEW)[:, 1], p, rtol=0, atol=1e-9)
 
 

@@ -17,13 +17,9 @@ from cavity.factors import Latents, Logistic, LogisticPoint
 from cavity.kernels import RBF
 from cavity.quadrature import log_softmax_probability, softmax_average
 from reference import kernels as written_out
-from reference.brute_ep import (
-    full_binary_ep,
-    full_binary_predict,
-    full_multiclass_ep,
-    full_multiclass_predict,
-)
+from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
 from reference.laplace import softmax_laplace
+from reference.textbook import full_binary_ep, full_binary_predict
 from support import assert_gradient, central_differences, converge, machine, offered, toy
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.4]), 2.0

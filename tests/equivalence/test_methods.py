@@ -14,10 +14,10 @@ from cavity.inference import Averaged, empty_sites
 from cavity.inference.view import SiteTotals
 from cavity.kernels import RBF
 from cavity.posterior import marginals, posterior
-from reference import brute_ep, gfitc, power, robust_ep, variational, variational_binary
+from reference import brute_ep, variational
 from reference import kernels as written_out
 from reference.evidence_mc import log_evidence_is, robust_max_log_likelihood, softmax_log_likelihood
-from reference.sparse import build_model
+from reference.problems import hyper_parameters
 from support import converge, latents, machine, toy
 
 NEW = np.random.default_rng(99).normal(size=(5, 2))
@@ -25,11 +25,7 @@ NEW = np.random.default_rng(99).normal(size=(5, 2))
 
 def setting(C, N=10, M=3):
     """Rows, inducing points and hyper-parameters that differ from class to class; one latent function for two classes."""
-    X, y = toy(N, C)
-    L = 1 if C == 2 else C
-    rng = np.random.default_rng(C)
-    Z, lengthscale = rng.normal(size=(L, M, 2)), rng.uniform(0.6, 1.8, (L, 2))
-    return X, y, Z, lengthscale, rng.uniform(0.5, 2, L), rng.uniform(0.2, 0.6, L)
+    return *toy(N, C), *hyper_parameters(C, M)
 
 
 def fit(X, y, Z, lengthscale, variance, noise, method, **options):
@@ -53,42 +49,21 @@ def engine(X, y, Z, lengthscale, variance, noise, method, **options):
 
 
 def written(X, y, Z, lengthscale, variance, noise):
-    """What the oracles take: labels of ±1 and a single kernel where there is one latent function."""
-    pairs = zip(lengthscale, variance, strict=True)
-    ks = [partial(written_out.rbf, lengthscale=l, variance=v) for l, v in pairs]
-    return (X, 2 * y - 1, Z[0], ks[0], noise[0]) if len(Z) == 1 else (X, y, Z, ks, noise)
+    """Arguments of the reference: labels of ±1 if there is one latent function."""
+    ks = written_out.one_per_class(written_out.rbf, lengthscale, variance)
+    return X, 2 * y - 1 if len(Z) == 1 else y, Z, ks, noise
 
 
-def both(p):
-    """Probabilities of both classes from that of the second; those of many as they are."""
-    return np.column_stack([1 - p, p]) if p.ndim == 1 else p
-
-
-def assert_same(model, log_z, proba, latent=None):
-    """Evidence to 1e-6 relative, probabilities to 1e-5."""
-    assert model.log_marginal_likelihood_ == pytest.approx(log_z, rel=1e-6)
+def assert_same(model, result):
+    """Evidence to 1e-6 relative, probabilities to 1e-5, latent means and variances to 1e-6."""
+    assert model.log_marginal_likelihood_ == pytest.approx(result.log_z, rel=1e-6)
+    proba = brute_ep.predict_proba(result, NEW)
     np.testing.assert_allclose(model.predict_proba(NEW), proba, rtol=0, atol=1e-5)
-    for got, exact in zip(model.predict_latent(NEW), latent or (), strict=latent is not None):
+    for got, exact in zip(model.predict_latent(NEW), brute_ep.latent(result, NEW), strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-6)
 
 
 # --- robust EP -------------------------------------------------------------------------------------------
-
-ROBUST = {
-    ("own", True): robust_ep.binary_robust_ep,
-    ("own", False): robust_ep.robust_ep,
-    ("tied", True): robust_ep.binary_robust_sep,
-    ("tied", False): robust_ep.robust_sep,
-}
-
-
-def robust_oracle(problem, sites, epsilon):
-    """Result of the brute force, and its probabilities at NEW."""
-    one = len(problem[2]) == 1
-    result = ROBUST[sites, one](*written(*problem), epsilon=epsilon)
-    if one:
-        return result, both(robust_ep.binary_robust_predict_proba(result, NEW))
-    return result, robust_ep.robust_predict_proba(result, NEW, adaptive=False)
 
 
 @pytest.mark.parametrize("epsilon", [0, 1e-3, 0.1])
@@ -96,16 +71,16 @@ def robust_oracle(problem, sites, epsilon):
 @pytest.mark.parametrize("C", [2, 3])
 def test_robust_ep_is_the_brute_force(C, sites, epsilon):
     problem = setting(C, N=6)
-    result, proba = robust_oracle(problem, sites, epsilon)
+    result = brute_ep.robust_ep(*written(*problem), epsilon=epsilon, tied=sites == "tied")
     model = fit(*problem, "rep", sites=sites, epsilon=epsilon)
-    assert_same(model, result.log_z, proba, robust_ep.latent(result, NEW))
+    assert_same(model, result)
     assert model.epsilon_ == epsilon
 
 
 def test_robust_ep_of_five_classes_is_the_brute_force():
     problem = setting(5, N=7)
-    result, proba = robust_oracle(problem, "own", 0.02)
-    assert_same(fit(*problem, "rep", epsilon=0.02), result.log_z, proba)
+    result = brute_ep.robust_ep(*written(*problem), epsilon=0.02)
+    assert_same(fit(*problem, "rep", epsilon=0.02), result)
 
 
 @pytest.mark.parametrize("C", [2, 3])
@@ -117,9 +92,9 @@ def test_robust_ep_keeps_sites_of_negative_precision(C):
     Z = np.column_stack([np.linspace(-2, 2, 4), np.zeros(4)]) * np.ones((L, 1, 1))
     lengthscale = np.column_stack([1.2 + 0.1 * np.arange(L), np.ones(L)])
     problem = np.column_stack([x, 0 * x]), y, Z, lengthscale, np.full(L, 5.0), np.full(L, 0.1)
-    result, proba = robust_oracle(problem, "own", 0.02)
+    result = brute_ep.robust_ep(*written(*problem), epsilon=0.02)
     assert result.tau.min() < 0 and result.residual < 1e-8
-    assert_same(fit(*problem, "rep", epsilon=0.02), result.log_z, proba)
+    assert_same(fit(*problem, "rep", epsilon=0.02), result)
 
 
 @pytest.mark.parametrize("sites", ["own", "tied"])
@@ -149,16 +124,12 @@ def f_marginals(run, state):
 @pytest.mark.parametrize("C", [2, 3, 4])
 def test_gfitc_is_ep_on_the_training_values_under_the_fitc_prior(C):
     problem = setting(C)
-    result = (gfitc.binary_gfitc if C == 2 else gfitc.gfitc)(*written(*problem))
-    if C == 2:
-        proba = both(gfitc.binary_gfitc_predict_proba(result, NEW))
-    else:
-        proba = gfitc.gfitc_predict_proba(result, NEW, adaptive=False)
-    assert_same(fit(*problem, "gfitc"), result.log_z, proba, gfitc.gfitc_latent(result, NEW))
+    result = brute_ep.gfitc(*written(*problem))
+    assert_same(fit(*problem, "gfitc"), result)
     run = engine(*problem, "gfitc")
     rest = converge(run)
     assert run.evidence(rest) == pytest.approx(result.log_z, rel=1e-6)
-    for got, exact in zip(f_marginals(run, rest), (result.marginal_mean, result.marginal_var), strict=True):
+    for got, exact in zip(f_marginals(run, rest), brute_ep.gfitc_marginals(result), strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-6)
 
 
@@ -184,10 +155,8 @@ def test_gfitc_of_three_classes_is_not_ep():
 @pytest.mark.parametrize("C", [2, 3])
 def test_power_ep_is_the_brute_force(C, p):
     problem = setting(C, N=8)
-    result = (power.binary_power_ep if C == 2 else power.power_ep)(*written(*problem), power=p)
-    predict = brute_ep.binary_predict_proba if C == 2 else brute_ep.predict_proba
-    model = fit(*problem, "pep", power=p)
-    assert_same(model, result.log_z, both(predict(result, NEW)), brute_ep.latent(result, NEW))
+    result = brute_ep.power_ep(*written(*problem), power=p)
+    assert_same(fit(*problem, "pep", power=p), result)
 
 
 @pytest.mark.parametrize("C", [2, 4])
@@ -230,8 +199,7 @@ def test_a_vanishing_power_is_variational_inference_with_the_same_factors(C):
 def test_the_limit_of_power_ep_is_the_oracle_s_maximum(C):
     problem = setting(C, N=7)
     bound = averaged(engine(*problem, "pep"))
-    expected = variational_binary.binary_expected_probit if C == 2 else variational.expected_pairwise
-    found = variational.maximise(whitened(problem)[1], expected)
+    found = variational.maximise(whitened(problem)[1], variational.expected_probit)
     assert bound.evidence(converge(bound, tol=1e-9)) == pytest.approx(found.bound, rel=1e-7)
 
 
@@ -242,9 +210,8 @@ EPSILON = 1e-3
 
 def whitened(problem):
     """The model and its rows as the oracle has them."""
-    X, y, _, k, noise = written(*problem)
-    one = len(problem[2]) == 1
-    model = build_model(problem[2], [k] if one else k, np.atleast_1d(noise), 1e-6)
+    X, y, *rest = written(*problem)
+    model = brute_ep.build_model(*rest, 1e-6)
     return model, variational.whiten(model, X, y)
 
 
@@ -255,10 +222,8 @@ def gaussian(model):
 
 
 LIKELIHOODS = {
-    ("robust-max", True): partial(variational_binary.binary_expected_robust_max, epsilon=EPSILON),
-    ("robust-max", False): partial(variational.expected_robust_max, epsilon=EPSILON),
-    ("softmax", True): variational_binary.binary_expected_logistic,
-    ("softmax", False): variational.expected_softmax,
+    "robust-max": partial(variational.expected_robust_max, epsilon=EPSILON),
+    "softmax": variational.expected_softmax,
 }
 
 
@@ -268,7 +233,7 @@ LIKELIHOODS = {
 def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood, q_update):
     problem = setting(C, N=6)
     data = whitened(problem)[1]
-    expected = LIKELIHOODS[likelihood, C == 2]
+    expected = LIKELIHOODS[likelihood]
     found = variational.maximise(data, expected)
     model = fit(*problem, "vi", likelihood=likelihood, q_update=q_update, **ENDS[q_update])
     assert model.elbo_ == model.log_marginal_likelihood_

@@ -8,7 +8,7 @@ from scipy.stats import truncnorm
 
 from cavity import BadInput, BadOption, GPClassifier
 from cavity.kernels import RBF
-from reference.brute_ep import binary_log_evidence_orthant
+from reference.exact import binary_log_evidence_orthant
 from reference.gibbs import gibbs, probabilities, truncated
 from reference.kernels import rbf
 from support import toy

@@ -136,15 +136,9 @@ def test_classification_is_a_linear_kernel_on_the_features(C, method):
     basis = np.eye(6 * latents).reshape(latents, 6, -1)  # the unit vectors of each latent function's features
     part = lambda c: lambda A, B: A[:, 6 * c : 6 * c + 6] @ B[:, 6 * c : 6 * c + 6].T
     ks, noise = [part(c) for c in range(latents)], model.noise_
-    if C == 2:
-        run = brute_ep.binary_sparse_ep if method == "ep" else brute_ep.binary_sep
-        exact = run(written(X), 2 * y - 1, basis[0], ks[0], noise[0], jitter=0.0)
-        p = brute_ep.binary_predict_proba(exact, written(NEW))
-        p = np.column_stack([1 - p, p])
-    else:
-        run = brute_ep.sparse_ep if method == "ep" else brute_ep.sep
-        exact = run(written(X), y, basis, ks, noise, jitter=0.0)
-        p = brute_ep.predict_proba(exact, written(NEW))
+    run, labels = {"ep": brute_ep.sparse_ep, "sep": brute_ep.sep}[method], 2 * y - 1 if C == 2 else y
+    exact = run(written(X), labels, basis, ks, noise, jitter=0.0)
+    p = brute_ep.predict_proba(exact, written(NEW))
     assert model.log_marginal_likelihood_ == pytest.approx(exact.log_z, rel=1e-10)
     np.testing.assert_allclose(model.predict_proba(NEW), p, rtol=0, atol=1e-8)
 

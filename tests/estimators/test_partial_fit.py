@@ -9,10 +9,10 @@ from sklearn.base import clone
 
 from cavity import BadOption, GPClassifier
 from cavity.kernels import RBF
+from reference.brute_ep import build_model, probit_factors
 from reference.gaussian import moments
 from reference.kernels import rbf
-from reference.sparse import binary_factors, build_model, new_sites, pair_factors, site_sums
-from reference.tied import count_factors, gather, shared_cavity
+from reference.solver import count_factors, gather, new_sites, shared_cavity, site_sums
 from support import toy
 
 NOISE, JITTER, SCALE = 0.3, 1e-6, 1.3
@@ -42,9 +42,9 @@ def reference_sums(X, y, Z, C, calls, old=None, seen=()):
 
     def factors(rows):
         return (
-            binary_factors(model, X[rows], 2 * y[rows] - 1)
+            probit_factors(model, X[rows], 2 * y[rows] - 1)
             if C == 2
-            else pair_factors(model, X[rows], y[rows])
+            else probit_factors(model, X[rows], y[rows])
         )
 
     L = np.linalg.cholesky(model.K)

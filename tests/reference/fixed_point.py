@@ -1,10 +1,10 @@
-"""x = g(x) by damped sweeps, plain or with Anderson's extrapolation: EP may need thousands of plain ones."""
+"""Fixed points x = g(x) by sweeps, with Anderson's extrapolation: EP may need thousands of plain sweeps."""
 
 import numpy as np
 
 PLAIN_SWEEPS = 10  # before extrapolation starts
-MEMORY = 10  # sweeps it looks back on
-ROUNDING = 1e-8  # below this a residual that no longer falls is rounding
+MEMORY = 10  # sweeps that extrapolation uses
+ROUNDING = 1e-8  # below this, a residual that no longer falls is rounding
 
 
 def flatten(arrays):
@@ -18,19 +18,19 @@ def unflatten(x, like):
     return [part.reshape(a.shape) for part, a in zip(parts, like, strict=True)]
 
 
-def settled(residuals, tol):
-    """At tol, or resting on the rounding floor: no better for 30 sweeps."""
+def converged(residuals, tol):
+    """At tol, or no better for 30 sweeps where only rounding is left."""
     if residuals[-1] <= tol:
         return True
     stuck = len(residuals) > 60 and min(residuals[-30:]) >= min(residuals[:-30])
     return tol > 0 and residuals[-1] < ROUNDING and stuck
 
 
-def extrapolate(xs, fs, damping):
-    """x + ρf − (ΔX + ρΔF)γ, γ the least-squares solution of ΔF γ = f, f = g(x) − x."""
+def extrapolate(xs, fs):
+    """x + f − (ΔX + ΔF)γ, γ the least-squares solution of ΔF γ = f, f = g(x) − x."""
     dX, dF = np.diff(np.array(xs), axis=0).T, np.diff(np.array(fs), axis=0).T
     gamma = np.linalg.lstsq(dF, fs[-1], rcond=1e-12)[0]
-    return xs[-1] + damping * fs[-1] - (dX + damping * dF) @ gamma
+    return xs[-1] + fs[-1] - (dX + dF) @ gamma
 
 
 def residual_of(arrays, target):
@@ -42,39 +42,27 @@ def residual_of(arrays, target):
     return float(max(moves)) if np.all(np.isfinite(moves)) else np.inf
 
 
-def solve_plain(g, start, damping, max_sweeps, tol):
-    """x ← (1−ρ)x + ρ g(x) from the arrays `start`: the arrays, the number of sweeps, the last residual."""
-    arrays, residuals = start, [np.inf]
-    while len(residuals) <= max_sweeps and not settled(residuals, tol):
-        target = g(*arrays)
-        residuals.append(residual_of(arrays, target))
-        arrays = [(1 - damping) * a + damping * b for a, b in zip(arrays, target, strict=True)]
-    return arrays, len(residuals) - 1, residuals[-1]
+def solve(g, start, max_sweeps, tol, accelerate):
+    """Fixed point of g over several arrays: the arrays, the number of sweeps, the residual.
 
-
-def solve_anderson(g, start, damping, max_sweeps, tol):
-    """The same fixed point by extrapolated sweeps: the best arrays met, the number of sweeps, their residual.
-
-    An extrapolation that raises the residual tenfold is undone: back to the best x, then plain sweeps.
+    Without `accelerate`: x ← g(x), and the last x. With it: extrapolated sweeps, and the best x. An extrapolation
+    that raises the residual tenfold is undone: back to the best x, then plain sweeps.
     """
     x, xs, fs, residuals, wait = flatten(start), [], [], [np.inf], PLAIN_SWEEPS
     best, best_x = np.inf, x
-    while len(residuals) <= max_sweeps and not settled(residuals, tol):
+    while len(residuals) <= max_sweeps and not converged(residuals, tol):
         arrays = unflatten(x, start)
         with np.errstate(all="ignore"):  # an extrapolation may leave the domain of g
             target = g(*arrays)
         residuals.append(residual_of(arrays, target))
+        if not accelerate:
+            x, best_x, best = flatten(target), flatten(target), residuals[-1]
+            continue
         if residuals[-1] > 10 * best and wait <= 0:
             x, xs, fs, wait = best_x, [], [], PLAIN_SWEEPS
             continue
         if residuals[-1] < best:
             best, best_x = residuals[-1], x
         xs, fs, wait = [*xs[-MEMORY:], x], [*fs[-MEMORY:], flatten(target) - x], wait - 1
-        x = extrapolate(xs, fs, damping) if wait <= 0 and len(xs) > 1 else x + damping * fs[-1]
+        x = extrapolate(xs, fs) if wait <= 0 and len(xs) > 1 else flatten(target)
     return unflatten(best_x, start), len(residuals) - 1, best
-
-
-def solve(g, start, damping, max_sweeps, tol, accelerate):
-    """Fixed point of g over several arrays: the arrays, the number of sweeps, the residual."""
-    method = solve_anderson if accelerate else solve_plain
-    return method(g, start, damping, max_sweeps, tol)

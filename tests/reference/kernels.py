@@ -1,6 +1,14 @@
 """Covariance functions written out: k(X1 (n, D), X2 (m, D)) -> (n, m)."""
 
+from functools import partial
+
 import numpy as np
+
+
+def one_per_class(kernel, lengthscale, variance):
+    """The kernel with each class's own ℓ and σ²."""
+    pairs = zip(lengthscale, variance, strict=True)
+    return [partial(kernel, lengthscale=ell, variance=var) for ell, var in pairs]
 
 
 def scaled_distance(X1, X2, lengthscale):

@@ -1,10 +1,9 @@
-"""One probit factor seen by a Gaussian: its integral and derivatives, and the class probabilities."""
+"""One probit factor under a Gaussian: its integral and the derivatives."""
 
 import math
 
 import numpy as np
-from scipy.integrate import quad
-from scipy.special import erfcx, log_ndtr, ndtr, roots_legendre
+from scipy.special import erfcx, log_ndtr, roots_legendre
 
 NODES, WEIGHTS = roots_legendre(24)
 NEAR = np.array([0.01, 0.03, 0.1, 0.3, 1, 2, 4, 8, 16, 32])
@@ -60,31 +59,3 @@ def factor_derivatives(mean, var, r, exponent):
     if len(i):
         log_z[i], d1[i], d2[i] = power_derivatives(mean[i], var[i], r[i], exponent[i])
     return log_z, d1, d2
-
-
-def class_probability(k, mean, var):
-    """p(y = k) = ∫ N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c) df for one point; mean, var (C,)."""
-    sd = np.sqrt(var)
-    rivals = np.arange(len(mean)) != k
-
-    def integrand(f):
-        z = (f - mean[k]) / sd[k]
-        return (
-            math.exp(-0.5 * z * z)
-            / (sd[k] * math.sqrt(2 * math.pi))
-            * np.prod(ndtr((f - mean[rivals]) / sd[rivals]))
-        )
-
-    low, high = mean[k] - 12 * sd[k], mean[k] + 12 * sd[k]
-    breaks = (mean[:, None] + sd[:, None] * np.array([-8, -3, -1, 0, 1, 3, 8])).ravel()
-    breaks = np.unique(breaks[(breaks > low) & (breaks < high)])
-    return quad(
-        integrand, low, high, points=breaks, limit=50 * (len(breaks) + 1), epsabs=1e-13, epsrel=1e-11
-    )[0]
-
-
-def class_probabilities(mean, var):
-    """p(y = k) of every row, each class integrated on its own, not normalised; mean, var, result (n, C)."""
-    return np.array(
-        [[class_probability(k, m, v) for k in range(len(m))] for m, v in zip(mean, var, strict=True)]
-    )

@@ -13,6 +13,7 @@ difference is not: S''_y/S − s'_y² = Var(f)/V_y² − 1/V_y,  S''_c/S − s'_
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -117,27 +118,18 @@ def moved(values, c, x):
     return new
 
 
-def finite_differences(y, mean, var, epsilon, step=1e-3, adaptive=True):
+def finite_differences(y, mean, var, epsilon, step=1e-3):
     """∂log Z/∂m (C,), ∂²/∂m² (C,), ∂/∂V (C,), ∂/∂ε from values of log Z (d₂: of d₁) alone.
 
     Steps: step·√min(V_y, V_c) in m_c; step·V_c in V_c; step·min(ε, 1−ε) in ε (NaN at ε = 0).
     """
-    C, sd = len(mean), np.sqrt(np.minimum(var, var[y]))
-
-    def along_mean(c):
-        return lambda x: log_robust(y, moved(mean, c, x), var, epsilon, adaptive)
-
-    def along_var(c):
-        return lambda x: log_robust(y, mean, moved(var, c, x), epsilon, adaptive)
-
-    def slope(c):
-        return lambda x: robust_moments(y, moved(mean, c, x), var, epsilon, adaptive).d1[c]
-
-    d1 = np.array([difference(along_mean(c), mean[c], step * sd[c]) for c in range(C)])
-    d2 = np.array([difference(slope(c), mean[c], step * sd[c]) for c in range(C)])
-    dv = np.array([difference(along_var(c), var[c], step * var[c]) for c in range(C)])
+    value = lambda m, v, e: log_robust(y, m, v, e, adaptive=False)
+    d1, d2, dv = np.zeros((3, len(mean)))
+    for c, sd in enumerate(np.sqrt(np.minimum(var, var[y]))):
+        slope = lambda x, c=c: robust_moments(y, moved(mean, c, x), var, epsilon, adaptive=False).d1[c]
+        d1[c] = difference(lambda x, c=c: value(moved(mean, c, x), var, epsilon), mean[c], step * sd)
+        d2[c] = difference(slope, mean[c], step * sd)
+        dv[c] = difference(lambda x, c=c: value(mean, moved(var, c, x), epsilon), var[c], step * var[c])
     if epsilon == 0:
         return d1, d2, dv, math.nan
-    step_epsilon = step * min(epsilon, 1 - epsilon)
-    along_epsilon = difference(lambda e: log_robust(y, mean, var, e, adaptive), epsilon, step_epsilon)
-    return d1, d2, dv, along_epsilon
+    return d1, d2, dv, difference(partial(value, mean, var), epsilon, step * min(epsilon, 1 - epsilon))

@@ -149,20 +149,26 @@ def integrals_by_quad(t: Tilted, functions):
     return results
 
 
-def integrals_by_panels(t: Tilted, functions):
-    """The same by 20 Gauss–Legendre nodes a panel: a thousand times faster, for use inside EP."""
+def panels(t: Tilted):
+    """Nodes x and weights of ∫ · g(f₀+x)/g(f₀) dx: 20 Gauss–Legendre nodes per panel."""
     if "panels" not in t.known:
         half = 0.5 * np.diff(t.breaks)[:, None]
         x = (t.breaks[:-1, None] + half * (1 + NODES)).ravel()
-        t.known["panels"] = (half * WEIGHTS).ravel() * np.exp(log_ratio(t, x)), at(t, x)
-    weight, point = t.known["panels"]
-    return [float(np.sum(weight * F(point))) for F in functions]
+        t.known["panels"] = x, (half * WEIGHTS).ravel() * np.exp(log_ratio(t, x))
+    return t.known["panels"]
+
+
+def integrals_by_panels(t: Tilted, functions):
+    """The same by fixed panels: a thousand times faster, for use inside EP."""
+    x, weight = panels(t)
+    if "points" not in t.known:
+        t.known["points"] = at(t, x)
+    return [float(np.sum(weight * F(t.known["points"]))) for F in functions]
 
 
 def log_integral(t: Tilted, adaptive=True) -> float:
     """log ∫ g."""
-    integrals = integrals_by_quad if adaptive else integrals_by_panels
-    return t.top + math.log(integrals(t, [lambda p: 1.0])[0])
+    return t.top + math.log(integrals_by_quad(t, [lambda p: 1.0])[0] if adaptive else np.sum(panels(t)[1]))
 
 
 def averages(t: Tilted, functions, adaptive=True):

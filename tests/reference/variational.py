@@ -3,24 +3,23 @@
 Whitened space: f_c(x_n) | w_c ~ N(a_nc·w_c, r_nc), r with noise; marginals m = a·μ, v = aᵀΣa.   [METHOD 2, 9]
 
     robust-max  Σ_n log(1−ε+ε/C)·S_n + log(ε/C)·(1−S_n),   S_n = P(f_y largest), f_c ~ N(m_c, v_c + r_c)
-    pairwise    Σ_n Σ_{k≠y} E log Φ((t_y−t_k)/√(r_y+r_k)),  t_c ~ N(m_c, v_c)
+    probit      Σ_n Σ_{k≠y} E log Φ((t_y−t_k)/√(r_y+r_k)),  t_c ~ N(m_c, v_c)
     softmax     Σ_n E log softmax_y(f),                     f_c ~ N(m_c, v_c + r_c)
 
+One latent, y = ±1: S = Φ(y m/√(v+r)) with C = 2, E log Φ(y t/√r), and the logistic E log σ(y f).
 KL(N(μ, Σ)‖N(0, I)) = ½[tr Σ + μᵀμ − M − log|Σ|].
 """
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.integrate import quad
 from scipy.optimize import minimize
-from scipy.special import log_ndtr, log_softmax, roots_hermitenorm, roots_legendre
+from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, roots_hermitenorm, roots_legendre
 
+from .factors import pair_sides
 from .probit import hazard
-from .robust import log_largest, robust_moments
-from .sparse import SparseModel
+from .robust import robust_moments
 from .tilted import bend
 
 LEGENDRE = roots_legendre(16)
@@ -32,7 +31,7 @@ class Whitened(NamedTuple):
 
     a: np.ndarray  # (N, C, M)
     r: np.ndarray  # (N, C) noise included
-    y: np.ndarray  # (N,) in 0..C−1
+    y: np.ndarray  # (N,) in 0..C−1, or ±1 if there is one latent
 
 
 class Expected(NamedTuple):
@@ -60,8 +59,8 @@ class VIResult(NamedTuple):
     iterations: int
 
 
-def whiten(model: SparseModel, X, y) -> Whitened:
-    """a = L⁻¹k(Z, x), r = k(x,x) + s − |a|², L = chol(K); model from sparse.build_model."""
+def whiten(model, X, y) -> Whitened:
+    """a = L⁻¹k(Z, x), r = k(x,x) + s − |a|², L = chol(K); model from brute_ep.build_model."""
     a, r = [], []
     for c, k in enumerate(model.kernels):
         L = np.linalg.cholesky(model.K[c])
@@ -81,13 +80,13 @@ def kl(mean, cov) -> float:
     return float(0.5 * (trace + np.sum(mean**2) - mean.size - np.linalg.slogdet(cov)[1].sum()))
 
 
-def to_whitened(model: SparseModel, mean, cov):
+def to_whitened(model, mean, cov):
     """q(u) → q(w), w = L⁻¹u: mean (C, M), cov (C, M, M)."""
     inverse = np.linalg.inv(np.linalg.cholesky(model.K))
     return np.einsum("cij,cj->ci", inverse, mean), inverse @ cov @ np.swapaxes(inverse, 1, 2)
 
 
-def to_inducing(model: SparseModel, mean, cov):
+def to_inducing(model, mean, cov):
     """q(w) → q(u), u = Lw: mean (C, M), cov (C, M, M)."""
     L = np.linalg.cholesky(model.K)
     return np.einsum("cij,cj->ci", L, mean), L @ cov @ np.swapaxes(L, 1, 2)
@@ -99,41 +98,6 @@ def to_inducing(model: SparseModel, mean, cov):
 def bound(data: Whitened, mean, cov, expected) -> float:
     """expected(data, m, v).value − KL, for any of the E log p below."""
     return expected(data, *marginals(data, mean, cov)).value - kl(mean, cov)
-
-
-def robust_max_bound(data: Whitened, mean, cov, epsilon) -> float:
-    """The robust-max bound, S by adaptive quadrature."""
-    m, v = marginals(data, mean, cov)
-    C = m.shape[1]
-    S = [math.exp(log_largest(y, *point)) for y, *point in zip(data.y, m, v + data.r, strict=True)]
-    hit, miss = math.log(1 - epsilon + epsilon / C), math.log(epsilon / C)
-    return float(sum(hit * s + miss * (1 - s) for s in S) - kl(mean, cov))
-
-
-def expected_log_ndtr(mean, var, r) -> float:
-    """E log Φ(d/√r), d ~ N(mean, var), by adaptive quadrature."""
-    sd = math.sqrt(var)
-
-    def integrand(x):
-        return math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) * log_ndtr((mean + sd * x) / math.sqrt(r))
-
-    kinks = -mean / sd + math.sqrt(r) / sd * np.array([-4, -1, 0, 1, 4])
-    points = np.unique([-4.0, -1.0, 1.0, 4.0, *kinks[np.abs(kinks) < 12]])
-    return quad(integrand, -12, 12, points=points, limit=400, epsabs=1e-13, epsrel=1e-11)[0]
-
-
-def pairwise_bound(data: Whitened, mean, cov) -> float:
-    """The pairwise bound: one quadrature for every (n, k)."""
-    (m, v), total = marginals(data, mean, cov), 0.0
-    for n, y in enumerate(data.y):
-        for k in set(range(m.shape[1])) - {int(y)}:
-            total += expected_log_ndtr(m[n, y] - m[n, k], v[n, y] + v[n, k], data.r[n, y] + data.r[n, k])
-    return float(total - kl(mean, cov))
-
-
-def softmax_bound(data: Whitened, mean, cov, nodes=40) -> float:
-    """The softmax bound by a product of Gauss–Hermite rules; for C = 2, 3."""
-    return bound(data, mean, cov, partial(expected_softmax, nodes=nodes))
 
 
 def sample_latents(data: Whitened, mean, cov, samples, seed):
@@ -155,33 +119,37 @@ def robust_max_bound_mc(data: Whitened, mean, cov, epsilon, samples=100_000, see
     f, C = sample_latents(data, mean, cov, samples, seed), data.r.shape[1]
     hits = np.sum(np.argmax(f, axis=2) == data.y, axis=1)
     log_p = hits * math.log(1 - epsilon + epsilon / C) + (len(data.y) - hits) * math.log(epsilon / C)
-    expected = estimate(log_p)
-    return expected._replace(value=expected.value - kl(mean, cov))
+    return estimate(log_p - kl(mean, cov))
 
 
 def softmax_bound_mc(data: Whitened, mean, cov, samples=100_000, seed=0) -> Estimate:
     """The softmax bound from samples of f, any C; equal seeds give common random numbers."""
     f = sample_latents(data, mean, cov, samples, seed)
     log_p = log_softmax(f, axis=2)[:, np.arange(len(data.y)), data.y].sum(axis=1)
-    expected = estimate(log_p)
-    return expected._replace(value=expected.value - kl(mean, cov))
+    return estimate(log_p - kl(mean, cov))
 
 
 # --- E log p with derivatives, and the maximum -----------------------------------------------------------
 
 
 def expected_robust_max(data: Whitened, m, v, epsilon, adaptive=False) -> Expected:
-    """E = log(ε/C) + [log(1−ε+ε/C) − log(ε/C)]·S;  ∂S = S·∂log S."""
-    C, value = m.shape[1], 0.0
+    """E = log(ε/C) + [log(1−ε+ε/C) − log(ε/C)]·S;  ∂S = S·∂log S.
+
+    One latent:  ∂S/∂m = y φ(α)/√V,  ∂S/∂V = −½ α φ(α)/V,  V = v + r.
+    """
+    C, V = max(m.shape[1], 2), v + data.r
     miss = math.log(epsilon / C)
     gain = math.log(1 - epsilon + epsilon / C) - miss
-    dm, dv = np.zeros(m.shape), np.zeros(m.shape)
-    for n, y in enumerate(data.y):
-        z = robust_moments(y, m[n], v[n] + data.r[n], 0.0, adaptive)
-        S = math.exp(z.log_s)
-        value += miss + gain * S
-        dm[n], dv[n] = gain * S * z.d1, gain * S * z.dv
-    return Expected(value, dm, dv)
+    if m.shape[1] == 1:
+        y = data.y[:, None]
+        alpha = y * m / np.sqrt(V)
+        density = np.exp(-0.5 * alpha**2) / math.sqrt(2 * math.pi)
+        value = float(np.sum(miss + gain * ndtr(alpha)))
+        return Expected(value, gain * y * density / np.sqrt(V), -0.5 * gain * alpha * density / V)
+    each = [robust_moments(y, *point, 0.0, adaptive) for y, *point in zip(data.y, m, V, strict=True)]
+    S = np.exp([z.log_s for z in each])
+    slopes = [(gain * s * z.d1, gain * s * z.dv) for s, z in zip(S, each, strict=True)]
+    return Expected(float(np.sum(miss + gain * S)), *(np.array(d) for d in zip(*slopes, strict=True)))
 
 
 def gaussian_panels(kink, width):
@@ -193,27 +161,39 @@ def gaussian_panels(kink, width):
     return x, (half * LEGENDRE[1]).ravel() * np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
 
 
-def expected_pairwise(data: Whitened, m, v) -> Expected:
-    """∂E/∂m = ±E[h(z)]/√R,  ∂E/∂v = −½E[h(h+z)]/R,  z = d/√R, R = r_y + r_k."""
+def expected_probit(data: Whitened, m, v) -> Expected:
+    """E log Φ(z), z = d/√R, d the difference of a pair: ∂E/∂m = ±E[h(z)]/√R,  ∂E/∂v = −½E[h(h+z)]/R,  R = Σ r."""
+    value, dm, dv = 0.0, np.zeros(m.shape), np.zeros(m.shape)
+    for n, classes, signs in zip(*pair_sides(data.y, m.shape[1]), strict=True):
+        d, sd, R = signs @ m[n, classes], math.sqrt(v[n, classes].sum()), data.r[n, classes].sum()
+        x, weight = gaussian_panels(-d / sd, math.sqrt(R) / sd)
+        z = (d + sd * x) / math.sqrt(R)
+        value += weight @ log_ndtr(z)
+        dm[n, classes] += signs * (weight @ hazard(z)) / math.sqrt(R)
+        dv[n, classes] -= 0.5 * (weight @ bend(z)) / R
+    return Expected(float(value), dm, dv)
+
+
+def expected_logistic(data: Whitened, m, v) -> Expected:
+    """E log σ(y f), one latent: ∂E/∂m = y E σ(−yf),  ∂E/∂v = −½E σ(f)σ(−f)."""
     value, dm, dv = 0.0, np.zeros(m.shape), np.zeros(m.shape)
     for n, y in enumerate(data.y):
-        for k in set(range(m.shape[1])) - {int(y)}:
-            d, sd, R = m[n, y] - m[n, k], math.sqrt(v[n, y] + v[n, k]), data.r[n, y] + data.r[n, k]
-            x, weight = gaussian_panels(-d / sd, math.sqrt(R) / sd)
-            z = (d + sd * x) / math.sqrt(R)
-            slope, curvature = weight @ hazard(z) / math.sqrt(R), weight @ bend(z) / R
-            value += weight @ log_ndtr(z)
-            dm[n, [y, k]] += np.array([slope, -slope])
-            dv[n, [y, k]] -= 0.5 * curvature
+        sd = math.sqrt(v[n, 0] + data.r[n, 0])
+        x, weight = gaussian_panels(-m[n, 0] / sd, 1 / sd)
+        g = y * (m[n, 0] + sd * x)
+        value += weight @ log_expit(g)
+        dm[n], dv[n] = y * (weight @ expit(-g)), -0.5 * (weight @ (expit(g) * expit(-g)))
     return Expected(float(value), dm, dv)
 
 
 def expected_softmax(data: Whitened, m, v, nodes=24) -> Expected:
     """With e = ∂log softmax_y/∂f = 1(c=y) − π: ∂E/∂m = E[e], ∂E/∂v = E[e x]/(2√(v+r)), f = m + √(v+r) x.
 
-    By `nodes`^C Hermite points; the derivatives are those of the rule itself.
+    By `nodes`^C Hermite points; the derivatives are those of the rule itself. One latent: the logistic.
     """
     C = m.shape[1]
+    if C == 1:
+        return expected_logistic(data, m, v)
     x, weight = roots_hermitenorm(nodes)
     weight = weight / math.sqrt(2 * math.pi)
     grid = np.stack(np.meshgrid(*[x] * C), axis=-1).reshape(-1, C)
@@ -254,7 +234,7 @@ def negative_bound(x, data: Whitened, expected):
 def maximise(data: Whitened, expected, start=None, max_iterations=2000) -> VIResult:
     """L-BFGS over (μ, chol Σ) from the prior (or a vector `start`) with the analytic gradient.
 
-    expected(data, m, v) -> Expected: expected_pairwise, expected_softmax, or
+    expected(data, m, v) -> Expected: expected_probit, expected_softmax, or
     functools.partial(expected_robust_max, epsilon=…).
     """
     _, C, M = data.a.shape

@@ -1,91 +1,19 @@
-"""One-dimensional integrals against adaptive quadrature around the integrand's mode."""
+"""One-dimensional integrals against the reference's quadrature around the integrand's mode."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from scipy.integrate import quad
-from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr
+from scipy.special import log_ndtr
 
 from cavity.quadrature import MANY, argmax, log_argmax_probability, probit_power
 from cavity.quadrature.grid import bumps
-
-EVERY = np.array([-16, -8, -4, -2, -1, 0, 1, 2, 4, 8, 16.0])
-INWARD = np.array([0.02, 0.05, 0.1, 0.25, 0.5])
-
-
-def hazard(x):
-    return math.sqrt(2 / math.pi) / erfcx(-x / math.sqrt(2))
-
-
-def hazard_slope(x):
-    beta = hazard(x)
-    return beta * (beta + x) if x > -100 else 1 - x**-2 + 6 * x**-4
-
-
-class LogConcave:
-    """∫ g exp(L) for a log-concave exp(L), in logarithms; `marks` are where L changes its scale."""
-
-    def __init__(self, L, slope, low, high, unit, marks):
-        mode = brentq(slope, low, high, xtol=1e-300, rtol=1e-15, maxiter=1000) if slope(low) > 0 else low
-        self.L, self.mode, self.peak = L, mode, L(mode)
-        a, b = self._edge(-1, unit), self._edge(1, unit)
-        marks = np.concatenate([marks, [mode], mode + (b - mode) * INWARD, mode + (a - mode) * INWARD])
-        self.edges = np.unique(np.concatenate([[a, b], marks[(marks > a) & (marks < b)]]))
-
-    def _edge(self, sign, unit):
-        step = 1e-12 * unit
-        while self.L(self.mode + sign * step) > self.peak - 50:
-            step *= 2
-        return self.mode + sign * step
-
-    def integral(self, g=lambda x: 1.0):
-        """∫ g exp(L − L(mode))."""
-        total = 0.0
-        for a, b in zip(self.edges[:-1], self.edges[1:], strict=True):
-            if max(self.L(a), self.L(b), self.L(0.5 * (a + b))) > self.peak - 45:
-                f = lambda x: g(x) * math.exp(self.L(x) - self.peak)
-                total += quad(f, a, b, epsabs=0, epsrel=1e-10)[0]
-        return total
-
-    def log(self):
-        return self.peak + math.log(self.integral())
-
-    def average(self, g):
-        return self.integral(g) / self.integral()
-
-
-@pytest.fixture(autouse=True)
-def quiet_quad():
-    """quad warns where it meets rounding; what it returns there is good to what the tests ask for."""
-    import warnings
-
-    from scipy.integrate import IntegrationWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IntegrationWarning)
-        yield
-
+from reference.probit import hazard
+from reference.robust import log_largest
+from reference.tilted import averages, log_integral, tilt
 
 # --- the largest of C normals --------------------------------------------------------------------------
-
-
-def log_probability(k, mean, var):
-    """log ∫ N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c) df."""
-    sd = np.sqrt(var)
-    rest = np.arange(len(mean)) != k
-    m, s = mean[rest], sd[rest]
-    constant = math.log(sd[k] * math.sqrt(2 * math.pi))
-    L = lambda f: -0.5 * ((f - mean[k]) / sd[k]) ** 2 - constant + log_ndtr((f - m) / s).sum()
-    slope = lambda f: -(f - mean[k]) / var[k] + (hazard_of((f - m) / s) / s).sum()
-    marks = (mean[:, None] + sd[:, None] * EVERY).ravel()
-    return LogConcave(L, slope, mean[k], (mean + 40 * sd).max(), sd[k], marks).log()
-
-
-def hazard_of(z):
-    return math.sqrt(2 / math.pi) / erfcx(-z / math.sqrt(2))
 
 
 def ours(mean, var):
@@ -132,7 +60,7 @@ def test_probability_of_being_the_largest(C, kind):
         got = ours(mean, var)
         assert np.exp(got).sum() == pytest.approx(1, abs=C * (1e-8 if C > MANY else 1e-10))
         classes = np.unique(np.concatenate([got.argsort()[-3:], [got.argmin()]]))
-        exact = np.array([log_probability(k, mean, var) for k in classes])
+        exact = np.array([log_largest(k, mean, var, adaptive=False) for k in classes])
         np.testing.assert_allclose(
             np.exp(got[classes]), np.exp(exact), rtol=0, atol=1e-8 if C > MANY else 1e-10
         )
@@ -172,7 +100,7 @@ def test_far_tails_of_two_classes_keep_their_logarithm(distance, ratio):
 def test_far_tails_keep_their_logarithm(C):
     rng = np.random.default_rng(C)
     mean, var = np.linspace(-30, 0, C), rng.uniform(0.5, 1.5, C)
-    exact = np.array([log_probability(k, mean, var) for k in range(C)])
+    exact = np.array([log_largest(k, mean, var, adaptive=False) for k in range(C)])
     assert exact.min() < -200
     np.testing.assert_allclose(ours(mean, var), exact, rtol=2e-7, atol=1e-10)
 
@@ -182,7 +110,7 @@ def test_classes_that_cannot_win_get_a_bound_when_there_are_many():
     rng = np.random.default_rng(0)
     mean, var = 15 * rng.normal(size=40), 10 ** rng.uniform(-1, 1, 40)
     got = ours(mean, var)
-    exact = np.array([log_probability(k, mean, var) for k in range(40)])
+    exact = np.array([log_largest(k, mean, var, adaptive=False) for k in range(40)])
     hopeless = mean + 8.5 * np.sqrt(var) < (mean - 8.5 * np.sqrt(var)).max()
     assert 5 < hopeless.sum() < 40
     assert (got[hopeless] >= exact[hopeless] - 1e-9).all() and (got[hopeless] < -36).all()
@@ -197,7 +125,7 @@ def test_a_crowd_of_narrow_classes_does_not_hide_the_broad_ones(C, error):
     mean[2:] += 1e-4 * np.random.default_rng(0).normal(size=C - 2)
     got = ours(mean, var)
     classes = [0, 2, int(mean.argmax())]
-    exact = [log_probability(k, mean, var) for k in classes]
+    exact = [log_largest(k, mean, var, adaptive=False) for k in classes]
     np.testing.assert_allclose(np.exp(got[classes]), np.exp(exact), rtol=0, atol=error)
 
 
@@ -216,18 +144,18 @@ def test_rows_do_not_see_each_other():
 
 
 def power_by_quad(mean, var, residual, e):
-    """log ∫ Φ(d/√R)^e N(d; μ, V) dd and its derivatives in μ, V, R."""
-    sd, w = math.sqrt(var), math.sqrt(residual)
-    constant = math.log(sd * math.sqrt(2 * math.pi))
-    L = lambda d: e * log_ndtr(d / w) - 0.5 * ((d - mean) / sd) ** 2 - constant
-    slope = lambda d: e * hazard(d / w) / w - (d - mean) / var
-    marks = np.concatenate([mean + sd * EVERY, w * EVERY])
-    tilted = LogConcave(L, slope, mean, max(mean, 0) + 40 * sd + 40 * w, sd, marks)
-    g1 = lambda d: e * hazard(d / w) / w
-    g2 = lambda d: -e * hazard_slope(d / w) / residual
-    gr = lambda d: -0.5 * e * hazard(d / w) * (d / w) / residual
-    both = lambda d: g2(d) + g1(d) ** 2
-    return tilted.log(), tilted.average(g1), 0.5 * tilted.average(both), tilted.average(gr)
+    """log ∫ Φ(d/√R)^e N(d; μ, V) dd and its derivatives in μ, V, R: averages under the normalised integrand."""
+    t = tilt(mean, var, [0.0], [residual], e)
+    slope = lambda p: e * p.h[..., 0] / math.sqrt(residual)
+    first, second, along_r = averages(
+        t,
+        [
+            slope,
+            lambda p: slope(p) ** 2 - e * p.bend[..., 0] / residual,
+            lambda p: -0.5 * e * p.h[..., 0] * p.z[..., 0] / residual,
+        ],
+    )
+    return log_integral(t), first, 0.5 * second, along_r
 
 
 def power(*values):
