@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from cavity.callbacks import Callback
-from cavity.estimators import fitted, watch
 from cavity.factors import Latents, Likelihood
+from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from experiments.jobs import Row
 from experiments.scores import score_predictions
 from experiments.sets import Split
@@ -72,11 +72,11 @@ class ScoreCurve(Callback):
         self.scoring += time.perf_counter() - begin
 
     def _score(self, run: Any) -> Row:
-        model = watch.snapshot(run.engine, run.state)
-        f = fitted.latent(model, self.X.to(run.state.theta.device))
-        row: Row = score_predictions(fitted.log_probability(model, f).numpy(), self.classes, self.labels)
+        model = snapshot(run.engine, run.state)
+        f = predict_latent(model, self.X.to(run.state.theta.device))
+        row: Row = score_predictions(log_probabilities(model, f).numpy(), self.classes, self.labels)
         if run.engine.removal == 0 and np.isfinite(row["nll"]):
-            row["expected_log_p"] = self._expected_log_p(model.factor, f.mean, f.var)
+            row["expected_log_p"] = self._expected_log_p(model.likelihood, f.mean, f.var)
         return row
 
     def _expected_log_p(self, factor: Likelihood, mean: Tensor, var: Tensor) -> float:

@@ -94,21 +94,24 @@ TITLES = {
 def make_classifier(method: str, **arguments: Any) -> Any:
     """An unfitted GPClassifier for a method's name. The only place where names become arguments of the estimator."""
     from cavity import GPClassifier
+    from cavity.config.methods import method_names
 
     name, options, own = METHODS[method]
-    return GPClassifier(name, **arguments | options | own)
+    chosen: Any = method_names("classification")[name](**options) if options else name
+    return GPClassifier(chosen, **arguments | own)
 
 
 def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:
     """M and batch size that GPClassifier() chooses for a table of this size."""
     from cavity import GPClassifier
-    from cavity.estimators.options import read
-    from cavity.estimators.values import inducing_count
+    from cavity.config import read_classifier
+    from cavity.config.options import complete
+    from cavity.config.values import inducing_count
 
-    default = GPClassifier()
+    default = read_classifier(GPClassifier().get_params(deep=False))
     M = min(inducing_count(default.n_inducing, n_rows), n_rows)
     n_latent = 1 if n_classes == 2 else n_classes
-    return M, read(default, n_rows, n_latent, M).batch_size
+    return M, complete(default, n_rows, n_latent, M).batch_size
 
 
 def missing_package(method: str) -> str:

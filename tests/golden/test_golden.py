@@ -64,7 +64,17 @@ REGRESSORS = {
 SLOW = {
     f"{name}/{method}"
     for name in ("vehicle", "digits")
-    for method in ("rep", "rep-tied", "rep-learnt", "pep", "pep-0.8", "vi", "vi-softmax", "ep-balanced", "ep-full")
+    for method in (
+        "rep",
+        "rep-tied",
+        "rep-learnt",
+        "pep",
+        "pep-0.8",
+        "vi",
+        "vi-softmax",
+        "ep-balanced",
+        "ep-full",
+    )
 } | {"wine/vi-softmax"}
 
 
@@ -113,7 +123,9 @@ def compute(key):
 KEYS = list(json.loads(FILE.read_text())) if FILE.exists() else []
 
 
-@pytest.mark.parametrize("key", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in KEYS])
+@pytest.mark.parametrize(
+    "key", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in KEYS]
+)
 def test_a_method_predicts_what_it_did(key):
     old, new = json.loads(FILE.read_text())[key], compute(key)
     assert new.keys() == old.keys() and new["epochs"] == old["epochs"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.cli.predicting import Model, format_label
 from cavity.cli.terminal import Terminal, format_table
-from cavity.estimators.saved import rows_inside
+from cavity.modelfile import describe_rows_inside
 
 MAX_FEATURES = 5  # most relevant features to print
 
@@ -27,13 +27,13 @@ def describe_model(path: Path) -> dict[str, Any]:
     return {
         "model": str(path),
         "bytes": path.stat().st_size,
-        "method": clf.method,
+        "method": str(clf.method),
         "kernel": repr(clf.kernel_),
         "classes": [format_label(c) for c in getattr(clf, "classes_", ())],
         "inducing_points": int(clf.inducing_points_.shape[-2]),
         "features": clf._fitted.prior.size if hasattr(clf, "frequencies_") else None,
         "noise": clf.noise_.tolist() if hasattr(clf, "classes_") else clf.noise_,
-        "rows_inside": rows_inside(clf),
+        "rows_inside": describe_rows_inside(clf._fitted, getattr(clf, "_training", None)),
         "n_features": int(clf.n_features_in_),
         "dtype": str(clf.dtype),
         "epochs": clf.n_epochs_,

@@ -105,6 +105,8 @@ def _convert(name: str, value: Any) -> Any:
     """Convert the value of a flag or of the file to an argument of GPClassifier."""
     if name == "kernel" and isinstance(value, str):
         return parse_kernel(value)
+    if name == "method" and isinstance(value, dict):
+        return make_method(value)
     if name == "batch_size" and value in ("full", "none"):
         return None
     if name in ("batch_size", "n_inducing") and isinstance(value, str) and value != "auto":
@@ -123,12 +125,33 @@ def _parse_number(name: str, text: str) -> int | float:
     raise BadOption(f"--{name.replace('_', '-')} {text!r} is not a number.")
 
 
+def _needs_nothing(kind: Any) -> bool:
+    """Whether a class can be made without arguments."""
+    given = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    return all(p.default is not p.empty for p in given)
+
+
+def make_method(value: dict[str, Any]) -> Any:
+    """Make a method from a table of the file, such as method = { name = "rep", epsilon = 0.1 }."""
+    from cavity.config.methods import method_names
+
+    known = method_names("classification")
+    options = {key.replace("-", "_"): option for key, option in value.items() if key != "name"}
+    if value.get("name") not in known:
+        raise BadOption(f"method = {value!r} needs a name: use one of {', '.join(map(repr, known))}.")
+    kind = known[value["name"]]
+    for option in options:
+        if option not in kind.parameter_names():
+            valid = ", ".join(kind.parameter_names()) or "none"
+            raise BadOption(f"method {value['name']!r} has no option {option!r}; its options: {valid}.")
+    return kind(**options)
+
+
 def parse_kernel(text: str) -> Any:
     """Parse names of kernels joined with + and *, such as "Matern52 + Linear * Constant"."""
-    from cavity import kernels
-    from cavity.estimators.plain import KERNELS
+    from cavity.kernels import KERNELS
 
-    known = {name.lower(): getattr(kernels, name) for name in KERNELS if name not in ("Sum", "Product")}
+    known: dict[str, Any] = {k.__name__.lower(): k for k in KERNELS.classes() if _needs_nothing(k)}
     total = None
     for term in text.split("+"):
         product = None

@@ -237,7 +237,7 @@ class Auto(Method):
 
     name = "auto"
     recommended = True
-    grows = True  # type: ignore[assignment]
+    grows = True
 
     def resolve(self, numbered: bool) -> Method:
         return EP() if numbered else SEP()

@@ -28,6 +28,7 @@ from cavity.intake.validation import Features
 from cavity.kernels import Sum
 from cavity.posterior import Sums
 from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
+from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
 from cavity.training import nuts
 from cavity.training.loop import Run
@@ -180,8 +181,8 @@ def _refuse_other_rows(config: Config, table: Table | Targets, Z: Array) -> None
 def _refuse_zero_noise(config: Config, model: FittedModel, names: frozenset[str]) -> None:
     if "noise" not in names or not (config.method.latent_noise or config.method.linear):
         return
-    noise = model.likelihood.noise if config.method.linear else model.prior.noise
-    if not bool((noise > 0).all()):
+    positive = target_noise(model) > 0 if config.method.linear else bool((model.prior.noise > 0).all())
+    if not positive:
         raise BadOption("the model's noise is 0, whose logarithm cannot be sampled: use over='kernel'.")
 
 

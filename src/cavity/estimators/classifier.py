@@ -15,6 +15,7 @@ from cavity import modelfile
 from cavity.config import Config, read_classifier
 from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
+from cavity.diagnostics.samples import ClassifierSamples
 from cavity.errors import BadOption, CavityError
 from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting import partial_fit, runs
@@ -308,6 +309,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def _store(self, result: Result) -> None:
         super()._store(result)
         prior, C = result.model.prior, result.model.prior.n_latent
+        assert result.classes is not None
         self.classes_ = result.classes
         self._growing = result.growing
         self._set_optional("epsilon_", result.model.likelihood.epsilon)
@@ -489,9 +491,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         evidence = self.log_marginal_likelihood_
         return importance.diagnose(self._fitted, table.X, table.y, table.weight, evidence, n, rng)
 
-    def _sample(
-        self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked
-    ) -> sampling.ClassifierSamples:
+    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_classifier(
             self._config(), self._fitted, request, self._features(), self.classes_, asked

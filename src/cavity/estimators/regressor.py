@@ -14,6 +14,7 @@ from cavity.config.methods import read_method
 from cavity.config.regression_methods import RegressionMethod
 from cavity.config.values import whole
 from cavity.diagnostics import sampling
+from cavity.diagnostics.samples import RegressorSamples
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting.job import Result, prepare_regression
@@ -21,7 +22,7 @@ from cavity.intake.tables import Request
 from cavity.intake.validation import check_rows
 from cavity.prediction.blocks import block_size, predict_blocks
 from cavity.prediction.model import as_array, as_tensor, frequencies
-from cavity.prediction.rowwise import predict_joint, predict_moments
+from cavity.prediction.rowwise import predict_joint, predict_moments, target_noise
 
 
 @modelfile.register("regressor")
@@ -186,7 +187,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         super()._store(result)
         assert result.units is not None
         self._units, self._training = result.units, result.rows
-        self.noise_ = float(result.model.likelihood.noise) * result.units[1] ** 2
+        self.noise_ = target_noise(result.model) * result.units[1] ** 2
         points = as_array(result.model.prior.Z)
         self.inducing_points_ = points[0] if len(points) == 1 else points
         waves = frequencies(result.model.prior)
@@ -260,7 +261,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         rng = check_random_state(random_state)
         return _draw(mean, cov, whole("n_samples", n_samples, 1), rng)
 
-    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> sampling.RegressorSamples:
+    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> RegressorSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_regressor(
             self._config(), self._fitted, request, self._features(), self._units, asked

@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from cavity import persist
 from cavity._version import __version__
 from cavity.errors import BadOption
-from cavity.estimators.fitted import Fitted
 from cavity.factors import Likelihood
 from cavity.kernels.base import covariance_graph
 from cavity.linalg import solve_lower
 from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value, mirrors
+from cavity.prediction.model import FittedModel
 from cavity.spectrum import Spectrum
 
 __all__ = ["make_onnx_model", "onnx", "onnx_model"]
@@ -63,13 +63,18 @@ def onnx_model(clf: Any, *, dtype: str = "float64") -> Any:
 
 @torch.no_grad()
 def make_onnx_model(
-    model: Fitted, classes: NDArray[Any], n_features: int, metadata: dict[str, str], *, dtype: str = "float64"
+    model: FittedModel,
+    classes: NDArray[Any],
+    n_features: int,
+    metadata: dict[str, str],
+    *,
+    dtype: str = "float64",
 ) -> Any:
     """Return a fitted model as an `onnx.ModelProto`.
 
     Parameters
     ----------
-    model : Fitted
+    model : FittedModel
         Prior, posterior and likelihood.
     classes : array of shape (C,)
         The labels, in the order of the probabilities.
@@ -85,7 +90,7 @@ def make_onnx_model(
     onnx, helper = graph.onnx, graph.onnx.helper
     kind = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     rows = graph.op("Cast", Value(graph, "X"), to=onnx.TensorProto.DOUBLE)
-    P = _probabilities(model.factor, *_marginals(model, rows))
+    P = _probabilities(model.likelihood, *_marginals(model, rows))
     labels, label_kind = _labels(classes, onnx.TensorProto)
     best = graph.op("ArgMax", P, axis=1, keepdims=0)
     _name_output(graph, "Gather", "label", graph.value(labels), best)
@@ -111,7 +116,7 @@ def make_onnx_model(
     return made
 
 
-def _check(model: Fitted, n_classes: int, metadata: dict[str, str], dtype: str) -> None:
+def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: str) -> None:
     """Raise BadOption for what has no graph, before anything is built."""
     if len(model.lower) < model.prior.n_latent:
         raise BadOption(
@@ -133,7 +138,7 @@ def _probabilities(likelihood: Likelihood, mean: Value, var: Value) -> Value:
     return likelihood.graph(mean, var)
 
 
-def _marginals(model: Fitted, X: Value) -> tuple[Value, Value]:
+def _marginals(model: FittedModel, X: Value) -> tuple[Value, Value]:
     """Mean and variance of f at the rows, [n C]. Triangular solves become products with inverses, which are constants."""
     prior = model.prior
     k = covariance_graph(prior.kernel, prior.Z, X)

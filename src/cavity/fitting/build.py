@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from cavity.inference import (
     OnT,
     Optimiser,
     Own,
+    Placement,
     State,
     Tied,
     empty_sites,
@@ -46,10 +48,9 @@ POOLED = {
 }
 POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
+PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
-POINTS_PER_FEATURE = (
-    2  # inducing points that a linear term needs: fewer cannot carry it together with the RBF
-)
+POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF
 
 
 def choose_points(
@@ -187,7 +188,7 @@ def make_engine(
     likelihood = likelihood or make_likelihood(table, options)
     sites = make_site_store(table, likelihood, module.size, options)
     parameters = (*learnt_parameters(module), *likelihood.parameters)
-    placement = {"t": OnT, "f": OnF, "mode": AtMode}[options.method.placement]()
+    placement: Placement = PLACEMENTS[options.method.placement]()
     kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
     return kind(
         prior=module,

@@ -28,7 +28,7 @@ from cavity.intake.targets import Targets, check_targets, read_targets
 from cavity.intake.validation import Features
 from cavity.kernels import Kernel
 from cavity.prediction.model import FittedModel, extract_model, to_cpu
-from cavity.prediction.rowwise import TrainingRows, make_training_rows
+from cavity.prediction.rowwise import TrainingRows, make_training_rows, target_noise
 from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run
 
@@ -222,4 +222,4 @@ def keep_rows(method: RegressionMethod, model: FittedModel, table: Targets) -> T
     if not method.keeps_rows:
         return None
     X, y, weight = (torch.tensor(t) for t in table.sample())
-    return make_training_rows(model, X, y, weight, float(model.likelihood.noise), method.solver_tol)
+    return make_training_rows(model, X, y, weight, target_noise(model), method.solver_tol)

@@ -281,13 +281,11 @@ def _engine_to(engine: Engine, device: torch.device) -> Engine:
 
 def _state_to(state: State, device: torch.device) -> State:
     """Move a state to a device; the generator and the counters stay."""
-    moved = {
+    moved: dict[str, Any] = {
         name: value.to(device)
         for name, value in state._asdict().items()
         if isinstance(value, torch.Tensor) and name not in ("generator", "epoch", "position")
     }
-    parts = {
-        name: type(value)(*(t.to(device) for t in value))
-        for name, value in (("sites", state.sites), ("sums", state.sums))
-    }
-    return state._replace(**moved, **parts, optimiser=tuple(t.to(device) for t in state.optimiser))
+    for name, value in (("sites", state.sites), ("sums", state.sums)):
+        moved[name] = type(value)(*(t.to(device) for t in value))
+    return state._replace(**moved, optimiser=tuple(t.to(device) for t in state.optimiser))

@@ -11,7 +11,8 @@ from cavity.config import Options
 from cavity.data import Data, Divisible, Shard
 from cavity.distributed import Local
 from cavity.fitting import build
-from cavity.inference import Engine, State
+from cavity.inference import Engine, Sites, State
+from cavity.posterior import Sums
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Plan, Run
 from cavity.training.newton import train_newton
@@ -37,7 +38,6 @@ def make_run(
         optimiser=build.make_optimiser(options, engine, data),
         rate=options.rate,
         final_rate=options.final_rate,
-        damping=damping,
         sweep_damping=config.damping or sweep_damping,
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),
@@ -129,9 +129,7 @@ def _continue_from(fresh: State, old: State) -> tuple[State, bool]:
         fresh = fresh._replace(theta=old.theta.to(fresh.theta))
     fits = old.sums.P.shape == fresh.sums.P.shape and old.sites.tau.shape == fresh.sites.tau.shape
     if fits:
-        sums, sites = (
-            type(new)(*(a.to(b, copy=True) for a, b in zip(kept, new, strict=True)))
-            for kept, new in ((old.sums, fresh.sums), (old.sites, fresh.sites))
-        )
+        sums = Sums(*(a.to(b, copy=True) for a, b in zip(old.sums, fresh.sums, strict=True)))
+        sites = Sites(*(a.to(b, copy=True) for a, b in zip(old.sites, fresh.sites, strict=True)))
         fresh = fresh._replace(sums=sums, sites=sites, clock=old.clock.to(fresh.clock))
     return fresh, fits

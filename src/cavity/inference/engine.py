@@ -54,9 +54,9 @@ class Engine:
     """
 
     prior: Prior  # a workspace: each step loads its parameters from the state
-    parameters: tuple[nn.Parameter, ...]  # those that are learnt
+    parameters: tuple[nn.Parameter, ...]  # the learnt ones
     factor: Likelihood
-    sites: Own | Tied | Averaged
+    sites: SiteStore
     hyper_prior: HyperPrior
     total: Tensor  # [], Σ weights over all rows
     removal: float = 1.0  # share of one copy's site that a cavity removes: 1 EP, p power EP, 0 variational
@@ -274,14 +274,8 @@ class Engine:
         match = Match(cavity, self._moments(view, cavity, batch.y))
         value = q.log_normaliser.sum() + match.log_normaliser(view.stored.site, share).sum()
         value = value + self.placement.evidence(view.totals, r)
-        if isinstance(self.placement, AtMode):
-            width = gather(self.placement.width(m.t, r, view.totals)[None], classes)[0]
-            third = self.factor.third(view.t.mean.detach(), batch.y)
-            value = value + (times(view.share.copies, 0.5 * width * third).detach() * view.t.mean).sum()
-        return value, view
-
-    def _share(self, batch: Batch) -> Share:
-        return self.sites.share(batch.weight, self.removal)
+        value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
+        return value, match.moments.own, share
 
     def _finish(
         self,

@@ -98,8 +98,8 @@ def check_targets(y: Any, n_rows: int) -> Array:
     y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     if y.ndim != 1 and y.shape != (n_rows, 1):
         raise BadInput(
-            f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit one "
-            "model each, for example with sklearn.multioutput.MultiOutputRegressor."
+            f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit "
+            "one model each, for example with sklearn.multioutput.MultiOutputRegressor."
         )
     y = column_or_1d(y, warn=True)
     if len(y) != n_rows:

@@ -33,9 +33,10 @@ def restore_likelihood(
 ) -> Likelihood:
     """Make the likelihood of a file; `n_classes` is None for a regressor."""
     if "likelihood" in meta:
-        made: Any = Unpacking(tensors).unpack(meta["likelihood"])
-        if not isinstance(made, Likelihood):
+        found: Any = Unpacking(tensors).unpack(meta["likelihood"])
+        if not isinstance(found, Likelihood):
             raise BadFile("the likelihood is not one.")
+        made: Likelihood = found
     elif isinstance(method, RegressionMethod):
         made = method.make_regression_likelihood(0.0, bool(meta["learnt noise"]))
     else:
@@ -54,9 +55,11 @@ def _of_format_1(name: str, method: Method, n_classes: int | None) -> Likelihood
     if name not in list(LIKELIHOODS):
         raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(LIKELIHOODS)}.")
     kind: Any = LIKELIHOODS[name]
+    made: Likelihood
     if issubclass(kind, Logistic):
-        return kind(getattr(method, "predictive", "quadrature") == "probit")  # type: ignore[no-any-return]
-    made: Likelihood = kind() if kind.two_classes else kind(n_classes)
+        made = kind(getattr(method, "predictive", "quadrature") == "probit")
+    else:
+        made = kind() if kind.two_classes else kind(n_classes)
     return made
 
 

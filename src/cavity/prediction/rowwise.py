@@ -1,4 +1,4 @@
-"""Predictions of regression: from q alone, from every training row (Nyström, conjugate gradients), or by a committee. [thesis 4.2]"""
+"""Predictions of regression: from q, from all training rows (Nyström, conjugate gradients), or by a committee. [thesis 4.2]"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from cavity.factors import Gaussian
 from cavity.linalg import solve_lower, solve_lower_t
 from cavity.posterior import Normal
 from cavity.prediction.model import PREDICT_BYTES, FittedModel, joint_over_rows, predict_latent, residual
@@ -40,6 +41,12 @@ def with_canonical_layout(rows: TrainingRows) -> TrainingRows:
     """Return the rows in one layout: the last bits of products and solves depend on it."""
     rows = rows._replace(**{name: getattr(rows, name).contiguous() for name in TENSORS})
     return rows._replace(lower=rows.lower.mT.contiguous().mT)
+
+
+def target_noise(model: FittedModel) -> float:
+    """Return the variance of the Gaussian likelihood, in units of the targets' variance."""
+    assert isinstance(model.likelihood, Gaussian)
+    return float(model.likelihood.noise)
 
 
 def low_rank_solve(rows: TrainingRows, V: Tensor) -> Tensor:
