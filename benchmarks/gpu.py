@@ -25,7 +25,8 @@ from step_time import make_cavity_step, make_gpytorch_step, make_start, repeat_b
 from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.distributed import Local
-from cavity.estimators import runs, tables, watch
+from cavity.fitting import monitoring, runs
+from cavity.intake import tables
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.replay import Replay
@@ -68,7 +69,7 @@ class Evaluation(Callback):
 
     def evaluate(self, run: Any, now: float) -> None:
         held = tables.Table(self.X, self.y, np.ones(len(self.y)), 10)
-        log_p = watch.log_probability(run.engine, run.state, held)
+        log_p = monitoring.held_out_log_proba(run.engine, run.state, held)
         nll = float(-log_p[np.arange(len(self.y)), self.y].mean())
         error = float((log_p.argmax(1) != self.y).mean())
         self.rows.append({"seconds": now, "epochs": len(run.history), "nll": nll, "error": error})
@@ -260,7 +261,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; recorded steps: {not args.eager}")
     if args.eager:
-        runs.records = lambda *_: False  # type: ignore[assignment]
+        runs.records_steps = lambda *_: False  # type: ignore[assignment]
     if "agree" in args.parts:
         compare_devices()
     if "step" in args.parts:

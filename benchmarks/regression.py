@@ -17,14 +17,12 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
-import copy
 import csv
 import itertools
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ from sklearn.metrics import r2_score
 
 from cavity import GPRegressor
 from cavity.callbacks import Callback
-from cavity.estimators import fitted
+from cavity.prediction.model import predict_latent, snapshot
 from experiments.jobs import versions
 
 RESULTS = Path(__file__).parent / "results"
@@ -130,9 +128,7 @@ class Evaluation(Callback):
         self.recorder.record(lambda: self._r2(run), last=True)
 
     def _r2(self, run: Any) -> float:
-        parts = copy.deepcopy((run.engine.prior, run.engine.parameters, run.engine.factor))
-        engine = replace(run.engine, **dict(zip(("prior", "parameters", "factor"), parts, strict=True)))
-        mean = fitted.latent(fitted.at(engine, run.state), torch.tensor(self.X)).mean[:, 0].numpy()
+        mean = predict_latent(snapshot(run.engine, run.state), torch.tensor(self.X)).mean[:, 0].numpy()
         return float(r2_score(self.y, mean))
 
 

@@ -25,11 +25,13 @@ import torch
 
 from cavity import GPClassifier
 from cavity import inducing as choosing
+from cavity.config import read_classifier
+from cavity.config.options import complete
 from cavity.data import Batch, Rows
 from cavity.distributed import Local
-from cavity.estimators import build, tables
-from cavity.estimators.options import read
+from cavity.fitting import build
 from cavity.inference import Engine, State
+from cavity.intake import tables
 from cavity.training.optimisers import OPTIMISERS
 
 SIZES = [(3, 50, 200, 8), (10, 100, 200, 16), (10, 200, 200, 50)]  # C, M, batch, D
@@ -56,10 +58,11 @@ def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, devi
     estimator = GPClassifier(method, batch_size=batch, dtype=dtype, device=device)
     begin = data.start(rng)
     Z = choosing.choose("random", begin.pool, M, data.n_latent, rng)
-    options = read(estimator, ROWS, data.n_latent, M)
-    engine = build.engine(build.prior(estimator, data, begin, Z, options), data, options)
-    rows = data.on_device(options)
-    return Start(engine, rows, build.first_state(engine, rows, options, 1.0, 0))
+    config = read_classifier(estimator.get_params(deep=False))
+    options = complete(config, ROWS, data.n_latent, M)
+    engine = build.make_engine(build.make_prior(options, data, begin, Z), data, options)
+    rows = data.on_device(config)
+    return Start(engine, rows, build.make_first_state(engine, rows, options, 1.0, 0))
 
 
 def repeat_batches(rows: Rows, batch: int) -> Iterator[Batch]:

@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity import GPClassifier
+from cavity import GPClassifier, GPRegressor
+from cavity.config import read_classifier
+from cavity.config.methods import method_names
+from cavity.config.options import complete
 from cavity.data import Rows
 from cavity.distributed import Local
-from cavity.estimators import build, tables
-from cavity.estimators.options import read
+from cavity.fitting import build
 from cavity.inference import Engine, Optimiser, State
+from cavity.intake import tables
 from cavity.posterior import Normal, marginals, posterior
 
 
@@ -34,6 +37,31 @@ class Machine(NamedTuple):
     def evidence(self, state: State) -> float:
         """log Z_q of a state."""
         return float(self.step(state)[1].evidence)
+
+
+def split_options(task: str, method: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The method's object, made of those options that are its own, and the rest."""
+    kind = method_names(task).get(method)
+    own = {name: value for name, value in options.items() if kind and name in kind.parameter_names()}
+    own = {name: value for name, value in own.items() if (method, name) != ("cg", "tol")}
+    if kind and "cg_tol" in options:
+        own["tol"] = options["cg_tol"]
+    rest = {name: value for name, value in options.items() if name not in own and name != "cg_tol"}
+    if "tol" in own and "tol" in options:
+        rest["tol"] = options["tol"]
+    return kind(**own) if own else method, rest
+
+
+def classifier(method: str = "auto", **options: Any) -> GPClassifier:
+    """A GPClassifier whose method's options are given beside its arguments."""
+    chosen, rest = split_options("classification", method, options)
+    return GPClassifier(chosen, **rest)
+
+
+def regressor(method: str = "exact", **options: Any) -> GPRegressor:
+    """A GPRegressor whose method's options are given beside its arguments."""
+    chosen, rest = split_options("regression", method, options)
+    return GPRegressor(chosen, **rest)
 
 
 def toy(N: int, C: int, D: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -75,16 +103,15 @@ def machine(
     kind = OneEach if one_each else tables.Table
     labels = np.arange(len(y)) % 2 if y.dtype.kind == "f" else y
     table = kind(X, labels, weight, n_classes or int(labels.max()) + 1)
-    estimator = GPClassifier(
-        method, inducing=Z, optimizer=optimizer, batch_size=None, device="cpu", **options
-    )
+    estimator = classifier(method, inducing=Z, optimizer=optimizer, batch_size=None, device="cpu", **options)
+    config = read_classifier(estimator.get_params(deep=False))
     begin = table.start(np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
-    chosen = read(estimator, len(X), table.n_latent, Z.shape[1])
-    engine = build.engine(build.prior(estimator, table, begin, Z, chosen), table, chosen, factor)
+    chosen = complete(config, len(X), table.n_latent, Z.shape[1])
+    engine = build.make_engine(build.make_prior(chosen, table, begin, Z), table, chosen, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
-    rows = table.rows(chosen)._replace(y=torch.tensor(y))
-    return Machine(engine, rows, build.first_state(engine, rows, chosen, damping, 0))
+    rows = table.rows(config)._replace(y=torch.tensor(y))
+    return Machine(engine, rows, build.make_first_state(engine, rows, chosen, damping, 0))
 
 
 def move(old: State, new: State) -> float:

@@ -551,7 +551,9 @@ def test_an_interrupt_before_training_saves_nothing(birds, tmp_path, monkeypatch
     monkeypatch.setattr(cavity.GPClassifier, "fit", interrupt)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
     assert (
-        done.exit_code == 130 and "before a first model existed" in done.stderr and not (tmp_path / "m").exists()
+        done.exit_code == 130
+        and "before a first model existed" in done.stderr
+        and not (tmp_path / "m").exists()
     )
     monkeypatch.setattr(fitting, "open_table", interrupt)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)

@@ -4,12 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import BadOption, GPClassifier
+from cavity import BadOption
 from cavity.factors import Jaakkola, Latents, Logistic, Taylor
 from cavity.kernels import RBF
 from reference import bounds
 from reference.kernels import rbf
-from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, toy
+from support import (
+    arbitrary,
+    assert_gradient,
+    central_differences,
+    classifier,
+    converge,
+    machine,
+    offered,
+    toy,
+)
 
 Z = np.random.default_rng(1).normal(size=(5, 2))
 LENGTHSCALE, VARIANCE = np.array([1.1, 1.3]), 1.6
@@ -128,7 +137,7 @@ def test_the_better_bound_is_the_larger():
         "random_state": 0,
     }
     exact, below, near = (
-        GPClassifier("vi", likelihood="softmax", bound=bound, **fixed).fit(X, Y)
+        classifier("vi", likelihood="softmax", bound=bound, **fixed).fit(X, Y)
         for bound in ("quadrature", "jaakkola", "taylor")
     )
     assert exact.elbo_ - 0.5 < below.elbo_ < exact.elbo_
@@ -148,7 +157,7 @@ def test_the_taylor_value_is_no_bound():
 @pytest.mark.parametrize("bound", ["jaakkola", "taylor"])
 def test_hyper_parameters_are_learnt_with_either(bound):
     options = {"n_inducing": 8, "random_state": 0, "tol": 1e-3}
-    short, long = (GPClassifier("vi", bound=bound, max_epochs=n, **options).fit(X, Y) for n in (1, 30))
+    short, long = (classifier("vi", bound=bound, max_epochs=n, **options).fit(X, Y) for n in (1, 30))
     assert long.log_marginal_likelihood_ > short.log_marginal_likelihood_ + 0.3
 
 
@@ -161,8 +170,8 @@ def test_a_bound_that_does_not_fit_is_refused():
         ({"bound": "jaakkola", "epsilon": 0.1}, "has no epsilon"),
     ):
         with pytest.raises(BadOption, match=words):
-            GPClassifier("vi", **options).fit(X, Y)
+            classifier("vi", **options).fit(X, Y)
     with pytest.raises(BadOption, match="for two classes"):
-        GPClassifier("vi", bound="jaakkola").fit(*toy(20, 3))
+        classifier("vi", bound="jaakkola").fit(*toy(20, 3))
     with pytest.raises(BadOption, match="bound='jaakkola' is not used by method='ep'"):
-        GPClassifier("ep", bound="jaakkola").fit(X, Y)
+        classifier("ep", bound="jaakkola").fit(X, Y)

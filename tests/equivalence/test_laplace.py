@@ -11,16 +11,16 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as TheirRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
 
-from cavity import BadOption, GPClassifier, load
-from cavity.estimators import fitted
+from cavity import BadOption, load
 from cavity.factors import Latents, Logistic, LogisticPoint
 from cavity.kernels import RBF
+from cavity.prediction.model import predict_latent
 from cavity.quadrature import log_softmax_probability, softmax_average
 from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
 from reference.laplace import softmax_laplace
 from reference.textbook import full_binary_ep, full_binary_predict
-from support import assert_gradient, central_differences, converge, machine, offered, toy
+from support import assert_gradient, central_differences, classifier, converge, machine, offered, toy
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.4]), 2.0
 NEW = np.random.default_rng(9).normal(size=(7, 2))
@@ -37,7 +37,7 @@ def ours(C=1):
 
 def full(method, C=1, **options):
     settings = {"learn": (), "jitter": 1e-12, "tol": 1e-12, "device": "cpu"}
-    return GPClassifier(method, inducing=None, kernel=ours(C), **settings | options)
+    return classifier(method, inducing=None, kernel=ours(C), **settings | options)
 
 
 # --- two classes -------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_the_maximum_of_the_laplace_evidence_is_scikit_learns():
     best = GaussianProcessClassifier(kernel).fit(X, y)
     found = best.kernel_
     start = RBF(found.k2.length_scale, found.k1.constant_value)
-    gp = GPClassifier("laplace", inducing=None, kernel=start, jitter=1e-10, tol=0, max_epochs=5).fit(X, y)
+    gp = classifier("laplace", inducing=None, kernel=start, jitter=1e-10, tol=0, max_epochs=5).fit(X, y)
     assert gp.log_marginal_likelihood_ == pytest.approx(best.log_marginal_likelihood_value_, abs=1e-5)
 
 
@@ -168,7 +168,7 @@ def test_the_softmax_of_independent_normals_needs_no_points():
 
 def test_batching_rows_changes_nothing_for_coupled_classes():
     X, y = toy(30, 3)
-    gp = GPClassifier("laplace", n_inducing=6, max_epochs=2, tol=0.1, random_state=0).fit(X, y)
+    gp = classifier("laplace", n_inducing=6, max_epochs=2, tol=0.1, random_state=0).fit(X, y)
     whole = gp.predict_log_proba(NEW)
     np.testing.assert_allclose(
         np.vstack([gp.predict_log_proba(NEW[i : i + 1]) for i in range(7)]), whole, atol=1e-12
@@ -188,9 +188,7 @@ def test_batching_rows_changes_nothing_for_coupled_classes():
 )
 def test_a_saved_model_predicts_the_same_bits(tmp_path, C, options):
     X, y = toy(30, C)
-    gp = GPClassifier(**{"method": "laplace", "n_inducing": 6, "max_epochs": 2, "tol": 0.1} | options).fit(
-        X, y
-    )
+    gp = classifier(**{"method": "laplace", "n_inducing": 6, "max_epochs": 2, "tol": 0.1} | options).fit(X, y)
     gp.save(tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").predict_log_proba(NEW), gp.predict_log_proba(NEW))
 
@@ -232,7 +230,7 @@ def test_the_gradient_without_sparsity_is_that_of_the_evidence(C):
 @pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi", "laplace"])
 def test_inducing_none_is_every_distinct_row_and_stays_there(method):
     X, y = toy(15, 3)
-    gp = GPClassifier(
+    gp = classifier(
         method, inducing=None, max_epochs=2, tol=0.1, random_state=0, learn=("kernel", "inducing")
     )
     gp.fit(np.r_[X, X[:3]], np.r_[y, y[:3]])
@@ -252,24 +250,24 @@ def test_what_laplace_does_not_use_is_refused():
         ({"schedule": "inner-exact"}, "inner-exact"),
     ):
         with pytest.raises(BadOption, match=words):
-            GPClassifier("laplace", **options).fit(X, y)
+            classifier("laplace", **options).fit(X, y)
     with pytest.raises(BadOption, match="formula for two classes"):
-        GPClassifier("laplace", predictive="probit").fit(*three)
+        classifier("laplace", predictive="probit").fit(*three)
     with pytest.raises(BadOption, match="predictive='probit' is not used by method='ep'"):
-        GPClassifier("ep", predictive="probit").fit(X, y)
+        classifier("ep", predictive="probit").fit(X, y)
     with pytest.raises(BadOption, match="likelihood='softmax'"):
-        GPClassifier("vi", predictive="probit").fit(X, y)
+        classifier("vi", predictive="probit").fit(X, y)
     with pytest.raises(BadOption, match="every row"):
-        GPClassifier("sep", inducing=None).fit(lambda: iter([(X, y)]))
+        classifier("sep", inducing=None).fit(lambda: iter([(X, y)]))
 
 
 def test_uncertainty_of_coupled_classes_is_monte_carlo_s():
     X, y = toy(40, 3, seed=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        clf = GPClassifier("laplace", n_inducing=10, max_epochs=5, random_state=0, device="cpu").fit(X, y)
+        clf = classifier("laplace", n_inducing=10, max_epochs=5, random_state=0, device="cpu").fit(X, y)
     found = clf.predict_uncertainty(X[:8])
-    f = fitted.latent(clf._fitted, torch.tensor(X[:8]))
+    f = predict_latent(clf._fitted, torch.tensor(X[:8]))
     rng = np.random.default_rng(0)
     for i in range(8):
         draws = rng.multivariate_normal(f.mean[i].numpy(), f.cov[i].numpy(), 20_000)

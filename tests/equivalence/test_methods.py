@@ -9,7 +9,6 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity import GPClassifier
 from cavity.inference import Averaged, empty_sites
 from cavity.inference.view import SiteTotals
 from cavity.kernels import RBF
@@ -18,7 +17,7 @@ from reference import brute_ep, variational
 from reference import kernels as written_out
 from reference.evidence_mc import log_evidence_is, robust_max_log_likelihood, softmax_log_likelihood
 from reference.problems import hyper_parameters
-from support import converge, latents, machine, toy
+from support import classifier, converge, latents, machine, toy
 
 NEW = np.random.default_rng(99).normal(size=(5, 2))
 
@@ -30,7 +29,7 @@ def setting(C, N=10, M=3):
 
 def fit(X, y, Z, lengthscale, variance, noise, method, **options):
     """Hyper-parameters as given, swept to rest."""
-    model = GPClassifier(
+    model = classifier(
         method,
         kernel=RBF(lengthscale, variance),
         inducing=Z,
@@ -328,8 +327,8 @@ def test_lbfgs_of_the_robust_max_bound_starts_from_moment_matching(monkeypatch):
     def first_bound():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return GPClassifier("vi", **options).fit(X, y).history_[0]["objective"]
+            return classifier("vi", **options).fit(X, y).history_[0]["objective"]
 
     warm = first_bound()
-    monkeypatch.setattr("cavity.estimators.build.warm_up", lambda machine, options: None)
+    monkeypatch.setattr("cavity.fitting.build.make_warm_up", lambda engine, options: None)
     assert warm > first_bound() + 10

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import truncnorm
 
-from cavity import BadInput, BadOption, GPClassifier
+from cavity import BadInput, BadOption
 from cavity.kernels import RBF
 from reference.exact import binary_log_evidence_orthant
 from reference.gibbs import gibbs, probabilities, truncated
 from reference.kernels import rbf
-from support import toy
+from support import classifier, toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NOISE, ELL, VAR = 0.4, 1.2, 1.5
@@ -27,7 +27,7 @@ METHODS = [
 
 def fixed(method="ep", **options):
     settings = {"kernel": RBF(ELL, VAR), "learn": (), "jitter": 1e-10, "inducing": None, "random_state": 0}
-    return GPClassifier(method, **settings | {"noise": NOISE} | options)
+    return classifier(method, **settings | {"noise": NOISE} | options)
 
 
 # --- Gibbs -------------------------------------------------------------------------------------------------

@@ -6,15 +6,18 @@ import torch
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from cavity import GPRegressor
-from cavity.estimators import build, regression
+from cavity.config import read_regressor
+from cavity.config.options import complete
 from cavity.factors import Gaussian, Latents
+from cavity.fitting import build, regression
 from cavity.inference import Engine, State
+from cavity.intake.tables import Request
+from cavity.intake.targets import read_targets
 from cavity.kernels import Matern32
 from cavity.training.optimisers import AverageGradient
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
-from support import Machine, assert_gradient, central_differences, offered
+from support import Machine, assert_gradient, central_differences, offered, regressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
@@ -41,7 +44,7 @@ def model(method, **options):
         "jitter": 0.0,
         "device": "cpu",
     }
-    return GPRegressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
+    return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
 
 
 def assert_is(gp, answer, atol=1e-8, evidence=True):
@@ -132,14 +135,19 @@ def test_weights_are_rows():
 
 def machine(method, learn=(), **options) -> Machine:
     """The engine that GPRegressor runs, without a fit."""
-    estimator = model(method, inducing=Z, learn=learn, **options)
-    table = regression.targets(estimator, X, Y, None)
+    return machine_of(model(method, inducing=Z, learn=learn, **options), Z)
+
+
+def machine_of(estimator, points) -> Machine:
+    """The engine that a GPRegressor runs with these inducing points."""
+    config = read_regressor(estimator.get_params(deep=False))
+    table, _ = read_targets(Request(X, Y), "GPRegressor", config.method.merges_rows, config.normalize_y)
     begin = table.start(np.random.default_rng(0))
-    chosen = regression.read(estimator, table, len(Z))
-    module = build.prior(estimator, table, begin, Z[None], chosen)
-    engine = build.engine(module, table, chosen, regression.factor(estimator, chosen))
-    rows = table.rows(chosen)
-    return Machine(engine, rows, build.first_state(engine, rows, chosen, 1.0, 0))
+    chosen = complete(config, table.n_rows, 1, len(points))
+    module = build.make_prior(chosen, table, begin, points[None])
+    engine = build.make_engine(module, table, chosen, regression.make_likelihood(config, chosen.learn))
+    rows = table.rows(config)
+    return Machine(engine, rows, build.make_first_state(engine, rows, chosen, 1.0, 0))
 
 
 def test_one_natural_step_on_all_rows_is_the_collapsed_optimum():
@@ -172,14 +180,7 @@ def test_the_gradient_is_that_of_the_evidence(method):
 
 def test_the_exact_gradient_is_scikit_learns():
     run_options = dict(learn=("kernel", "noise"), inducing=None)
-    estimator = model("exact", **run_options)
-    table = regression.targets(estimator, X, Y, None)
-    begin = table.start(np.random.default_rng(0))
-    chosen = regression.read(estimator, table, len(X))
-    module = build.prior(estimator, table, begin, X[None], chosen)
-    engine = build.engine(module, table, chosen, regression.factor(estimator, chosen))
-    rows = table.rows(chosen)
-    run = Machine(engine, rows, build.first_state(engine, rows, chosen, 1.0, 0))
+    run = machine_of(model("exact", **run_options), X)
     kernel = theirs() + WhiteKernel(NOISE)
     other = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(X, Y)
     _, slope = other.log_marginal_likelihood(kernel.theta, eval_gradient=True)

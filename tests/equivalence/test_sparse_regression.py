@@ -5,12 +5,13 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity import GPRegressor
 from cavity.columns import summarize
-from cavity.estimators import rowwise, subset
+from cavity.fitting import subset
 from cavity.kernels import Matern32
+from cavity.prediction import rowwise
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
+from support import regressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
@@ -32,7 +33,7 @@ def model(method, **options):
         "jitter": 0.0,
         "device": "cpu",
     }
-    return GPRegressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
+    return regressor(method, **fixed | {"normalize_y": False, "tol": 1e-10, "random_state": 0} | options)
 
 
 EXACT = explicit.exact(explicit.kernels(k, X, X, NEW), Y, NOISE)
@@ -132,7 +133,7 @@ def test_a_committee_is_that_of_explicit_matrices(blocks):
 
 def _columns(rng):
     """What the estimator's own start draws before it deals out blocks."""
-    from cavity.estimators import tables
+    from cavity.intake import tables
 
     return tables.Table(X, np.zeros(31, dtype=int), np.ones(31), 1).start(rng).columns
 

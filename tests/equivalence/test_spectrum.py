@@ -12,11 +12,12 @@ import cavity
 from cavity import BadOption, GPClassifier, GPRegressor
 from cavity.cli.describing import describe_model
 from cavity.columns import Columns
-from cavity.estimators import build
-from cavity.estimators.options import read
-from cavity.estimators.saved import rows_inside
-from cavity.estimators.tables import Table
+from cavity.config import read_classifier
+from cavity.config.options import complete
+from cavity.fitting import build
+from cavity.intake.tables import Table
 from cavity.kernels import RBF, Constant, Matern12, Matern32, Matern52, RationalQuadratic
+from cavity.modelfile import describe_rows_inside
 from cavity.report.card import model as card
 from cavity.spectrum import Spectrum, draw
 from reference import brute_ep
@@ -149,11 +150,12 @@ def test_the_gradient_in_frequencies_kernel_and_noise_is_that_of_differences(C):
     estimator = classifier(C, learn=ALL, optimizer="sign", batch_size=None)
     table = Table(X, y, np.ones(9), C)
     begin = table.start(np.random.default_rng(0))
-    Z = build.points(estimator, begin.pool, 4, table.n_latent, np.random.default_rng(1))
-    options = read(estimator, 9, table.n_latent, build.size(estimator, Z))
-    engine = build.engine(build.prior(estimator, table, begin, Z, options), table, options)
-    rows = table.rows(options)
-    run = Machine(engine, rows, build.first_state(engine, rows, options, 0.8, 0))
+    config = read_classifier(estimator.get_params(deep=False))
+    Z = build.choose_points(config, begin.pool, 4, table.n_latent, np.random.default_rng(1))
+    options = complete(config, 9, table.n_latent, build.whitened_size(config, Z))
+    engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
+    rows = table.rows(config)
+    run = Machine(engine, rows, build.make_first_state(engine, rows, options, 0.8, 0))
     assert isinstance(engine.prior, Spectrum) and "inducing" in dict(engine.prior.named_parameters())
     rest = converge(run, tol=1e-11)
 
@@ -193,7 +195,7 @@ def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
     model = at_rest(classifier(3, kernel=kernel, noise=0.1, learn=learn, max_epochs=5), X, y)
     model.save(tmp_path / "model")
     again = cavity.load(tmp_path / "model")
-    assert rows_inside(again) == "none"  # frequencies are no rows
+    assert describe_rows_inside(again._fitted, None) == "none"  # frequencies are not rows
     assert describe_model(tmp_path / "model")["features"] == 2 * again.frequencies_.shape[-2]
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     np.testing.assert_array_equal(again.frequencies_, model.frequencies_)

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
 from cavity.data import Arrays, Arrow
-from cavity.estimators import fitted
+from cavity.prediction import model as prediction
 from cavity.tabular.preparation import Preparation
 
 N, BLOCK = 230, 50
@@ -48,7 +48,7 @@ def models():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("cavity.estimators.blocks.BLOCK_BYTES", 8 * 3 * BLOCK)
+    monkeypatch.setattr("cavity.prediction.blocks.BLOCK_BYTES", 8 * 3 * BLOCK)
 
 
 def npy(folder):
@@ -105,8 +105,8 @@ def test_a_source_gets_the_predictions_of_its_rows_in_memory(case, call):
 
 def test_no_more_rows_than_a_block_are_looked_at_together(case, monkeypatch):
     model, rows, make = case
-    seen, latent = [], fitted.latent
-    monkeypatch.setattr(fitted, "latent", lambda m, x: seen.append(len(x)) or latent(m, x))
+    seen, latent = [], prediction.predict_latent
+    monkeypatch.setattr(prediction, "predict_latent", lambda m, x: seen.append(len(x)) or latent(m, x))
     for data in (make(), rows):
         seen.clear()
         model.predict_proba(data)
@@ -115,7 +115,7 @@ def test_no_more_rows_than_a_block_are_looked_at_together(case, monkeypatch):
 
 def test_blocks_change_nothing(models, monkeypatch):
     by_block = models["plain"].predict_log_proba(X)
-    monkeypatch.setattr("cavity.estimators.blocks.BLOCK_BYTES", 1 << 30)
+    monkeypatch.setattr("cavity.prediction.blocks.BLOCK_BYTES", 1 << 30)
     np.testing.assert_allclose(models["plain"].predict_log_proba(X), by_block, rtol=1e-12)
 
 

@@ -6,10 +6,15 @@ from functools import cache
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
-from cavity import BadOption, GPClassifier
-from cavity.estimators import options as reading
+from cavity import BadOption
+from cavity.config import options as reading
+from cavity.config.methods import method_names
+from cavity.factors import RobustMax
 from cavity.kernels import RBF
+from cavity.methods import EP, PowerEP
+from support import classifier
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -53,7 +58,7 @@ def table(C, rows=18):
 def model(name, **options):
     method, own = METHODS[name]
     short = {"n_inducing": 4, "max_epochs": 2, "tol": 0.1, "random_state": 0, "device": "cpu"}
-    return GPClassifier(method, **short | own | options)
+    return classifier(method, **short | own | options)
 
 
 @cache
@@ -191,9 +196,8 @@ def test_a_warm_start_may_change_the_method(C):
     X, y, new = table(C)
     gp = model("ep", warm_start=True).fit(X, y)
     for name in ["vi gradient", "vi natural", "rep own", "gfitc", "rep epsilon", "pep", "vi softmax"]:
-        usual = {"learn": LEARN, "epsilon": 1e-3, "sites": "own", "q_update": "natural", "likelihood": "auto"}
-        method, options = METHODS[name]
-        gp.set_params(method=method, **usual | options).fit(X, y)
+        other = model(name)
+        gp.set_params(method=other.method, learn=other.learn).fit(X, y)
         np.testing.assert_allclose(gp.predict_proba(new).sum(1), 1, atol=1e-12)
 
 
@@ -321,34 +325,101 @@ def test_weights_from_tiny_to_huge_fit(name, C, span):
 
 # ---------------------------------------------------------------- refusals
 
-UNUSED = [
-    ({"epsilon": 0.1}, ["ep", "sep", "pep", "gfitc"], "epsilon=0.1", ["rep", "vi"]),
-    ({"sites": "tied"}, ["ep", "sep", "pep", "gfitc", "vi"], "sites='tied'", ["rep"]),
-    ({"power": 0.3}, ["ep", "sep", "rep", "gfitc", "vi"], "power=0.3", ["pep"]),
-    ({"q_update": "gradient"}, ["ep", "sep", "rep", "pep", "gfitc"], "q_update='gradient'", ["vi"]),
-    ({"likelihood": "softmax"}, ["ep", "sep", "rep", "pep", "gfitc"], "likelihood='softmax'", ["vi"]),
-    ({"learn": ("epsilon",)}, ["ep", "sep", "pep", "gfitc"], "learn with 'epsilon'", ["rep", "vi"]),
-    ({"learn": "epsilon"}, ["auto"], "learn with 'epsilon'", ["rep", "vi"]),
-]
+
+@pytest.mark.parametrize(
+    "option", ["epsilon", "sites", "power", "q_update", "likelihood", "bound", "predictive"]
+)
+def test_options_of_a_method_are_not_arguments_of_the_estimator(option):
+    with pytest.raises(TypeError, match=option):
+        GPClassifier(**{option: 0.1})
 
 
 @pytest.mark.parametrize(
-    ("options", "method", "what", "users"),
-    [(options, method, what, users) for options, methods, what, users in UNUSED for method in methods],
+    "kind", [*method_names("classification").values(), *method_names("regression").values()]
+)
+def test_a_method_takes_its_own_options_and_no_others(kind):
+    assert kind().get_params() == {name: getattr(kind(), name) for name in kind.parameter_names()}
+    with pytest.raises(TypeError, match="speed"):
+        kind(speed=1)
+    with pytest.raises(BadOption, match="no parameter 'speed'"):
+        kind().set_params(speed=1)
+
+
+@pytest.mark.parametrize("method", ["auto", "ep", "sep", "pep", "gfitc", "laplace"])
+@pytest.mark.parametrize("learn", [("epsilon",), "epsilon"])
+def test_epsilon_is_learnt_only_by_methods_that_have_one(method, learn):
+    X, y, _ = table(3)
+    with pytest.raises(BadOption, match=rf"'epsilon' is not used by method='{method}'.*method='rep'.*'vi'"):
+        GPClassifier(method, learn=learn).fit(X, y)
+
+
+class Unread:
+    """A source that must not be read."""
+
+    names, numbered = None, True
+
+    def pieces(self, size):
+        raise AssertionError("a row was read")
+
+    scattered = pieces
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"method": "epp"},
+        {"method": PowerEP(power=2)},
+        {"method": "laplace"},
+        {"schedule": "inner-exact"},
+        {"inducing": "grid"},
+        {"n_inducing": 0},
+        {"batch_size": "big"},
+        {"max_epochs": 0},
+        {"class_weight": "even"},
+        {"share": "all"},
+        {"kernel": "rbf"},
+        {"noise": -1},
+        {"learn": ("lengthscale",)},
+    ],
     ids=str,
 )
-def test_an_option_that_the_method_does_not_use_is_refused_with_those_that_do(options, method, what, users):
-    X, y, _ = table(3)
-    with pytest.raises(BadOption) as error:
-        GPClassifier(method, **options).fit(X, y)
-    said, used = str(error.value).split("it is used by")
-    assert what in said and "is not used by" in said
-    assert [f"method={user!r}" in used for user in users] == [True] * len(users)
-    assert "method='ep'" not in used
+def test_a_wrong_option_is_refused_before_a_row_is_read(wrong):
+    with pytest.raises(BadOption, match="use|must"):
+        GPClassifier(**wrong).fit(Unread())
+
+
+@pytest.mark.parametrize("kind", method_names("classification").values())
+def test_methods_are_cloned_and_searched_like_kernels(kind):
+    gp = clone(GPClassifier(kind()))
+    assert repr(gp.method) == repr(kind()) and gp.get_params()["method"] is gp.method
+    for name, value in kind().get_params().items():
+        gp.set_params(**{f"method__{name}": value})
+        assert gp.get_params()[f"method__{name}"] == value
+
+
+def test_a_grid_search_goes_over_the_options_of_a_method():
+    X, y, _ = table(2, rows=40)
+    search = GridSearchCV(
+        GPClassifier(PowerEP(), n_inducing=4, max_epochs=2, tol=0.1), {"method__power": [0.3, 1.0]}, cv=2
+    ).fit(X, y)
+    assert search.best_params_["method__power"] in (0.3, 1.0)
+    assert search.best_estimator_.method.power == search.best_params_["method__power"]
+
+
+@each_count
+def test_a_likelihood_by_name_is_that_likelihood(C):
+    X, y, new = table(C)
+    robust = model("rep own").fit(X, y).predict_proba(new)
+    short = {"n_inducing": 4, "max_epochs": 2, "tol": 0.1, "random_state": 0, "device": "cpu"}
+    for likelihood in ("robust-max", RobustMax()):
+        gp = GPClassifier(EP(likelihood=likelihood), **short).fit(X, y)
+        np.testing.assert_array_equal(gp.predict_proba(new), robust)
+    with pytest.raises(BadOption, match="'probit', 'robust-max', 'softmax'"):
+        GPClassifier(EP(likelihood="logit")).fit(X, y)
 
 
 CONFLICTS = [
-    ("vi", {"likelihood": "softmax", "epsilon": 0.1}, ["has no epsilon", "likelihood='robust-max'"]),
+    ("vi", {"likelihood": "softmax", "epsilon": 0.1}, ["epsilon=0.1", "likelihood='robust-max'"]),
     ("vi", {"likelihood": "softmax", "learn": ("epsilon",)}, ["has no epsilon", "likelihood='robust-max'"]),
     ("vi", {"q_update": "gradient", "damping": 0.5}, ["damping=0.5", "q_update='natural'"]),
     ("vi", {"q_update": "gradient", "schedule": "outer"}, ["schedule='outer'", "q_update='natural'"]),
@@ -366,7 +437,7 @@ CONFLICTS = [
     ("pep", {"power": None}, ["power=None", "number"]),
     ("rep", {"sites": "shared"}, ["sites='shared'", "'own', 'tied'"]),
     ("vi", {"q_update": "newton"}, ["q_update='newton'", "'natural', 'gradient'"]),
-    ("vi", {"likelihood": "probit"}, ["likelihood='probit'", "'auto', 'robust-max', 'softmax'"]),
+    ("vi", {"likelihood": "logit"}, ["likelihood='logit'", "'probit', 'robust-max', 'softmax'"]),
     ("vi", {"schedule": "inner-exact"}, ["inner-exact", "'ep', 'rep' or 'pep'"]),
     ("gfitc", {"schedule": "inner-exact"}, ["inner-exact", "'ep', 'rep' or 'pep'"]),
     ("rep", {"sites": "tied", "schedule": "inner-exact"}, ["inner-exact", "'ep', 'rep' or 'pep'"]),
@@ -377,7 +448,7 @@ CONFLICTS = [
 def test_a_value_that_makes_no_sense_is_refused_with_what_does(method, options, words):
     X, y, _ = table(3)
     with pytest.raises(BadOption) as error:
-        GPClassifier(method, **options).fit(X, y)
+        classifier(method, **options).fit(X, y)
     for word in words:
         assert word in str(error.value), f"{word!r} is not in {error.value}"
 
@@ -402,5 +473,5 @@ ALLOWED = [
 def test_a_value_that_makes_sense_is_taken(method, options):
     X, y, new = table(2)
     short = {"n_inducing": 4, "max_epochs": 2, "tol": 0.1, "random_state": 0}
-    gp = GPClassifier(method, **short | options).fit(X, y)
+    gp = classifier(method, **short | options).fit(X, y)
     np.testing.assert_allclose(gp.predict_proba(new).sum(1), 1, atol=1e-12)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from cavity import BadOption, GPClassifier
+from cavity import BadOption
 from cavity.kernels import RBF
 from reference.brute_ep import build_model, probit_factors
 from reference.gaussian import moments
 from reference.kernels import rbf
 from reference.solver import count_factors, gather, new_sites, shared_cavity, site_sums
-from support import toy
+from support import classifier, toy
 
 NOISE, JITTER, SCALE = 0.3, 1e-6, 1.3
 
@@ -27,7 +27,7 @@ def growing(**options):
         "kernel": RBF(SCALE),
         "random_state": 0,
     }
-    return GPClassifier(**(given | options))
+    return classifier(**(given | options))
 
 
 def reference_sums(X, y, Z, C, calls, old=None, seen=()):
@@ -182,14 +182,14 @@ def test_what_is_kept_for_more_rows_holds_none(method):
 def test_methods_without_tied_sites_are_refused(method):
     X, y = toy(30, 3)
     with pytest.raises(BadOption, match=f"method='{method}'.*method='sep'"):
-        GPClassifier(method).partial_fit(X, y)
+        classifier(method).partial_fit(X, y)
 
 
 def test_a_model_of_another_method_cannot_grow():
     X, y = toy(30, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = GPClassifier("ep", max_epochs=1, n_inducing=5).fit(X, y)
+        model = classifier("ep", max_epochs=1, n_inducing=5).fit(X, y)
     with pytest.raises(BadOption, match="fitted with another method"):
         model.set_params(method="sep").partial_fit(X, y)
 

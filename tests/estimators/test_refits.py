@@ -5,10 +5,10 @@ import warnings
 import numpy as np
 import pytest
 
-from cavity import BadFile, BadInput, BadOption, GPClassifier, GPRegressor
+from cavity import BadFile, BadInput, BadOption, GPRegressor
 from cavity.callbacks import Callback
 from cavity.kernels import RBF, Matern12
-from support import toy
+from support import classifier, toy
 
 X, Y = toy(40, 3)
 QUICK = {"n_inducing": 5, "max_epochs": 4, "random_state": 0}
@@ -31,7 +31,7 @@ class Interrupt(Callback):
     [lambda clf: clf.set_params(damping=7).fit(X, 10 + Y), lambda clf: clf.fit(X[:, :1] * np.nan, 10 + Y)],
 )
 def test_a_refit_that_fails_leaves_the_older_model(again):
-    clf = GPClassifier(**QUICK).fit(X, Y)
+    clf = classifier(**QUICK).fit(X, Y)
     before = clf.predict_proba(X)
     with pytest.raises(ValueError):
         again(clf)
@@ -48,14 +48,14 @@ def test_a_regressor_s_refit_that_fails_leaves_the_older_model():
 
 
 def test_a_first_fit_that_fails_leaves_no_traces():
-    clf = GPClassifier(damping=7)
+    clf = classifier(damping=7)
     with pytest.raises(BadOption):
         clf.fit(X, Y)
     assert not [name for name in vars(clf) if name.endswith("_")]
 
 
 def test_an_interrupted_refit_is_what_partial_fit_goes_on_from():
-    clf = GPClassifier("sep", **QUICK).fit(X, Y)
+    clf = classifier("sep", **QUICK).fit(X, Y)
     with pytest.raises(KeyboardInterrupt):
         clf.set_params(callbacks=[Interrupt()]).fit(X, Y > 0)
     clf.set_params(callbacks=()).partial_fit(X, Y > 0)
@@ -66,27 +66,27 @@ def test_an_interrupted_refit_is_what_partial_fit_goes_on_from():
 def test_a_warm_start_with_other_points_is_a_cold_one_for_q(q_update):
     """VI's q would else start at the prior, where its bound has poor optima."""
     options = QUICK | {"method": "vi", "q_update": q_update}
-    warm = GPClassifier(**options, warm_start=True).fit(X, Y).set_params(n_inducing=8).fit(X, Y)
-    cold = GPClassifier(**options | {"n_inducing": 8}).fit(X, Y)
+    warm = classifier(**options, warm_start=True).fit(X, Y).set_params(n_inducing=8).fit(X, Y)
+    cold = classifier(**options | {"n_inducing": 8}).fit(X, Y)
     assert warm.elbo_ == pytest.approx(cold.elbo_, rel=1e-9)
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     options = QUICK | {"checkpoint": tmp_path / "run", "method": "ep"}
-    GPClassifier(kernel=RBF(), **options).fit(X, Y)
+    classifier(kernel=RBF(), **options).fit(X, Y)
     for other in (
         {"kernel": Matern12()},
         {"kernel": RBF(), "noise": 2.0},
         {"kernel": RBF(), "learn": ("noise",)},
     ):
         with pytest.raises(BadFile, match="another run"):
-            GPClassifier(**options | other, resume=True).fit(X, Y)
+            classifier(**options | other, resume=True).fit(X, Y)
     longer = options | {"max_epochs": 6, "learning_rate": 0.02, "kernel": RBF()}
-    assert GPClassifier(**longer, resume=True).fit(X, Y).n_epochs_ == 6
+    assert classifier(**longer, resume=True).fit(X, Y).n_epochs_ == 6
 
 
 def test_partial_fit_moves_what_learn_still_names():
-    clf = GPClassifier("sep", **QUICK).fit(X, Y)
+    clf = classifier("sep", **QUICK).fit(X, Y)
     noise, points = clf.noise_.copy(), clf.inducing_points_.copy()
     clf.set_params(learn=()).partial_fit(X, Y)
     np.testing.assert_array_equal(clf.noise_, noise)
@@ -96,6 +96,6 @@ def test_partial_fit_moves_what_learn_still_names():
 
 
 def test_partial_fit_cannot_learn_what_was_fixed():
-    clf = GPClassifier("sep", learn=("kernel",), **QUICK).fit(X, Y)
+    clf = classifier("sep", learn=("kernel",), **QUICK).fit(X, Y)
     with pytest.raises(BadOption, match="'noise', which the first call or the fit kept fixed"):
         clf.set_params(learn=("kernel", "noise")).partial_fit(X, Y)

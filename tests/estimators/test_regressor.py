@@ -11,20 +11,22 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cavity import BadInput, BadOption, GPClassifier, GPRegressor
+from cavity import BadInput, BadOption, GPClassifier
 from cavity.callbacks import Validation
-from cavity.estimators.regression import METHODS
+from cavity.config.methods import method_names
 from cavity.kernels import RBF
+from support import regressor
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:.*were repaired:RuntimeWarning"),
 ]
+METHODS = list(method_names("regression"))
 SHORT = {"n_inducing": 5, "max_epochs": 2, "tol": 0.1}
 VARIANTS = [
-    GPRegressor("svi", q_update="gradient", **SHORT | {"max_epochs": 20}),
-    GPRegressor("vi", optimizer="newton", learn=("kernel", "noise"), **SHORT),
-    GPRegressor("exact", noise=0.0, learn=("kernel",), jitter=1e-6, **SHORT),
+    regressor("svi", q_update="gradient", **SHORT | {"max_epochs": 20}),
+    regressor("vi", optimizer="newton", learn=("kernel", "noise"), **SHORT),
+    regressor("exact", noise=0.0, learn=("kernel",), jitter=1e-6, **SHORT),
 ]
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3)) * [1.0, 20.0, 0.1]
@@ -37,19 +39,19 @@ def quick(name):
     return SHORT | {"n_inducing": 5 if name == "vi" else 40} | ({} if learns else {"learn": ()})
 
 
-@parametrize_with_checks([GPRegressor(name, **quick(name)) for name in METHODS])
+@parametrize_with_checks([regressor(name, **quick(name)) for name in METHODS])
 def test_checks(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([*(GPRegressor(name) for name in METHODS), *VARIANTS])
+@parametrize_with_checks([*(regressor(name) for name in METHODS), *VARIANTS])
 def test_more_checks(estimator, check):
     check(estimator)
 
 
 def short(method="exact", **options):
-    return GPRegressor(method, **SHORT | {"random_state": 0, "device": "cpu"} | options)
+    return regressor(method, **SHORT | {"random_state": 0, "device": "cpu"} | options)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -306,5 +308,5 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
 def test_targets_of_any_unit_are_normalised(unit):
     X = np.linspace(0, 6, 30)[:, None]
     y = np.sin(X[:, 0])
-    one, other = (GPRegressor(max_epochs=10, random_state=0).fit(X, u * y) for u in (1.0, unit))
+    one, other = (regressor(max_epochs=10, random_state=0).fit(X, u * y) for u in (1.0, unit))
     np.testing.assert_allclose(other.predict(X) / unit, one.predict(X), rtol=1e-12)

@@ -9,14 +9,28 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+import support
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
-from cavity.estimators import sampling
+from cavity.diagnostics import sampling
+from cavity.intake.tables import Request, read_table_of_fit
+from cavity.intake.targets import read_targets_of_fit
 from cavity.kernels import RBF, Constant, Kernel
 from cavity.kernels.base import log_parameter
+from cavity.prediction.model import predict_log_proba
 from cavity.training import nuts
 from support import assert_gradient, central_differences, toy
 
 SHORT = dict(n_samples=20, warmup=20, chains=1, random_state=0)
+
+
+def sampling_run(model, X, y, over):
+    """The run whose hyper-parameters `sample_hyperparameters` draws."""
+    request = Request(X, y)
+    if isinstance(model, GPClassifier):
+        table = read_table_of_fit(request, model.class_weight, model._features(), model.classes_)
+    else:
+        table = read_targets_of_fit(request, model._features(), model._units)
+    return sampling.make_sampling_run(model._config(), model._fitted, table, over)
 
 
 def quietly(call, *arguments, **options):
@@ -40,7 +54,7 @@ def regressor(method="exact", **options):
 def classifier(C, method="ep", **options):
     X, y = toy(14, C)
     given = dict(n_inducing=4, max_epochs=10, random_state=0, device="cpu")
-    return quietly(GPClassifier(method, **{**given, **options}).fit, X, y), X, y
+    return quietly(support.classifier(method, **{**given, **options}).fit, X, y), X, y
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +140,7 @@ def classes():
 )
 def test_the_gradient_of_a_classifiers_target_is_that_of_differences(C, method, options, over):
     model, X, y = classifier(C, method, **options)
-    target = nuts.Target(sampling.prepare(model, X, y, None, over), tol=1e-9)
+    target = nuts.Target(sampling_run(model, X, y, over), tol=1e-9)
     theta = target.run.state.theta.numpy() + 0.2 * np.random.default_rng(0).normal(
         size=len(target.run.state.theta)
     )
@@ -141,7 +155,7 @@ def test_the_gradient_of_a_classifiers_target_is_that_of_differences(C, method, 
 def test_the_gradient_of_a_regressors_target_is_that_of_differences(method, over):
     x, y = line()
     model = quietly(regressor(method, n_inducing=4).fit, x, y)
-    target = nuts.Target(sampling.prepare(model, x, y, None, over))
+    target = nuts.Target(sampling_run(model, x, y, over))
     theta = target.run.state.theta.numpy() + 0.1
     assert_gradient(target(theta)[1], central_differences(lambda t: target(t)[0], theta, 1e-4))
 
@@ -154,7 +168,7 @@ def test_at_the_start_of_a_fit_the_target_is_its_evidence(inducing):
         "ep", n_inducing=4, inducing=inducing, learn=(), random_state=0, tol=1e-9, device="cpu"
     )
     quietly(model.fit, X, y)
-    target = nuts.Target(sampling.prepare(model, X, y, None, ("kernel", "noise")))
+    target = nuts.Target(sampling_run(model, X, y, ("kernel", "noise")))
     assert target(target.run.state.theta.numpy())[0] == pytest.approx(
         model.log_marginal_likelihood_, abs=1e-6
     )
@@ -163,7 +177,7 @@ def test_at_the_start_of_a_fit_the_target_is_its_evidence(inducing):
 def test_a_fit_by_lbfgs_ends_where_the_target_is_flat():
     x, y = line()
     model = quietly(regressor(max_epochs=200, tol=1e-9).fit, x, y)
-    target = nuts.Target(sampling.prepare(model, x, y, None, ("kernel", "noise")))
+    target = nuts.Target(sampling_run(model, x, y, ("kernel", "noise")))
     value, gradient = target(target.run.state.theta.numpy())
     assert value == pytest.approx(model.history_[-1]["objective"], abs=1e-6)
     assert np.abs(gradient).max() < 1e-2
@@ -171,7 +185,7 @@ def test_a_fit_by_lbfgs_ends_where_the_target_is_flat():
 
 def test_the_target_is_a_function_of_the_hyper_parameters_alone():
     model, X, y = classifier(3)
-    target = nuts.Target(sampling.prepare(model, X, y, None, ("kernel", "noise")))
+    target = nuts.Target(sampling_run(model, X, y, ("kernel", "noise")))
     theta = target.run.state.theta.numpy()
     before = target(theta + 0.1)
     target(theta - 0.7)
@@ -181,7 +195,7 @@ def test_the_target_is_a_function_of_the_hyper_parameters_alone():
 
 def test_where_there_is_no_posterior_the_density_is_zero():
     x, y = line()
-    target = nuts.Target(sampling.prepare(quietly(regressor().fit, x, y), x, y, None, ("kernel", "noise")))
+    target = nuts.Target(sampling_run(quietly(regressor().fit, x, y), x, y, ("kernel", "noise")))
     value, gradient = target(np.full(3, 1e4))
     assert value == -np.inf and not gradient.any()
 
@@ -297,12 +311,7 @@ def test_averaged_probabilities_are_probabilities_within_the_range_of_the_draws(
     new = np.random.default_rng(1).normal(size=(8, 2))
     P = draws.predict_proba(new)
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-9)
-    each = np.stack(
-        [
-            sampling.fitted.log_probability(m, sampling.fitted.latent(m, torch.tensor(new)))
-            for m in draws.models
-        ]
-    )
+    each = np.stack([predict_log_proba(m, new) for m in draws.models])
     assert len(each) == 20 and np.ptp(np.exp(each), axis=0).max() > 0.01
     assert (P >= np.exp(each).min(0) - 1e-12).all() and (P <= np.exp(each).max(0) + 1e-12).all()
     np.testing.assert_allclose(P, np.exp(each).mean(0), rtol=1e-9)
@@ -427,7 +436,7 @@ def test_draws_of_a_classifier_stay_where_the_density_is(sampler, C, share):
     """From end to end: the log density of the draws is that of the target, and near the fit's."""
     model, X, y = classifier(C, share=share)
     draws = quietly(model.sample_hyperparameters, X, y, n_samples=20, warmup=30, chains=1, random_state=0)
-    best = nuts.Target(sampling.prepare(model, X, y, None, ("kernel", "noise")))
+    best = nuts.Target(sampling_run(model, X, y, ("kernel", "noise")))
     top = best(best.run.state.theta.numpy())[0]
     P = len(best.run.state.theta)
     assert top - 3 * P < draws.log_posterior.mean() < top + P and draws.divergences < 6
@@ -446,7 +455,7 @@ def test_the_density_of_a_linear_model_depends_neither_on_damping_nor_on_how_lit
     found = []
     for further in ({}, options):
         gp = GPRegressor(**usual | further).fit(X, y)
-        run = sampling.prepare(gp, X, y, None, ("kernel", "noise"))
+        run = sampling_run(gp, X, y, ("kernel", "noise"))
         target = nuts.Target(run)
         theta = run.state.theta.numpy()
         nuts._footing(target, theta)

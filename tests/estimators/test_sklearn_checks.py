@@ -3,8 +3,8 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cavity import GPClassifier
 from cavity.kernels import Linear, Matern52
+from support import classifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SHORT = {"n_inducing": 10, "max_epochs": 5, "tol": 0.01}
@@ -28,10 +28,10 @@ VARIANTS = [
 
 @parametrize_with_checks(
     [
-        GPClassifier(),
-        GPClassifier("sep", **SHORT),
-        *(GPClassifier(**method, **SHORTEST) for method in METHODS if method["method"] not in SWEEP_FIRST),
-        *(GPClassifier(method, learn=(), **SHORTEST) for method in SWEEP_FIRST),
+        classifier(),
+        classifier("sep", **SHORT),
+        *(classifier(**method, **SHORTEST) for method in METHODS if method["method"] not in SWEEP_FIRST),
+        *(classifier(method, learn=(), **SHORTEST) for method in SWEEP_FIRST),
     ]
 )
 def test_checks(estimator, check):
@@ -41,18 +41,18 @@ def test_checks(estimator, check):
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        GPClassifier("sep"),
-        *(GPClassifier(**method) for method in METHODS),
+        classifier("sep"),
+        *(classifier(**method) for method in METHODS),
         *(
-            GPClassifier(**method, **SHORTEST)
+            classifier(**method, **SHORTEST)
             for method in (*VARIANTS, *({"method": method} for method in SWEEP_FIRST))
         ),
-        GPClassifier(learn=(), noise=0.5, n_inducing=0.2, inducing="greedy", max_epochs=30),
-        GPClassifier(share="both", inducing="random", **SHORT),
-        GPClassifier(schedule="inner-exact", kernel=Matern52() + Linear(), **SHORT),
-        GPClassifier(schedule="outer", inducing="per-class", **SHORT),
-        GPClassifier(optimizer="lbfgs", **SHORT),
-        GPClassifier(optimizer="adam", **SHORT),
+        classifier(learn=(), noise=0.5, n_inducing=0.2, inducing="greedy", max_epochs=30),
+        classifier(share="both", inducing="random", **SHORT),
+        classifier(schedule="inner-exact", kernel=Matern52() + Linear(), **SHORT),
+        classifier(schedule="outer", inducing="per-class", **SHORT),
+        classifier(optimizer="lbfgs", **SHORT),
+        classifier(optimizer="adam", **SHORT),
     ]
 )
 def test_more_checks(estimator, check):

@@ -8,11 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cavity import BadInput, BadOption, GPClassifier, distributed
+from cavity import BadInput, BadOption, distributed
+from cavity.config.options import LEAST_M
 from cavity.data import Arrays, Arrow
-from cavity.estimators import streams, tables
-from cavity.estimators.options import LEAST_M
+from cavity.intake import tables
+from cavity.intake.sources import read_source
 from cavity.kernels import RBF
+from support import classifier
 
 
 def draw(N, seed=0):
@@ -32,7 +34,7 @@ def fit(*data, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         options = {"n_inducing": 10, "max_epochs": 2, "random_state": 0} | options
-        return GPClassifier(**options).fit(*data, **given)
+        return classifier(**options).fit(*data, **given)
 
 
 def nll(model, X, y):
@@ -98,7 +100,7 @@ def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
     X, y = draw(150)
     options = {"method": kind, "batch_size": None, "max_epochs": 2, "tol": 1.0}
     memory = fit(X, y, **options)
-    monkeypatch.setattr("cavity.estimators.options.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
+    monkeypatch.setattr("cavity.config.options.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
     model = fit(Arrow(as_table(X, y), "label"), **options)
     np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
 
@@ -115,7 +117,7 @@ def test_what_one_rank_refuses_all_refuse_in_its_words():
 
     X, y = draw(100)
     with pytest.raises(BadInput, match="column 'x1': 1 missing"):
-        streams.read(GPClassifier(), Arrays(X, y), 0, Two())
+        read_source(Arrays(X, y), None, "GPClassifier", 0, Two())
 
 
 def test_the_order_of_rows_in_a_file_does_not_matter(method, tmp_path, monkeypatch):
@@ -172,7 +174,7 @@ class Counting(Arrays):
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
     monkeypatch.setattr("cavity.data.summary.SURVEY_ROWS", 100)
-    monkeypatch.setattr("cavity.estimators.options.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
+    monkeypatch.setattr("cavity.config.options.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
     X, y = draw(2000)
     source = Counting(X, y)
     fit(source, method="sep", batch_size=100, max_epochs=1)
@@ -203,7 +205,7 @@ def test_starting_values_of_a_large_source_are_those_of_its_rows(monkeypatch):
 def test_a_fit_on_a_source_can_be_continued(tmp_path):
     X, y = draw(500)
     source = Arrow(as_table(X, y), "label")
-    model = GPClassifier("sep", n_inducing=10, max_epochs=2, batch_size=100, random_state=0, warm_start=True)
+    model = classifier("sep", n_inducing=10, max_epochs=2, batch_size=100, random_state=0, warm_start=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         first = model.fit(source).log_marginal_likelihood_

@@ -5,7 +5,7 @@ import pytest
 
 from cavity import BadOption, GPClassifier
 from reference.information import monte_carlo
-from support import toy
+from support import classifier, toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SOBOL = 0.004  # nats, beside the error of the Monte Carlo
@@ -21,7 +21,7 @@ MODELS = {
 def fitted(model: str, C: int, **options) -> GPClassifier:
     X, y = toy(60, C)
     settings = {"n_inducing": 8, "learn": (), "max_epochs": 5, "tol": 1.0, "random_state": 0, "noise": 0.2}
-    return GPClassifier(**{**settings, **MODELS[model], **options}).fit(X, y)
+    return classifier(**{**settings, **MODELS[model], **options}).fit(X, y)
 
 
 def new_rows(n: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cavity.estimators import methods, regression
+from cavity.config.methods import method_names
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "family.md").read_text(encoding="utf-8")
@@ -29,7 +29,10 @@ def of(estimator):
 
 @pytest.mark.parametrize(
     ("estimator", "known"),
-    [("GPClassifier", set(methods.NAMES) - {"auto"}), ("GPRegressor", set(regression.METHODS))],
+    [
+        ("GPClassifier", set(method_names("classification")) - {"auto"}),
+        ("GPRegressor", set(method_names("regression"))),
+    ],
 )
 def test_every_method_has_a_row_and_every_row_is_full(estimator, known):
     rows = of(estimator)

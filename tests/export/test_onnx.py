@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from cavity import BadFile, BadOption, GPClassifier, GPRegressor, export, kernels
 from cavity.onnx_graph import OPSET
-from support import toy
+from support import classifier, toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 METHODS = [
@@ -41,7 +41,7 @@ KERNELS = {
 def fitted(C: int = 3, **options) -> GPClassifier:
     X, y = toy(50, C, 3)
     settings = {"n_inducing": 6, "max_epochs": 3, "random_state": 0}
-    return GPClassifier(**{**settings, **options}).fit(X * [1.0, 10.0, 0.1] + 5, y)
+    return classifier(**{**settings, **options}).fit(X * [1.0, 10.0, 0.1] + 5, y)
 
 
 def new_rows(n: int = 30) -> np.ndarray:
@@ -116,7 +116,7 @@ def test_far_rows_and_sure_ones_have_finite_probabilities(C) -> None:
 )
 def test_labels_of_every_kind_and_the_metadata(names) -> None:
     X, y = toy(50, 3, 3)
-    clf = GPClassifier(n_inducing=5, max_epochs=2, random_state=0).fit(X, np.array(names)[y])
+    clf = classifier(n_inducing=5, max_epochs=2, random_state=0).fit(X, np.array(names)[y])
     run = session(clf)
     np.testing.assert_array_equal(run.run(["label"], {"X": X})[0], clf.predict(X))
     meta = run.get_modelmeta().custom_metadata_map
@@ -125,7 +125,7 @@ def test_labels_of_every_kind_and_the_metadata(names) -> None:
 
 def test_two_classes_of_truth_values() -> None:
     X, y = toy(50, 2, 3)
-    clf = GPClassifier(n_inducing=5, max_epochs=2, random_state=0).fit(X, y == 1)
+    clf = classifier(n_inducing=5, max_epochs=2, random_state=0).fit(X, y == 1)
     assert session(clf).run(["label"], {"X": X})[0].dtype == bool
     assert_same(clf, X)
 
@@ -168,7 +168,7 @@ def test_what_has_no_graph_raises_a_clear_error() -> None:
     with pytest.raises(BadOption, match="dtype='int8'"):
         export.onnx_model(fitted(), dtype="int8")
     with pytest.raises(NotFittedError):
-        export.onnx_model(GPClassifier())
+        export.onnx_model(classifier())
 
 
 def test_a_missing_package_is_named(monkeypatch) -> None:

@@ -18,7 +18,7 @@ import torch  # noqa: F401  # before instrumentation, which would take minutes o
 
 with atheris.instrument_imports(include=["cavity"]):
     import cavity
-    import cavity.estimators.saved
+    import cavity.estimators
 
 from fuzz.corpus import folder_of, start
 

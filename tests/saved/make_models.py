@@ -11,6 +11,7 @@ import numpy as np
 
 from cavity import GPClassifier, GPRegressor, Preparation, persist
 from cavity.kernels import Constant, Linear, Matern52
+from cavity.methods import REP
 
 FOLDER = Path(__file__).parent / "models"
 
@@ -30,7 +31,7 @@ def classifier(data):
     preparation = Preparation.fit([data], target="kind")
     X, y = preparation.transform(data), preparation.labels(data)
     clf = GPClassifier(
-        "sep", kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15, learn=("kernel", "inducing", "noise"),
+        REP(epsilon=0.02, sites="tied"), kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15, learn=("kernel", "inducing", "noise"),
         class_weight={"ash": 1.0, "elm": 2.0, "oak": 1.0}, random_state=0, device="cpu",
     )  # fmt: skip
     clf.fit(X, y).preparation_ = preparation

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
 import cavity
-from cavity import BadFile, BadInput, BadOption, GPClassifier, Preparation, persist
+from cavity import BadFile, BadInput, BadOption, Preparation, persist
 from cavity.callbacks import Callback
 from cavity.kernels import (
     RBF,
@@ -30,7 +30,7 @@ from cavity.kernels import (
     Stationary,
 )
 from saved.make_models import table, target
-from support import toy
+from support import classifier, toy
 
 METHODS = {
     "auto": {},
@@ -100,7 +100,7 @@ def fit(X, y, **options):
     usual = dict(n_inducing=5, max_epochs=2, tol=1.0, random_state=0, device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GPClassifier(**usual | options).fit(X, y)
+        return classifier(**usual | options).fit(X, y)
 
 
 def attributes(clf):
@@ -294,7 +294,7 @@ def test_pickles_work_too(tmp_path, through):
 
 def test_only_a_fitted_model_is_saved(tmp_path):
     with pytest.raises(NotFittedError):
-        GPClassifier().save(tmp_path / "m")
+        classifier().save(tmp_path / "m")
 
 
 def test_saving_replaces_whole_files_only(tmp_path, monkeypatch):

@@ -11,17 +11,18 @@ from typer.testing import CliRunner
 import cavity
 from cavity import BadFile, GPRegressor
 from cavity.cli.app import app
-from cavity.estimators.regression import METHODS
-from cavity.estimators.saved import rows_inside
+from cavity.config.methods import method_names
 from cavity.kernels import RBF, Linear, Matern32, Stationary
+from cavity.modelfile import describe_rows_inside
 from saved.test_saved import Cauchy, attributes
+from support import regressor
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 2)) * [1.0, 30.0]
 Y = 50 + 4 * np.sin(X[:, 0]) + 0.1 * X[:, 1] + RNG.normal(size=40)
 NEW = RNG.normal(size=(15, 2)) * [1.0, 30.0]
 VARIANTS = {
-    **{name: {"method": name} for name in METHODS},
+    **{name: {"method": name} for name in method_names("regression")},
     "exact without noise": {"noise": 0.0, "learn": ("kernel",), "jitter": 1e-6},
     "exact in single precision": {"dtype": "float32"},
     "conjugate gradients in single precision": {"method": "cg", "dtype": "float32"},
@@ -38,7 +39,7 @@ def fit(method="exact", rows=X, **options):
     usual = {"n_inducing": 6, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GPRegressor(method, **usual | options).fit(rows, Y)
+        return regressor(method, **usual | options).fit(rows, Y)
 
 
 def again(gp, tmp_path, **options):
@@ -96,14 +97,14 @@ HOLDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", method_names("regression"))
 def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
     gp = fit(method)
     gp.save(tmp_path / "m")
     content = (tmp_path / "m").read_bytes()
     held = [row.tobytes() in content for row in X]
     targets = [np.float64((y - gp._units[0]) / gp._units[1]).tobytes() in content for y in Y]
-    said = rows_inside(gp)
+    said = describe_rows_inside(gp._fitted, gp._training)
     assert HOLDS[method] in said
     assert any(held) == (said != "none") and any(targets) == said.startswith("every")
     assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from cavity import GPClassifier
 from cavity.callbacks import Callback
-from cavity.estimators import runs as module
+from cavity.fitting import runs as module
 from cavity.inference import Engine
-from support import toy
+from support import classifier, toy
 
 OPTIONS = dict(n_inducing=6, batch_size=20, max_epochs=4, tol=0.0, random_state=0, device="cpu")
 METHODS = [
@@ -38,8 +37,8 @@ def fits(monkeypatch, options, rows=101, brittle=False, callbacks=()):
     if brittle:
         monkeypatch.setattr(module.build, "Engine", Brittle)
     for recorded in (False, True):
-        monkeypatch.setattr(module, "records", lambda *_, recorded=recorded: recorded)
-        clf = GPClassifier(**{**OPTIONS, **options}, callbacks=[c() for c in callbacks]).fit(X, y)
+        monkeypatch.setattr(module, "records_steps", lambda *_, recorded=recorded: recorded)
+        clf = classifier(**{**OPTIONS, **options}, callbacks=[c() for c in callbacks]).fit(X, y)
         results.append((clf, clf.predict_log_proba(X)))
     return results
 
@@ -83,8 +82,8 @@ def test_a_callback_sees_every_step(monkeypatch):
 
 def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
     X, y = toy(101, 3, seed=1)
-    monkeypatch.setattr(module, "records", lambda *_: True)
-    whole = GPClassifier("ep", **OPTIONS).fit(X, y)
+    monkeypatch.setattr(module, "records_steps", lambda *_: True)
+    whole = classifier("ep", **OPTIONS).fit(X, y)
 
     class Stop(Callback):
         def step(self, run):
@@ -93,8 +92,8 @@ def test_a_resumed_run_goes_on_in_recorded_steps(monkeypatch, tmp_path):
 
     file = dict(checkpoint=tmp_path / "run", checkpoint_every=0, resume=True)
     with pytest.raises(KeyboardInterrupt):
-        GPClassifier("ep", **OPTIONS, **file, callbacks=[Stop()]).fit(X, y)
-    resumed = GPClassifier("ep", **OPTIONS, **file).fit(X, y)
+        classifier("ep", **OPTIONS, **file, callbacks=[Stop()]).fit(X, y)
+    resumed = classifier("ep", **OPTIONS, **file).fit(X, y)
     np.testing.assert_array_equal(resumed.predict_log_proba(X), whole.predict_log_proba(X))
 
 

@@ -46,12 +46,17 @@ def make_run(
         tol=config.tol,
         max_seconds=config.max_seconds,
         reshuffle=options.optimizer != "sag",
-        replay=options.device.type == "cuda" and reduce.world == 1,
+        replay=records_steps(options, reduce),
         report=make_reporter(
             config.verbose if reduce.rank == 0 else 0, options.max_epochs, float(engine.total)
         ),
     )
     return Run(engine, data, plan, state, reduce)
+
+
+def records_steps(options: Options, reduce: Local) -> bool:
+    """Return whether mini-batch steps are recorded and replayed: on a GPU that one process has to itself."""
+    return options.device.type == "cuda" and reduce.world == 1
 
 
 def train(run: Run, options: Options) -> Run:
