@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from cavity import BadOption
+from cavity import BadOption, GPClassifier
 from cavity.config import options as reading
 from cavity.config.methods import method_names
 from cavity.factors import RobustMax
@@ -339,7 +339,7 @@ def test_options_of_a_method_are_not_arguments_of_the_estimator(option):
 )
 def test_a_method_takes_its_own_options_and_no_others(kind):
     assert kind().get_params() == {name: getattr(kind(), name) for name in kind.parameter_names()}
-    with pytest.raises(TypeError, match="speed"):
+    with pytest.raises(TypeError, match="speed|no arguments"):
         kind(speed=1)
     with pytest.raises(BadOption, match="no parameter 'speed'"):
         kind().set_params(speed=1)

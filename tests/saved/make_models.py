@@ -31,7 +31,8 @@ def classifier(data):
     preparation = Preparation.fit([data], target="kind")
     X, y = preparation.transform(data), preparation.labels(data)
     clf = GPClassifier(
-        REP(epsilon=0.02, sites="tied"), kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15, learn=("kernel", "inducing", "noise"),
+        REP(epsilon=0.02, sites="tied"), kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15,
+        learn=("kernel", "inducing", "noise"),
         class_weight={"ash": 1.0, "elm": 2.0, "oak": 1.0}, random_state=0, device="cpu",
     )  # fmt: skip
     clf.fit(X, y).preparation_ = preparation

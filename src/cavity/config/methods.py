@@ -100,12 +100,18 @@ class Method(Parameters):
     @property
     def label(self) -> str:
         """The method in files: its name, or its constructor call if an option differs from the default."""
-        return self.name if repr(self) == repr(type(self)()) else repr(self)
+        return self.name if self == type(self)() else repr(self)
 
     @property
     def argument(self) -> str:
         """The method in messages: `method='ep'`, or `method=REP(epsilon=0.1, sites='own')`."""
         return f"method={self.name!r}" if self.label == self.name else f"method={self!r}"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.get_params(deep=False) == other.get_params(deep=False)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
     def check(self) -> Self:
         """Check the method's own options."""
@@ -316,6 +322,15 @@ class PowerEP(_ProbitMethod):
     def check(self) -> Self:
         number("power", self.power, 0.0, 1.0)
         return super().check()
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        likelihood = super().make_likelihood(n_classes, learn)
+        if not likelihood.tempers and self.power != 1:
+            raise BadOption(
+                f"{type(likelihood).__name__} has no fractional powers, which PowerEP(power={self.power!r}) needs: use "
+                "EP(likelihood=...), or a likelihood whose moments take exponents (tempers = True)."
+            )
+        return likelihood
 
 
 @METHODS.register
