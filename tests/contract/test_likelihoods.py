@@ -291,12 +291,26 @@ def test_which_likelihoods_are_for_two_classes():
 def test_the_wrong_number_of_classes_is_an_error():
     with pytest.raises(BadOption, match="Logistic is a likelihood for two classes, and y has 3"):
         Logistic().bind(3)
-    with pytest.raises(BadOption, match="made for 4 classes, and y has 3"):
-        Softmax(4).bind(3)
+    for n_classes in (2, 3):
+        for kind in (ProbitPairs, RobustMax, Softmax):
+            with pytest.raises(
+                BadOption, match=f"{kind.__name__} was made for 4 classes, and y has {n_classes}"
+            ):
+                kind(4).bind(n_classes)
     with pytest.raises(BadOption, match="does not know the number of classes"):
         ProbitPairs().sites(torch.arange(3))
     with pytest.raises(BadOption, match="Gaussian is a likelihood for regression"):
         Gaussian(1.0).bind(3)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_share_that_is_not_one_is_refused_before_a_fit(classes):
+    for epsilon in (-0.1, 1.0, math.nan, "0.1", True):
+        with pytest.raises(BadOption, match="must be a share"):
+            RobustMax(epsilon=epsilon).bind(classes)
+    with pytest.raises(BadOption, match="cannot be learnt"):
+        RobustMax(epsilon=0.0, learn=True).bind(classes)
+    assert RobustMax(epsilon=0).bind(classes).epsilon == 0
 
 
 def test_the_parameters_of_a_copy_are_its_own(kind):
