@@ -26,17 +26,16 @@ from cavity.factors import (
     Taylor,
 )
 from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value
-from registered import CLASSIFIERS, make_likelihood
+from registered import CLASSIFIERS, REGISTERED_LIKELIHOODS, make_likelihood
 
 B = 6
-ALL = {kind.__name__: kind for kind in LIKELIHOODS.classes()}
 # Derivatives at a fixed point of expansion, which are not those of the value; their laws are in tests/equivalence.
 EXPANDED = {LogisticPoint: "moments", Taylor: "average"}
 
 
-@pytest.fixture(params=ALL)
+@pytest.fixture(params=REGISTERED_LIKELIHOODS)
 def kind(request):
-    return ALL[request.param]
+    return REGISTERED_LIKELIHOODS[request.param]
 
 
 @pytest.fixture(params=CLASSIFIERS)
@@ -233,7 +232,7 @@ def test_arguments_go_in_and_out_by_name(kind):
     template = make_likelihood(kind, epsilon=0.25, noise=0.4, learn=True, probit=True)
     other = clone(template)
     assert other is not template and other.get_params() == template.get_params()
-    assert repr(eval(repr(template), dict(ALL))) == repr(template)
+    assert repr(eval(repr(template), dict(REGISTERED_LIKELIHOODS))) == repr(template)
     assert LIKELIHOODS.holds(template) and LIKELIHOODS[kind.__name__] is kind
     with pytest.raises(BadOption, match="no parameter 'wrong'"):
         template.set_params(wrong=1)
