@@ -26,17 +26,16 @@ from cavity.factors import (
     Taylor,
 )
 from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value
-from registered import CLASSIFIERS, make_likelihood
+from registered import CLASSIFIERS, REGISTERED_LIKELIHOODS, make_likelihood
 
 B = 6
-ALL = {kind.__name__: kind for kind in LIKELIHOODS.classes()}
 # Derivatives at a fixed point of expansion, which are not those of the value; their laws are in tests/equivalence.
 EXPANDED = {LogisticPoint: "moments", Taylor: "average"}
 
 
-@pytest.fixture(params=ALL)
+@pytest.fixture(params=REGISTERED_LIKELIHOODS)
 def kind(request):
-    return ALL[request.param]
+    return REGISTERED_LIKELIHOODS[request.param]
 
 
 @pytest.fixture(params=CLASSIFIERS)
@@ -233,7 +232,7 @@ def test_arguments_go_in_and_out_by_name(kind):
     template = make_likelihood(kind, epsilon=0.25, noise=0.4, learn=True, probit=True)
     other = clone(template)
     assert other is not template and other.get_params() == template.get_params()
-    assert repr(eval(repr(template), dict(ALL))) == repr(template)
+    assert repr(eval(repr(template), dict(REGISTERED_LIKELIHOODS))) == repr(template)
     assert LIKELIHOODS.holds(template) and LIKELIHOODS[kind.__name__] is kind
     with pytest.raises(BadOption, match="no parameter 'wrong'"):
         template.set_params(wrong=1)
@@ -291,12 +290,26 @@ def test_which_likelihoods_are_for_two_classes():
 def test_the_wrong_number_of_classes_is_an_error():
     with pytest.raises(BadOption, match="Logistic is a likelihood for two classes, and y has 3"):
         Logistic().bind(3)
-    with pytest.raises(BadOption, match="made for 4 classes, and y has 3"):
-        Softmax(4).bind(3)
+    for n_classes in (2, 3):
+        for kind in (ProbitPairs, RobustMax, Softmax):
+            with pytest.raises(
+                BadOption, match=f"{kind.__name__} was made for 4 classes, and y has {n_classes}"
+            ):
+                kind(4).bind(n_classes)
     with pytest.raises(BadOption, match="does not know the number of classes"):
         ProbitPairs().sites(torch.arange(3))
     with pytest.raises(BadOption, match="Gaussian is a likelihood for regression"):
         Gaussian(1.0).bind(3)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_share_that_is_not_one_is_refused_before_a_fit(classes):
+    for epsilon in (-0.1, 1.0, math.nan, "0.1", True):
+        with pytest.raises(BadOption, match="must be a share"):
+            RobustMax(epsilon=epsilon).bind(classes)
+    with pytest.raises(BadOption, match="cannot be learnt"):
+        RobustMax(epsilon=0.0, learn=True).bind(classes)
+    assert RobustMax(epsilon=0).bind(classes).epsilon == 0
 
 
 def test_the_parameters_of_a_copy_are_its_own(kind):

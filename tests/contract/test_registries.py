@@ -10,6 +10,7 @@ from sklearn.model_selection import GridSearchCV
 
 import cavity
 from cavity import BadFile, BadOption, GPClassifier
+from cavity.errors import CavityError
 from cavity.factors import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
 from cavity.kernels import KERNELS
 from cavity.methods import EP, SEP, VI, Laplace, PowerEP
@@ -145,7 +146,8 @@ def test_its_arguments_are_searched_and_cloned():
 
 
 def test_a_power_needs_exponents():
-    with pytest.raises(BadOption):
+    """Without them the engine would run plain EP and call it power EP."""
+    with pytest.raises(BadOption, match="Mislabelled"):
         fit(PowerEP(likelihood=Mislabelled()), 2)
 
 
@@ -155,7 +157,7 @@ def test_an_unregistered_likelihood_fits_but_is_not_saved(tmp_path):
 
     clf, X = fit(EP(likelihood=Unregistered(0.1)), 2)
     assert clf.predict_proba(X).shape == (60, 2)
-    with pytest.raises(BadOption, match="Unregistered"):
+    with pytest.raises(CavityError, match="Unregistered"):
         clf.save(tmp_path / "model.cavity")
 
 

@@ -52,7 +52,7 @@ class Likelihood(Parameters):
     linear : bool
         Whether the sites do not depend on q, so that one sweep finds them.
     tempers : bool
-        Whether `moments` takes exponents. If not, a row of weight below 1 counts as a whole row with a smaller vote.
+        Whether `moments` takes exponents. If not, rows of weight below 1 get whole sites, multiplied by the weight.
     points : bool
         Whether `log_probability_at` replaces the integral if f has almost no variance.
     n_classes : int or None
@@ -115,19 +115,11 @@ class Likelihood(Parameters):
         Likelihood
             What the engine works with. Fitting changes the copy and leaves this object as it is.
         """
-        kind = type(self).__name__
-        if self.two_classes and n_classes != 2:
-            raise BadOption(
-                f"{kind} is a likelihood for two classes, and y has {n_classes}: use another one."
-            )
+        self._check_classes(n_classes)
         if not self.two_classes and n_classes == 2:
             raise BadOption(
-                f"{kind} has one latent function per class, and two classes share one: override bind(n_classes) to return a "
-                "likelihood with two_classes = True for them."
-            )
-        if self.n_classes not in (None, n_classes):
-            raise BadOption(
-                f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: leave n_classes out."
+                f"{type(self).__name__} has one latent function per class, and two classes share one: override bind(n_classes) "
+                "to return a likelihood with two_classes = True for them."
             )
         bound = copy.deepcopy(self)
         bound.n_classes = n_classes
@@ -231,6 +223,18 @@ class Likelihood(Parameters):
         for i, parameter in enumerate(self.parameters):
             self._expect(state, str(i), tuple(parameter.shape), dtype)
             parameter.data = state[str(i)].clone()
+
+    def _check_classes(self, n_classes: int) -> None:
+        """Raise BadOption if the likelihood is for another number of classes."""
+        kind = type(self).__name__
+        if self.two_classes and n_classes != 2:
+            raise BadOption(
+                f"{kind} is a likelihood for two classes, and y has {n_classes}: use another one."
+            )
+        if self.n_classes not in (None, n_classes):
+            raise BadOption(
+                f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: leave n_classes out."
+            )
 
     def _classes(self) -> int:
         if self.two_classes:

@@ -86,7 +86,10 @@ class ProbitPairs(Likelihood):
         self.n_classes = n_classes
 
     def bind(self, n_classes: int) -> Likelihood:
-        return BinaryProbit() if n_classes == 2 else super().bind(n_classes)
+        if n_classes != 2:
+            return super().bind(n_classes)
+        self._check_classes(n_classes)
+        return BinaryProbit()
 
     def sites(self, y: Tensor) -> Tensor:
         own = y[:, None].expand(-1, self._classes() - 1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cavity.errors import BadFile
+from cavity.errors import BadFile, BadOption
 from cavity.factors.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.factors.graphs import argmax_graph, normalised, probit_graph
 from cavity.factors.probit import BinaryProbit, rivals, signs
@@ -40,7 +41,7 @@ class _Robust(Likelihood):
     @epsilon.setter
     def epsilon(self, value: float) -> None:
         self._given = value
-        self.log_odds = nn.Parameter(torch.tensor([value], dtype=torch.float64).logit())
+        self.log_odds = nn.Parameter(torch.tensor([_number(value)], dtype=torch.float64).logit())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments as given; a learnt ε is in `epsilon` and in `state`."""
@@ -62,6 +63,18 @@ class _Robust(Likelihood):
         self.epsilon, self.learn = value, learn
         if learn:
             self.log_odds.data = state["log_odds"].clone()
+
+    def _check_classes(self, n_classes: int) -> None:
+        """Check ε, too: this is the first call that a fit makes."""
+        super()._check_classes(n_classes)
+        if not 0 <= _number(self._given) < 1:
+            raise BadOption(
+                f"epsilon={self._given!r} of {type(self).__name__} must be a share, at least 0 and below 1."
+            )
+        if self.learn and self._given == 0:
+            raise BadOption(
+                "epsilon=0 cannot be learnt, because its log-odds are stepped: give a positive start, or learn=False."
+            )
 
     def _share(self, like: Tensor) -> Tensor:
         """Current ε as a float64 scalar on the device of `like`."""
@@ -123,6 +136,12 @@ class _Robust(Likelihood):
         return torch.logaddexp(torch.log1p(-eps) + log_p, eps.log() - math.log(self._classes()))
 
 
+def _number(value: Any) -> float:
+    """The value as a float; NaN if it is not a number, which `bind` reports."""
+    numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return float(value) if numeric else math.nan
+
+
 @LIKELIHOODS.register
 class RobustMax(_Robust):
     """Robust maximum: the class with the largest f wins, but a share ε of the labels is drawn at random. Exact, by quadrature.
@@ -165,6 +184,7 @@ class RobustMax(_Robust):
     def bind(self, n_classes: int) -> Likelihood:
         if n_classes != 2:
             return super().bind(n_classes)
+        self._check_classes(n_classes)
         binary = RobustBinary(self._given, self.learn)
         binary.load_state(self.state())
         return binary

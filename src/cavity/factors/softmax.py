@@ -50,7 +50,10 @@ class Softmax(Likelihood):
         self.n_classes = n_classes
 
     def bind(self, n_classes: int) -> Likelihood:
-        return Logistic() if n_classes == 2 else super().bind(n_classes)
+        if n_classes != 2:
+            return super().bind(n_classes)
+        self._check_classes(n_classes)
+        return Logistic()
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         r"""E log p = m_y − E log Σ_c exp f_c."""
