@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cavity.kernels import RBF, Linear, Matern32, RationalQuadratic
+from objectives import converged_objective, fixed_site_evidence, objective_at
 from support import Machine, arbitrary, assert_gradient, central_differences, converge, machine, offered, toy
 
 KERNELS = {
@@ -48,13 +49,8 @@ def test_ep_at_the_fixed_point_with_ep_converged_again(C, kernel, weighted):
     """The sites follow the hyper-parameters; only the factors' own derivative counts."""
     run = setting(C, kernel, weighted)
     rest = converge(run, tol=1e-11)
-
-    def objective(theta):
-        # log Z_q is stationary in the sites: at 1e-8 of rest it is right to 1e-15
-        moved = converge(run, rest._replace(theta=torch.tensor(theta)), tol=1e-8)
-        return float(run.step(moved)[1].objective)
-
-    expected = central_differences(objective, rest.theta.numpy(), 1e-4)
+    # log Z_q is stationary in the sites: within 1e-8 of the fixed point it is right to 1e-15
+    expected = central_differences(converged_objective(run, rest, 1e-8), rest.theta.numpy(), 1e-4)
     assert_gradient(offered(run, rest), expected)
 
 
@@ -64,8 +60,8 @@ def test_ep_at_the_fixed_point_with_ep_converged_again(C, kernel, weighted):
 def test_sep_with_its_sums_held_fixed(C, kernel, weighted):
     run = setting(C, kernel, weighted, method="sep")
     state = arbitrary(run.state)
-    objective = lambda theta: float(run.step(state._replace(theta=torch.tensor(theta)))[1].objective)
-    assert_gradient(offered(run, state), central_differences(objective, state.theta.numpy(), 1e-4))
+    expected = central_differences(objective_at(run, state), state.theta.numpy(), 1e-4)
+    assert_gradient(offered(run, state), expected)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -80,16 +76,9 @@ def test_inner_exact_at_any_sites(C, kernel, weighted):
         state = state._replace(
             sites=state.sites._replace(tau=grown * state.sites.tau, nu=grown * state.sites.nu)
         )
-    whole = run.rows.whole()
-
-    def evidence(theta):
-        run.engine.load(torch.tensor(theta))
-        with torch.no_grad():
-            return float(run.engine.fixed_site_evidence(state, whole))
-
-    expected = central_differences(evidence, state.theta.numpy(), 1e-4)
+    expected = central_differences(fixed_site_evidence(run, state), state.theta.numpy(), 1e-4)
     run.engine.load(state.theta)
-    assert_gradient(run.engine.exact_gradient(state, whole).numpy(), expected)
+    assert_gradient(run.engine.exact_gradient(state, run.rows.whole()).numpy(), expected)
     prior_slope = run.engine.hyper_prior.gradient(state.theta).numpy()
     assert_gradient(offered(run, state), expected + prior_slope)
 
@@ -106,13 +95,11 @@ def test_inner_exact_is_inner_approx_at_the_fixed_point(C):
 def test_evidence_is_stationary_in_the_sites_at_the_fixed_point(C):
     run = setting(C, "rbf")
     rest = converge(run, tol=1e-12)
-    run.engine.load(rest.theta)
-    rng, whole = np.random.default_rng(0), run.rows.whole()
+    rng = np.random.default_rng(0)
 
     def along(h, by):
         sites = rest.sites._replace(tau=rest.sites.tau + h * by[0], nu=rest.sites.nu + h * by[1])
-        with torch.no_grad():
-            return float(run.engine.fixed_site_evidence(rest._replace(sites=sites), whole))
+        return fixed_site_evidence(run, rest._replace(sites=sites))(rest.theta.numpy())
 
     for _ in range(5):
         by = [torch.tensor(rng.normal(size=rest.sites.tau.shape)) for _ in range(2)]
@@ -136,12 +123,7 @@ def test_sep_s_gradient_is_near_that_of_its_converged_evidence():
     """An approximation there (METHOD 6): the right direction, and the right size to 25 %."""
     run = setting(3, "rbf", method="sep")
     rest = converge(run, tol=1e-11)
-
-    def objective(theta):
-        moved = converge(run, rest._replace(theta=torch.tensor(theta)), tol=1e-10)
-        return float(run.step(moved)[1].objective)
-
-    expected = central_differences(objective, rest.theta.numpy(), 1e-3)
+    expected = central_differences(converged_objective(run, rest, 1e-10), rest.theta.numpy(), 1e-3)
     got = offered(run, rest)
     assert got @ expected > 0.95 * np.linalg.norm(got) * np.linalg.norm(expected)
     assert 0.75 < np.linalg.norm(got) / np.linalg.norm(expected) < 1.25

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cavity.kernels import RBF
+from objectives import converged_objective, fixed_site_evidence, objective_at
 from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, toy
 
 EVERYTHING = ("kernel", "noise", "inducing")
@@ -29,29 +30,10 @@ def setting(C, method, weighted=False, **options):
     return run._replace(state=run.engine.at(run.state, theta))
 
 
-def objective_at(run, state):
-    """As a function of all parameters, the sums held where they are unless the parameters hold them."""
-
-    def objective(theta):
-        return float(run.step(run.engine.at(state, torch.tensor(theta)))[1].objective)
-
-    return objective
-
-
-def converged_objective(run, rest):
-    """As a function of the hyper-parameters, the sites following them."""
-
-    def objective(theta):
-        # the objective is stationary in the sites: at 1e-7 of rest it is right to 1e-13
-        moved = converge(run, rest._replace(theta=torch.tensor(theta)), tol=1e-7)
-        return float(run.step(moved)[1].objective)
-
-    return objective
-
-
 def assert_at_the_fixed_point(run):
     rest = converge(run, tol=1e-11)
-    expected = central_differences(converged_objective(run, rest), rest.theta.numpy(), 1e-4)
+    # the objective is stationary in the sites: within 1e-7 of the fixed point it is right to 1e-13
+    expected = central_differences(converged_objective(run, rest, 1e-7), rest.theta.numpy(), 1e-4)
     assert_gradient(offered(run, rest), expected)
 
 
@@ -146,13 +128,7 @@ def test_inner_exact_at_any_sites(method, C):
     """(τ, ν) fixed; a, r, P, h and the cavities follow the hyper-parameters; ε too."""
     options = {"learn": WITH_EPSILON, "epsilon": 0.1} if method == "rep" else {"power": 0.4}
     run = setting(C, method, schedule="inner-exact", **options)
-    state, whole = arbitrary(run.state), run.rows.whole()
-
-    def evidence(theta):
-        run.engine.load(torch.tensor(theta))
-        with torch.no_grad():
-            return float(run.engine.fixed_site_evidence(state, whole))
-
-    expected = central_differences(evidence, state.theta.numpy(), 1e-4)
+    state = arbitrary(run.state)
+    expected = central_differences(fixed_site_evidence(run, state), state.theta.numpy(), 1e-4)
     run.engine.load(state.theta)
-    assert_gradient(run.engine.exact_gradient(state, whole).numpy(), expected)
+    assert_gradient(run.engine.exact_gradient(state, run.rows.whole()).numpy(), expected)

@@ -8,7 +8,6 @@ sampled (softmax).
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_ndtr, log_softmax, logsumexp, ndtr, roots_legendre
@@ -17,13 +16,6 @@ from .variational import Estimate, Whitened
 
 NODES, WEIGHTS = roots_legendre(96)
 PRIOR_SHARE, WIDER = 0.2, 1.3
-
-
-class Proposal(NamedTuple):
-    """A Gaussian for every class: mean (C, M), cov (C, M, M)."""
-
-    mean: np.ndarray
-    cov: np.ndarray
 
 
 def log_density(w, mean, cov):
@@ -72,15 +64,14 @@ def log_evidence_is(data: Whitened, log_likelihood, proposal=None, samples=50_00
 
     log_likelihood(data, t (samples, N, C)) -> (samples,): pairwise_log_likelihood, softmax_log_likelihood,
     or functools.partial(robust_max_log_likelihood, epsilon=…).
-    proposal: mean and cov of w under some approximate posterior (a VIResult has them,
-    Proposal(*to_whitened(…)) makes them); None samples the prior.
+    proposal: mean (C, M) and cov (C, M, M) of w under an approximate posterior; None samples the prior.
     """
     _, C, M = data.a.shape
     rng = np.random.default_rng(seed)
     w = rng.normal(size=(samples, C, M))
     log_weight = np.zeros(samples)
     if proposal is not None:
-        mean, cov = np.asarray(proposal.mean), WIDER * np.asarray(proposal.cov)
+        mean, cov = proposal[0], WIDER * proposal[1]
         from_q = rng.uniform(size=samples) > PRIOR_SHARE
         w[from_q] = mean + np.einsum("cmk,sck->scm", np.linalg.cholesky(cov), w[from_q])
         log_prior = log_density(w, np.zeros((C, M)), np.stack([np.eye(M)] * C))

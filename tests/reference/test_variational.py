@@ -10,7 +10,6 @@ from scipy.special import log_ndtr
 
 from .brute_ep import build_model, gfitc, predict_proba, project, robust_ep, sparse_ep
 from .evidence_mc import (
-    Proposal,
     log_evidence_is,
     pairwise_log_likelihood,
     robust_max_log_likelihood,
@@ -155,7 +154,7 @@ def test_maxima_are_stationary_and_below_the_true_evidence(name):
     found = maximise(data, expected)
     assert found.gradient < 1e-6
     prior = log_evidence_is(data, log_likelihood, samples=5_000)
-    better = log_evidence_is(data, log_likelihood, found, samples=5_000, seed=1)
+    better = log_evidence_is(data, log_likelihood, (found.mean, found.cov), samples=5_000, seed=1)
     assert max(prior.error, better.error) < 0.1
     assert abs(prior.value - better.value) < 4 * np.hypot(prior.error, better.error)
     assert found.bound < better.value + 3 * better.error
@@ -206,7 +205,7 @@ def test_evidence_of_one_point_is_known_and_ep_is_near_for_more():
     X, y, Z, ks, noise = problem(6, 3)
     model, data = setting()
     fit = robust_ep(X, y, Z, ks, noise, epsilon=0.05)
-    proposal = Proposal(*to_whitened(model, fit.mean, fit.cov))
+    proposal = to_whitened(model, fit.mean, fit.cov)
     likelihood = partial(robust_max_log_likelihood, epsilon=0.05)
     truth = log_evidence_is(data, likelihood, proposal, samples=5_000)
     assert truth.error < 0.02
@@ -221,7 +220,7 @@ def test_gfitc_and_robust_ep_are_near_the_true_probabilities():
     """Both approximate one model, whose p(y*) is the ratio of two evidences; pairwise factors are another."""
     X, y, Z, ks, noise = problem(6)
     rep, g = robust_ep(X, y, Z, ks, noise), gfitc(X, y, Z, ks, noise)
-    proposal = Proposal(*to_whitened(rep.model, rep.mean, rep.cov))
+    proposal = to_whitened(rep.model, rep.mean, rep.cov)
 
     def evidence(X, y):
         likelihood = partial(robust_max_log_likelihood, epsilon=0.0)
