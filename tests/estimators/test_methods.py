@@ -384,7 +384,7 @@ class Unread:
     ids=str,
 )
 def test_a_wrong_option_is_refused_before_a_row_is_read(wrong):
-    with pytest.raises(BadOption, match="use|must"):
+    with pytest.raises(BadOption, match="use|must|Give"):
         GPClassifier(**wrong).fit(Unread())
 
 
@@ -414,7 +414,7 @@ def test_a_likelihood_by_name_is_that_likelihood(C):
     for likelihood in ("robust-max", RobustMax()):
         gp = GPClassifier(EP(likelihood=likelihood), **short).fit(X, y)
         np.testing.assert_array_equal(gp.predict_proba(new), robust)
-    with pytest.raises(BadOption, match="'probit', 'robust-max', 'softmax'"):
+    with pytest.raises(BadOption, match="'probit', 'softmax', 'robust-max'"):
         GPClassifier(EP(likelihood="logit")).fit(X, y)
 
 
@@ -423,7 +423,7 @@ CONFLICTS = [
     ("vi", {"likelihood": "softmax", "learn": ("epsilon",)}, ["has no epsilon", "likelihood='robust-max'"]),
     ("vi", {"q_update": "gradient", "damping": 0.5}, ["damping=0.5", "q_update='natural'"]),
     ("vi", {"q_update": "gradient", "schedule": "outer"}, ["schedule='outer'", "q_update='natural'"]),
-    ("gfitc", {"batch_size": 5}, ["batch_size=5", "batch_size=None", "'ep', 'sep', 'rep', 'pep' or 'vi'"]),
+    ("gfitc", {"batch_size": 5}, ["batch_size=5", "batch_size=None", "'ep', 'sep', 'pep', 'rep' or 'vi'"]),
     ("rep", {"epsilon": 0, "learn": ("epsilon",)}, ["epsilon=0", "positive", "out of learn"]),
     ("vi", {"epsilon": 0}, ["epsilon=0", "positive", "method='rep'", "likelihood='softmax'"]),
     ("rep", {"epsilon": 1}, ["epsilon=1", "below 1"]),
@@ -437,7 +437,7 @@ CONFLICTS = [
     ("pep", {"power": None}, ["power=None", "number"]),
     ("rep", {"sites": "shared"}, ["sites='shared'", "'own', 'tied'"]),
     ("vi", {"q_update": "newton"}, ["q_update='newton'", "'natural', 'gradient'"]),
-    ("vi", {"likelihood": "logit"}, ["likelihood='logit'", "'probit', 'robust-max', 'softmax'"]),
+    ("vi", {"likelihood": "logit"}, ["likelihood='logit'", "'probit', 'softmax', 'robust-max'"]),
     ("vi", {"schedule": "inner-exact"}, ["inner-exact", "'ep', 'rep' or 'pep'"]),
     ("gfitc", {"schedule": "inner-exact"}, ["inner-exact", "'ep', 'rep' or 'pep'"]),
     ("rep", {"sites": "tied", "schedule": "inner-exact"}, ["inner-exact", "'ep', 'rep' or 'pep'"]),
