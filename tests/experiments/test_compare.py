@@ -81,6 +81,6 @@ def test_early_stopping_returns_the_best_state_and_waits_for_its_patience() -> N
     best = early_stopping.train(model, 0.1, held, np.array([0, 1]), 1)
     assert (best.steps, model.steps, best.validation_nll) == (3, 3, 1.0)
     assert len(best.curve) == 3 + early_stopping.PATIENCE
-    other = early_stopping.train(Walk([0.5] * 100), 0.01, held, np.array([0, 1]), 10)
+    other = early_stopping.train(Walk([0.5] * 1000), 0.01, held, np.array([0, 1]), 10)
     fitted = early_stopping.choose_best([best, other], np.array([0, 1]))
     assert fitted.model is other.model and fitted.note.startswith("rate 0.01 ")
