@@ -68,7 +68,8 @@ def write_section(target: Target, rows: Rows) -> str:
 
 def _state(target: Target, found: list[Row]) -> str:
     done, total = len({(r["settings"], r["split"]) for r in found}), len(target.jobs())
-    return f"`python -m experiments {target.name}`: {done if done < total else 'all'} of {total} fits."
+    count = f"{done} of {total}" if done < total else f"all {total}"
+    return f"`python -m experiments {target.name}`: {count} fits."
 
 
 def _table2(rows: list[Row]) -> list[str]:

@@ -50,3 +50,37 @@ def test_a_fit_is_measured(small: None, method: str) -> None:
     assert 0 < row["nll"] < 3 and 0 <= row["error"] < 1 and row["seconds"] > 0
     assert row["predict_rows_per_second"] > 0 and row["model_kb"] > 0
     assert bool(row["curve"]) == (method in ("auto", "gpytorch", "gpflow"))
+
+
+class Walk:
+    """A model whose validation NLL follows a given list; its only weight is the number of steps."""
+
+    M = 1
+
+    def __init__(self, nll: list[float]) -> None:
+        self.nll, self.steps = nll, 0
+
+    def step(self) -> None:
+        self.steps += 1
+
+    def log_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.full((len(X), 2), -self.nll[self.steps - 1])
+
+    validation_log_proba = log_proba
+
+    def weights(self) -> list[int]:
+        return [self.steps]
+
+    def load(self, weights: list[int]) -> None:
+        (self.steps,) = weights
+
+
+def test_early_stopping_returns_the_best_state_and_waits_for_its_patience() -> None:
+    held = sets.Split(np.zeros((4, 1)), np.array([0, 0, 1, 1]), np.zeros((0, 1)), np.zeros(0))
+    model = Walk([3.0, 2.0, 1.0] + [1.5] * 100)
+    best = early_stopping.train(model, 0.1, held, np.array([0, 1]), 1)
+    assert (best.steps, model.steps, best.validation_nll) == (3, 3, 1.0)
+    assert len(best.curve) == 3 + early_stopping.PATIENCE
+    other = early_stopping.train(Walk([0.5] * 1000), 0.01, held, np.array([0, 1]), 10)
+    fitted = early_stopping.choose_best([best, other], np.array([0, 1]))
+    assert fitted.model is other.model and fitted.note.startswith("rate 0.01 ")

@@ -116,5 +116,5 @@ def test_the_picture_of_the_readme_is_small() -> None:
 def test_paths_in_the_text_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for path in set(re.findall(r"`((?:src|tests)/[\w/.]+|[a-z]+/[a-z_]+\.py)`", text)):
-        below = ROOT if path.startswith(("src", "tests")) else ROOT / "src" / "cavity"
+        below = ROOT if path.startswith(("src", "tests", "experiments")) else ROOT / "src" / "cavity"
         assert (below / path).exists(), path
