@@ -1,80 +1,108 @@
-# Every target makes the environment it needs: `make demo` is enough after a clone.
-#   PYTHON    the interpreter the environment is made from (3.11 or newer)
-#   WORKERS   processes that tests and experiments run in
-#   TARGET    what `make reproduce` computes; ARGS: further arguments, such as --splits 5
-#   SECONDS   how long `make fuzz` tries each of its two harnesses
-#   PIP_ARGS  further arguments for pip, say an index that has the build of torch you want
-PYTHON   ?= python3
-WORKERS  ?= 2
-TARGET   ?= all
-SECONDS  ?= 120
-PIP_ARGS ?=
+# Every target creates the environment that it needs: after a clone, `make demo` is enough.
+#   PYTHON       interpreter for the environment (3.11 or newer)
+#   WORKERS      number of processes for tests and experiments
+#   TARGET       what `make reproduce` computes; ARGS: more arguments, such as --splits 5
+#   SECONDS      time limit of each of the two harnesses of `make fuzz`
+#   CONSTRAINTS  file with the versions to install
+#   PIP_ARGS     more arguments for pip, for example an index that has the torch build you want
+#   PYTEST_ARGS  more arguments for pytest, for example -k kernels
+#   COVERAGE_MIN lowest coverage, in per cent, that `make coverage` accepts
+PYTHON       ?= python3
+WORKERS      ?= 2
+TARGET       ?= all
+SECONDS      ?= 120
+CONSTRAINTS  ?= constraints.txt
+PIP_ARGS     ?=
+PYTEST_ARGS  ?=
+COVERAGE_MIN ?= 0
 
 VENV := .venv
 BIN  := $(VENV)/bin
 PY   := $(BIN)/python
-DEPS := $(PY) pyproject.toml constraints.txt
-PIP   = $(PY) -m pip install --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
+DEPS := $(PY) pyproject.toml $(CONSTRAINTS)
+PIP   = $(PY) -m pip install --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS)
 
-# One thread a process: the workers share the cores, and results do not depend on how many there are.
-TEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile
+# One thread per process: the workers share the cores, and results do not depend on the number of cores.
+PYTEST  := OMP_NUM_THREADS=1 $(PY) -m pytest -q
+WORKING := -n $(WORKERS) --dist loadfile
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
 
-.PHONY: help demo test test-all test-browser fuzz check format docs bench reproduce compare clean distclean
+.PHONY: help demo test test-all test-browser coverage fuzz check lint format docs wheel test-wheel bench reproduce compare clean distclean
 .DEFAULT_GOAL := help
 
-help:                   ## show this list
+help:                   ## list the targets
 	@echo "cavity: multi-class Gaussian process classification by expectation propagation"
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo "  The first run makes $(VENV) and installs torch into it; that takes a few minutes."
+	@echo "  The first run creates $(VENV) and installs torch, which takes a few minutes."
 	@echo "  Variables: PYTHON=$(PYTHON) WORKERS=$(WORKERS) PIP_ARGS=$(PIP_ARGS) DATA=$(DATA)"
 
-demo: $(VENV)/.demo     ## train on digits and a toy set, print the table, draw the picture
+demo: $(VENV)/.demo     ## train on digits and on a toy set, print a table, draw a figure
 	@echo "==> Running the demo"
 	@$(PY) -m cavity demo
 
-test: $(VENV)/.test     ## the fast tests
-	@echo "==> Running the tests ($(WORKERS) processes; slow ones left out: make test-all)"
-	@$(TEST)
+test: $(VENV)/.test     ## run the fast tests
+	@echo "==> Tests ($(WORKERS) processes; make test-all runs the slow ones too)"
+	@$(PYTEST) $(WORKING) $(PYTEST_ARGS)
 
-test-all: $(VENV)/.test ## every test, the slow ones too
-	@echo "==> Running every test ($(WORKERS) processes)"
-	@$(TEST) -m "slow or not slow"
+test-all: $(VENV)/.test ## run all tests
+	@echo "==> All tests ($(WORKERS) processes)"
+	@$(PYTEST) $(WORKING) -m "slow or not slow" $(PYTEST_ARGS)
 
-test-browser: $(VENV)/.test ## install Debian's chromium where there is no browser, and open the report in it
+test-browser: $(VENV)/.test ## open the HTML report in a browser (installs chromium with apt if there is none)
 	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
 	  command -v apt-get >/dev/null || \
 	    { echo "No browser ($(BROWSERS)) and no apt-get: install chromium with your system's packages"; exit 1; }; \
 	  echo "==> Installing chromium (apt)"; as=$$(test "$$(id -u)" = 0 || echo sudo); \
 	  get="$$as apt-get install -y --no-install-recommends chromium"; \
-	  $$get || { echo "==> Fetching the lists of packages first"; $$as apt-get update && $$get; }
+	  $$get || { echo "==> Updating the package lists"; $$as apt-get update && $$get; }
 	@echo "==> Opening the report in a browser"
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -rs tests/report/test_browser.py
+	@$(PYTEST) -rs tests/report/test_browser.py
 
-fuzz: $(VENV)/.fuzz      ## damaged model files and tables, made by libFuzzer, for SECONDS each
-	@for what in load tables; do echo "==> Damaging for cavity: $$what ($(SECONDS) s)"; \
+coverage: $(VENV)/.dev  ## run the fast tests and measure the lines they cover (COVERAGE_MIN=90)
+	@echo "==> Tests with coverage ($(WORKERS) processes)"
+	@mkdir -p build
+	@$(PYTEST) $(WORKING) --cov=cavity --cov-report=term --cov-report=xml:build/coverage.xml \
+	  --cov-fail-under=$(COVERAGE_MIN) $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.fuzz     ## fuzz model files and tables with libFuzzer, SECONDS each
+	@for what in load tables; do echo "==> Fuzzing: $$what ($(SECONDS) s)"; \
 	  OMP_NUM_THREADS=1 $(PY) tests/fuzz/fuzz_$$what.py -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; done
 
-check: $(VENV)/.dev     ## format, lint, types, import direction, tests
-	@echo "==> Format";           $(BIN)/ruff format --check .
-	@echo "==> Lint";             $(BIN)/ruff check .
-	@echo "==> Types";            $(BIN)/mypy
-	@echo "==> Import direction"; $(BIN)/lint-imports --no-logo
-	@echo "==> Tests ($(WORKERS) processes)"
-	@$(TEST)
+check: lint             ## run everything that CI runs: lint, then the fast tests
+	@$(MAKE) --no-print-directory test
 
-format: $(VENV)/.dev    ## rewrite the files as `check` wants them
+lint: $(VENV)/.dev      ## check format, style, types, imports and docstrings
+	@echo "==> Format";     $(BIN)/ruff format --check .
+	@echo "==> Style";      $(BIN)/ruff check .
+	@echo "==> Types";      $(BIN)/mypy
+	@echo "==> Imports";    $(BIN)/lint-imports --no-logo
+	@echo "==> Docstrings"; $(PY) tools/check_docstrings.py
+
+format: $(VENV)/.dev    ## format the code, and fix what the linter can fix
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-docs: $(VENV)/.docs     ## the documentation as a site, in build/site; warnings are errors
+docs: $(VENV)/.docs     ## build the documentation in build/site; warnings are errors
 	@echo "==> Building the documentation"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "==> build/site/index.html"
+
+wheel: $(PY)            ## build the wheel in dist
+	@echo "==> Building the wheel"
+	@rm -rf dist && $(PY) -m pip wheel -q --disable-pip-version-check --no-deps -w dist $(PIP_ARGS) .
+	@ls -sh dist
+
+test-wheel: $(PY)       ## install the wheel of dist into an environment of its own, fit a model, run the command
+	@echo "==> Installing the wheel"
+	@rm -rf build/wheel-venv && $(PYTHON) -m venv build/wheel-venv
+	@set -- dist/cavity-*.whl; \
+	  build/wheel-venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS) "$$1[cli]"
+	@echo "==> Using it"
+	@cd build && wheel-venv/bin/python ../tools/try_wheel.py && wheel-venv/bin/cavity version
 
 bench: $(VENV)/.bench   ## time of a step against GPyTorch, five splits of the papers' Table 2 (DATA=folder)
 	@echo "==> Time of one step"
@@ -90,49 +118,29 @@ compare: $(VENV)/.bench ## compare with other libraries, update docs/ (WORKERS=2
 	@$(PY) -m experiments compare $(EXPERIMENT) $(ARGS)
 	@$(PY) -m experiments page
 
-clean:                  ## remove caches, build products and the demo's output (keeps .venv)
-	@rm -rf build dist demo-output bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean:                  ## remove caches, build products and output of the demo (keeps .venv)
+	@rm -rf build dist demo-output bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
-	@echo "==> Clean ($(VENV) kept: make distclean removes it)"
+	@echo "==> Clean (make distclean also removes $(VENV))"
 
 distclean: clean        ## clean, and remove .venv
 	@rm -rf $(VENV)
 	@echo "==> Removed $(VENV)"
 
 # ---------------------------------------------------------------- the environment
-# A stamp stands for "installed as pyproject.toml and constraints.txt say"; touching either installs again.
+# The file .venv/.EXTRA means: the extra is installed as pyproject.toml and $(CONSTRAINTS) say. A change of either installs again.
+EXTRAS_demo := cli,plot
+# Extras that contain others: their installation counts for those, too.
+COVERS_dev  := test demo
+COVERS_test := demo
+
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "cavity needs Python 3.11 or newer; $(PYTHON) is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "==> Making $(VENV) with $$($(PYTHON) --version)"
+	  { echo "cavity needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "==> Creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: $(DEPS)
-	@echo "==> Installing cavity with its command line and plots (torch is large: a few minutes the first time)"
-	@$(PIP) -e '.[cli,plot]'
-	@touch $@
-
-$(VENV)/.test: $(DEPS)
-	@echo "==> Installing cavity and what the tests need (torch is large: a few minutes the first time)"
-	@$(PIP) -e '.[test]'
-	@touch $@
-
-$(VENV)/.dev: $(DEPS)
-	@echo "==> Installing cavity, the tests' needs, formatter, linter and type checker"
-	@$(PIP) -e '.[dev]'
-	@touch $@
-
-$(VENV)/.docs: $(DEPS)
-	@echo "==> Installing what builds the documentation"
-	@$(PIP) -e '.[docs]'
-	@touch $@
-
-$(VENV)/.fuzz: $(DEPS)
-	@echo "==> Installing cavity and atheris (where it has no wheel, clang's libFuzzer must be there: \$$LIBFUZZER_LIB)"
-	@$(PIP) -e '.[fuzz]'
-	@touch $@
-
-$(VENV)/.bench: $(DEPS)
-	@echo "==> Installing cavity and what the benchmarks compare it with"
-	@$(PIP) -e '.[bench]'
-	@touch $@
+$(VENV)/.%: $(DEPS)
+	@echo "==> Installing cavity[$(or $(EXTRAS_$*),$*)] (torch is large: a few minutes the first time)"
+	@$(PIP) -e '.[$(or $(EXTRAS_$*),$*)]'
+	@touch $@ $(COVERS_$*:%=$(VENV)/.%)
