@@ -212,7 +212,7 @@ def no_values(monkeypatch):
     """A tensor's value must not reach Python: no item, no truth, no number."""
 
     def refuse(*_, **__):
-        raise AssertionError("a step looked at a value")
+        raise AssertionError("a step read a value")
 
     for name in ("item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
@@ -220,7 +220,7 @@ def no_values(monkeypatch):
 
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("full", [False, True])
-def test_a_step_looks_at_no_value(run, full, learn, no_values):
+def test_a_step_reads_no_value(run, full, learn, no_values):
     optimiser = (SIGN if full else ADAM) if learn else None
     state = run.state._replace(optimiser=optimiser.init(run.state.theta) if learn else ())
     batch = run.rows.whole() if full else a_batch_unseen(run)
@@ -230,12 +230,12 @@ def test_a_step_looks_at_no_value(run, full, learn, no_values):
 
 
 def a_batch_unseen(run: Machine):
-    """The first rows as a batch, made without looking at them."""
+    """The first rows as a batch, made without reading them."""
     return next(iter(run.rows.whole().split(7)))
 
 
 def test_the_guard_of_this_file_guards(no_values):
-    with pytest.raises(AssertionError, match="looked at a value"):
+    with pytest.raises(AssertionError, match="read a value"):
         bool(torch.ones(()) > 0)
 
 

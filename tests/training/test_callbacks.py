@@ -1,4 +1,4 @@
-"""What watches a fit sees every epoch, may stop it, and an interrupt loses nothing."""
+"""Callbacks see every epoch and may stop a fit; an interrupt loses nothing."""
 
 import json
 import warnings
@@ -44,22 +44,22 @@ class Count(callbacks.Callback):
 
 @pytest.mark.parametrize("options", [dict(batch_size=None), dict(batch_size=40), dict(method="gfitc")])
 def test_a_callback_is_called_in_order_and_may_stop_the_run(options):
-    watcher = Count(stop=3)
-    clf = fit(callbacks=[watcher], **options)
+    counter = Count(stop=3)
+    clf = fit(callbacks=[counter], **options)
     assert clf.n_epochs_ == 3
-    assert watcher.calls[0] == "start" and watcher.calls[-1] == "end"
-    assert watcher.calls.count("epoch") == 3
+    assert counter.calls[0] == "start" and counter.calls[-1] == "end"
+    assert counter.calls.count("epoch") == 3
     if options.get("batch_size") == 40:
-        assert watcher.calls.count("step") == 9
+        assert counter.calls.count("step") == 9
 
 
-def test_a_watcher_changes_nothing():
-    plain, watched = fit(batch_size=40), fit(batch_size=40, callbacks=[Count()])
-    np.testing.assert_array_equal(plain.predict_proba(X), watched.predict_proba(X))
+def test_a_callback_changes_nothing():
+    plain, followed = fit(batch_size=40), fit(batch_size=40, callbacks=[Count()])
+    np.testing.assert_array_equal(plain.predict_proba(X), followed.predict_proba(X))
 
 
 def test_json_lines_hold_the_history(tmp_path):
-    """The last epoch's row says besides what settling the sites took, which comes after."""
+    """The last row of the history also has the cost of the final sweeps, which come after the last epoch."""
     path = tmp_path / "log.jsonl"
     clf = fit(callbacks=[callbacks.JsonLines(path)])
     *rows, last = clf.history_
@@ -83,7 +83,7 @@ def passes(monkeypatch):
 
 @pytest.mark.parametrize("method", ["ep", "sep", "rep"])
 def test_when_the_time_is_up_one_more_pass_is_made_over_the_rows(method, passes):
-    """A sweep that settles the sites: log Z_q is what it finds on its way."""
+    """One final sweep of the sites, which also gives log Z_q."""
     options = dict(method=method, batch_size=40, tol=1e-9)
     clf = fit(max_seconds=1e-9, **options)
     assert passes == [False, True]
@@ -151,7 +151,7 @@ def test_a_validation_set_with_a_new_label_is_refused():
         (dict(checkpoint_every=-1), "checkpoint_every=-1 must be"),
     ],
 )
-def test_bad_arguments_are_answered_in_words(options, words):
+def test_bad_arguments_raise_clear_errors(options, words):
     with pytest.raises(BadOption, match=words):
         fit(**options)
 
@@ -199,8 +199,8 @@ def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
             return False
 
     held = X[:30], Y[:30]
-    watch = [callbacks.Validation(*held), Worse()]
-    clf = GPClassifier(**{**OPTIONS, "batch_size": 40}, callbacks=watch)
+    followers = [callbacks.Validation(*held), Worse()]
+    clf = GPClassifier(**{**OPTIONS, "batch_size": 40}, callbacks=followers)
     with pytest.raises(KeyboardInterrupt):
         clf.fit(X, Y)
     nll = -clf.predict_log_proba(held[0])[np.arange(30), held[1]].mean()
@@ -235,8 +235,8 @@ class Adds(Callback):
 @pytest.mark.parametrize("value", ["warm", None, True, 3, np.float32(0.5), np.int64(2), torch.tensor(0.25)])
 def test_what_a_callback_adds_to_the_history_survives_a_model_file(tmp_path, value):
     X, y = toy(30, 3)
-    watchers = [Adds(value), callbacks.JsonLines(tmp_path / "log")]
-    options = dict(n_inducing=4, max_epochs=2, checkpoint=tmp_path / "run", callbacks=watchers)
+    added = [Adds(value), callbacks.JsonLines(tmp_path / "log")]
+    options = dict(n_inducing=4, max_epochs=2, checkpoint=tmp_path / "run", callbacks=added)
     GPClassifier(**options).fit(X, y).save(tmp_path / "model")
     expected = value.item() if hasattr(value, "item") else value
     assert [row["added"] for row in cavity.load(tmp_path / "model").history_] == [expected] * 2

@@ -37,7 +37,7 @@ def projections(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["ep", "sep", "rep", "gfitc", "laplace"])
-def test_a_still_engine_projects_once_and_changes_no_bit(method, projections):
+def test_a_frozen_engine_projects_once_and_changes_no_bit(method, projections):
     run = problem(method)
     plain = run.state
     for _ in range(4):

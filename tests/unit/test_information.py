@@ -1,4 +1,4 @@
-"""Entropy of a label, split into noise and not knowing f: laws of the integrals, and Monte Carlo beside them."""
+"""Entropy of a label, split into noise and uncertainty about f: laws of the integrals, compared with Monte Carlo."""
 
 import math
 
@@ -12,7 +12,7 @@ from cavity.quadrature import information as module
 from cavity.quadrature.choice import MOST
 from reference.information import monte_carlo
 
-SOBOL = 0.004  # nats; what 1024 Sobol points are allowed beside the error of the Monte Carlo
+SOBOL = 0.004  # nats; allowance for 1024 Sobol points on top of the Monte Carlo error
 
 
 def latents(n: int, C: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -251,7 +251,7 @@ def test_the_order_of_rows_does_not_matter(seed, C, method, data):
 @few
 @given(seeds, classes, methods, st.lists(st.integers(1, 4), min_size=10, max_size=10))
 def test_a_whole_weight_is_that_many_rows(seed, C, method, times):
-    """In every single sweep, not only at rest."""
+    """In every single sweep, not only at the fixed point."""
     X, y, *rest = setting(C, seed)
     run, state = sweeps(X, y, *rest, method=method, weight=np.array(times, dtype=float), count=4)
     long, other = sweeps(np.repeat(X, times, axis=0), np.repeat(y, times), *rest, method=method, count=4)
