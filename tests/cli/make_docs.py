@@ -1,4 +1,4 @@
-"""Fill the transcripts of docs/cli.md by running their commands, and its table from the benchmark: python tests/cli/make_docs.py."""
+"""Fill the transcripts of docs/cli.md by running their commands, and its table from results: python tests/cli/make_docs.py."""
 
 import contextlib
 import csv

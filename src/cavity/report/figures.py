@@ -27,7 +27,6 @@ class ReportFigure(NamedTuple):
     """Figure of the report: data URLs for the light and the dark page, caption, and text for screen readers."""
 
     name: str
-    title: str
     caption: str
     alt: str
     light: str
@@ -41,12 +40,12 @@ def draw_figures(clf: Any, predictions: Predictions | None, names: list[str]) ->
     except ModuleNotFoundError:
         raise missing_extra("matplotlib", "plot") from None
     return [
-        ReportFigure(name, title, caption, alt, _render(draw, size, "light"), _render(draw, size, "dark"))
-        for name, title, caption, alt, size, draw in _plan_figures(clf, predictions, names)
+        ReportFigure(name, caption, alt, _render(draw, size, "light"), _render(draw, size, "dark"))
+        for name, caption, alt, size, draw in _plan_figures(clf, predictions, names)
     ]
 
 
-Plan = tuple[str, str, str, str, tuple[float, float], Callable[["Axes"], Any]]
+Plan = tuple[str, str, str, tuple[float, float], Callable[["Axes"], Any]]
 
 
 def _plan_figures(clf: Any, predictions: Predictions | None, names: list[str]) -> Iterator[Plan]:
@@ -55,7 +54,6 @@ def _plan_figures(clf: Any, predictions: Predictions | None, names: list[str]) -
         first, last = history[0]["objective"], history[-1]["objective"]
         yield (
             "learning",
-            "Learning curve",
             "The training objective after each epoch.",
             f"Line of the objective over {len(history)} epochs, from {first:.4g} to {last:.4g}.",
             (6, 3.6),
@@ -71,7 +69,6 @@ def _plan_figures(clf: Any, predictions: Predictions | None, names: list[str]) -
         ranked = ", ".join(f"{names[d]} {weights[d]:.2f}" for d in best)
         yield (
             "relevance",
-            "Feature relevance",
             "Inverse lengthscales in units of the standard deviation of each column, averaged over classes; they sum to one.",
             f"Bars of the relevance of {min(len(names), plots.BARS)} columns; the largest: {ranked}.",
             (6, 1.2 + 0.27 * min(len(names), plots.BARS)),
@@ -85,7 +82,6 @@ def _plan_with_labels(clf: Any, predictions: Predictions) -> Iterator[Plan]:
     bins = int((reliability(P, codes).rows > 0).sum())
     yield (
         "calibration",
-        "Calibration",
         "Accuracy of predictions against their probability, with one standard error. Points on the diagonal are calibrated, "
         "points above it underconfident, points below it overconfident.",
         f"Reliability diagram of {bins} bins with rows; expected calibration error {ece:.3f}.",
@@ -97,7 +93,6 @@ def _plan_with_labels(clf: Any, predictions: Predictions) -> Iterator[Plan]:
     side = 4.2 + 0.22 * min(C, plots.CELLS)
     yield (
         "confusion",
-        "Confusion matrix",
         "Number of rows by true class (vertical) and predicted class (horizontal).",
         f"Confusion matrix of {C} classes: {correct} of {len(P)} rows are on the diagonal, that is correct.",
         (side, side * 0.92),
@@ -107,7 +102,6 @@ def _plan_with_labels(clf: Any, predictions: Predictions) -> Iterator[Plan]:
     half = curve.error[min(int(np.searchsorted(curve.rejected, 0.5)), len(curve.error) - 1)]
     yield (
         "rejection",
-        "Rejection curve",
         "Error of the kept rows when the least certain rows are rejected.",
         f"Error falls from {curve.error[0]:.3f} of all rows to {half:.3f} of the more certain half.",
         (6, 3.6),
@@ -126,7 +120,6 @@ def _plan_regions(clf: Any, predictions: Predictions, names: list[str]) -> Plan:
 
     return (
         "regions",
-        "Decision regions",
         "Class probabilities as mixed colours, decision boundaries, rows as dots, inducing points as rings.",
         f"Map of {min(len(clf.classes_), MAX_LINES)} classes over {names[0]} and {names[1]}.",
         (5.4, 5),
