@@ -95,9 +95,9 @@ def _digits() -> tuple[Array, NDArray[Any]]:
 
 def _toy() -> Split:
     """The papers' synthetic problem; the rows are the same for every split."""
-    from cavity.report.problems import toy
+    from cavity.report.problems import make_toy
 
-    problem = toy(TOY_ROWS, TOY_SEED)
+    problem = make_toy(TOY_ROWS, TOY_SEED)
     return Split(problem.X, problem.y, problem.X_test, problem.y_test)
 
 

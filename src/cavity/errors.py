@@ -1,20 +1,20 @@
-"""What can go wrong, in words that say what to try. All derive from ValueError."""
+"""Errors. All derive from ValueError, and their messages say what to try."""
 
 
 class CavityError(ValueError):
-    """Base of every error that this library raises on purpose."""
+    """Base class of the errors of this library."""
 
 
 class BadInput(CavityError):
-    """The data cannot be used as they are."""
+    """The data cannot be used."""
 
 
 class BadOption(CavityError):
-    """An argument has a value that has no meaning here."""
+    """An argument has a value that is not allowed."""
 
 
 class NotPositiveDefinite(CavityError):
-    """A covariance matrix could not be factorised, even after repairs."""
+    """A covariance matrix could not be factorised, even with more jitter."""
 
 
 class BadFile(CavityError):

@@ -1,4 +1,4 @@
-"""Pictures, each drawn on the axis it is given; matplotlib is an extra: `pip install cavity[plot]`."""
+"""Plots of a classifier. They need matplotlib: `pip install "cavity[plot]"`."""
 
 from cavity.report.plots import (
     confusion_matrix,

@@ -1,4 +1,4 @@
-"""Fills the transcripts of docs/cli.md by running their commands, and its table from rows: python tests/cli/make_docs.py."""
+"""Fill the transcripts of docs/cli.md by running their commands, and its table from results: python tests/cli/make_docs.py."""
 
 import contextlib
 import csv
@@ -31,8 +31,8 @@ id = "ignore"
 """
 
 
-def answer(line):
-    """What a command prints, in the present folder."""
+def run_command(line):
+    """Return what a command prints in the current folder."""
     name, *arguments = shlex.split(line)
     if name == "cat":
         return Path(arguments[0]).read_text()
@@ -44,12 +44,12 @@ def answer(line):
     return result.output + (f"(exit code {result.exit_code})\n" if result.exit_code else "")
 
 
-def filled(text):
-    """The page with every transcript as the commands give it now."""
+def fill_transcripts(text):
+    """Return the page with every transcript filled in again."""
 
     def run(block):
         lines = [line for line in block.group(1).splitlines() if line.startswith("$ ")]
-        return "```console\n" + "\n".join(f"{line}\n{answer(line[2:])}" for line in lines) + "```"
+        return "```console\n" + "\n".join(f"{line}\n{run_command(line[2:])}" for line in lines) + "```"
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_penguins(Path(folder))
@@ -57,12 +57,12 @@ def filled(text):
         return BLOCK.sub(run, text)
 
 
-def served():
-    """The table of benchmarks/serving.py."""
+def make_serving_table():
+    """Make the table from the rows of benchmarks/serving.py."""
     with SERVING.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["errors"] for row in rows} == {row["wrong"] for row in rows} == {"0"}
-    head = "| rows a request | clients | requests/s | rows/s | median ms | 95 % | 99 % | server's memory, MB |\n|"
+    head = "| rows per request | clients | requests/s | rows/s | median ms | 95 % | 99 % | server's memory, MB |\n|"
     lines = [
         [row["rows"], row["clients"], *(f"{float(row[k]):.0f}" for k in ("per_s", "rows_per_s"))]
         + [f"{float(row[k]):.0f}" for k in ("median_ms", "p95_ms", "p99_ms", "memory_mb")]
@@ -73,6 +73,6 @@ def served():
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    text = SERVED.sub(lambda _: served(), PAGE.read_text(encoding="utf-8"))
-    PAGE.write_text(text if "--rows" in sys.argv else filled(text), encoding="utf-8")
+    text = SERVED.sub(lambda _: make_serving_table(), PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(text if "--rows" in sys.argv else fill_transcripts(text), encoding="utf-8")
     print(PAGE)

@@ -1,4 +1,4 @@
-"""Writes two made-up tables with mixed columns and missing cells: python penguins.py FOLDER."""
+"""Write two made-up tables with mixed columns and missing cells: python penguins.py FOLDER."""
 
 import csv
 import sys
@@ -11,7 +11,7 @@ ISLANDS = ("Biscoe", "Dream", "Torgersen")
 
 
 def write(path, rows, seed):
-    """Birds of three kinds, some of whose bills nobody measured."""
+    """Write a table of birds of three species; some bills are missing."""
     rng = np.random.default_rng(seed)
     with path.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""fit, predict, evaluate and info, through the real entry point and in process: good input, bad input, exit codes."""
+"""fit, predict, evaluate and info, as a process and in this process: good input, bad input, exit codes."""
 
 import contextlib
 import csv
@@ -15,27 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import cavity
 from cavity.cli import fitting
 from cavity.cli.app import app
 from cli.penguins import main as write_penguins
+from cli.running import TRAIN, run
 from support import toy
 
 QUICK = ("--n-inducing", "6", "--max-epochs", "8", "--device", "cpu")
 
 
-def run(*arguments):
-    """In this process."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "80"})
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    assert "Traceback" not in result.output
-    return result
-
-
 def command(*arguments, cwd=None, module=("-m", "cavity")):
-    """As a user starts it."""
+    """Run a command in a process of its own."""
     environment = {
         k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))
     }
@@ -47,21 +39,10 @@ def command(*arguments, cwd=None, module=("-m", "cavity")):
 
 @pytest.fixture(scope="module")
 def birds(tmp_path_factory):
-    """A folder with the tables and a model, made by the command."""
+    """Folder with the tables and a model that the command made."""
     folder = tmp_path_factory.mktemp("birds")
     write_penguins(folder)
-    done = command(
-        "fit",
-        "penguins.csv",
-        "--target",
-        "species",
-        "--ignore",
-        "id",
-        "--out",
-        "birds.cavity",
-        *QUICK,
-        cwd=folder,
-    )
+    done = command("fit", "penguins.csv", *TRAIN, *QUICK, "--out", "birds.cavity", cwd=folder)
     assert done.returncode == 0, done.stderr
     (folder / "fit.txt").write_text(done.stdout)
     (folder / "fit.err").write_text(done.stderr)
@@ -86,7 +67,7 @@ def test_fit_shows_what_becomes_of_the_columns_and_saves(birds):
     error = (birds / "fit.err").read_text()
     assert (
         error.startswith("note: training stopped after 8 epochs") and error.count("\n") == 1
-    )  # no bar where nobody looks
+    )  # no progress bar without a terminal
     clf = cavity.load(birds / "birds.cavity")
     assert clf.classes_.tolist() == ["Adelie", "Chinstrap", "Gentoo"]
     assert clf.notes_["rows"] == 240 and clf.notes_["seed"] == 0
@@ -147,11 +128,11 @@ def test_info_says_what_the_model_is(birds):
         "6 inducing points per class",
         "Adelie, Chinstrap, Gentoo",
         "penguins.csv, 240 rows, seed 0",
-        "matters most",
+        "most relevant features",
     ):
         assert words in done.stdout
     facts = json.loads(run("info", birds / "birds.cavity", "--json").output)
-    assert facts["target"] == "species" and facts["columns"]["id"] == "left out: not wanted"
+    assert facts["target"] == "species" and facts["columns"]["id"] == "ignored (--ignore)"
     np.testing.assert_allclose(sum(facts["relevance"].values()), 1)
 
 
@@ -167,7 +148,7 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
     assert run(*common, "--out", tmp_path / "b", "--quiet").output == ""
     a, b = (cavity.load(p) for p in (tmp_path / "a", tmp_path / "b"))
     first, second = (c.predict_log_proba(np.zeros((1, c.n_features_in_))) for c in (a, b))
-    np.testing.assert_array_equal(first, second)  # the seed is 0 unless told
+    np.testing.assert_array_equal(first, second)  # the default seed is 0
 
 
 def test_the_same_rows_in_parquet_and_npz_give_the_same_model(tmp_path):
@@ -362,7 +343,7 @@ BAD = {
     "an unknown device": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--device", "toaster"), "device='toaster' is unknown"),
     "no number": (2, ("fit", "penguins.csv", *TO, "--n-inducing", "many"), "--n-inducing 'many' is not a number"),
     "no whole number": (2, ("fit", "penguins.csv", *TO, "--max-epochs", "2.5"), "'--max-epochs'"),
-    "an unknown setting": (2, ("fit", "penguins.csv", *TO, "--config", "bad.toml"), "unknown key 'n_inducng'; did you mean 'n_inducing'"),
+    "an unknown setting": (2, ("fit", "penguins.csv", *TO, "--config", "bad.toml"), "'n_inducng'; did you mean 'n_inducing'"),
     "no TOML": (2, ("fit", "penguins.csv", *TO, "--config", "worse.toml"), "is not TOML"),
     "no settings": (2, ("fit", "penguins.csv", *TO, "--config", "none.toml"), "none.toml cannot be read"),
     "resume without a checkpoint": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--resume"), "resume=True needs checkpoint="),
@@ -437,7 +418,7 @@ def test_files_that_may_not_be_read_or_written(birds, tmp_path):
 
 
 def test_permission_denied_is_a_message(birds, monkeypatch):
-    """As for a user who is not root, whoever runs the test."""
+    """Simulate a user without permission, since tests may run as root."""
 
     def denied(self, *args, **kwargs):
         raise PermissionError(13, "Permission denied", str(self))
@@ -503,26 +484,8 @@ def test_the_other_commands_as_a_user_starts_them(birds, code, arguments, words)
 
 def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_130(birds, tmp_path):
     (tmp_path / "c.toml").write_text("checkpoint_every = 0\ntol = 0\nmax_epochs = 1000000\n")
-    arguments = [
-        "fit",
-        birds / "penguins.csv",
-        "--target",
-        "species",
-        "--ignore",
-        "id",
-        "--n-inducing",
-        "5",
-        "--device",
-        "cpu",
-    ]
-    arguments += [
-        "--config",
-        tmp_path / "c.toml",
-        "--checkpoint",
-        tmp_path / "run.ckpt",
-        "--out",
-        tmp_path / "m.cavity",
-    ]
+    arguments = ["fit", birds / "penguins.csv", *TRAIN, "--n-inducing", "5", "--config", tmp_path / "c.toml"]
+    arguments += ["--checkpoint", tmp_path / "run.ckpt", "--out", tmp_path / "m.cavity"]
     with subprocess.Popen(
         [sys.executable, "-m", "cavity", *map(str, arguments)],
         stderr=subprocess.PIPE,
@@ -539,7 +502,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_130(birds, tmp_
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
     assert process.returncode == 130, message
-    assert "interrupted" in message and "m.cavity holds the model" in message and "Traceback" not in message
+    assert "interrupted" in message and "saved the model after" in message and "Traceback" not in message
     clf = cavity.load(tmp_path / "m.cavity")
     assert clf.n_epochs_ >= 1 and clf.notes_["interrupted"]
 
@@ -567,16 +530,14 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
     common = [
         "fit",
         birds / "penguins.csv",
-        "--target",
-        "species",
-        "--ignore",
-        "id",
+        *TRAIN,
         "--n-inducing",
         "5",
         "--max-epochs",
         "3",
+        "--batch-size",
+        "50",
     ]
-    common += ["--batch-size", "50", "--device", "cpu"]
     launcher = (
         "-m",
         "torch.distributed.run",

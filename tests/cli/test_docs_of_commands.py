@@ -2,13 +2,13 @@
 
 import re
 
-from cli.make_docs import BLOCK, PAGE, SERVED, filled, served
+from cli.make_docs import BLOCK, PAGE, SERVED, fill_transcripts, make_serving_table
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
 def words(block):
-    """Its lines without numbers and spacing, and the numbers; seconds are nobody's, and what is level may change places."""
+    """Return the sorted lines without numbers and spacing, and the sorted numbers; times are dropped."""
     block = re.sub(r'in [\d.]+ s|"seconds": [\d.]+', "", block)
     lines = sorted(" ".join(NUMBER.sub("#", line).split()) for line in block.splitlines())
     return lines, sorted(float(n) for n in NUMBER.findall(block))
@@ -16,7 +16,7 @@ def words(block):
 
 def test_the_transcripts_are_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
-    told, given = BLOCK.findall(text), BLOCK.findall(filled(text))
+    told, given = BLOCK.findall(text), BLOCK.findall(fill_transcripts(text))
     assert len(told) == len(given) > 4
     for old, new in zip(told, given, strict=True):
         (old_words, old_numbers), (new_words, new_numbers) = words(old), words(new)
@@ -26,7 +26,7 @@ def test_the_transcripts_are_up_to_date():
 
 
 def test_the_table_of_the_server_is_the_benchmarks():
-    """`served` refuses rows with errors or wrong answers."""
-    assert SERVED.findall(PAGE.read_text(encoding="utf-8")) == [served()], (
+    """`make_serving_table` refuses rows with errors or wrong answers."""
+    assert SERVED.findall(PAGE.read_text(encoding="utf-8")) == [make_serving_table()], (
         "run: python tests/cli/make_docs.py --rows"
     )

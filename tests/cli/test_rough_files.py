@@ -1,4 +1,4 @@
-"""Files as other tools leave them: what they say is taken, and what they cannot say is refused."""
+"""Files from other tools: read what is meaningful, and raise clear errors for the rest."""
 
 import json
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_a_quote_that_is_never_closed_is_refused(sizes, tmp_path):
 )
 def test_columns_of_an_archive_do_not_hide_each_other(tmp_path, arrays):
     np.savez(tmp_path / "t.npz", X=np.zeros((3, 2)), **arrays)
-    with pytest.raises(BadInput, match="two columns called"):
+    with pytest.raises(BadInput, match="two columns with the name"):
         open_table(tmp_path / "t.npz")
 
 
@@ -147,7 +147,7 @@ def test_a_category_that_is_missing_for_the_first_time_is_noted(tmp_path):
     model = fitted(tmp_path, frame)
     frame.assign(c=[None] + ["x"] * 39).to_csv(tmp_path / "new.csv", index=False)
     result = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "o.csv")
-    assert "column 'c' has missing cells, and had none before" in result.output
+    assert "column 'c' has missing cells, which the training rows did not have" in result.output
 
 
 def test_settings_and_headers_of_other_editors(tmp_path):

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,28 +15,16 @@ import pytest
 from typer.testing import CliRunner
 
 import cavity
-from cavity import GPClassifier
 from cavity.cli.app import app
-from support import toy
 
 MOST_BYTES = 20_000
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    path = tmp_path_factory.mktemp("served") / "toy.cavity"
-    X, y = toy(60, 3, seed=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        GPClassifier(n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(path)
-    return path
-
-
 @pytest.fixture
-def server(saved):
+def server(toy_model):
     """The process, its port, and the file of its log."""
-    log = saved.with_name("log.txt")
-    command = [sys.executable, "-m", "cavity", "serve", str(saved), "--port", "0"]
+    log = toy_model.with_name("log.txt")
+    command = [sys.executable, "-m", "cavity", "serve", str(toy_model), "--port", "0"]
     command += ["--most-bytes", str(MOST_BYTES), "--device", "cpu"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -68,9 +55,9 @@ def leave(port, body, promised):
         line.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % promised + body)
 
 
-def test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves(saved, server):
+def test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves(toy_model, server):
     process, port, log = server
-    clf = cavity.load(saved)
+    clf = cavity.load(toy_model)
     X = np.random.default_rng(0).normal(size=(80, clf.n_features_in_))
 
     def client(number):
@@ -96,12 +83,12 @@ def test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves(saved, serve
     assert "Traceback" not in said and "ERROR" not in said
 
 
-def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_messages(saved):
+def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_messages(toy_model):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        done = CliRunner().invoke(app, ["serve", str(saved), "--port", port])
+        done = CliRunner().invoke(app, ["serve", str(toy_model), "--port", port])
     assert done.exit_code == 1 and f"port {port} (Address already in use): try another" in done.output
-    done = CliRunner().invoke(app, ["serve", str(saved), "--host", "no such host"])
-    assert done.exit_code == 1 and "cannot listen at no such host" in done.output
+    done = CliRunner().invoke(app, ["serve", str(toy_model), "--host", "no such host"])
+    assert done.exit_code == 1 and "cannot listen on no such host" in done.output

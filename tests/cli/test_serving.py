@@ -2,51 +2,28 @@
 
 import json
 import re
-import warnings
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
 import cavity
-from cavity import GPClassifier
 from cavity.cli import serving
-from cavity.cli.app import app
 from cavity.cli.predicting import Model
 from cli.penguins import main as write_penguins
+from cli.running import TRAIN, run
 from support import toy
 
-QUICK = ("--n-inducing", "6", "--max-epochs", "5", "--device", "cpu")
-
-
-def run(*arguments):
-    result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "80"})
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    assert "Traceback" not in result.output
-    return result
+QUICK = ("--n-inducing", "6", "--max-epochs", "5")
 
 
 @pytest.fixture(scope="module")
 def birds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("birds")
     write_penguins(folder)
-    made = run(
-        "fit", folder / "penguins.csv", "--target", "species", "--ignore", "id", "--out", folder / "m", *QUICK
-    )
+    made = run("fit", folder / "penguins.csv", *TRAIN, *QUICK, "--out", folder / "m")
     assert made.exit_code == 0, made.output
     return folder
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """A model saved from Python, whose columns have no names."""
-    path = tmp_path_factory.mktemp("plain") / "toy.cavity"
-    X, y = toy(60, 3, seed=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        GPClassifier(n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(path)
-    return path
 
 
 def test_predict_adds_what_it_does_not_know(birds):
@@ -153,11 +130,11 @@ def test_a_cell_must_be_a_cell(client):
     assert got.status_code == 422 and "dict" in got.json()["detail"]
 
 
-def test_without_names_rows_are_lists(plain):
-    client = TestClient(serving.make_app(Model.open(plain)))
+def test_without_names_rows_are_lists(toy_model):
+    client = TestClient(serving.make_app(Model.open(toy_model)))
     X, _ = toy(3, 3, seed=1)
     got = client.post("/predict", json={"rows": X.tolist()})
-    np.testing.assert_array_equal(got.json()["probabilities"], cavity.load(plain).predict_proba(X))
+    np.testing.assert_array_equal(got.json()["probabilities"], cavity.load(toy_model).predict_proba(X))
     for bad in ([[1.0]], [["a"] * X.shape[1]], [{"a": 1}], [[None] * X.shape[1]]):
         assert client.post("/predict", json={"rows": bad}).status_code == 422
     assert (

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from cavity.distributed import _attempt, join, own_gpu
+from cavity.distributed import _agree_on_prefix, join, select_gpu
 
 
 @pytest.mark.parametrize("world", [1, 2, 5])
@@ -16,7 +16,7 @@ def test_ranks_agree_on_a_name_that_no_attempt_before_had(world):
     names = []
     for _ in range(3):
         with ThreadPoolExecutor(world) as pool:
-            found = list(pool.map(lambda rank: _attempt(store, rank, world), range(world)))
+            found = list(pool.map(lambda rank: _agree_on_prefix(store, rank, world), range(world)))
         assert len(set(found)) == 1
         names.append(found[0])
     assert len(set(names)) == 3
@@ -34,4 +34,4 @@ def test_a_rank_takes_the_gpu_that_torchrun_gave_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: taken[-1])
-    assert own_gpu() == torch.device("cuda", 1) and taken == [1]
+    assert select_gpu() == torch.device("cuda", 1) and taken == [1]

@@ -18,7 +18,7 @@ from cavity.fitting import build
 from cavity.intake.tables import Table
 from cavity.kernels import RBF, Constant, Matern12, Matern32, Matern52, RationalQuadratic
 from cavity.modelfile import describe_rows_inside
-from cavity.report.card import model as card
+from cavity.report.model_card import describe_model as describe_card
 from cavity.spectrum import Spectrum, draw
 from reference import brute_ep
 from support import Machine, assert_gradient, central_differences, converge, offered, toy
@@ -199,7 +199,7 @@ def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
     assert describe_model(tmp_path / "model")["features"] == 2 * again.frequencies_.shape[-2]
     np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
     np.testing.assert_array_equal(again.frequencies_, model.frequencies_)
-    assert again.inducing == "spectrum" and dict(card(again))["Spectral features"].startswith("6 ")
+    assert again.inducing == "spectrum" and dict(describe_card(again))["Spectral features"].startswith("6 ")
 
 
 def test_clones_are_the_same_model_and_seeds_make_it():

@@ -2,7 +2,7 @@
 
     python tests/fuzz/fuzz_load.py -max_total_time=120        (make fuzz)
 
-What it finds is left in a file crash-...: mend the cause, and add the bytes to tests/saved/test_damage.py.
+What it finds is left in a file crash-...: fix the cause, and add the bytes to tests/saved/test_damage.py.
 """
 
 import sys
@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["cavity"]):
     import cavity
     import cavity.estimators
 
-from fuzz.corpus import folder_of, start
+from fuzz.corpus import make_folder, start
 
 MODELS = Path(__file__).parents[1] / "saved" / "models"
 PLACE = Path(tempfile.mkdtemp(prefix="cavity-fuzz-")) / "model.cavity"
@@ -36,4 +36,4 @@ def once(content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    start(once, folder_of("load", {path.name: path.read_bytes() for path in MODELS.glob("*.cavity")}))
+    start(once, make_folder("load", {path.name: path.read_bytes() for path in MODELS.glob("*.cavity")}))

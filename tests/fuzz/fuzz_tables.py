@@ -2,7 +2,7 @@
 
     python tests/fuzz/fuzz_tables.py -max_total_time=120        (make fuzz)
 
-The first byte says what kind of file the rest is. What it finds is left in a file crash-...: mend the cause, and add the bytes to
+The first byte says what kind of file the rest is. What it finds is left in a file crash-...: fix the cause, and add the bytes to
 tests/unit/test_preparation.py.
 """
 
@@ -23,7 +23,7 @@ with atheris.instrument_imports(include=["cavity"]):
     from cavity import CavityError, Preparation
     from cavity.tabular.files import open_table
 
-from fuzz.corpus import folder_of, start
+from fuzz.corpus import make_folder, start
 
 KINDS = ("t.csv", "t.parquet", "t.arrow", "t.npz", "t.tsv", "t.csv.gz")
 PLACE = Path(tempfile.mkdtemp(prefix="cavity-fuzz-"))
@@ -65,4 +65,4 @@ def seeds() -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    start(once, folder_of("tables", seeds()))
+    start(once, make_folder("tables", seeds()))

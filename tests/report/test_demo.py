@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cavity.report import error, nll
-from cavity.report.demo import Setting, Size, run, table
-from cavity.report.problems import digits, toy
+from cavity.report.demo import Setting, Size, format_table, run
+from cavity.report.problems import make_digits, make_toy
 
 SMALL = Setting(Size(60, 5, 3, 10), Size(200, 5, 2, 10))
 
@@ -21,7 +21,7 @@ def small(tmp_path_factory):
 
 
 def test_the_toy_is_drawn_in_its_box_and_depends_on_the_seed_alone() -> None:
-    one, same, other = toy(200, 1), toy(200, 1), toy(200, 2)
+    one, same, other = make_toy(200, 1), make_toy(200, 1), make_toy(200, 2)
     assert one.X.shape == one.X_test.shape == (200, 2)
     assert (np.abs(np.vstack([one.X, one.X_test])) <= 2.5).all()
     assert set(one.y) <= {0, 1, 2}
@@ -29,13 +29,13 @@ def test_the_toy_is_drawn_in_its_box_and_depends_on_the_seed_alone() -> None:
 
 
 def test_the_toy_labels_belong_to_smooth_functions() -> None:
-    problem = toy(1000, 0)
+    problem = make_toy(1000, 0)
     nearest = ((problem.X_test[:, None] - problem.X[None]) ** 2).sum(-1).argmin(1)
     assert (problem.y[nearest] == problem.y_test).mean() > 0.9
 
 
 def test_digits_are_split_without_overlap() -> None:
-    problem = digits(1000, 0)
+    problem = make_digits(1000, 0)
     assert len(problem.y) == 1000 and len(problem.y_test) == 797
     assert set(problem.y) == set(range(10))
 
@@ -57,8 +57,8 @@ def test_a_small_demo_writes_the_picture_and_the_table(small) -> None:
 
 def test_a_small_demo_says_what_it_did(small) -> None:
     out, said, results = small
-    assert table([r.row() for r in results]) in said
-    assert "5 inducing points a class, 3 epochs and 10 s on toy" in said
+    assert format_table([r.row() for r in results]) in said
+    assert "5 inducing points per class, 3 epochs and 10 s on toy" in said
     assert "2 (limit)" in said and str(out / "demo.png") in said
 
 
@@ -67,7 +67,7 @@ def test_the_table_is_aligned() -> None:
         {"data": "toy", "method": "EP", "NLL": "0.1"},
         {"data": "digits", "method": "SEP", "NLL": "10.25"},
     ]
-    assert table(rows).splitlines() == [
+    assert format_table(rows).splitlines() == [
         "data    method    NLL",
         "------  ------  -----",
         "toy     EP        0.1",

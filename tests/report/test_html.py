@@ -11,7 +11,7 @@ import pytest
 
 from cavity import BadFile, BadInput, GPClassifier, export, load, report
 from cavity.kernels import RBF, Linear
-from cavity.report.html import page, text
+from cavity.report.html import escape_text, render_page
 
 BAD = "<script>alert(1)</script>"
 WORSE = "\"'><img src=x onerror=alert(2)>&amp;\x00"
@@ -69,7 +69,7 @@ def whole() -> tuple[GPClassifier, str]:
     clf = trained(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return clf, page(clf, X, y, title=f"About {BAD}")
+        return clf, render_page(clf, X, y, title=f"About {BAD}")
 
 
 def test_everything_is_there(whole) -> None:
@@ -97,7 +97,7 @@ def test_everything_is_there(whole) -> None:
         "Inducing points",
         "Kernel",
         "RBF(",
-        "Memory of the model",
+        "Size of the model",
         "Seed",
         "torch",
     ):
@@ -169,14 +169,14 @@ def test_the_table_has_the_least_and_the_most_certain_rows(whole) -> None:
 
 def test_without_rows_there_is_the_model_alone(whole) -> None:
     clf, _ = whole
-    found = Page(page(clf))
+    found = Page(render_page(clf))
     assert {f["id"] for f in found.all("figure")} == {"figure-learning", "figure-relevance"}
     assert "Data" not in found.text("h2") and not found.all("input")
 
 
 def test_without_labels_there_are_rows_but_no_scores(whole) -> None:
     clf, _ = whole
-    found = Page(page(clf, table()[0]))
+    found = Page(render_page(clf, table()[0]))
     assert found.all("input") and "Accuracy" not in found.text("th")
     assert "figure-confusion" not in {f["id"] for f in found.all("figure")}
 
@@ -184,10 +184,10 @@ def test_without_labels_there_are_rows_but_no_scores(whole) -> None:
 def test_two_columns_have_decision_regions_and_a_kernel_may_lack_relevance() -> None:
     X, y = table(2)
     clf = trained(X, y == "third", kernel=RBF() + Linear(), learn=())
-    figures = {f["id"] for f in Page(page(clf, X.iloc[:1], (y == "third")[:1])).all("figure")}
+    figures = {f["id"] for f in Page(render_page(clf, X.iloc[:1], (y == "third")[:1])).all("figure")}
     assert "figure-regions" in figures
     clf.feature_relevance_ = None
-    assert "figure-relevance" not in page(clf)
+    assert "figure-relevance" not in render_page(clf)
 
 
 def test_a_model_that_was_saved_and_loaded_has_the_same_page_and_the_same_graph(tmp_path) -> None:
@@ -197,9 +197,11 @@ def test_a_model_that_was_saved_and_loaded_has_the_same_page_and_the_same_graph(
     again = load(tmp_path / "model")
     for before, after in zip(clf.predict_uncertainty(X), again.predict_uncertainty(X), strict=True):
         np.testing.assert_array_equal(before, after)
-    figures = [Page(page(model, X, y)).all("figure") for model in (clf, again)]
+    figures = [Page(render_page(model, X, y)).all("figure") for model in (clf, again)]
     assert figures[0] == figures[1] and len(figures[0]) == 6
-    assert again.fit_warnings_ == clf.fit_warnings_ and text(clf.fit_warnings_[0]) in page(again)
+    assert again.fit_warnings_ == clf.fit_warnings_ and escape_text(clf.fit_warnings_[0]) in render_page(
+        again
+    )
     graphs = [export.onnx_model(model).graph.SerializeToString(deterministic=True) for model in (clf, again)]
     assert graphs[0] == graphs[1]
 
@@ -217,12 +219,12 @@ def test_bad_input_is_told_in_words(whole) -> None:
     clf, _ = whole
     X, y = table()
     with pytest.raises(BadInput, match="without rows"):
-        page(clf, y=y)
+        render_page(clf, y=y)
     with pytest.raises(BadInput, match="'unheard'"):
-        page(clf, X, ["unheard"] * len(X))
-    with pytest.raises(BadInput, match="one label a row"):
-        page(clf, X, y[:-1])
+        render_page(clf, X, ["unheard"] * len(X))
+    with pytest.raises(BadInput, match="one label per row"):
+        render_page(clf, X, y[:-1])
     with pytest.raises(BadInput, match="text"):
-        page(clf, X.astype(str).assign(**{BAD: "x"}), y)
+        render_page(clf, X.astype(str).assign(**{BAD: "x"}), y)
     with pytest.raises(BadInput, match="3 columns"):
-        page(clf, X, y, names=["a"])
+        render_page(clf, X, y, names=["a"])

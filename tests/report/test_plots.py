@@ -84,7 +84,7 @@ def test_confusion_matrix_counts_pairs_of_classes(ax) -> None:
 def test_confusion_matrix_with_labels_of_its_own(ax) -> None:
     confusion_matrix([1, 2], [2, 2], ax, labels=[3, 2, 1])
     np.testing.assert_allclose(ax.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 1, 0]])
-    with pytest.raises(BadInput, match="'1' is not among"):
+    with pytest.raises(BadInput, match="'1' is not in labels"):
         confusion_matrix([1, 2], [2, 2], ax, labels=[2, 3])
 
 

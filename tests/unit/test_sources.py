@@ -1,4 +1,4 @@
-"""Sources of rows: every row once a pass, the same batches for the same seed, whoever reads them; one pass of statistics."""
+"""Sources of rows: every row once per pass, the same batches for the same seed and any rank, statistics in one pass."""
 
 import subprocess
 import sys

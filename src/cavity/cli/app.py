@@ -181,9 +181,7 @@ def report(
     target: Annotated[
         str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
     ] = None,
-    rows: Annotated[
-        int, typer.Option(min=1, help="Maximum number of rows; more are sampled.", metavar="N")
-    ] = 2000,
+    rows: Annotated[int, typer.Option(min=1, help="Sample at most this many rows.", metavar="N")] = 2000,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -134,7 +134,7 @@ class Pass(NamedTuple):
     keep: range
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Read pieces of at most `size` rows; one empty piece if there are no rows."""
+        """Read pieces of at most `size` rows; one empty piece if the range is empty."""
         stream, keep = self
         size = max(1, min(size, len(keep), PIECE_BYTES // (8 * stream.n_columns)))
         pieces = regroup(stream._in_order(size, keep), repeat(size))

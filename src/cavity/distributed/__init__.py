@@ -1,4 +1,4 @@
-"""Summing over processes: a single process is the same code with a sum that does nothing."""
+"""Communication between processes. A single process runs the same code, with a sum that does nothing."""
 
 from __future__ import annotations
 
@@ -16,37 +16,118 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class Local:
-    """One process: the sum over ranks is what this rank has."""
+    """Single process: every sum over ranks is the value of this rank.
+
+    Attributes
+    ----------
+    rank : int
+        Number of this process.
+    world : int
+        Number of processes.
+
+    Examples
+    --------
+    >>> from cavity.distributed import Local
+    >>> Local().gather("a")
+    ['a']
+    """
 
     rank, world = 0, 1
 
     def sum(self, totals: T) -> T:
-        """Sum every tensor of `totals` over the ranks."""
+        """Sum tensors over the ranks.
+
+        Parameters
+        ----------
+        totals : named tuple of Tensor
+            Tensors of this rank.
+
+        Returns
+        -------
+        named tuple of Tensor
+            The sums, on every rank.
+        """
         return totals
 
     def agree(self, flag: bool) -> bool:
-        """Whether any rank says so: clocks differ, and a rank that stops alone would leave the others waiting."""
+        """Return whether the flag is set on any rank.
+
+        Decisions such as a time limit must be common: a rank that stops alone would leave the others waiting.
+
+        Parameters
+        ----------
+        flag : bool
+            Flag of this rank.
+
+        Returns
+        -------
+        bool
+            True on every rank if any flag is set.
+        """
         return flag
 
     def gather(self, value: Any) -> list[Any]:
-        """A small Python value of every rank, in their order."""
+        """Gather a small Python value from every rank.
+
+        Parameters
+        ----------
+        value : object
+            Value of this rank.
+
+        Returns
+        -------
+        list
+            Values of all ranks, in order.
+        """
         return [value]
 
     def in_turn(self, value: Any) -> Iterator[Any]:
-        """A Python value of every rank, one after another: a large one need not be there with all the others."""
+        """Receive a Python value from every rank, one at a time, to save memory if values are large.
+
+        Parameters
+        ----------
+        value : object
+            Value of this rank.
+
+        Yields
+        ------
+        object
+            Values of all ranks, in order.
+        """
         yield value
 
     def first(self, make: Any) -> Any:
-        """What `make()` gives on rank 0, on every rank."""
+        """Call a function on rank 0 and send its result to every rank.
+
+        Parameters
+        ----------
+        make : callable
+            Function without arguments.
+
+        Returns
+        -------
+        object
+            The result of rank 0.
+        """
         return make()
 
 
 class Group(Local):
-    """torch.distributed's default process group: gloo on CPUs, NCCL on GPUs; one all-reduce a sum."""
+    """Default process group of torch.distributed, with one all-reduce per sum.
+
+    Attributes
+    ----------
+    rank : int
+        Number of this process.
+    world : int
+        Number of processes.
+    device : torch.device
+        Device for communication: the GPU of this rank with NCCL, else the CPU.
+    """
 
     def __init__(self) -> None:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.device = own_gpu() if dist.get_backend() == "nccl" else torch.device("cpu")
+        self.device = select_gpu() if dist.get_backend() == "nccl" else torch.device("cpu")
 
     def sum(self, totals: T) -> T:
         buffer = torch.cat([t.reshape(-1).to(torch.float64) for t in totals])
@@ -78,25 +159,61 @@ class Group(Local):
         return box[0]
 
 
-def own_gpu() -> torch.device:
-    """The GPU of this rank, from now on the current one, where NCCL and objects on their way go: torchrun says which."""
+def select_gpu() -> torch.device:
+    """Make the GPU that torchrun assigns to this rank the current one, which NCCL uses.
+
+    Returns
+    -------
+    torch.device
+        The current GPU.
+    """
     if "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     return torch.device("cuda", torch.cuda.current_device())
 
 
 def current() -> Local:
-    """The process group that this process belongs to, if it is one of several ranks."""
+    """Return the process group of this process.
+
+    Returns
+    -------
+    Local
+        A `Group` if there are several ranks, else a `Local`.
+
+    Examples
+    --------
+    >>> from cavity import distributed
+    >>> distributed.current().world
+    1
+    """
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return Group()
     return Local()
 
 
 def join(backend: str | None = None) -> Local:
-    """Join the process group that torchrun's environment describes, unless there is none or one is joined already.
+    """Join the process group that torchrun describes in the environment.
 
-    Prefer it to `init_process_group` in runs that torchrun may restart: torchrun keeps its store over restarts, and the addresses
-    of the dead ranks in it, to which the new ones would connect. `backend` is "nccl" where every rank has a GPU, otherwise "gloo".
+    Without torchrun, or after a group was joined, this only returns the current group. Prefer it to
+    `torch.distributed.init_process_group` if torchrun may restart the run: torchrun keeps the addresses of dead ranks in
+    its store, and new ranks would connect to them.
+
+    Parameters
+    ----------
+    backend : {"nccl", "gloo"}, optional
+        Backend, by default "nccl" if every rank has a GPU, else "gloo".
+
+    Returns
+    -------
+    Local
+        The group, as from `current`.
+
+    Examples
+    --------
+    >>> from cavity import distributed
+    >>> distributed.join().rank
+    0
+    >>> distributed.leave()
     """
     if "RANK" not in os.environ or dist.is_initialized():
         return current()
@@ -104,24 +221,24 @@ def join(backend: str | None = None) -> Local:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         backend = "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
     if backend == "nccl":
-        own_gpu()
+        select_gpu()
     store, rank, world = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
-    fresh = dist.PrefixStore(_attempt(store, rank, world), store)  # type: ignore[attr-defined]
+    fresh = dist.PrefixStore(_agree_on_prefix(store, rank, world), store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=world)
     return current()
 
 
 def leave() -> None:
-    """Leave the process group, if this process is in one."""
+    """Leave the process group, if this process has joined one."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
 
-def _attempt(store: Any, rank: int, world: int) -> str:
-    """A name that the ranks of this attempt share and none before it had.
+def _agree_on_prefix(store: Any, rank: int, world: int) -> str:
+    """Agree on a key prefix that is unique to this start of the ranks.
 
-    Rank 0 answers whoever is there, by a name of their own, until everyone has its answer; what dead ranks left is answered
-    in vain.
+    Every rank announces itself with a unique name, and rank 0 answers to that name until all ranks have confirmed. Answers
+    to announcements of dead ranks are never read.
     """
     me = uuid4().hex
     if rank > 0:

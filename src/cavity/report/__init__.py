@@ -1,4 +1,4 @@
-"""How good are the probabilities: scores, reliability, rejection, sets of classes, pictures, and a page with all of it."""
+"""Scores of class probabilities, reliability, rejection, conformal sets, and an HTML report on a model."""
 
 from cavity.report.calibration import Reliability, error, expected_calibration_error, nll, reliability
 from cavity.report.html import write_report

@@ -1,4 +1,4 @@
-"""The demo: EP and SEP beside logistic regression, on the paper's toy set and on digits."""
+"""Demo: EP, SEP and logistic regression on the toy set of the paper and on digits."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity.estimators import GPClassifier
-from cavity.report.picture import draw
-from cavity.report.problems import Problem, Result, digits, toy
+from cavity.report.demo_figure import draw
+from cavity.report.problems import Problem, Result, make_digits, make_toy
 
 Echo = Callable[[str], Any]
 
 
 class Size(NamedTuple):
-    """How large a problem is, and how long each fit may take."""
+    """Size of a problem, and limits of each fit."""
 
-    rows: int  # for training
-    inducing: int  # points a class
+    rows: int  # training rows
+    inducing: int  # inducing points per class
     epochs: int
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.inducing} inducing points a class, {self.epochs} epochs and {self.seconds:g} s"
+        return f"{self.inducing} inducing points per class, {self.epochs} epochs and {self.seconds:g} s"
 
 
 class Setting(NamedTuple):
-    """How large the demo is. The fits' seconds bound it on a busy machine; otherwise the epochs do."""
+    """Sizes of the demo. The epochs limit the fits; on a busy machine, the seconds do."""
 
     toy: Size
     digits: Size
 
     def __str__(self) -> str:
-        """What keeps the demo short."""
+        """Describe the limits."""
         return (
-            "NLL, error and ECE are on test rows; lower is better. To keep the demo short, EP and SEP have\n"
+            "NLL, error and ECE are computed on test rows; lower is better. To keep the demo short, EP and SEP have\n"
             f"at most {self.toy} on toy,\nat most {self.digits} on digits\n"
-            '("limit": a fit stopped there, before its objective settled).\n'
-            "One split, and the sizes were chosen with it in view: a show, not a comparison of methods."
+            '("limit": the fit reached a limit before it converged).\n'
+            "This is one split with sizes chosen for it: a demonstration, not a comparison of methods."
         )
 
 
@@ -56,26 +56,28 @@ QUICK = Setting(Size(150, 8, 15, 5), Size(300, 10, 8, 5))
 
 
 def run(out: Path, seed: int, setting: Setting = FULL, echo: Echo = print) -> list[Result]:
-    """Train everything, print the table, write `demo.png` and `demo.csv` into the folder `out`."""
+    """Train all models, print the table, write `demo.png` and `demo.csv` to the folder `out`."""
     start = time.perf_counter()
     results: list[Result] = []
-    for problem in (toy(setting.toy.rows, seed), digits(setting.digits.rows, seed)):
+    for problem in (make_toy(setting.toy.rows, seed), make_digits(setting.digits.rows, seed)):
         echo(f"==> {problem}")
-        for method, model in models(problem, setting, seed):
+        for method, model in make_models(problem, setting, seed):
             results.append(train(problem, method, model))
             row = results[-1].row()
             echo(f"    {method:<20} NLL {row['NLL']}   ({row['fit seconds']} s)")
     rows = [result.row() for result in results]
-    echo(f"\n{table(rows)}\n\n{setting}\n\n==> Drawing")
+    echo(f"\n{format_table(rows)}\n\n{setting}\n\n==> Drawing")
     out.mkdir(parents=True, exist_ok=True)
-    write(rows, out / "demo.csv")
+    write_csv(rows, out / "demo.csv")
     draw(results, out / "demo.png")
-    echo(f"==> Wrote {out / 'demo.png'} and {out / 'demo.csv'} ({time.perf_counter() - start:.0f} s in all)")
+    echo(
+        f"==> Wrote {out / 'demo.png'} and {out / 'demo.csv'} ({time.perf_counter() - start:.0f} s in total)"
+    )
     return results
 
 
-def models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple[str, Any]]:
-    """The three methods; EP and SEP with the same options, all else as it comes."""
+def make_models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple[str, Any]]:
+    """Make the three models; EP and SEP have the same options."""
     size = setting.toy if problem.name == "toy" else setting.digits
     options: dict[str, Any] = {
         "n_inducing": size.inducing,
@@ -90,23 +92,23 @@ def models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple[str,
 
 
 def train(problem: Problem, method: str, model: Any) -> Result:
-    """Fit and predict. That a limit was reached is told in the table, not by a warning."""
+    """Fit and predict. The table, not a warning, says whether a limit was reached."""
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(problem.X, problem.y)
     seconds = time.perf_counter() - start
-    epochs = _epochs(model) if isinstance(model, GPClassifier) else ""
+    epochs = _format_epochs(model) if isinstance(model, GPClassifier) else ""
     return Result(problem, method, model, np.asarray(model.predict_proba(problem.X_test)), seconds, epochs)
 
 
-def _epochs(model: GPClassifier) -> str:
+def _format_epochs(model: GPClassifier) -> str:
     limited = model.n_epochs_ == model.max_epochs or model.history_[-1]["seconds"] >= model.max_seconds
     return f"{model.n_epochs_}" + (" (limit)" if limited else "")
 
 
-def table(rows: list[dict[str, str]]) -> str:
-    """Aligned columns: words to the left, numbers to the right."""
+def format_table(rows: list[dict[str, str]]) -> str:
+    """Format a table: text left-aligned, numbers right-aligned."""
     names = list(rows[0])
     cells = [names, *([row[name] for name in names] for row in rows)]
     width = [max(len(line[j]) for line in cells) for j in range(len(names))]
@@ -120,8 +122,8 @@ def table(rows: list[dict[str, str]]) -> str:
     return "\n".join([line(names), rule, *(line(values) for values in cells[1:])])
 
 
-def write(rows: list[dict[str, str]], path: Path) -> None:
-    """The table for other programs."""
+def write_csv(rows: list[dict[str, str]], path: Path) -> None:
+    """Write the table as CSV."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0].keys())
         writer.writeheader()

@@ -1,6 +1,6 @@
-"""Pictures of a classifier: each function draws on the axis it is given (or on the current one) and returns it.
+"""Plots of a classifier. Each function draws on the given axes, or on the current ones, and returns them.
 
-matplotlib is an extra: `pip install cavity[plot]`.
+They need matplotlib: `pip install "cavity[plot]"`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadInput, BadOption
+from cavity.errors import BadInput, missing_extra
 from cavity.report.calibration import BINS, Array, reliability
 from cavity.report.selective import rejection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Told apart by most colour-blind readers, and in grey.
+# Most colour-blind readers can distinguish these, and they differ in grey.
 COLOURS = (
     "#2f6db3",
     "#e08214",
@@ -32,41 +32,68 @@ COLOURS = (
     "#27a0ad",
 )
 GREY = "#444444"
-GRID = 120  # points a side at which regions are evaluated
-FEW = 5  # rows below which a bin of the reliability diagram is drawn pale, off the line
-PALE = 0.62  # how far a region's colour is moved towards white
-CELLS = 20  # classes up to which a confusion matrix has its numbers written into it
-BARS = 20  # columns that are drawn of a relevance, the largest
+GRID = 120  # points per side of the grid on which regions are evaluated
+FEW = 5  # bins with fewer rows are drawn pale in the reliability diagram, and not on the line
+PALE = 0.62  # fraction of white in the colours of regions
+CELLS = 20  # a confusion matrix of more classes has no numbers in its cells
+BARS = 20  # number of most relevant columns to draw
 
 
-def axis(ax: Axes | None) -> Axes:
-    """The axis to draw on: the one given, or pyplot's current one."""
+def get_axes(ax: Axes | None) -> Axes:
+    """Return the given axes, or the current ones of pyplot."""
     if ax is not None:
         return ax
     try:
         from matplotlib import pyplot
     except ModuleNotFoundError:
-        raise BadOption("plots need matplotlib, which is not installed: pip install cavity[plot]") from None
+        raise missing_extra("matplotlib", "plot") from None
     return pyplot.gca()
 
 
-def colours(n: int) -> list[str]:
-    """One colour a class, repeated beyond ten."""
+def choose_colours(n: int) -> list[str]:
+    """Return one colour per class; colours repeat after ten."""
     return [COLOURS[k % len(COLOURS)] for k in range(n)]
 
 
 def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: int = GRID) -> Axes:
-    """Class probabilities over the plane as mixed colours, the boundaries of predicted classes, the rows.
+    """Draw class probabilities over the plane as mixed colours, with decision boundaries and rows.
 
-    Inducing points, if `clf` has any (a sparse spectrum has none), are rings around the colour of the class they serve.
+    Inducing points, if `clf` has any, are rings in the colour of their class.
+
+    Parameters
+    ----------
+    clf : classifier
+        Fitted classifier of two columns.
+    X : array-like of shape (n, 2)
+        Rows to draw. They also set the range of the plot.
+    y : array-like of shape (n,)
+        Labels of the rows.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on, by default the current ones of pyplot.
+    grid : int, default=120
+        Number of points per side of the grid on which probabilities are evaluated.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier, plots
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = GPClassifier("sep", n_inducing=5, tol=1.0, random_state=0).fit(X[:, :2], y)
+    >>> ax = plots.decision_regions(clf, X[:, :2], y, Figure().subplots(), grid=20)
     """
     X = np.asarray(X, dtype=np.float64)
     if X.ndim != 2 or X.shape[1] != 2:
-        raise BadInput(f"decision regions need two columns, X has shape {X.shape}.")
-    ax = axis(ax)
-    palette = _rgb(colours(len(clf.classes_)))
-    box = _box(X)
-    plane, across, up = _plane(box, grid)
+        raise BadInput(f"decision regions need X with two columns, but X has shape {X.shape}.")
+    ax = get_axes(ax)
+    palette = _to_rgb(choose_colours(len(clf.classes_)))
+    box = _find_box(X)
+    plane, across, up = _make_grid(box, grid)
     P = np.asarray(clf.predict_proba(plane))
     pale = palette + PALE * (1 - palette)
     ax.imshow(
@@ -76,46 +103,46 @@ def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: 
         aspect="auto",
         interpolation="bilinear",
     )
-    _boundaries(P.reshape(grid, grid, -1), across, up, ax)
+    _draw_boundaries(P.reshape(grid, grid, -1), across, up, ax)
     place = np.searchsorted(clf.classes_, y)
     ax.scatter(X[:, 0], X[:, 1], c=palette[place], s=7, alpha=0.75, linewidths=0, zorder=2)
     Z = getattr(clf, "inducing_points_", None)
     if Z is not None and np.size(Z):
-        _inducing(np.asarray(Z), palette, ax)
+        _draw_inducing(np.asarray(Z), palette, ax)
     ax.set_xlim(box[0], box[1])
     ax.set_ylim(box[2], box[3])
     return ax
 
 
-def _rgb(names: Sequence[str]) -> Array:
+def _to_rgb(names: Sequence[str]) -> Array:
     from matplotlib.colors import to_rgb
 
     return np.array([to_rgb(name) for name in names])
 
 
-def _box(X: Array) -> tuple[float, float, float, float]:
-    """Left, right, bottom, top, with a small margin."""
+def _find_box(X: Array) -> tuple[float, float, float, float]:
+    """Return left, right, bottom and top of the rows, with a small margin."""
     low, high = X.min(0), X.max(0)
     pad = 0.03 * np.where(high > low, high - low, 1.0)
     return float(low[0] - pad[0]), float(high[0] + pad[0]), float(low[1] - pad[1]), float(high[1] + pad[1])
 
 
-def _plane(box: tuple[float, float, float, float], grid: int) -> tuple[Array, Array, Array]:
-    """Every point of the grid as a row, and its coordinates across and up."""
+def _make_grid(box: tuple[float, float, float, float], grid: int) -> tuple[Array, Array, Array]:
+    """Return the points of the grid as rows, and the coordinates of both axes."""
     across, up = np.linspace(box[0], box[1], grid), np.linspace(box[2], box[3], grid)
     xx, yy = np.meshgrid(across, up)
     return np.column_stack([xx.ravel(), yy.ravel()]), across, up
 
 
-def _boundaries(P: Array, across: Array, up: Array, ax: Axes) -> None:
-    """Where a class stops being the most probable: the zero line of its lead over the best rival."""
+def _draw_boundaries(P: Array, across: Array, up: Array, ax: Axes) -> None:
+    """Draw the decision boundary of each class: the zero line of its lead over the next class."""
     for k in range(P.shape[2]):
         lead = P[:, :, k] - np.delete(P, k, axis=2).max(2)
         if lead.min() < 0 < lead.max():
             ax.contour(across, up, lead, levels=[0.0], colors=GREY, linewidths=1.3, zorder=3)
 
 
-def _inducing(Z: Array, palette: Array, ax: Axes) -> None:
+def _draw_inducing(Z: Array, palette: Array, ax: Axes) -> None:
     for c, points in enumerate(Z):
         fill = palette[c] if len(Z) > 1 else "white"  # two classes share one latent function
         ax.scatter(
@@ -127,18 +154,45 @@ def _inducing(Z: Array, palette: Array, ax: Axes) -> None:
 def reliability_diagram(
     P: Any, y: Any, ax: Axes | None = None, *, label: str = "", colour: str = COLOURS[0], bins: int = BINS
 ) -> Axes:
-    """Accuracy against the probability of the predicted class, with one standard error.
+    """Draw accuracy against the probability of the predicted class, with one standard error.
 
-    The area of a point shows the number of its rows; bins with very few are pale and off the line.
+    The area of a point shows the number of rows of its bin. Bins with very few rows are pale and not on the line.
+
+    Parameters
+    ----------
+    P : array-like of shape (n, C)
+        Class probabilities.
+    y : array-like of shape (n,)
+        Column of P of the true class of each row.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on, by default the current ones of pyplot.
+    label : str, optional
+        Label for the legend.
+    colour : str, optional
+        Colour.
+    bins : int, default=10
+        Number of equal bins of [0, 1].
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cavity import plots
+    >>> ax = Figure().subplots()
+    >>> ax = plots.reliability_diagram([[0.9, 0.1], [0.3, 0.7]], [0, 0], ax, label="model")
     """
-    table, ax = reliability(P, y, bins), axis(ax)
+    table, ax = reliability(P, y, bins), get_axes(ax)
     if not any(line.get_gid() == "diagonal" for line in ax.get_lines()):
         ax.plot([0, 1], [0, 1], color="#999999", lw=1, ls=(0, (4, 3)), gid="diagonal", zorder=1)
     many = table.rows >= FEW
     ax.plot(table.confidence[many], table.accuracy[many], color=colour, lw=1.4, zorder=3)
     for chosen, alpha in ((many, 1.0), ((table.rows > 0) & ~many, 0.35)):
         x, right, n = table.confidence[chosen], table.accuracy[chosen], table.rows[chosen]
-        low, high = _standard_error(right, n)
+        low, high = _compute_standard_error(right, n)
         ax.vlines(x, low, high, color=colour, lw=1.2, alpha=0.6 * alpha, zorder=2)
         area = 14 + 180 * n / table.rows.sum()
         ax.scatter(x, right, s=area, color=colour, alpha=alpha, edgecolors="white", linewidths=0.8, zorder=4)
@@ -146,12 +200,12 @@ def reliability_diagram(
     ax.set_xlim(0, 1.03)
     ax.set_ylim(-0.02, 1.03)
     ax.set_xlabel("probability of the predicted class")
-    ax.set_ylabel("share of predictions that are right")
+    ax.set_ylabel("fraction of correct predictions")
     return ax
 
 
-def _standard_error(share: Array, n: NDArray[np.int64]) -> tuple[Array, Array]:
-    """One standard error around a share of n rows, two right and two wrong ones added (Agresti, Coull)."""
+def _compute_standard_error(share: Array, n: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Return an interval of one standard error around an accuracy on n rows (Agresti and Coull: plus 2 hits, 2 misses)."""
     centre = (share * n + 2) / (n + 4)
     spread = np.sqrt(centre * (1 - centre) / (n + 4))
     return np.minimum(share, centre - spread), np.maximum(share, centre + spread)
@@ -167,10 +221,41 @@ def learning_curve(
     colour: str = COLOURS[0],
     style: str = "-",
 ) -> Axes:
-    """The objective of each epoch, per row of the training set, against "seconds" or "epoch"."""
+    """Draw the training objective against time or epochs.
+
+    Parameters
+    ----------
+    history : list of dict
+        `history_` of a fitted estimator.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on, by default the current ones of pyplot.
+    rows : int, default=1
+        Number of training rows; the objective is divided by it.
+    against : {"seconds", "epoch"}, default="seconds"
+        Quantity of the horizontal axis.
+    label : str, optional
+        Label for the legend.
+    colour : str, optional
+        Colour.
+    style : str, default="-"
+        Line style.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cavity import plots
+    >>> ax = Figure().subplots()
+    >>> history = [{"epoch": 1, "objective": -90.0}, {"epoch": 2, "objective": -40.0}]
+    >>> ax = plots.learning_curve(history, ax, against="epoch")
+    """
     if not len(history) or against not in history[0]:
-        raise BadInput(f"a history with the column {against!r} is needed, such as clf.history_ after fit.")
-    ax = axis(ax)
+        raise BadInput(f"history has no column {against!r}: give clf.history_ of a fitted estimator.")
+    ax = get_axes(ax)
     x = np.array([row[against] for row in history], dtype=np.float64)
     value = np.array([row["objective"] for row in history], dtype=np.float64) / rows
     ax.plot(x, value, color=colour, ls=style, lw=1.8, label=label or None)
@@ -182,20 +267,45 @@ def learning_curve(
 def confusion_matrix(
     y: Any, predicted: Any, ax: Axes | None = None, *, labels: Any = None, colour: str = COLOURS[0]
 ) -> Axes:
-    """How many rows of each true class (down) were given each class (across); the shade is the share of the true class.
+    """Draw the confusion matrix: true classes vertically, predicted classes horizontally.
 
-    `labels` gives classes and their order, by default all that occur.
+    The shade is the fraction of the rows of the true class.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        True labels.
+    predicted : array-like of shape (n,)
+        Predicted labels.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on, by default the current ones of pyplot.
+    labels : array-like, optional
+        Classes in the order to draw, by default all that occur.
+    colour : str, optional
+        Colour.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cavity import plots
+    >>> ax = Figure().subplots()
+    >>> ax = plots.confusion_matrix(["a", "b", "b"], ["a", "b", "a"], ax)
     """
     y, predicted = np.asarray(y), np.asarray(predicted)
     if y.ndim != 1 or y.shape != predicted.shape or not len(y):
         raise BadInput(
-            f"y has shape {y.shape} and predicted {predicted.shape}; both must be (n,), with n > 0."
+            f"y has shape {y.shape} and predicted has shape {predicted.shape}; both must be (n,), with n > 0."
         )
     names = np.unique(np.concatenate([y, predicted])) if labels is None else np.asarray(labels)
-    counts = confusion(y, predicted, names)
-    ax, C = axis(ax), len(names)
+    counts = count_confusion(y, predicted, names)
+    ax, C = get_axes(ax), len(names)
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    ax.imshow(share, cmap=_shades(colour), vmin=0, vmax=1, aspect="equal", interpolation="nearest")
+    ax.imshow(share, cmap=_make_colormap(colour), vmin=0, vmax=1, aspect="equal", interpolation="nearest")
     if C <= CELLS:
         for i, j in np.argwhere(counts):
             ink = "white" if share[i, j] > 0.55 else "#222222"
@@ -210,20 +320,20 @@ def confusion_matrix(
     return ax
 
 
-def confusion(y: NDArray[Any], predicted: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int64]:
-    """Rows of each pair of true and predicted class, [C C], in the order of `names`."""
+def count_confusion(y: NDArray[Any], predicted: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int64]:
+    """Count the rows of each pair of true and predicted class, [C C], in the order of `names`."""
     place = {name: k for k, name in enumerate(names.tolist())}
     unknown = set(y.tolist()) | set(predicted.tolist())
     unknown -= place.keys()
     if unknown:
-        raise BadInput(f"the label {sorted(map(str, unknown))[0]!r} is not among labels={names.tolist()}.")
+        raise BadInput(f"the label {sorted(map(str, unknown))[0]!r} is not in labels={names.tolist()}.")
     counts = np.zeros((len(names), len(names)), dtype=np.int64)
     for pair in zip(y.tolist(), predicted.tolist(), strict=True):
         counts[place[pair[0]], place[pair[1]]] += 1
     return counts
 
 
-def _shades(colour: str) -> Any:
+def _make_colormap(colour: str) -> Any:
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("shades", ["#ffffff", colour])
@@ -237,16 +347,44 @@ def relevance_bars(
     most: int = BARS,
     colour: str = COLOURS[0],
 ) -> Axes:
-    """Bars of `clf.feature_relevance_`, the largest on top; `names` of the columns, by default their numbers."""
+    """Draw the relevance of the columns as bars, the largest on top.
+
+    Parameters
+    ----------
+    relevance : array-like of shape (D,)
+        `feature_relevance_` of a fitted estimator.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on, by default the current ones of pyplot.
+    names : array-like of shape (D,), optional
+        Names of the columns, by default their numbers.
+    most : int, default=20
+        Maximum number of bars.
+    colour : str, optional
+        Colour.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cavity import plots
+    >>> ax = Figure().subplots()
+    >>> ax = plots.relevance_bars([0.7, 0.3], ax, names=["mass", "bill"])
+    """
     if relevance is None:
-        raise BadInput("this kernel has no relevance of columns: feature_relevance_ is None.")
+        raise BadInput(
+            "feature_relevance_ is None: this kernel has no lengthscale per column, so no relevance to draw."
+        )
     relevance = np.asarray(relevance, dtype=np.float64)
     names = np.arange(relevance.size) if names is None else np.asarray(names)
     if relevance.ndim != 1 or names.shape != relevance.shape:
         raise BadInput(
-            f"relevance has shape {relevance.shape} and names {names.shape}; give one of each a column."
+            f"relevance has shape {relevance.shape} and names has shape {names.shape}; give one of each per column."
         )
-    ax = axis(ax)
+    ax = get_axes(ax)
     best = np.argsort(-relevance, kind="stable")[:most][::-1]
     ax.barh(range(len(best)), relevance[best], color=colour, height=0.7)
     ax.set_yticks(range(len(best)), [str(names[k]) for k in best], parse_math=False)
@@ -265,12 +403,42 @@ def rejection_curve(
     colour: str = COLOURS[0],
     style: str = "-",
 ) -> Axes:
-    """Error of the rows that are kept against the share that is rejected, the least certain first."""
-    curve, ax = rejection(P, y, certainty), axis(ax)
+    """Draw the error of the kept rows against the fraction of rejected rows, the least certain first.
+
+    Parameters
+    ----------
+    P : array-like of shape (n, C)
+        Class probabilities.
+    y : array-like of shape (n,)
+        Column of P of the true class of each row.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on, by default the current ones of pyplot.
+    certainty : array-like of shape (n,), optional
+        Certainty of each row, by default the probability of the predicted class.
+    label : str, optional
+        Label for the legend.
+    colour : str, optional
+        Colour.
+    style : str, default="-"
+        Line style.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cavity import plots
+    >>> ax = Figure().subplots()
+    >>> ax = plots.rejection_curve([[0.9, 0.1], [0.6, 0.4]], [0, 1], ax)
+    """
+    curve, ax = rejection(P, y, certainty), get_axes(ax)
     x, error = np.append(curve.rejected, 1.0), np.append(curve.error, curve.error[-1])
     ax.plot(x, error, drawstyle="steps-post", color=colour, ls=style, lw=1.6, label=label or None)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, None)
-    ax.set_xlabel("share of rows rejected, least certain first")
-    ax.set_ylabel("error of the rest")
+    ax.set_xlabel("fraction of rejected rows, least certain first")
+    ax.set_ylabel("error of the kept rows")
     return ax

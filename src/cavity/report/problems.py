@@ -1,4 +1,4 @@
-"""The demo's two problems, neither of which needs a file, and what a method makes of one."""
+"""The two problems of the demo, which need no files, and the result of a method on a problem."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sklearn.model_selection import train_test_split
 
 from cavity.report.calibration import Array, error, expected_calibration_error, nll
 
-BOX = 2.5  # the toy's rows are uniform in [−BOX, BOX]²
+BOX = 2.5  # the rows of the toy set are uniform in [−BOX, BOX]²
 
 
 class Problem(NamedTuple):
-    """A data set, split."""
+    """Data set, split into training and test rows."""
 
     name: str
     X: Array  # [N D]
@@ -25,11 +25,11 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         (N, D), C = self.X.shape, len(np.unique(self.y))
-        return f"{self.name}: {N} rows, {D} columns, {C} classes; {len(self.y_test)} rows to test on"
+        return f"{self.name}: {N} rows, {D} columns, {C} classes; {len(self.y_test)} test rows"
 
 
 class Result(NamedTuple):
-    """A fitted model and its probabilities for the test rows."""
+    """Fitted model and its probabilities for the test rows."""
 
     problem: Problem
     method: str
@@ -39,7 +39,7 @@ class Result(NamedTuple):
     epochs: str
 
     def row(self) -> dict[str, str]:
-        """One line of the table."""
+        """Return one row of the table."""
         P, y = self.P, self.problem.y_test
         return {
             "data": self.problem.name,
@@ -52,13 +52,13 @@ class Result(NamedTuple):
         }
 
 
-def toy(rows: int, seed: int) -> Problem:
-    r"""The paper's synthetic problem: y = argmax_c f_c(x), with three draws f_c from a GP prior.
+def make_toy(rows: int, seed: int) -> Problem:
+    r"""Make the synthetic problem of the paper: y = argmax_c f_c(x), with three draws f_c from a GP prior.
 
         f(x) = α(x₁)ᵀ W α(x₂),   α(s) = L⁻¹ k(g, s),   W_ij ~ N(0, 1)
 
-    A draw from the RBF prior with lengthscale 1 to all digits that matter: that kernel is a product over the
-    two columns, and the grid g of each is much finer than a lengthscale. Half of the rows are for the test.
+    This is a draw from the RBF prior with lengthscale 1, up to a negligible error: the kernel is a product over the two
+    columns, and the grid g of each is much finer than a lengthscale. Half of the rows are test rows.
     """
     rng = np.random.default_rng(seed)
     X = rng.uniform(-BOX, BOX, (2 * rows, 2))
@@ -74,8 +74,8 @@ def _rbf(s: Array, t: Array) -> Array:
     return np.asarray(np.exp(-0.5 * (s[:, None] - t[None, :]) ** 2))
 
 
-def digits(rows: int, seed: int) -> Problem:
-    """scikit-learn's 8 × 8 handwritten digits, which come with it."""
+def make_digits(rows: int, seed: int) -> Problem:
+    """Load the 8 × 8 handwritten digits of scikit-learn."""
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, train_size=rows, stratify=y, random_state=seed)
     return Problem("digits", X, y, X_test, y_test)

@@ -1,4 +1,4 @@
-"""Predictions with a way out: leave the least certain rows to somebody else, or answer with a set of classes."""
+"""Selective prediction: reject the least certain rows, or predict sets of classes."""
 
 from __future__ import annotations
 
@@ -8,32 +8,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput, BadOption
-from cavity.report.calibration import Array, checked
+from cavity.report.calibration import Array, check_probabilities
 
 
 class Rejection(NamedTuple):
-    """Error of the rows that are kept when the least certain are rejected; one entry a distinct certainty."""
+    """Error of the kept rows when the least certain rows are rejected; one entry per distinct certainty.
 
-    rejected: Array  # [K], share of rows, from 0 up
-    error: Array  # [K], share of wrong predictions among the others
-    threshold: Array  # [K], rows of at least this certainty are kept
+    Attributes
+    ----------
+    rejected : ndarray of shape (K,)
+        Fraction of rejected rows, increasing from 0.
+    error : ndarray of shape (K,)
+        Error rate of the kept rows.
+    threshold : ndarray of shape (K,)
+        Kept rows have at least this certainty.
+    area : float
+        Error averaged over the fraction of rejected rows.
+    """
+
+    rejected: Array  # [K]
+    error: Array  # [K]
+    threshold: Array  # [K]
 
     @property
     def area(self) -> float:
-        """Error averaged over the share that is rejected; 0 is perfect, and less than `error[0]` says that certainty tells."""
+        """Error averaged over the fraction of rejected rows. Useful certainties give less than `error[0]`; 0 is perfect."""
         width = np.diff(np.append(self.rejected, 1.0))
         return float((width * self.error).sum())
 
 
 def rejection(P: Any, y: Any, certainty: Any = None) -> Rejection:
-    """Reject rows in the order of `certainty` [n], by default the probability of the predicted class; equal ones go together.
+    """Compute the error of the kept rows when rows are rejected in order of certainty.
 
-    Uncertainties are certainties with a minus: `rejection(P, y, -clf.predict_uncertainty(X).total)`.
+    Parameters
+    ----------
+    P : array-like of shape (n, C)
+        Class probabilities, as from `predict_proba`.
+    y : array-like of shape (n,)
+        Column of P of the true class of each row. From labels: `np.searchsorted(clf.classes_, y)`.
+    certainty : array-like of shape (n,), optional
+        Certainty of each row, by default the probability of the predicted class. Rows of equal certainty are rejected
+        together. For an uncertainty, change the sign: `-clf.predict_uncertainty(X).total`.
+
+    Returns
+    -------
+    Rejection
+        Fraction of rejected rows, error of the others, and threshold.
+
+    Examples
+    --------
+    >>> from cavity.report import rejection
+    >>> curve = rejection([[0.9, 0.1], [0.6, 0.4]], [0, 1])
+    >>> curve.rejected, curve.error
+    (array([0. , 0.5]), array([0.5, 0. ]))
+    >>> curve.area
+    0.25
     """
-    P, y = checked(P, y)
+    P, y = check_probabilities(P, y)
     score = P.max(1) if certainty is None else np.asarray(certainty, dtype=np.float64)
     if score.shape != y.shape or not np.isfinite(score).all():
-        raise BadInput(f"certainty has shape {score.shape}; it must be one finite number a row, ({len(y)},).")
+        raise BadInput(f"certainty has shape {score.shape}; give one finite number per row, ({len(y)},).")
     threshold, place = np.unique(score, return_inverse=True)
     wrong = P.argmax(1) != y
     rows = np.bincount(place)[::-1].cumsum()[::-1]  # of at least each threshold
@@ -42,35 +76,78 @@ def rejection(P: Any, y: Any, certainty: Any = None) -> Rejection:
 
 
 class Conformal(NamedTuple):
-    """Which probabilities are enough for a class to be in the set."""
+    """Conformal sets: a class is in the set of a row if its probability is large enough.
 
-    least: Array  # [C], probability from which a class is in; 0 where it had too few rows to say
+    Attributes
+    ----------
+    least : ndarray of shape (C,)
+        Smallest probability with which each class is in a set; 0 for a class with too few rows.
+    coverage : float
+        Fraction of rows whose set contains the true class.
+    """
+
+    least: Array  # [C]
     coverage: float
 
     def sets(self, P: Any) -> NDArray[np.bool_]:
-        """[n C]: whether each class is in the row's set; a set may have several classes, or none."""
+        """Predict the set of classes of each row.
+
+        Parameters
+        ----------
+        P : array-like of shape (n, C)
+            Class probabilities.
+
+        Returns
+        -------
+        ndarray of bool of shape (n, C)
+            Whether each class is in the set of the row. A set may have several classes, or none.
+        """
         P = np.asarray(P, dtype=np.float64)
         if P.ndim != 2 or P.shape[1] != len(self.least):
             raise BadInput(
-                f"P has shape {P.shape}; these sets were made for {len(self.least)} classes, (n, C)."
+                f"P has shape {P.shape}; these sets are for {len(self.least)} classes, (n, {len(self.least)})."
             )
         return np.asarray(P >= self.least)
 
 
 def conformal(P: Any, y: Any, coverage: float = 0.9) -> Conformal:
-    r"""Sets that contain the true class of a share `coverage` of each class's rows, whatever the model (split conformal).
+    r"""Calibrate sets that contain the true class of a fraction `coverage` of the rows of each class (split conformal).
 
-    P and y are of rows that the model has not seen, and that are like those to come. Of the n rows of class c the
-    ⌊(n + 1)(1 − coverage)⌋-th smallest P[·, c] is the least for c: a new row of that class is as likely to take any rank.
+    The guarantee holds for any model, if the rows were not used for training and are exchangeable with future rows. For
+    class c with n rows, `least` is the ⌊(n + 1)(1 − coverage)⌋-th smallest P[·, c].
+
+    Parameters
+    ----------
+    P : array-like of shape (n, C)
+        Class probabilities, as from `predict_proba`.
+    y : array-like of shape (n,)
+        Column of P of the true class of each row. From labels: `np.searchsorted(clf.classes_, y)`.
+    coverage : float, default=0.9
+        Fraction of rows of each class whose set contains the true class.
+
+    Returns
+    -------
+    Conformal
+        The calibrated sets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.report import conformal
+    >>> p = np.linspace(0.05, 0.95, 10)
+    >>> sets = conformal(np.column_stack([p, 1 - p]), np.repeat([1, 0], 5), coverage=0.8)
+    >>> sets.sets([[0.9, 0.1], [0.5, 0.5]])
+    array([[ True, False],
+           [False, False]])
     """
-    P, y = checked(P, y)
+    P, y = check_probabilities(P, y)
     if not 0 < coverage < 1:
-        raise BadOption(f"coverage={coverage!r} must lie between 0 and 1, such as 0.9.")
+        raise BadOption(f"coverage={coverage!r} must be between 0 and 1, such as 0.9.")
     return Conformal(
-        np.array([_least(np.sort(P[y == c, c]), coverage) for c in range(P.shape[1])]), float(coverage)
+        np.array([_find_least(np.sort(P[y == c, c]), coverage) for c in range(P.shape[1])]), float(coverage)
     )
 
 
-def _least(own: Array, coverage: float) -> float:
+def _find_least(own: Array, coverage: float) -> float:
     rank = int(np.floor((len(own) + 1) * (1 - coverage) + 1e-9))
     return 0.0 if rank == 0 else float(own[rank - 1])

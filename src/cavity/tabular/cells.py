@@ -27,7 +27,7 @@ _TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)? ?([AaPp][Mm])?"
 DATE = rf"^(({_DAY})([T ,][0-9:.,TZ+ APMapm-]*)?|{_TIME})$"
 # formatted numbers: 1,250.5 and 1.250,5 and 3,7 and 12 % and $5
 _GROUPED = r"([0-9]{1,3}([,.' \x{A0}\x{202F}][0-9]{3})+([.,][0-9]+)?|[0-9]+,[0-9]+)"
-DRESSED = rf"^([+-]?{_GROUPED}|[$€£]? ?[+-]?({_GROUPED}|[0-9]+(\.[0-9]+)?) ?[%$€£]?)$"
+FORMATTED = rf"^([+-]?{_GROUPED}|[$€£]? ?[+-]?({_GROUPED}|[0-9]+(\.[0-9]+)?) ?[%$€£]?)$"
 
 
 def get_column(table: Any, name: str) -> Any:
@@ -75,7 +75,7 @@ def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
     else:
         text = to_text(column)
         lacks = np.asarray(text.is_null())
-        wrong = np.flatnonzero(~is_number(text) & ~lacks)
+        wrong = np.flatnonzero(~match_cells(text, NUMBER) & ~lacks)
         if len(wrong):
             raise BadInput(
                 f"column {name!r} is numeric, but row {first + int(wrong[0]) + 1} has {text[int(wrong[0])].as_py()!r:.60}"
@@ -86,11 +86,11 @@ def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
     return value, lacks
 
 
-def is_number(text: Any) -> NDArray[np.bool_]:
-    """Return which cells are numbers."""
+def match_cells(text: Any, pattern: str) -> NDArray[np.bool_]:
+    """Return which text cells match a pattern."""
     import pyarrow.compute as pc
 
-    return np.asarray(pc.match_substring_regex(text, NUMBER).fill_null(False))
+    return np.asarray(pc.match_substring_regex(text, pattern).fill_null(False))
 
 
 def parse_numbers(text: Any) -> Array:

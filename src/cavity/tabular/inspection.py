@@ -13,12 +13,13 @@ from cavity.data.fragments import PANDAS_INDEX, import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.tabular.cells import (
     DATE,
-    DRESSED,
+    FORMATTED,
+    NUMBER,
     WHOLE,
     check_finite,
     classify_type,
     get_column,
-    is_number,
+    match_cells,
     parse_numbers,
     raise_continuous,
     read_labels,
@@ -117,7 +118,7 @@ class _ColumnSummary:
 
     def __init__(self, name: str, wanted: str | None) -> None:
         self.name, self.wanted = name, wanted
-        self.rows = self.missing = self.numbers = self.dates = self.dressed = 0
+        self.rows = self.missing = self.numbers = self.dates = self.formatted = 0
         self.counts_rows = bool(ROW_NUMBER.fullmatch(name)) and wanted is None
         self.mean = self.square = 0.0
         self.low, self.high = np.inf, -np.inf
@@ -126,6 +127,7 @@ class _ColumnSummary:
         self.typed: str | None = None
 
     def add(self, column: Any, first: int) -> None:
+        """Add cells, the first of which is in row `first`."""
         kind = classify_type(column.type)
         self.rows += len(column)
         if kind in ("date", "other"):
@@ -142,21 +144,19 @@ class _ColumnSummary:
             self._add_text(to_text(column), first)
 
     def _add_text(self, text: Any, first: int) -> None:
-        import pyarrow.compute as pc
-
         lacks = np.asarray(text.is_null())
         self.missing += int(lacks.sum())
         if self.wanted != "category":
-            good = is_number(text)
+            good = match_cells(text, NUMBER)
             value = parse_numbers(text.filter(import_pyarrow().array(good)))
             check_finite(value, np.zeros(len(value), dtype=bool), self.name, first)
             self._add_numbers(value)
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
-            dressed = np.asarray(pc.match_substring_regex(text, DRESSED).fill_null(False))
-            self.dressed += int((dressed & ~good).sum())
-        self.dates += int(np.asarray(pc.match_substring_regex(text, DATE).fill_null(False)).sum())
+            formatted = match_cells(text, FORMATTED)
+            self.formatted += int((formatted & ~good).sum())
+        self.dates += int(match_cells(text, DATE).sum())
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
             if len(self.levels) > MAX_LEVELS:
@@ -178,6 +178,7 @@ class _ColumnSummary:
         self.low, self.high = min(self.low, float(value.min())), max(self.high, float(value.max()))
 
     def decide(self) -> Column | Ignored:
+        """Decide how to use the column, or raise BadInput."""
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
         present = self.rows - self.missing
@@ -197,8 +198,8 @@ class _ColumnSummary:
             return self._decide_number()
         if self.wanted != "category" and self.dates == present:
             self._raise_date("text")
-        if self.dressed and self.numbers + self.dressed == present and self.odd is not None:
-            if self.numbers > self.dressed:
+        if self.formatted and self.numbers + self.formatted == present and self.odd is not None:
+            if self.numbers > self.formatted:
                 self._raise_odd_cells()
             self._raise(
                 f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
@@ -262,11 +263,10 @@ class _TargetSummary:
         self.classes: set[str] = set()
 
     def add(self, column: Any, first: int) -> None:
-        import pyarrow.compute as pc
-
+        """Add labels, the first of which is in row `first`."""
         values = read_labels(column, self.name, first).unique()
-        self.whole &= bool(pc.all(pc.match_substring_regex(values, WHOLE), min_count=0).as_py())
-        self.numbers &= bool(is_number(values).all())
+        self.whole &= bool(match_cells(values, WHOLE).all())
+        self.numbers &= bool(match_cells(values, NUMBER).all())
         self.classes.update(values.to_pylist())
         if len(self.classes) > MAX_CLASSES:
             raise BadInput(
@@ -275,6 +275,7 @@ class _TargetSummary:
             )
 
     def decide(self) -> Target:
+        """Decide how to read the labels, or raise BadInput."""
         if self.numbers and not self.whole:
             odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
             if odd is not None:

@@ -1,4 +1,16 @@
-"""How the report looks and its one script: the filter of the table of rows."""
+"""Style sheet and script of the report, and the matplotlib style of its figures."""
+
+from typing import Any
+
+FIGURE_STYLE: dict[Any, Any] = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "text.parse_math": False,
+}
 
 STYLE = """
 :root{--paper:#fff;--ink:#22252a;--soft:#5c6370;--line:#dfe2e6;--accent:#2f6db3;--card:#f6f7f9;color-scheme:light dark}
@@ -35,7 +47,7 @@ footer{margin-top:3rem;color:var(--soft);font-size:.9rem}
 @media print{nav,.filter,.skip{display:none}}
 """
 
-# Words are separated by spaces, and a row is shown that has all of them.
+# Filter of the table of rows: shows rows that contain all words.
 SCRIPT = """
 (function () {
   "use strict";
