@@ -253,8 +253,6 @@ def test_what_laplace_does_not_use_is_refused():
             classifier("laplace", **options).fit(X, y)
     with pytest.raises(BadOption, match="formula for two classes"):
         classifier("laplace", predictive="probit").fit(*three)
-    with pytest.raises(BadOption, match="predictive='probit' is not used by method='ep'"):
-        classifier("ep", predictive="probit").fit(X, y)
     with pytest.raises(BadOption, match="likelihood='softmax'"):
         classifier("vi", predictive="probit").fit(X, y)
     with pytest.raises(BadOption, match="every row"):

@@ -209,5 +209,5 @@ def test_a_gram_matrix_in_pieces_gives_the_same(monkeypatch):
 
 def test_conjugate_gradients_that_do_not_converge_say_so(monkeypatch):
     monkeypatch.setattr(rowwise, "MOST_ITERATIONS", 1)
-    with pytest.warns(ConvergenceWarning, match="cg_tol"):
+    with pytest.warns(ConvergenceWarning, match="tol=1e-08"):
         model("cg", inducing=Z).fit(X, Y)

@@ -242,5 +242,5 @@ def test_a_graph_of_features_is_refused_and_a_picture_shows_no_points(tmp_path):
     ax = cavity.plots.decision_regions(model, X, y, figure.Figure().subplots(), grid=20)
     marks = [c for c in ax.collections if isinstance(c, collections.PathCollection)]
     assert [len(m.get_offsets()) for m in marks] == [len(X)]
-    with pytest.raises(BadOption, match="ONNX graph does not know"):
+    with pytest.raises(BadOption, match="ONNX graph cannot express"):
         cavity.export.onnx(model, tmp_path / "model.onnx")

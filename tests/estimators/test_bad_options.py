@@ -26,7 +26,7 @@ def says(error, *words):
 
 
 UNKNOWN = [
-    ("method", "svgp", "'auto', 'ep', 'sep', 'rep', 'pep', 'gfitc', 'vi', 'laplace'"),
+    ("method", "svgp", "'auto', 'ep', 'sep', 'pep', 'rep', 'gfitc', 'vi', 'laplace'"),
     ("inducing", "grid", "'random', 'kmeans', 'kmeans++', 'per-class', 'greedy'"),
     ("share", "all", "'auto', None, 'prior', 'kernel', 'inducing', 'both'"),
     ("learn", ("kernel", "lengthscale"), "'kernel', 'noise', 'inducing'"),
@@ -72,7 +72,7 @@ OUT_OF_RANGE = [
     ("inducing", np.ones((0, 3)), "(M, 3), or (3, M, 3)"),
     ("inducing", np.full((4, 3), np.nan), "NaN"),
     ("kernel", kernels.RBF(lengthscale=-1.0), "positive"),
-    ("kernel", kernels.RBF(lengthscale=[1.0, 2.0]), "one value a column"),
+    ("kernel", kernels.RBF(lengthscale=[1.0, 2.0]), "one value per column"),
     ("kernel", kernels.RBF(variance=[1.0, 2.0]), "2 values for 3 latent functions"),
 ]
 

@@ -339,7 +339,7 @@ def test_options_of_a_method_are_not_arguments_of_the_estimator(option):
 )
 def test_a_method_takes_its_own_options_and_no_others(kind):
     assert kind().get_params() == {name: getattr(kind(), name) for name in kind.parameter_names()}
-    with pytest.raises(TypeError, match="speed|no arguments"):
+    with pytest.raises(TypeError, match=r"speed|no arguments"):
         kind(speed=1)
     with pytest.raises(BadOption, match="no parameter 'speed'"):
         kind().set_params(speed=1)
@@ -384,7 +384,7 @@ class Unread:
     ids=str,
 )
 def test_a_wrong_option_is_refused_before_a_row_is_read(wrong):
-    with pytest.raises(BadOption, match="use|must|Give"):
+    with pytest.raises(BadOption, match=r"use|must|Give"):
         GPClassifier(**wrong).fit(Unread())
 
 

@@ -355,7 +355,7 @@ def test_warnings_name_what_is_wrong_and_what_to_try():
         (dict(target_accept=1.5), "target_accept=1.5"),
         (dict(n_models=0), "n_models=0"),
         (dict(over="epsilon"), "over='epsilon'"),
-        (dict(over=()), "nothing of over="),
+        (dict(over=()), "nothing in over="),
     ],
 )
 def test_bad_arguments_are_named(options, words):

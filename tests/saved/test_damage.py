@@ -93,6 +93,11 @@ def nan(t):
     return t
 
 
+def solver(tol):
+    """The method of the regressor's file, with another tolerance."""
+    return {"method": "ConjugateGradients", "arguments": {"tol": tol}}
+
+
 def deep(levels):
     packed = {"kernel": "RBF", "number": 0, "arguments": {}}
     for i in range(levels):
@@ -111,25 +116,33 @@ CASES = {
         container(HEADER | {"mean": {"dtype": "F64", "shape": [1 << 25, 1 << 25], "data_offsets": [0, 8 << 50]}}), "truncated"),
     "a tensor of no rows and 2⁶⁰ columns": (with_tensor("mean", lambda t: t.new_empty(0, 1 << 60)), "shape"),
     "a pickle": (b"\x80\x04\x95\x1f\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.", "truncated"),
-    "no words of ours": (serialise(TENSORS), "no cavity model"),
+    "no words of ours": (serialise(TENSORS), "not a cavity model"),
     "not JSON": (serialise(TENSORS, {"cavity": "{"}), "truncated"),
     "JSON of a thousand levels": (serialise(TENSORS, {"cavity": "[" * 100_000}), "truncated"),
     "a number of 10⁵ digits": (serialise(TENSORS, {"cavity": "9" * 100_000}), "truncated"),
     "of the future": (file(META | {"format": persist.FORMAT + 1}), "update cavity"),
     "of no format": (file(META | {"format": "1"}), "update cavity"),
     "of format 0": (file(META | {"format": 0}), "update cavity"),
-    "a checkpoint": (file(META | {"kind": "checkpoint"}), "no cavity model but a checkpoint"),
+    "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a checkpoint"),
     "an unknown kernel": (changed("arguments", "kernel", "kernel", to="os.system"), "kernel 'os.system' is unknown"),
     "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "whose code no file holds"),
-    "a kernel with strange arguments": (changed("arguments", "kernel", "arguments", to={"net": 1}), "TypeError"),
+    "a kernel with strange arguments": (
+        changed("arguments", "kernel", "arguments", to={"net": 1}), "'net' is not an argument of Sum"),
     "kernels 300 levels deep": (changed("arguments", "kernel", to=deep(300)), "."),
     "a negative lengthscale": (
         changed("arguments", "kernel", to={"kernel": "RBF", "number": 0, "arguments": {"lengthscale": -1.0}}), "."),
-    "an unknown argument": (changed("arguments", "nonsense", to=1), "'nonsense' is no argument"),
+    "an unknown argument": (changed("arguments", "nonsense", to=1), "'nonsense' is not an argument"),
     "a value of an unknown kind": (changed("arguments", "noise", to={"call": "exit"}), "'call' is unknown"),
-    "an unknown likelihood": (changed("factor", to="__import__"), "likelihood '__import__' is unknown"),
-    "a likelihood for two classes": (changed("factor", to="BinaryProbit"), "does not fit 3 classes"),
-    "another likelihood": (changed("factor", to="RobustMax"), "epsilon"),
+    "an unknown likelihood": (changed("likelihood", "likelihood", to="__import__"), "likelihood '__import__' is unknown"),
+    "a likelihood for two classes": (
+        changed("likelihood", to={"likelihood": "BinaryProbit", "arguments": {}}), "does not fit 3 classes"),
+    "a likelihood with strange arguments": (
+        changed("likelihood", "arguments", to={"code": 1}), "'code' is not an argument of RobustMax"),
+    "a method with strange arguments": (
+        changed("arguments", "method", "arguments", to={"code": 1}), "'code' is not an argument of REP"),
+    "an unknown method": (changed("arguments", "method", "method", to="os.system"), "method 'os.system' is unknown"),
+    "a method with a wrong option": (changed("arguments", "method", "arguments", "sites", to="none"), "sites='none'"),
+    "another likelihood": (changed("likelihood", to={"likelihood": "ProbitPairs", "arguments": {}}), "epsilon"),
     "one class": (changed("classes", "values", to=["a"]), "fewer than two"),
     "a class twice": (changed("classes", "values", to=["a", "b", "b"]), "not in order"),
     "more classes": (changed("classes", "values", to=["a", "b", "c", "d"]), "mean has shape"),
@@ -155,16 +168,16 @@ CASES = {
     "a mean in bfloat16": (with_tensor("mean", torch.Tensor.bfloat16), "of type torch.bfloat16"),
     "a longer mean": (with_tensor("mean", lambda t: torch.cat([t, t], 1)), "shape"),
     "a scalar for a mean": (with_tensor("mean", lambda t: t[0, 0]), "."),
-    "a factor with a zero": (with_tensor("lower", torch.zeros_like), "no Cholesky factor"),
+    "a factor with a zero": (with_tensor("lower", torch.zeros_like), "not a Cholesky factor"),
     "lengthscales of other columns": (with_tensor("prior.kernel.k2.log_lengthscale", lambda t: t[:, :1]), "shape"),
     "a tensor too many": (file(tensors=TENSORS | {"prior.kernel.hook": torch.zeros(1)}), "not known to this kernel"),
     "sums of other shape": (with_tensor("growing.P", lambda t: t[:1]), "growing.P has shape"),
     "no sums": (with_tensor("growing.h", lambda t: None), "KeyError 'h'"),
-    "a classifier that calls itself a regressor": (file(META | {"kind": "regressor"}), "no argument of GPRegressor"),
-    "a regressor that calls itself a classifier": (REGRESSOR.changed("kind", to="model"), "no argument of GPClassifier"),
+    "a classifier that calls itself a regressor": (file(META | {"kind": "regressor"}), "not an argument of GPRegressor"),
+    "a regressor that calls itself a classifier": (REGRESSOR.changed("kind", to="model"), "not an argument of GPClassifier"),
     "a regressor of an unknown method": (REGRESSOR.changed("arguments", "method", to="eval"), "method='eval'"),
-    "a tolerance of zero": (REGRESSOR.changed("arguments", "cg_tol", to=0.0), "cg_tol"),
-    "a tolerance in words": (REGRESSOR.changed("arguments", "cg_tol", to="small"), "cg_tol"),
+    "a tolerance of zero": (REGRESSOR.changed("arguments", "method", to=solver(0.0)), "tol=0.0 must be"),
+    "a tolerance in words": (REGRESSOR.changed("arguments", "method", to=solver("small")), "tol='small' must be"),
     "units of zero": (REGRESSOR.changed("units", 1, to=0.0), "units of 0.0"),
     "endless units": (REGRESSOR.changed("units", 0, to=float("inf")), "around inf"),
     "three units": (REGRESSOR.changed("units", to=[0.0, 1.0, 2.0]), "damaged"),
@@ -173,7 +186,7 @@ CASES = {
     "no rows": (REGRESSOR.with_tensor("rows.X", lambda t: None), "KeyError 'rows.X'"),
     "a weight of zero": (REGRESSOR.with_tensor("rows.weight", torch.zeros_like), "weigh nothing"),
     "rows of another rank": (REGRESSOR.with_tensor("rows.a", lambda t: t[:1]), "rows.a has shape"),
-    "no factor for the rows": (REGRESSOR.with_tensor("rows.lower", torch.zeros_like), "rows.lower is no Cholesky factor"),
+    "no factor for the rows": (REGRESSOR.with_tensor("rows.lower", torch.zeros_like), "rows.lower is not a Cholesky factor"),
 }  # fmt: skip
 
 
