@@ -289,7 +289,7 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
     folder, rows, y, _ = files
     for method, arguments, named, words in (
         ("exact", (folder / "t.parquet",), {"target": "y"}, "use method='svi' or 'vi'"),
-        ("svi", (folder / "t.parquet",), {}, "target= one of"),
+        ("svi", (folder / "t.parquet",), {}, "target= is missing"),
         ("svi", (folder / "X.npy", np.where(y > 1000, np.nan, y)), {}, "NaN or infinity in"),
         ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, "remove these rows"),
         ("svi", (lambda: [(rows, y.astype(str).astype(object))],), {}, "must hold numbers"),

@@ -165,9 +165,9 @@ class Counting(Arrays):
 
     largest = total = 0
 
-    def _piece(self, index, rows):
+    def _make_piece(self, index, rows):
         self.largest, self.total = max(self.largest, len(index)), self.total + len(index)
-        return super()._piece(index, rows)
+        return super()._make_piece(index, rows)
 
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
@@ -217,7 +217,7 @@ def test_a_fit_on_a_source_can_be_continued(tmp_path):
         (lambda X, y: (Arrays(X, y),), {"target": "label"}, "target= has no meaning"),
         (lambda X, y: (Arrays(X, y), y), {}, "y= has no meaning"),
         (lambda X, y: (X, y), {"target": "label"}, "target= has no meaning"),
-        (lambda X, y: (as_table(X, y),), {}, "target= one of"),
+        (lambda X, y: (as_table(X, y),), {}, "target= is missing"),
         (lambda X, y: ("some/where.parquet", y), {"target": "label"}, "y= has no meaning"),
         (lambda X, y: (Arrays(X, np.full(len(X), "red")),), {}, "only one class, 'red'"),
         (lambda X, y: (lambda: iter([]),), {}, "no rows"),
