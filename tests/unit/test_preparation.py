@@ -132,7 +132,8 @@ def test_unseen_categories_are_ignored_or_refused(unseen):
     new = FRAME | {"colour": ["red", "mauve", None, "mauve", "red", "red"]}
     if unseen == "error":
         with pytest.raises(
-            BadInput, match=r"'colour' has the category 'mauve' in row 2, which the training rows did not have"
+            BadInput,
+            match=r"'colour' has the category 'mauve' in row 2, which the training rows did not have",
         ):
             learnt.transform(new)
         return
