@@ -167,9 +167,9 @@ class Counting(Arrays):
 
     largest = total = 0
 
-    def _piece(self, index, rows):
+    def _make_piece(self, index, rows):
         self.largest, self.total = max(self.largest, len(index)), self.total + len(index)
-        return super()._piece(index, rows)
+        return super()._make_piece(index, rows)
 
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):

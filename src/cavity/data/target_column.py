@@ -71,7 +71,7 @@ def _read_targets(piece: Piece) -> Array:
     except (TypeError, ValueError):
         odd = next(v for v in piece.y.tolist() if not isinstance(v, int | float))
         raise BadInput(
-            f"{describe_place(piece)}: y must be numeric, and {odd!r} is not a number. For class labels use GPClassifier."
+            f"{describe_place(piece)}: y must contain numbers, but has {odd!r}. For class labels use GPClassifier."
         ) from None
     if not np.isfinite(y).all():
         bad = int((~np.isfinite(y)).sum())
