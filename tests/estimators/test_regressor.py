@@ -113,8 +113,8 @@ def test_a_checkpoint_is_continued(tmp_path):
         (np.where(np.arange(40) == 3, np.nan, Y), "NaN or infinity in 1 rows"),
         (np.array(["a", "b"] * 20), "use GPClassifier"),
         (Y + 1j, "Complex"),
-        (Y.astype(str), "must be numeric"),
-        (np.array(["2026-01-01"] * 40, dtype="M8[D]"), "must be numeric"),
+        (Y.astype(str), "must contain numbers"),
+        (np.array(["2026-01-01"] * 40, dtype="M8[D]"), "must contain numbers"),
         (np.c_[Y, Y], r"shape \(40, 2\).*MultiOutputRegressor"),
         (3.0, r"shape \(\)"),
         (Y * 1e200, "too large"),
@@ -291,8 +291,8 @@ def test_sources_that_cannot_be_used_say_what_to_do(files):
         ("svi", (folder / "t.parquet",), {}, "target= is missing.*one of"),
         ("svi", (folder / "X.npy", np.where(y > 1000, np.nan, y)), {}, "NaN or infinity in"),
         ("svi", (lambda: [(rows, np.where(y > 1000, np.nan, y))],), {}, "remove these rows"),
-        ("svi", (lambda: [(rows, y.astype(str).astype(object))],), {}, "must be numeric"),
-        ("svi", (lambda: [(rows, y[:-1])],), {}, "one target a row"),
+        ("svi", (lambda: [(rows, y.astype(str).astype(object))],), {}, "must contain numbers"),
+        ("svi", (lambda: [(rows, y[:-1])],), {}, "one target per row"),
         ("svi", (rows, y), {"target": "y"}, "has no meaning for a table in memory"),
     ):
         with pytest.raises((BadInput, BadOption), match=words):

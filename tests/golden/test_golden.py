@@ -1,18 +1,21 @@
 """Nothing got worse: evidence and predictions of every method at fixed seeds, as version 0.1.0 computed them.
 
-`predictions.json` was written by version 0.1.0 (commit edc1c98), with one thread. A change that is meant to change numbers
-must say so in its commit message, and write the entries again: `python tests/golden/test_golden.py`.
+`predictions.json` was written by version 0.1.0 (commit edc1c98) with one thread. On the platform that it names, numbers agree to
+1e-10. Elsewhere other BLAS kernels round differently, and optimisers amplify that: there the tolerance is 1e-3. A change that
+is meant to change numbers must say so in its commit message, and write the file again: `python tests/golden/test_golden.py`.
 """
 
 import csv
 import json
 import os
+import platform
 import warnings
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from cavity import GPClassifier, GPRegressor
@@ -120,19 +123,28 @@ def compute(key):
     return entry | {"mean": mean.tolist(), "std": std.tolist()}
 
 
-KEYS = list(json.loads(FILE.read_text())) if FILE.exists() else []
+def this_platform():
+    """What the last bits depend on: processor, vector instructions, torch."""
+    torch_version = torch.__version__.split("+")[0]
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} torch {torch_version}"
+
+
+STORED = json.loads(FILE.read_text())
+KEYS = list(STORED["entries"])
 
 
 @pytest.mark.parametrize(
     "key", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in KEYS]
 )
 def test_a_method_predicts_what_it_did(key):
-    old, new = json.loads(FILE.read_text())[key], compute(key)
+    old, new = STORED["entries"][key], compute(key)
+    tol = 1e-10 if STORED["platform"] == this_platform() else 1e-3
     assert new.keys() == old.keys() and new["epochs"] == old["epochs"]
-    assert new["evidence"] == pytest.approx(old["evidence"], rel=1e-10)
+    assert new["evidence"] == pytest.approx(old["evidence"], rel=tol)
     for name in old.keys() - {"evidence", "epochs"}:
-        np.testing.assert_allclose(new[name], old[name], rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(new[name], old[name], rtol=tol, atol=tol)
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({key: compute(key) for key in KEYS}, indent=0) + "\n")
+    entries = {key: compute(key) for key in KEYS}
+    FILE.write_text(json.dumps({"platform": this_platform(), "entries": entries}, indent=0) + "\n")

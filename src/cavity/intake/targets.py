@@ -111,7 +111,7 @@ def check_targets(y: Any, n_rows: int) -> Array:
     except (TypeError, ValueError):
         odd = next(v for v in y.tolist() if not isinstance(v, int | float))
         raise BadInput(
-            f"y must hold numbers, and {odd!r} is not one: for class labels use GPClassifier, or convert y first."
+            f"y must contain numbers, and {odd!r} is not one: for class labels use GPClassifier, or convert y first."
         ) from None
     if not np.isfinite(values).all():
         bad = int((~np.isfinite(values)).sum())
