@@ -180,3 +180,19 @@ def test_methods_whose_factors_have_no_powers_say_what_light_rows_are_worth(meth
         clf = GPClassifier(method, n_inducing=5, max_epochs=2).fit(X, y, sample_weight=np.full(30, 0.5))
     assert any("count for too little" in str(w.message) for w in seen) == says
     assert any("count for too little" in said for said in clf.fit_warnings_) == says
+
+
+@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("gfitc", {}), ("ep", {"schedule": "outer", "optimizer": "lbfgs"}), ("laplace", {})],
+    ids=["gfitc", "ep by L-BFGS", "laplace"],
+)
+def test_whole_weights_are_repetitions_where_sites_are_extrapolated(method, options, C):
+    """The extrapolation that brings sites to convergence must not tell a row of weight w from w rows."""
+    rng = np.random.default_rng(3)
+    X, y, w = rng.normal(size=(15, 4)), np.arange(15) % C, rng.integers(1, 5, 15)
+    options = {"inducing": X[:5], "max_epochs": 6, "tol": 0.01, "random_state": 0, "device": "cpu"} | options
+    weighted = GPClassifier(method, **options).fit(X, y, sample_weight=w)
+    repeated = GPClassifier(method, **options).fit(X.repeat(w, 0), y.repeat(w))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=0, atol=1e-9)

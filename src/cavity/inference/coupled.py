@@ -98,6 +98,8 @@ def cov_of(q_lower: Tensor, a: Tensor) -> Tensor:
 class Coupled(Engine):
     """The engine for coupled classes. The training loop, the state and the optimisers are those of every method."""
 
+    sites_are_totals = False
+
     @property
     def shape(self) -> tuple[int, int]:
         C, M = super().shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,8 @@ class Engine:
 
     A q that is not a product over classes is a subclass that overrides `shape`, `visit_rows` and `exact_gradient` (see `Coupled`).
     """
+
+    sites_are_totals: ClassVar[bool] = True  # a stored site is that of all copies of a weighted row
 
     prior: Prior  # a workspace: each step loads its parameters from the state
     parameters: tuple[nn.Parameter, ...]  # the learnt ones

@@ -127,6 +127,7 @@ class SiteStore(ABC):
     """
 
     tied: bool  # whether rows have no sites of their own
+    weighted: bool = False  # whether the weight of some row is not 1
     size = 0  # number of q's own parameters, at the end of θ
     sweeps = True  # whether sweeping the sites at fixed parameters moves q
 

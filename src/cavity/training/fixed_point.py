@@ -27,6 +27,7 @@ def find_fixed_point(
     same weights extrapolate both.
     """
     known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
+    scale = run.site_scale()
     best, safe, last = math.inf, state, math.inf
     engine = run.engine.freeze(state, run.rows)
     for _ in range(most):
@@ -36,8 +37,8 @@ def find_fixed_point(
                 return None
             known, state, last = [], safe, math.inf
             continue
-        move = _unknowns(new) - _unknowns(state)
-        size = _norm(run.reduce, move) / (1 + _norm(run.reduce, _unknowns(new)))
+        move = _unknowns(new, scale) - _unknowns(state, scale)
+        size = _norm(run.reduce, move) / (1 + _norm(run.reduce, _unknowns(new, scale)))
         change, last = abs(float(info.objective) - last), float(info.objective)
         if enough(size, change):
             return new
@@ -74,6 +75,10 @@ def _combine(values: list[Tensor], w: Tensor) -> Tensor:
     return mixed
 
 
-def _unknowns(state: State) -> Tensor:
-    parts = state.sites[:2] if len(state.sites.tau) else state.sums
-    return torch.cat([t.double().flatten() for t in parts])
+def _unknowns(state: State, scale: Tensor | None) -> Tensor:
+    """Return the sites, or the sums if rows have none, as a vector whose length does not tell weights from repetitions."""
+    if not len(state.sites.tau):
+        return torch.cat([t.double().flatten() for t in state.sums])
+    return torch.cat(
+        [(t.double() if scale is None else t.double() * scale).flatten() for t in state.sites[:2]]
+    )

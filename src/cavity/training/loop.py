@@ -68,6 +68,7 @@ class Run:
         self.final_sweeps: list[Outcome] = []  # of the sites, after training
         self.rate = self.plan.rate
         self.replay: Replay | None = None
+        self._site_scale: torch.Tensor | None = None
 
     def train(self) -> Run:
         """Run epochs until the objective converges or a limit is reached, then make the sites consistent."""
@@ -102,6 +103,15 @@ class Run:
         if len(self.history) >= self.plan.max_epochs or self.reduce.agree(self.converged):
             return True
         return bool(self.history) and self.is_late()
+
+    def site_scale(self) -> torch.Tensor | None:
+        """Return factors on the stored sites [N 1] that make a row of weight w as long as w equal rows; None without weights."""
+        sites = self.engine.sites
+        if self._site_scale is None and sites.weighted and not sites.tied:
+            weight = torch.cat([batch.weight for batch in self.whole.split(self.engine.chunk)])
+            power = -0.5 if self.engine.sites_are_totals else 0.5
+            self._site_scale = weight[:, None] ** power
+        return self._site_scale
 
     def is_late(self) -> bool:
         """Return whether `max_seconds` have passed, on any rank."""
