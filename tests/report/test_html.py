@@ -8,10 +8,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_iris
 
-from cavity import BadFile, BadInput, GPClassifier, export, load, report
+from cavity import BadFile, BadInput, GPClassifier, export, load, methods, report
 from cavity.kernels import RBF, Linear
 from cavity.report.html import escape_text, render_page
+from cavity.report.model_card import describe_model
 
 BAD = "<script>alert(1)</script>"
 WORSE = "\"'><img src=x onerror=alert(2)>&amp;\x00"
@@ -228,3 +230,12 @@ def test_bad_input_is_told_in_words(whole) -> None:
         render_page(clf, X.astype(str).assign(**{BAD: "x"}), y)
     with pytest.raises(BadInput, match="3 columns"):
         render_page(clf, X, y, names=["a"])
+
+
+@pytest.mark.parametrize("method", ["pep", "vi", methods.REP(epsilon=0.05), "laplace"], ids=str)
+def test_the_page_names_any_method_and_its_options(method, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = GPClassifier(method, n_inducing=5, max_epochs=1, random_state=0, device="cpu").fit(X, y)
+    assert dict(describe_model(clf))["Method"] == str(method)

@@ -37,7 +37,7 @@ def describe_model(clf: Any) -> Facts:
         what, M = "Spectral features", 2 * clf.frequencies_.shape[1]
     history = getattr(clf, "history_", None) or [{}]
     rows = [
-        ("Method", _describe_method(clf)),
+        ("Method", str(clf.method)),
         ("Classes", f"{len(clf.classes_)}"),
         ("Columns", f"{D}"),
         (what, f"{M} for each of {latent} latent functions" if latent > 1 else f"{M}"),
@@ -73,15 +73,6 @@ def list_versions() -> dict[str, str]:
 def list_warnings(clf: Any) -> list[str]:
     """Return the warnings of the fit."""
     return [str(text) for text in getattr(clf, "fit_warnings_", [])]
-
-
-def _describe_method(clf: Any) -> str:
-    extra = [
-        f"{name}={getattr(clf, name)!r}"
-        for name, method in (("power", "pep"), ("sites", "rep"), ("likelihood", "vi"))
-        if clf.method == method
-    ]
-    return ", ".join([str(clf.method), *extra])
 
 
 def _describe_kernel(kernel: Any) -> str:
