@@ -298,7 +298,7 @@ class _ProbitMethod(Method):
 
 
 def bind_likelihood(likelihood: Any, n_classes: int, learn: frozenset[str]) -> Likelihood:
-    """Return a copy of the likelihood for this number of classes, its epsilon learnt if `learn` says so."""
+    """Return a copy of the likelihood for this number of classes, with a learnt epsilon if `learn` has it."""
     found = read_likelihood(likelihood)
     if isinstance(found, RobustMax) and "epsilon" in learn:
         found = RobustMax(epsilon=start_of_epsilon(found.epsilon), learn=True)
@@ -498,7 +498,7 @@ class VI(Method):
     Parameters
     ----------
     likelihood : None, "robust-max", "softmax", "probit" or cavity.factors.Likelihood
-        None: "robust-max", or "softmax" if `bound` says so.
+        None: "robust-max", or "softmax" if `bound` is not "quadrature".
     q_update : {"natural", "gradient"}
         Natural-gradient steps of the sites, or gradient steps on the mean and Cholesky factor of q together with the
         hyper-parameters.
