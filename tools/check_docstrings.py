@@ -1,6 +1,9 @@
 """Validate the docstrings of the public interface with numpydoc: python tools/check_docstrings.py.
 
 The error codes are in pyproject.toml, `[tool.numpydoc_validation]`. Exit code 1 if a docstring fails.
+
+A method or property that overrides one that a base class of this package documents inherits the contract: it needs no docstring,
+or only a summary. A base class documents a method in its docstring, and an attribute there or under Attributes.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from numpydoc.validate import ERROR_MSGS, Validator, get_doc_object, validate
+from numpydoc.docscrape import NumpyDocString
+from numpydoc.validate import ERROR_MSGS, validate
 
 ROOT = Path(__file__).parents[1]
 MODULES = (
@@ -29,13 +33,26 @@ MODULES = (
     "cavity.report",
     "cavity.export",
     "cavity.plots",
+    "cavity.diagnostics.samples",
     "cavity.distributed",
 )
 NO_EXAMPLE = ("EX01",)  # methods, and classes that users receive but do not make
-ONLY_SUMMARY = ("GL08", "SS")  # properties have neither parameters nor returns
+ONLY_SUMMARY = ("GL08", "SS")  # properties, which have neither parameters nor returns, and overrides
+PASSED_ON = {
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD,
+}  # *args, **kwargs of torch.nn.Module
 TAG = re.compile(
-    r"\.\s+\[METHOD [^]]+\]$"
-)  # a summary may end with the section of docs/method.md that it implements
+    r"\.\s+\[(METHOD|review) [^]]+\]$"
+)  # a summary may end with the section of docs/method.md or of the review that it implements
+
+
+class Subject(NamedTuple):
+    """One public object."""
+
+    name: str
+    thing: Any
+    overrides: bool = False  # a base class of ours documents it
 
 
 class Failure(NamedTuple):
@@ -66,19 +83,43 @@ def public_names(module: ModuleType) -> list[str]:
     ]
 
 
+def unwrap(member: Any) -> Any:
+    return member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
+
+
+def is_member(member: Any) -> bool:
+    return inspect.isfunction(member) or isinstance(member, property)
+
+
+def attribute_names(owner: type) -> set[str]:
+    """Return the names under Attributes in the docstring of a class."""
+    return {
+        attribute.name for attribute in NumpyDocString(inspect.cleandoc(owner.__doc__ or ""))["Attributes"]
+    }
+
+
+def overrides_documented(owner: type, name: str) -> bool:
+    """Return whether a base class, beyond the class that defines the member, documents it."""
+    bases = [base for base in owner.__mro__ if is_ours(base)]
+    definer = next(i for i, base in enumerate(bases) if name in vars(base))
+    for base in bases[definer + 1 :]:
+        member = unwrap(vars(base).get(name))
+        if (is_member(member) and member.__doc__) or name in attribute_names(base):
+            return True
+    return False
+
+
 def public_members(owner: type) -> Iterator[tuple[str, Any]]:
     """Yield methods and properties that this package defines, inherited ones included."""
     bases = [base for base in owner.__mro__ if is_ours(base)]
     for name in sorted({name for base in bases for name in vars(base) if not name.startswith("_")}):
-        member = inspect.getattr_static(owner, name)
-        if isinstance(member, (classmethod, staticmethod)):
-            member = member.__func__
-        if (inspect.isfunction(member) and is_ours(member)) or isinstance(member, property):
+        member = unwrap(inspect.getattr_static(owner, name))
+        if is_member(member) and (isinstance(member, property) or is_ours(member)):
             yield name, member
 
 
-def walk() -> Iterator[tuple[str, Any]]:
-    """Yield the name and the object of everything public."""
+def walk() -> Iterator[Subject]:
+    """Yield everything public."""
     for module_name in MODULES:
         if importlib.util.find_spec(module_name) is None:
             raise SystemExit(f"{module_name} is part of the public interface and does not exist.")
@@ -86,55 +127,58 @@ def walk() -> Iterator[tuple[str, Any]]:
         for name in public_names(module):
             thing = getattr(module, name)
             if (inspect.isclass(thing) or inspect.isfunction(thing)) and is_ours(thing):
-                yield f"{module_name}.{name}", thing
+                yield Subject(f"{module_name}.{name}", thing)
                 if inspect.isclass(thing):
-                    yield from (
-                        (f"{module_name}.{name}.{inner}", member) for inner, member in public_members(thing)
-                    )
+                    for inner, member in public_members(thing):
+                        known = overrides_documented(thing, inner)
+                        yield Subject(f"{module_name}.{name}.{inner}", member, known)
 
 
 def is_record(thing: Any) -> bool:
     return inspect.isclass(thing) and (dataclasses.is_dataclass(thing) or hasattr(thing, "_fields"))
 
 
-def ignored_codes(name: str, thing: Any) -> tuple[str, ...]:
+def ignored_codes(subject: Subject) -> tuple[str, ...]:
     """Return the codes that do not apply to this kind of object."""
-    if isinstance(thing, property):
+    thing = subject.thing
+    if isinstance(thing, property) or subject.overrides:
         return tuple(code for code in ERROR_MSGS if not code.startswith(ONLY_SUMMARY))
     if inspect.isfunction(thing):
         return NO_EXAMPLE if "." in thing.__qualname__ else ()
     if issubclass(thing, Exception):
         return ("PR01", *NO_EXAMPLE)
-    if is_record(thing):  # its fields may stand under Attributes
-        documented = {attribute.name for attribute in get_doc_object(thing)["Attributes"]}
-        return ("PR01", *NO_EXAMPLE) if documented >= set(inspect.signature(thing).parameters) else NO_EXAMPLE
-    return NO_EXAMPLE if inspect.isabstract(thing) or getattr(thing, "_is_protocol", False) else ()
+    if is_record(thing):  # its fields may stand under Attributes, those of a base class in its docstring
+        documented = set().union(*(attribute_names(base) for base in thing.__mro__ if is_ours(base)))
+        complete = documented >= set(inspect.signature(thing).parameters)
+        return ("PR01", *NO_EXAMPLE) if complete else NO_EXAMPLE
+    codes = NO_EXAMPLE if inspect.isabstract(thing) or getattr(thing, "_is_protocol", False) else ()
+    kinds = {parameter.kind for parameter in inspect.signature(thing).parameters.values()}
+    return ("PR01", *codes) if kinds <= PASSED_ON else codes
 
 
-def check(name: str, thing: Any, codes: set[str]) -> Iterator[Failure]:
+def check(subject: Subject, codes: set[str]) -> Iterator[Failure]:
     """Yield what is wrong with one docstring."""
-    if not thing.__doc__ and inspect.isfunction(thing) and inspect.getdoc(Validator._load_obj(name)):
-        return  # inherited, and checked where it is written
-    found = validate(name)
-    summary = (thing.__doc__ or "").strip().partition("\n")[0]
+    if subject.overrides and not subject.thing.__doc__:
+        return
+    found = validate(subject.name)
+    codes = codes - set(ignored_codes(subject))
+    summary = (subject.thing.__doc__ or "").strip().partition("\n")[0]
+    if TAG.search(summary):
+        codes -= {"SS03"}
     path = Path(found["file"]).resolve() if found["file"] else ROOT
     place = f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}:{found['file_line'] or 0}"
     for code, message in found["errors"]:
-        if (
-            code in codes
-            and code not in ignored_codes(name, thing)
-            and not (code == "SS03" and TAG.search(summary))
-        ):
-            yield Failure(place, name, code, message)
+        if code in codes:
+            yield Failure(place, subject.name, code, message)
 
 
 def main() -> int:
     """Print every failure once, sorted by file."""
     codes, seen, failures = read_codes(), set(), set()
-    for name, thing in walk():
-        if id(thing) not in seen:  # an inherited method is checked with the first class that has it
-            seen.add(id(thing))
-            failures |= set(check(name, thing, codes))
+    for subject in walk():
+        if id(subject.thing) not in seen:  # an inherited method is checked with the first class that has it
+            seen.add(id(subject.thing))
+            failures |= set(check(subject, codes))
     for failure in sorted(failures):
         print(f"{failure.place}: {failure.name}: {failure.code} {failure.message}")
     print(f"{len(failures)} errors in {len(seen)} public docstrings")

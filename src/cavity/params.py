@@ -48,9 +48,15 @@ class Parameters:
     def set_params(self, **params: Any) -> Self:
         """Set constructor arguments, those of inner objects as `name__argument`.
 
+        Parameters
+        ----------
+        **params : dict
+            Argument values by name.
+
         Returns
         -------
-        self
+        self : object
+            The object itself.
         """
         valid = self.parameter_names()
         for key, value in params.items():

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Classes by name. Options, model files, the command line and ONNX export look them up here and nowhere else.
+    """Classes by name. Options, model files, the command line and ONNX export find them here and nowhere else.
 
     A class registers itself with a decorator. Your own class may do the same: its name then works in model files, too.
 

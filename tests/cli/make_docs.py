@@ -25,6 +25,7 @@ target = "species"
 n_inducing = 10
 max_epochs = 30
 kernel = "Matern52 + Linear"
+method = { name = "rep", epsilon = 0.1 }
 
 [columns]
 id = "ignore"

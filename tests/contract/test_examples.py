@@ -1,21 +1,25 @@
-"""The examples in the docstrings of kernels, likelihoods and registries run as they stand."""
+"""The examples in the docstrings run as they stand."""
 
 import doctest
 import importlib
-import pkgutil
 import warnings
+from pathlib import Path
 
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity import factors, kernels
+import cavity
 from registered import REGISTERED_KERNELS, REGISTERED_LIKELIHOODS
 
-PACKAGES = [kernels, factors]
-MODULES = [f"{p.__name__}.{m.name}" for p in PACKAGES for m in pkgutil.iter_modules(p.__path__)]
+FOLDER = Path(cavity.__file__).parent
+MODULES = [
+    ".".join(("cavity", *path.relative_to(FOLDER).with_suffix("").parts)).removesuffix(".__init__")
+    for path in sorted(FOLDER.rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
 
 
-@pytest.mark.parametrize("name", [*MODULES, "cavity.registry"])
+@pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -179,7 +179,7 @@ def bad_cell(folder):
 @pytest.mark.parametrize(
     "kind, call, words",
     [
-        ("named", lambda m, d: m.predict(table().drop_columns(["b"])), "no column 'b', which the model was fitted on"),
+        ("named", lambda m, d: m.predict(table().drop_columns(["b"])), "the source lacks 'b', which the model was fitted on"),
         ("named", lambda m, d: m.predict(table().set_column(5, "b", pa.array(Y))), r"column 'b' \(string\).*not numeric"),
         ("named", lambda m, d: m.predict(bad_cell(d)), r"t\.parquet.*column 'b': 1 missing or NaN"),
         ("named", lambda m, d: m.predict(d / "none.parquet"), "does not exist"),

@@ -181,10 +181,10 @@ CASES = {
     "units of zero": (REGRESSOR.changed("units", 1, to=0.0), "units of 0.0"),
     "endless units": (REGRESSOR.changed("units", 0, to=float("inf")), "around inf"),
     "three units": (REGRESSOR.changed("units", to=[0.0, 1.0, 2.0]), "damaged"),
-    "no noise": (REGRESSOR.with_tensor("factor.log_noise", lambda t: None), "no noise"),
+    "no noise": (REGRESSOR.with_tensor("factor.log_noise", lambda t: None), "lacks the noise"),
     "fewer rows": (REGRESSOR.with_tensor("rows.X", lambda t: t[:-1]), "rows.X has shape"),
     "no rows": (REGRESSOR.with_tensor("rows.X", lambda t: None), "KeyError 'rows.X'"),
-    "a weight of zero": (REGRESSOR.with_tensor("rows.weight", torch.zeros_like), "weigh nothing"),
+    "a weight of zero": (REGRESSOR.with_tensor("rows.weight", torch.zeros_like), "some have weight 0"),
     "rows of another rank": (REGRESSOR.with_tensor("rows.a", lambda t: t[:1]), "rows.a has shape"),
     "no factor for the rows": (REGRESSOR.with_tensor("rows.lower", torch.zeros_like), "rows.lower is not a Cholesky factor"),
 }  # fmt: skip

@@ -37,34 +37,76 @@ BOUNDS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkol
 class Method(Parameters):
     """Base class of all methods: what a method needs, and where it stands in the engine's space.
 
-    To add a method, derive from this class, override fields, and register the class with `@METHODS.register`.
+    To add a method, derive from this class, override attributes, and register the class with `@METHODS.register`.
+
+    Attributes
+    ----------
+    name : str
+        Short name, for `method="..."`.
+    task : {"classification", "regression"}
+        What the method is for.
+    needs_all_rows : bool
+        Whether every step reads all rows: no mini-batches.
+    in_memory : bool
+        Whether rows must be an array: no source, no memory map.
+    keeps_rows : bool
+        Whether predictions read the training rows.
+    needs_noise : bool
+        Whether noise must be positive.
+    latent_noise : bool
+        Whether the latent functions have noise of their own.
+    fixed_inducing : bool
+        Whether inducing points are rows, never learnt.
+    takes_spectrum : bool
+        Whether the method works with inducing="spectrum".
+    recommended : bool
+        Whether the library chooses kernel, prior and epochs where the user does not.
+    site_store : {"own", "tied", "averaged", "free"}
+        How sites are stored: one per row, sums only, natural gradients, or as mean and factor of q.
+    removal : float
+        Share of a site that a cavity removes: 1 for EP, p for power EP, 0 for variational inference.
+    placement : {"t", "f", "mode"}
+        Where sites sit: on t = a·w, on f with the residual eliminated, or at the mode of f.
+    linear : bool
+        Whether sites do not depend on q, as for a Gaussian likelihood.
+    settles : bool
+        Whether sites converge before every step of the hyper-parameters.
+    sweep_damping : float
+        Damping of full sweeps. Undamped parallel updates can diverge.
+    starts_from_ep : bool
+        Whether moment matching finds the first q, because the objective has poor optima near the prior.
+    full_batch_optimizer : str
+        What optimizer="auto" means on full batches.
+
+    Examples
+    --------
+    >>> from cavity.methods import EP
+    >>> class SlowEP(EP):
+    ...     sweep_damping = 0.1
+    >>> SlowEP().site_store, SlowEP().removal
+    ('own', 1.0)
     """
 
-    name: ClassVar[str] = ""  # for method="..."
+    name: ClassVar[str] = ""
     task: ClassVar[str] = "classification"
 
-    # What it needs.
-    needs_all_rows: ClassVar[bool] = False  # every step reads the whole table: no mini-batches
-    in_memory: ClassVar[bool] = False  # rows must be an array: no source, no memory map
-    keeps_rows: ClassVar[bool] = False  # predictions read the training rows
-    needs_noise: ClassVar[bool] = False  # noise=0 leaves it without a density
-    latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
-    fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
-    takes_spectrum: ClassVar[bool] = True  # works with inducing="spectrum"
-    recommended: ClassVar[bool] = False  # open choices (kernel, prior, epochs) are the library's
+    needs_all_rows: ClassVar[bool] = False
+    in_memory: ClassVar[bool] = False
+    keeps_rows: ClassVar[bool] = False
+    needs_noise: ClassVar[bool] = False
+    latent_noise: ClassVar[bool] = True
+    fixed_inducing: ClassVar[bool] = False
+    takes_spectrum: ClassVar[bool] = True
+    recommended: ClassVar[bool] = False
 
-    # Where it stands in the engine's space. Some depend on options and are properties of subclasses.
-    site_store: str = (
-        "own"  # own (one per row), tied (sums only), averaged (natural gradients), free (mean and factor)
-    )
-    removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
-    placement: str = "t"  # sites on t = a·w, on f ("f": residual eliminated), or at the mode of f ("mode")
-    linear: bool = False  # sites do not depend on q: a Gaussian likelihood
-    settles: bool = False  # sites converge before every step of the hyper-parameters
-    sweep_damping: float = 0.5  # of full sweeps; undamped parallel updates can diverge
-    starts_from_ep: bool = (
-        False  # moment matching finds the first q: the objective has poor optima near the prior
-    )
+    # Properties of a subclass where they depend on its options.
+    site_store: str = "own"
+    removal: float = 1.0
+    placement: str = "t"
+    linear: bool = False
+    settles: bool = False
+    sweep_damping: float = 0.5
+    starts_from_ep: bool = False
     full_batch_optimizer: str = "sign"
 
     @property
@@ -114,25 +156,77 @@ class Method(Parameters):
         return hash(repr(self))
 
     def check(self) -> Self:
-        """Check the method's own options."""
+        """Check the method's own options.
+
+        Returns
+        -------
+        Method
+            The method itself.
+        """
         return self
 
     def check_training(self, *, optimizer: str, schedule: str, damping: float | None) -> None:
-        """Refuse an optimiser, schedule or damping that the method cannot use."""
+        """Refuse an optimiser, schedule or damping that the method cannot use.
+
+        Parameters
+        ----------
+        optimizer : str
+            The optimiser, never "auto".
+        schedule : str
+            The schedule, as the estimator has it.
+        damping : float or None
+            The damping, as the estimator has it.
+        """
 
     def check_classes(self, n_classes: int) -> None:
-        """Refuse options that do not work for this number of classes."""
+        """Refuse options that do not work for this number of classes.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes in the training labels.
+        """
 
     def resolve(self, numbered: bool) -> Method:
-        """Return the method itself; `Auto` chooses one. `numbered`: rows have numbers, so that they can own sites."""
+        """Return the method that runs.
+
+        Parameters
+        ----------
+        numbered : bool
+            Whether rows have numbers, so that they can own sites.
+
+        Returns
+        -------
+        Method
+            The method itself; `Auto` returns its choice.
+        """
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        """Make the likelihood for this number of classes."""
+        """Make the likelihood for this number of classes.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes in the training labels.
+        learn : frozenset of str
+            What is learnt, as the estimator has it.
+
+        Returns
+        -------
+        cavity.factors.Likelihood
+            A likelihood that is bound to the classes.
+        """
         raise NotImplementedError
 
     def sampling_problem(self) -> str | None:
-        """Return why hyper-parameters cannot be sampled with this method, and what to use; None if they can."""
+        """Return why hyper-parameters cannot be sampled with this method, and what to use.
+
+        Returns
+        -------
+        str or None
+            The reason; None if they can be sampled.
+        """
         if self.site_store == "tied":
             return (
                 f"{self.argument} ties its sites and has only an estimate of its evidence's gradient: use method='ep', 'rep' "
@@ -204,7 +298,7 @@ class _ProbitMethod(Method):
 
 
 def bind_likelihood(likelihood: Any, n_classes: int, learn: frozenset[str]) -> Likelihood:
-    """Return a copy of the likelihood for this number of classes, its epsilon learnt if `learn` says so."""
+    """Return a copy of the likelihood for this number of classes, with a learnt epsilon if `learn` has it."""
     found = read_likelihood(likelihood)
     if isinstance(found, RobustMax) and "epsilon" in learn:
         found = RobustMax(epsilon=start_of_epsilon(found.epsilon), learn=True)
@@ -404,7 +498,7 @@ class VI(Method):
     Parameters
     ----------
     likelihood : None, "robust-max", "softmax", "probit" or cavity.factors.Likelihood
-        None: "robust-max", or "softmax" if `bound` says so.
+        None: "robust-max", or "softmax" if `bound` is not "quadrature".
     q_update : {"natural", "gradient"}
         Natural-gradient steps of the sites, or gradient steps on the mean and Cholesky factor of q together with the
         hyper-parameters.

@@ -16,6 +16,33 @@ class RegressionMethod(Method):
     """Base class of the methods of regression.
 
     Power EP finds the same Gaussian sites whatever its power, and half a site never exceeds what a cavity can spare.
+
+    Attributes
+    ----------
+    inducing_from : {"chosen", "rows", "subset", "members"}
+        Where inducing points come from: the argument `inducing`, every distinct row, an active set, or members of a committee.
+    projected : bool
+        Whether the likelihood lacks the residual variance.
+    predicts_residual : bool
+        Whether predictive variances have the residual.
+    merges_rows : bool
+        Whether equal rows become one weighted row.
+    exact_jitter : bool
+        Whether Z is X, so that only the jitter separates the model from the exact one.
+    has_evidence : bool
+        Whether the method has an evidence of all rows that its predictions belong to.
+    active_set : {"entropy", "information"} or None
+        Criterion by which rows are selected one by one.
+    committee : tuple of (int, str) or None
+        Number of members, and how rows are assigned to them.
+    solver_tol : float
+        Relative residual of conjugate gradients; 0 solves the low-rank system exactly.
+
+    Examples
+    --------
+    >>> from cavity.methods import FITC, RegressionMethod
+    >>> isinstance(FITC(), RegressionMethod), FITC().has_evidence
+    (True, True)
     """
 
     task = "regression"
@@ -30,21 +57,15 @@ class RegressionMethod(Method):
     sweep_damping = 1.0
     full_batch_optimizer = "lbfgs"
 
-    inducing_from: ClassVar[str] = (
-        "chosen"  # or rows (every distinct one), subset (an active set), members (of a committee)
-    )
-    projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
-    predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
-    merges_rows: ClassVar[bool] = True  # equal rows become one weighted row
-    exact_jitter: ClassVar[bool] = (
-        False  # Z is X: nothing but the jitter separates the model from the exact one
-    )
-    has_evidence: ClassVar[bool] = False  # an evidence of all rows that its predictions belong to
-    active_set: str | None = None  # criterion by which rows are selected one by one
-    committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
-    solver_tol: float = (
-        0.0  # relative residual of conjugate gradients; 0: the low-rank system is solved exactly
-    )
+    inducing_from: ClassVar[str] = "chosen"
+    projected: ClassVar[bool] = False
+    predicts_residual: ClassVar[bool] = True
+    merges_rows: ClassVar[bool] = True
+    exact_jitter: ClassVar[bool] = False
+    has_evidence: ClassVar[bool] = False
+    active_set: str | None = None
+    committee: tuple[int, str] | None = None
+    solver_tol: float = 0.0
 
     @property
     def uses_inducing(self) -> bool:
@@ -52,7 +73,20 @@ class RegressionMethod(Method):
         return self.inducing_from == "chosen"
 
     def make_regression_likelihood(self, noise: float, learn: bool) -> Gaussian:
-        """Make the likelihood; its noise is in units of the targets' variance."""
+        """Make the likelihood.
+
+        Parameters
+        ----------
+        noise : float
+            Variance of the noise, in units of the targets' variance.
+        learn : bool
+            Whether the noise is learnt.
+
+        Returns
+        -------
+        cavity.factors.Gaussian
+            The likelihood.
+        """
         return Gaussian(noise, learn, self.projected)
 
     def sampling_problem(self) -> str | None:

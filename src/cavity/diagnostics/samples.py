@@ -18,17 +18,41 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class HyperSamples:
-    """Draws of the hyper-parameters from their posterior, and predictions averaged over them."""
+    """Draws of the hyper-parameters from their posterior, and predictions averaged over them.
 
-    draws: dict[str, Array]  # (chains, n_samples, ...), in the user's units
-    log_posterior: Array  # (chains, n_samples), log Z_q + log prior
+    Attributes
+    ----------
+    draws : dict of str to ndarray of shape (chains, n_samples, ...)
+        Draws by name, in the user's units.
+    log_posterior : ndarray of shape (chains, n_samples)
+        log Z_q + log prior.
+    acceptance : float
+        Mean acceptance probability.
+    divergences : int
+        Number of divergent trajectories.
+    r_hat : dict of str to ndarray
+        R-hat of each hyper-parameter.
+    ess : dict of str to ndarray
+        Effective sample size of each hyper-parameter.
+    evaluations : int
+        Number of gradients of log Z_q.
+    warnings : list of str
+        What the diagnostics warn about.
+    models : tuple of FittedModel
+        Models at the draws that predictions are averaged over.
+    features : Features
+        Features of the fit.
+    """
+
+    draws: dict[str, Array]
+    log_posterior: Array
     acceptance: float
     divergences: int
-    r_hat: dict[str, Array]  # of each hyper-parameter
-    ess: dict[str, Array]  # effective sample size of each
-    evaluations: int  # number of gradients of log Z_q
+    r_hat: dict[str, Array]
+    ess: dict[str, Array]
+    evaluations: int
     warnings: list[str]
-    models: tuple[FittedModel, ...]  # at the draws that predictions are averaged over
+    models: tuple[FittedModel, ...]
     features: Features
 
     def __str__(self) -> str:
@@ -49,22 +73,61 @@ class HyperSamples:
 
 @dataclass(frozen=True)
 class ClassifierSamples(HyperSamples):
-    """Draws for a classifier."""
+    """Draws for a classifier.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (C,)
+        Class labels.
+    """
 
     classes: NDArray[Any]
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Return logarithms of the averaged class probabilities (n, C)."""
+        """Predict logarithms of the averaged class probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `GPClassifier.predict`.
+
+        Returns
+        -------
+        ndarray of shape (n, C)
+            Columns in the order of `classes`.
+        """
         size = block_size(self.models[0], self.features)
         (log_p,) = predict_blocks(X, self.features, size, lambda rows: (self._log_proba(rows),))
         return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
-        """Return class probabilities (n, C), averaged over draws of the hyper-parameters."""
+        """Predict class probabilities, averaged over draws of the hyper-parameters.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `GPClassifier.predict`.
+
+        Returns
+        -------
+        ndarray of shape (n, C)
+            Columns in the order of `classes`.
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class of each row."""
+        """Predict the most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `GPClassifier.predict`.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels.
+        """
         return np.asarray(self.classes[self.predict_log_proba(X).argmax(1)])
 
     def _log_proba(self, rows: Array) -> Array:
@@ -74,14 +137,32 @@ class ClassifierSamples(HyperSamples):
 
 @dataclass(frozen=True)
 class RegressorSamples(HyperSamples):
-    """Draws for a regressor."""
+    """Draws for a regressor.
+
+    Attributes
+    ----------
+    units : tuple of float
+        Shift and scale of the targets.
+    """
 
     units: tuple[float, float]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of f at rows X (n,), averaged over draws; with the standard deviation (n,) of the mixture.
+        """Predict f, averaged over draws of the hyper-parameters.
 
         The noise on y is not included: add the mean of `draws["noise"]` to the variance for that of a new y.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            Rows with the features of the fit.
+        return_std : bool
+            Whether to also return standard deviations of the mixture.
+
+        Returns
+        -------
+        ndarray of shape (n,), or two of them
+            Means, and standard deviations if `return_std`.
         """
         rows = as_tensor(check_rows(X, self.features))
         shift, scale = self.units

@@ -123,6 +123,12 @@ class Group(Local):
         Number of processes.
     device : torch.device
         Device for communication: the GPU of this rank with NCCL, else the CPU.
+
+    Examples
+    --------
+    >>> from cavity import distributed
+    >>> isinstance(distributed.current(), distributed.Group)
+    False
     """
 
     def __init__(self) -> None:
@@ -166,6 +172,12 @@ def select_gpu() -> torch.device:
     -------
     torch.device
         The current GPU.
+
+    Examples
+    --------
+    >>> from cavity import distributed
+    >>> distributed.select_gpu()  # doctest: +SKIP
+    device(type='cuda', index=0)
     """
     if "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
@@ -229,7 +241,13 @@ def join(backend: str | None = None) -> Local:
 
 
 def leave() -> None:
-    """Leave the process group, if this process has joined one."""
+    """Leave the process group, if this process has joined one.
+
+    Examples
+    --------
+    >>> from cavity import distributed
+    >>> distributed.leave()
+    """
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 

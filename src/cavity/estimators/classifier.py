@@ -408,8 +408,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, y, sample_weight, target, weight
-            Rows, labels and weights in every form that `fit` takes.
+        X : array-like of shape (n, D), or a source
+            Rows, in every form that `fit` takes.
+        y : array-like of shape (n,) or None
+            Labels. None if the source holds them.
+        sample_weight : array-like of shape (n,) or None
+            Weights of the rows.
+        target, weight : str
+            Columns of a Parquet or Arrow source with the labels and the weights.
 
         Returns
         -------

@@ -45,6 +45,15 @@ def onnx(clf: Any, path: str | Path, *, dtype: str = "float64") -> Path:
     -------
     Path
         The file.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier, export
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, tol=1.0, random_state=0).fit(X, y)
+    >>> export.onnx(clf, "iris.onnx").name  # doctest: +SKIP
+    'iris.onnx'
     """
     data = onnx_model(clf, dtype=dtype).SerializeToString()
     persist.write_bytes(path, data)
@@ -52,7 +61,29 @@ def onnx(clf: Any, path: str | Path, *, dtype: str = "float64") -> Path:
 
 
 def onnx_model(clf: Any, *, dtype: str = "float64") -> Any:
-    """Return a fitted GPClassifier as an `onnx.ModelProto`; the arguments are those of `onnx`."""
+    """Return a fitted GPClassifier as an `onnx.ModelProto`.
+
+    Parameters
+    ----------
+    clf : GPClassifier
+        A fitted classifier.
+    dtype : {"float64", "float32"}
+        Type of the input and of the probabilities.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model, checked.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier, export
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, tol=1.0, random_state=0).fit(X, y)
+    >>> [output.name for output in export.onnx_model(clf).graph.output]
+    ['label', 'probabilities']
+    """
     check_is_fitted(clf, "_fitted")
     if not hasattr(clf, "classes_"):
         raise BadOption(
@@ -84,6 +115,21 @@ def make_onnx_model(
         Texts to store in the file; `"method"` appears in error messages.
     dtype : {"float64", "float32"}
         Type of the input and of the probabilities.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model, checked.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier, export
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, tol=1.0, random_state=0).fit(X, y)
+    >>> made = export.make_onnx_model(clf._fitted, clf.classes_, 4, {"method": "ep"})
+    >>> made.producer_name
+    'cavity'
     """
     _check(model, len(classes), metadata, dtype)
     graph = Graph()

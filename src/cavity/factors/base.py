@@ -18,21 +18,45 @@ WIDTH = 1e-10  # the variance that stands for a point where an integral needs a 
 
 
 class Latents(NamedTuple):
-    """Gaussian marginals of f at the sites of a batch, [B S]."""
+    """Gaussian marginals of f at the sites of a batch.
+
+    Attributes
+    ----------
+    mean : Tensor
+        Means, [B S].
+    var : Tensor
+        Variances, residual included, [B S].
+    residual : Tensor
+        The part of `var` that does not come from w, [B S].
+    """
 
     mean: Tensor
-    var: Tensor  # residual included
-    residual: Tensor  # the part of `var` that does not come from w
+    var: Tensor
+    residual: Tensor
 
 
 class Moments(NamedTuple):
-    """value = log ∫ φ(f)^e N(f) df per row, or E log φ(f), and its derivatives at each site."""
+    """Logarithm of a factor's normaliser, or average of its logarithm, and the derivatives at each site.
 
-    value: Tensor  # [B]
-    dm: Tensor  # [B S], in the mean
-    dv: Tensor  # [B S], in the variance that comes from w
-    dr: Tensor  # [B S], in the residual variance (equal to dv for e = 1)
-    own: Tensor | None = None  # [B K], in the likelihood's own parameters, flat
+    Attributes
+    ----------
+    value : Tensor
+        log ∫ φ(f)^e N(f) df per row, or E log φ(f), [B].
+    dm : Tensor
+        Derivative in the mean, [B S].
+    dv : Tensor
+        Derivative in the variance that comes from w, [B S].
+    dr : Tensor
+        Derivative in the residual variance (equal to `dv` for e = 1), [B S].
+    own : Tensor or None
+        Derivative in the likelihood's own parameters, flat, [B K].
+    """
+
+    value: Tensor
+    dm: Tensor
+    dv: Tensor
+    dr: Tensor
+    own: Tensor | None = None
 
 
 class Likelihood(Parameters):
@@ -126,9 +150,19 @@ class Likelihood(Parameters):
         return bound
 
     def sites(self, y: Tensor) -> Tensor:
-        """Return the latent function on which each site sits, per row: [B] → [B S].
+        """Return the latent function on which each site sits.
 
         The default is one site on the only latent function for two classes, otherwise one site per class.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels 0 to C − 1, [B].
+
+        Returns
+        -------
+        Tensor
+            Numbers of latent functions, [B S].
         """
         if self.two_classes:
             return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
@@ -145,21 +179,62 @@ class Likelihood(Parameters):
             Labels 0 to C − 1, [B].
         exponent : Tensor or None
             Exponent e per row, [B]; None for 1. Never given if `tempers` is False.
+
+        Returns
+        -------
+        Moments
+            Value and derivatives.
         """
         raise BadOption(f"{type(self).__name__} has no closed normaliser: use method='vi'.")
 
     def average(self, f: Latents, y: Tensor) -> Moments:
-        """Return E log φ under the marginals f, and its derivatives, for variational inference."""
+        """Return E log φ under the marginals f, and its derivatives, for variational inference.
+
+        Parameters
+        ----------
+        f : Latents
+            Marginals at the sites, [B S].
+        y : Tensor
+            Labels 0 to C − 1, [B].
+
+        Returns
+        -------
+        Moments
+            Value and derivatives.
+        """
         raise BadOption(f"{type(self).__name__} has no average of its logarithm: use method='ep'.")
 
     def third(self, mean: Tensor, y: Tensor) -> Tensor:
-        """Return ∂³ log p/∂f³ at the mean, [B S], for Laplace's method with learnt hyper-parameters."""
+        """Return ∂³ log p/∂f³ at the mean, for Laplace's method with learnt hyper-parameters.
+
+        Parameters
+        ----------
+        mean : Tensor
+            Latent values at the sites, [B S].
+        y : Tensor
+            Labels 0 to C − 1, [B].
+
+        Returns
+        -------
+        Tensor
+            Third derivatives, [B S].
+        """
         raise BadOption(f"{type(self).__name__} has no third derivative, which Laplace's method needs.")
 
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        """Return normalised log class probabilities under marginals of f at new rows: [n C] → [n C], or [n 1] → [n 2].
+        """Return normalised log class probabilities under marginals of f at new rows.
 
         The default is `moments` for each label in turn, normalised.
+
+        Parameters
+        ----------
+        mean, var : Tensor
+            Marginals of f, [n C], or [n 1] for two classes.
+
+        Returns
+        -------
+        Tensor
+            Log probabilities, [n C].
         """
         columns = []
         for label in range(self._classes()):
@@ -170,7 +245,18 @@ class Likelihood(Parameters):
         return torch.stack(columns, 1).log_softmax(1)
 
     def log_probability_at(self, f: Tensor) -> Tensor:
-        """Return normalised log class probabilities given the latent values f themselves: [n C] → [n C], or [n 1] → [n 2]."""
+        """Return normalised log class probabilities given the latent values f themselves.
+
+        Parameters
+        ----------
+        f : Tensor
+            Latent values, [n C], or [n 1] for two classes.
+
+        Returns
+        -------
+        Tensor
+            Log probabilities, [n C].
+        """
         return self.log_probability(f, torch.full_like(f, WIDTH))
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
@@ -182,26 +268,61 @@ class Likelihood(Parameters):
             Marginals of f without its noise, [n C] or [n 1].
         noise : Tensor
             Variance of the noise on f, [C] or [1].
+
+        Returns
+        -------
+        Uncertainty
+            Entropies per row in nats, [n].
         """
         raise BadOption(
             f"{type(self).__name__} has no split of its entropy: give it a method uncertainty(mean, var, noise)."
         )
 
     def graph(self, mean: Value, var: Value) -> Value:
-        """Write class probabilities as nodes of an ONNX graph: [n C] → [n C], or [n 1] → [n 2], rows summing to one."""
+        """Write class probabilities as nodes of an ONNX graph.
+
+        Parameters
+        ----------
+        mean, var : Value
+            Marginals of f, [n C], or [n 1] for two classes.
+
+        Returns
+        -------
+        Value
+            Probabilities, [n C]; rows sum to one.
+        """
         raise BadOption(
             f"the likelihood {type(self).__name__} cannot be written as an ONNX graph: give it a method graph(mean, var), or use "
             "clf.save() and cavity.load() instead."
         )
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
-        """Move the parameters in place, and return the likelihood."""
+        """Move the parameters in place.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where to.
+        dtype : torch.dtype or None
+            New type; None keeps it.
+
+        Returns
+        -------
+        Likelihood
+            The likelihood itself.
+        """
         for parameter in self.parameters:
             parameter.data = parameter.data.to(device, dtype)
         return self
 
     def state(self) -> dict[str, Tensor]:
-        """Return the learnt values for a model file: copies of `parameters` by number, unless a subclass names them."""
+        """Return the learnt values for a model file.
+
+        Returns
+        -------
+        dict of str to Tensor
+            Copies of `parameters` by number, unless a subclass names them.
+        """
         return {str(i): parameter.detach().clone() for i, parameter in enumerate(self.parameters)}
 
     def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:

@@ -17,7 +17,7 @@ from cavity.factors.softmax import Logistic
 
 @LIKELIHOODS.register
 class Jaakkola(Logistic):
-    r"""The logistic likelihood with the bound of Jaakkola and Jordan, for two classes.      [review 2.3.1]
+    r"""The logistic likelihood with the bound of Jaakkola and Jordan, for two classes. [review 2.3.1]
 
         log σ(x) ≥ log σ(ξ) + (x − ξ)/2 − λ(ξ)(x² − ξ²),   λ(ξ) = tanh(ξ/2)/(4ξ)
 
@@ -54,7 +54,9 @@ def curvature(xi: Tensor) -> Tensor:
 
 @LIKELIHOODS.register
 class Taylor(Logistic):
-    r"""The logistic likelihood to second order around ξ = m: log σ + ½ d₂ V, with τ = −d₂, ν = d₁ + τm.      [review 2.3.2]
+    r"""The logistic likelihood to second order around ξ = m. [review 2.3.2]
+
+        E log σ ≈ log σ + ½ d₂ V,   τ = −d₂,   ν = d₁ + τm
 
     This is not a bound. The derivatives are those at fixed ξ. They differ from those of `value`, because ξ = m is not the best ξ
     [docs/errata.md].

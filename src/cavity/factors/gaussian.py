@@ -98,7 +98,7 @@ class Gaussian(Likelihood):
         raise BadOption(f"{type(self).__name__} is a likelihood for regression and has no classes.")
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        r"""φ(t) = N(y; t, S), S = σ² + r:  φ^e = c N(y; t, S/e),  log Z = log c + log N(y; m, v + S/e)."""
+        r"""With φ(t) = N(y; t, S) and S = σ² + r:  φ^e = c N(y; t, S/e),  log Z = log c + log N(y; m, v + S/e)."""
         noise = self.noise.to(f.var.device)
         e = torch.ones_like(f.mean) if exponent is None else exponent[:, None]
         S = noise.expand_as(f.residual) if self.projected else noise + f.residual

@@ -13,7 +13,7 @@ from cavity.factors.softmax import Logistic
 
 @LIKELIHOODS.register
 class LogisticPoint(Logistic):
-    r"""σ(±f) at f = m, the limit of ∫ σ(±f) N(f; m, v) df as v → 0, for Laplace's method.
+    r"""The logistic likelihood σ(±f) at f = m, the limit of ∫ σ(±f) N(f; m, v) df as v → 0, for Laplace's method.
 
     With s = σ(±m):  d₁ = ±(1 − s),  d₂ = −s(1 − s),  d₃ = ∓s(1 − s)(1 − 2s),  and ∂ log Z/∂v → ½(d₂ + d₁²).
 

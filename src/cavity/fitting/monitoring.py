@@ -142,7 +142,20 @@ class Validation(Callback):
         self.X, self.y, self.patience = X, y, patience
 
     def bind(self, features: Features, classes: NDArray[Any] | None) -> EarlyStopping:
-        """Return the callback for a fit with these features and classes."""
+        """Return the callback for a fit.
+
+        Parameters
+        ----------
+        features : Features
+            Features of the fit.
+        classes : ndarray of shape (C,) or None
+            Class labels; None for regression, which raises an error.
+
+        Returns
+        -------
+        EarlyStopping
+            The callback that judges states on the validation set.
+        """
         if classes is None:
             raise BadOption(
                 f"Validation judges class labels, which a {features.owner} does not have: end its training with tol=, "

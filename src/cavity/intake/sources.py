@@ -84,7 +84,7 @@ def select_columns(
     absent = [name for name in names if name not in rest]
     if absent:
         raise BadInput(
-            f"there is no column {', '.join(map(repr, absent))}, which the model was fitted on; the columns are "
+            f"the source lacks {', '.join(map(repr, absent))}, which the model was fitted on; its columns are "
             f"{', '.join(map(repr, data.schema.names))}."
         )
     if len(names) != features.n:
@@ -214,7 +214,7 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     if len(classes) < 2:
         raise BadInput(
             f"the source has only one class, {str(classes[0])!r}: a classifier needs at least two; "
-            "look at how the rows were selected."
+            "check how the rows were selected."
         )
     factor = np.ones(len(classes))
     if class_weight is not None:

@@ -182,7 +182,7 @@ def read_table(request: Request, class_weight: Any, owner: str) -> Labelled:
     if len(classes) < 2:
         raise BadInput(
             f"y has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
-            "look at how the rows were selected."
+            "check how the rows were selected."
         )
     if not present.all():
         rows, weight = rows[present], weight[present]

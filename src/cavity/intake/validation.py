@@ -146,7 +146,7 @@ def _refuse_nothing(X: Any) -> None:
         what = "sample" if shape[0] == 0 else "feature"
         raise BadInput(
             f"X has 0 {what}(s) (shape=({shape[0]}, {shape[1]})) while a minimum of 1 is required: "
-            "look at how rows and columns were selected."
+            "check how rows and columns were selected."
         )
 
 

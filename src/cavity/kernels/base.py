@@ -25,11 +25,52 @@ class KernelLike(Protocol):
     class".
     """
 
-    def full(self, Z: Tensor) -> Tensor: ...  # [C M M]
+    def full(self, Z: Tensor) -> Tensor:
+        """Return k(Z, Z) at the inducing points.
 
-    def cross(self, Z: Tensor, X: Tensor) -> Tensor: ...  # [C M N]
+        Parameters
+        ----------
+        Z : Tensor
+            Inducing points, [C M D] or [1 M D].
 
-    def diag(self, X: Tensor) -> Tensor: ...  # [C N]
+        Returns
+        -------
+        Tensor
+            Covariances, [C M M].
+        """
+        ...
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        """Return k(Z, X) between inducing points and rows.
+
+        Parameters
+        ----------
+        Z : Tensor
+            Inducing points, [C M D] or [1 M D].
+        X : Tensor
+            Rows, [N D].
+
+        Returns
+        -------
+        Tensor
+            Covariances, [C M N].
+        """
+        ...
+
+    def diag(self, X: Tensor) -> Tensor:
+        """Return k(x, x) per row.
+
+        Parameters
+        ----------
+        X : Tensor
+            Rows, [N D].
+
+        Returns
+        -------
+        Tensor
+            Variances, [C N].
+        """
+        ...
 
 
 class Kernel(Parameters, nn.Module):
@@ -69,31 +110,109 @@ class Kernel(Parameters, nn.Module):
         raise NotImplementedError
 
     def full(self, Z: Tensor) -> Tensor:
-        """Return k(Z, Z) at the inducing points: [C M D] → [C M M]."""
+        """Return k(Z, Z) at the inducing points.
+
+        Parameters
+        ----------
+        Z : Tensor
+            Inducing points, [C M D] or [1 M D].
+
+        Returns
+        -------
+        Tensor
+            Covariances, [C M M].
+        """
         raise NotImplementedError
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        """Return k(Z, X) between inducing points [C M D] and rows [N D]: [C M N]."""
+        """Return k(Z, X) between inducing points and rows.
+
+        Parameters
+        ----------
+        Z : Tensor
+            Inducing points, [C M D] or [1 M D].
+        X : Tensor
+            Rows, [N D].
+
+        Returns
+        -------
+        Tensor
+            Covariances, [C M N].
+        """
         raise NotImplementedError
 
     def diag(self, X: Tensor) -> Tensor:
-        """Return k(x, x) per row: [N D] → [C N]."""
+        """Return k(x, x) per row.
+
+        Parameters
+        ----------
+        X : Tensor
+            Rows, [N D].
+
+        Returns
+        -------
+        Tensor
+            Variances, [C N].
+        """
         raise NotImplementedError
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return `full` and `cross` at once. A kernel that shares work between them overrides it."""
+        """Return `full` and `cross` at once. A kernel that shares work between them overrides it.
+
+        Parameters
+        ----------
+        Z : Tensor
+            Inducing points, [C M D] or [1 M D].
+        X : Tensor
+            Rows, [N D].
+
+        Returns
+        -------
+        tuple of Tensor
+            Covariances [C M M] and [C M N].
+        """
         return self.full(Z), self.cross(Z, X)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        """Return the weight of each column in units of its spread, [C D]; None if the kernel has no lengthscales."""
+        """Return the weight of each column in units of its spread.
+
+        Parameters
+        ----------
+        columns : Columns
+            Centre, spread and typical distance of the training rows.
+
+        Returns
+        -------
+        ndarray of shape (C, D) or None
+            Weights; None if the kernel has no lengthscales.
+        """
         return None
 
     def weight(self) -> np.ndarray:
-        """Return the weight of this kernel in a sum, [C] or [1]: its variance."""
+        """Return the weight of this kernel in a sum: its variance.
+
+        Returns
+        -------
+        ndarray of shape (C,) or (1,)
+            Variances.
+        """
         return np.atleast_1d(np.asarray(getattr(self, "variance", 1.0), dtype=np.float64))
 
     def graph(self, Z: Tensor, X: Value) -> Covariance:
-        """Write k(Z, X) and k(x, x) as nodes of an ONNX graph, for inducing points [C M D] and rows [n D]."""
+        """Write k(Z, X) and k(x, x) as nodes of an ONNX graph.
+
+        Parameters
+        ----------
+        Z : Tensor
+            Inducing points, [C M D] or [1 M D].
+        X : Value
+            Rows, [n D].
+
+        Returns
+        -------
+        Covariance
+            Nodes for k(Z, X) [C M n] and k(x, x) [C n].
+        """
         raise no_graph(self)
 
     def __add__(self, other: Kernel) -> Kernel:

@@ -44,7 +44,18 @@ class Stationary(Scaled):
         return columns.distance
 
     def shape(self, d2: Tensor) -> Tensor:
-        """Return log(k / variance) as a function of the squared scaled distance, element by element."""
+        """Return log(k / variance) as a function of the squared scaled distance.
+
+        Parameters
+        ----------
+        d2 : Tensor
+            Squared scaled distances d², of any shape.
+
+        Returns
+        -------
+        Tensor
+            Values, element by element.
+        """
         raise NotImplementedError
 
     def full(self, Z: Tensor) -> Tensor:
@@ -69,7 +80,20 @@ class Stationary(Scaled):
         return Covariance(self.graph_shape(d2, log_variance), diag)
 
     def graph_shape(self, d2: Value, log_variance: Value) -> Value:
-        """Write variance · shape(d²) as nodes of an ONNX graph, from d² [C M n] and the log variance [C 1 1]."""
+        """Write variance · exp shape(d²) as nodes of an ONNX graph.
+
+        Parameters
+        ----------
+        d2 : Value
+            Squared scaled distances d², [C M n].
+        log_variance : Value
+            Logarithm of the variance, [C 1 1].
+
+        Returns
+        -------
+        Value
+            Covariances, [C M n].
+        """
         raise no_graph(self)
 
     def _value(self, s: Tensor) -> Tensor:

@@ -279,5 +279,5 @@ def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -
     rows = with_canonical_layout(TrainingRows(**found, tol=method.solver_tol))
     expect_factors(**{"rows.lower": rows.lower})
     if not N or not (rows.weight > 0).all():
-        raise BadFile("there are no rows, or some weigh nothing.")
+        raise BadFile("the file lacks training rows, or some have weight 0.")
     return rows

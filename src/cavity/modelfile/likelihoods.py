@@ -45,7 +45,7 @@ def restore_likelihood(
         _check_classes(made, n_classes)
     state = {name.removeprefix("factor."): t for name, t in tensors.items() if name.startswith("factor.")}
     if isinstance(method, RegressionMethod) and method.needs_noise and not state:
-        raise BadFile(f"there is no noise, which {method.argument} needs.")
+        raise BadFile(f"the file lacks the noise that {method.argument} needs.")
     made.load_state(state, dtype)
     return made
 

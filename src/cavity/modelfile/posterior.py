@@ -76,7 +76,7 @@ def read_posterior(tensors: dict[str, Tensor], about: dict[str, Any], C: int, co
     expect("prior_lower", prior_lower, [(1, M, M), (C, M, M)], dtype)
     expect("prior.inducing", Z, [(1, H, D), (C, H, D)], dtype)
     if not M * D:
-        raise BadFile("there are no inducing points, or no columns.")
+        raise BadFile("the file lacks inducing points or columns.")
     expect_factors(lower=lower, prior_lower=prior_lower)
     return Q(mean, lower, prior_lower)
 

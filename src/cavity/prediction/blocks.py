@@ -118,7 +118,7 @@ def _read_pieces(source: Source, features: Features, size: int) -> Iterator[Piec
         found = True
         yield piece
     if not found:
-        raise BadInput("the source has no rows to predict: look at how it was selected.")
+        raise BadInput("the source has no rows to predict: check how it was selected.")
 
 
 def _check_width(pieces: Iterator[Piece], features: Features) -> Iterator[Piece]:
