@@ -554,3 +554,9 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
     one, two = (cavity.load(tmp_path / name) for name in ("one", "two"))
     X = np.random.default_rng(0).normal(size=(30, one.n_features_in_))
     np.testing.assert_allclose(two.predict_log_proba(X), one.predict_log_proba(X), rtol=1e-8, atol=1e-8)
+
+
+def test_a_wrong_option_is_refused_before_the_table_is_read(birds, tmp_path, monkeypatch):
+    monkeypatch.setattr("cavity.cli.fitting.inspect_table", lambda *_: pytest.fail("the table was read"))
+    result = run("fit", birds, "--target", "species", "--out", tmp_path / "m", "--method", "epp")
+    assert result.exit_code == 2 and "method='epp' is unknown" in result.output

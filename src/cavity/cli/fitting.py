@@ -17,6 +17,7 @@ from cavity._version import __version__
 from cavity.callbacks import Validation
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import INTERRUPTED, Terminal, fail, format_table
+from cavity.config import read_classifier
 from cavity.data import Arrow
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadInput, BadOption
@@ -40,6 +41,7 @@ def run(data: Path, settings: Settings, terminal: Terminal) -> None:
     """Run the command; under torchrun, on every rank."""
     _check_out(settings.out)
     model = GPClassifier(**settings.arguments, verbose=int(terminal.shows_bars))
+    read_classifier(model.get_params(deep=False))  # refuse a wrong option before the table is read
     cpu = str(model.device).startswith("cpu")
     if "RANK" in os.environ:
         distributed.join("gloo" if cpu else None)
