@@ -6,6 +6,7 @@ removes, and where sites sit. Everything that the rest of the library asks about
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar, Self
 
 from cavity.config.values import number, one_of
@@ -26,7 +27,7 @@ from cavity.registry import Registry
 
 DEFAULT_EPSILON = 1e-3
 LEARNT_EPSILON = (
-    0.1  # start of a learnt epsilon: training unlearns too much label noise more easily than too little
+    0.1  # where a learnt epsilon starts: too much label noise is unlearnt more easily than too little
 )
 SITES = ("own", "tied")
 Q_UPDATES = ("natural", "gradient")
@@ -52,20 +53,26 @@ class Method(Parameters):
     fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
     takes_spectrum: ClassVar[bool] = True  # works with inducing="spectrum"
     recommended: ClassVar[bool] = False  # open choices (kernel, prior, epochs) are the library's
+    exact_jitter: ClassVar[bool] = False  # Z is X: only the jitter separates the model from the exact one
+    predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
+    inducing_from: ClassVar[str] = "chosen"  # or rows (each distinct one), subset (active set), members
 
     # Where it stands in the engine's space. Some depend on options and are properties of subclasses.
     site_store: str = (
-        "own"  # own (one per row), tied (sums only), averaged (natural gradients), free (mean and factor)
+        "own"  # one per row; tied (sums only), averaged (natural gradients), free (mean and factor)
     )
     removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
     placement: str = "t"  # sites on t = a·w, on f ("f": residual eliminated), or at the mode of f ("mode")
     linear: bool = False  # sites do not depend on q: a Gaussian likelihood
     settles: bool = False  # sites converge before every step of the hyper-parameters
     sweep_damping: float = 0.5  # of full sweeps; undamped parallel updates can diverge
-    starts_from_ep: bool = (
-        False  # moment matching finds the first q: the objective has poor optima near the prior
-    )
+    starts_from_ep: bool = False  # moment matching finds the first q, past poor optima near the prior
     full_batch_optimizer: str = "sign"
+    predictive: str = "quadrature"  # or probit: how the logistic function is averaged
+    committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
+    solver_tol: float = (
+        0.0  # relative residual of conjugate gradients; 0: a low-rank system is solved exactly
+    )
 
     @property
     def variational(self) -> bool:
@@ -93,9 +100,9 @@ class Method(Parameters):
         return self.site_store == "tied"
 
     @property
-    def learns(self) -> frozenset[str]:
-        """The names that `learn` may have."""
-        return frozenset({"kernel", "noise", "inducing", "frequencies"})
+    def label_noise(self) -> float | None:
+        """Share of random labels, which `learn` may have as "epsilon"; None for a likelihood without one."""
+        return None
 
     @property
     def label(self) -> str:
@@ -141,12 +148,17 @@ class Method(Parameters):
         return None
 
 
+def no_optimal_q(what: str) -> str:
+    """Return why an option rules out sampling."""
+    return f"{what} has no optimal q for given hyper-parameters that sweeps could find: fit without it."
+
+
 METHODS: Registry[Method] = Registry("method")
 
 
 def method_names(task: str) -> dict[str, type[Method]]:
     """Return the methods of a task by name."""
-    return {cls.name: cls for cls in METHODS.classes() if cls.task == task}
+    return {cls.name: cls for cls in METHODS.classes() if cls.task == task and "name" in vars(cls)}
 
 
 def read_method(value: Any, task: str) -> Method:
@@ -184,36 +196,26 @@ class _ProbitMethod(Method):
         self.likelihood = likelihood
 
     @property
-    def learns(self) -> frozenset[str]:
-        own = (
-            {"epsilon"}
-            if isinstance(self.likelihood, RobustMax) or self.likelihood == RobustMax.name
-            else set()
-        )
-        return super().learns | own
+    def label_noise(self) -> float | None:
+        return self._read_likelihood().epsilon
 
     def check(self) -> Self:
-        if self.likelihood is not None:
-            read_likelihood(self.likelihood)
+        self._read_likelihood()
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return bind_likelihood(
-            ProbitPairs() if self.likelihood is None else self.likelihood, n_classes, learn
-        )
+        return bind_likelihood(self._read_likelihood(), n_classes, learn)
+
+    def _read_likelihood(self) -> Likelihood:
+        return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
 
 
-def bind_likelihood(likelihood: Any, n_classes: int, learn: frozenset[str]) -> Likelihood:
+def bind_likelihood(likelihood: Likelihood, n_classes: int, learn: frozenset[str]) -> Likelihood:
     """Return a copy of the likelihood for this number of classes, its epsilon learnt if `learn` says so."""
-    found = read_likelihood(likelihood)
-    if isinstance(found, RobustMax) and "epsilon" in learn:
-        found = RobustMax(epsilon=start_of_epsilon(found.epsilon), learn=True)
-    return found.bind(n_classes)
-
-
-def start_of_epsilon(epsilon: float) -> float:
-    """Return where a learnt epsilon starts: the default is too small to move."""
-    return LEARNT_EPSILON if epsilon == DEFAULT_EPSILON else epsilon
+    if "epsilon" in learn:
+        start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
+        likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
+    return likelihood.bind(n_classes)
 
 
 def check_epsilon(value: Any, owner: str) -> float:
@@ -321,10 +323,13 @@ class PowerEP(_ProbitMethod):
 
     def check(self) -> Self:
         number("power", self.power, 0.0, 1.0)
-        return super().check()
+        self._check_powers(self._read_likelihood())
+        return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        likelihood = super().make_likelihood(n_classes, learn)
+        return self._check_powers(super().make_likelihood(n_classes, learn))
+
+    def _check_powers(self, likelihood: Likelihood) -> Likelihood:
         if not likelihood.tempers and self.power != 1:
             raise BadOption(
                 f"{type(likelihood).__name__} has no fractional powers, which PowerEP(power={self.power!r}) needs: use "
@@ -363,8 +368,8 @@ class REP(Method):
         return self.sites
 
     @property
-    def learns(self) -> frozenset[str]:
-        return super().learns | {"epsilon"}
+    def label_noise(self) -> float | None:
+        return self.epsilon
 
     def check(self) -> Self:
         one_of("sites", self.sites, SITES)
@@ -446,9 +451,8 @@ class VI(Method):
 
     @property
     def sweep_damping(self) -> float:  # type: ignore[override]
-        return (
-            0.2 if self.bound == "quadrature" else 1.0
-        )  # 0.5 needs repairs, 1 does not converge; a bound has a closed form
+        # by quadrature 0.5 needs repairs and 1 does not converge; with a bound the best q has a closed form
+        return 0.2 if self.bound == "quadrature" else 1.0
 
     @property
     def full_batch_optimizer(self) -> str:  # type: ignore[override]
@@ -459,8 +463,10 @@ class VI(Method):
         return self._robust
 
     @property
-    def learns(self) -> frozenset[str]:
-        return super().learns | ({"epsilon"} if self._robust else set())
+    def label_noise(self) -> float | None:
+        if isinstance(self.likelihood, Likelihood):
+            return self.likelihood.epsilon
+        return self.epsilon if self._robust else None
 
     @property
     def _family(self) -> str:
@@ -526,7 +532,7 @@ class VI(Method):
             return BOUNDS[self.bound](self.predictive == "probit")
         if self._robust:
             return bind_likelihood(RobustMax(epsilon=self.epsilon), n_classes, learn)
-        return bind_likelihood(self._family, n_classes, learn)
+        return bind_likelihood(read_likelihood(self._family), n_classes, learn)
 
     def sampling_problem(self) -> str | None:
         if self._robust:
@@ -535,10 +541,7 @@ class VI(Method):
                 "method='ep' or 'rep', or likelihood='softmax'."
             )
         if self.q_update == "gradient" or self.bound == "taylor":
-            what = "q_update='gradient'" if self.q_update == "gradient" else "bound='taylor'"
-            return (
-                f"{what} has no optimal q for given hyper-parameters that sweeps could find: fit without it."
-            )
+            return no_optimal_q("q_update='gradient'" if self.q_update == "gradient" else "bound='taylor'")
         return super().sampling_problem()
 
 

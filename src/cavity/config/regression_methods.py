@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from cavity.config.methods import METHODS, Q_UPDATES, Method
+from cavity.config.methods import METHODS, Q_UPDATES, Method, no_optimal_q, read_method
 from cavity.config.values import number, one_of, whole
+from cavity.errors import BadOption
 from cavity.factors import Committee, Gaussian
 
 SELECTIONS = ("entropy", "information")
@@ -30,30 +31,19 @@ class RegressionMethod(Method):
     sweep_damping = 1.0
     full_batch_optimizer = "lbfgs"
 
-    inducing_from: ClassVar[str] = (
-        "chosen"  # or rows (every distinct one), subset (an active set), members (of a committee)
-    )
     projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
-    predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     merges_rows: ClassVar[bool] = True  # equal rows become one weighted row
-    exact_jitter: ClassVar[bool] = (
-        False  # Z is X: nothing but the jitter separates the model from the exact one
-    )
     has_evidence: ClassVar[bool] = False  # an evidence of all rows that its predictions belong to
     active_set: str | None = None  # criterion by which rows are selected one by one
-    committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
-    solver_tol: float = (
-        0.0  # relative residual of conjugate gradients; 0: the low-rank system is solved exactly
-    )
 
     @property
     def uses_inducing(self) -> bool:
         """Whether the arguments `inducing` and `n_inducing` choose its points."""
         return self.inducing_from == "chosen"
 
-    def make_regression_likelihood(self, noise: float, learn: bool) -> Gaussian:
+    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
         """Make the likelihood; its noise is in units of the targets' variance."""
-        return Gaussian(noise, learn, self.projected)
+        return Gaussian(noise, "noise" in learn, self.projected)
 
     def sampling_problem(self) -> str | None:
         if self.has_evidence:
@@ -63,6 +53,14 @@ class RegressionMethod(Method):
         return (
             f"{self.argument} has no evidence of all rows that its predictions belong to: use one of {names}."
         )
+
+
+def read_regression_method(value: Any) -> RegressionMethod:
+    """Return a checked method of regression, given one or its name."""
+    method = read_method(value, "regression")
+    if not isinstance(method, RegressionMethod):
+        raise BadOption(f"{type(method).__name__} must derive from cavity.methods.RegressionMethod.")
+    return method
 
 
 @METHODS.register
@@ -158,6 +156,9 @@ class SVGP(RegressionMethod):
     def check(self) -> Self:
         one_of("q_update", self.q_update, Q_UPDATES)
         return self
+
+    def sampling_problem(self) -> str | None:
+        return no_optimal_q("q_update='gradient'") if self.q_update == "gradient" else None
 
 
 @METHODS.register
@@ -282,8 +283,8 @@ class BCM(RegressionMethod):
         one_of("blocks", self.blocks, BLOCKS)
         return self
 
-    def make_regression_likelihood(self, noise: float, learn: bool) -> Gaussian:
-        return Committee(noise, learn)
+    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
+        return Committee(noise, "noise" in learn)
 
 
 @METHODS.register

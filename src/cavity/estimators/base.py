@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
 from cavity.diagnostics.sampling import Asked
-from cavity.fitting import runs
-from cavity.fitting.job import Continuation, Job, Result
+from cavity.fitting.job import Continuation, Result
 from cavity.intake.validation import Features
 from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel
@@ -26,17 +25,6 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
 
     _kind: ClassVar[str]  # what its files call themselves
     _fitted: FittedModel
-
-    def _finish(self, job: Job) -> Self:
-        """Train, and store the result; if interrupted, store what was learnt so far."""
-        try:
-            job.train()
-        except KeyboardInterrupt:
-            self._store(job.result())
-            raise
-        self._store(job.result())
-        self.fit_warnings_ = runs.warn(job.found, stacklevel=3)
-        return self
 
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
@@ -71,7 +59,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
             is_bound=hasattr(self, "elbo_"),
             history=self.history_,
             relevance=self.feature_relevance_,
-            warnings=self.fit_warnings_,
+            warnings=tuple(self.fit_warnings_),
         )
 
     def _features(self) -> Features:

@@ -9,9 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from cavity import modelfile
-from cavity.config import Config, read_regressor
-from cavity.config.methods import read_method
-from cavity.config.regression_methods import RegressionMethod
+from cavity.config import RegressorConfig, read_regressor
 from cavity.config.values import whole
 from cavity.diagnostics import sampling
 from cavity.diagnostics.samples import RegressorSamples
@@ -20,8 +18,8 @@ from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting.job import Result, prepare_regression
 from cavity.intake.tables import Request
 from cavity.intake.validation import check_rows
-from cavity.prediction.blocks import block_size, predict_blocks
-from cavity.prediction.model import as_array, as_tensor, frequencies
+from cavity.prediction.blocks import predict_blocks
+from cavity.prediction.model import FittedModel, as_array, as_tensor, frequencies
 from cavity.prediction.rowwise import predict_joint, predict_moments, target_noise
 
 
@@ -154,7 +152,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
-    def _config(self) -> Config:
+    def _config(self) -> RegressorConfig:
         """Check the arguments."""
         return read_regressor(self.get_params(deep=False))
 
@@ -181,12 +179,14 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         config = self._config()
         request = Request(X, y, sample_weight, target, weight)
-        return self._finish(prepare_regression(config, request, self._continuation()))
+        job = prepare_regression(config, request, self._continuation())
+        self.fit_warnings_ = job.train(self._store)
+        return self
 
     def _store(self, result: Result) -> None:
         super()._store(result)
-        assert result.units is not None
         self._units, self._training = result.units, result.rows
+        self._predicts_residual = result.predicts_residual
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
         points = as_array(result.model.prior.Z)
         self.inducing_points_ = points[0] if len(points) == 1 else points
@@ -194,7 +194,10 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self._set_optional("frequencies_", None if waves is None else waves[0])
 
     def _result(self) -> Result:
-        return super()._result()._replace(units=self._units, rows=self._training)
+        result = super()._result()
+        return result._replace(
+            units=self._units, rows=self._training, predicts_residual=self._predicts_residual
+        )
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """Predict f at rows X.
@@ -222,23 +225,17 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         if return_std and return_cov:
             raise BadOption("return_std=True and return_cov=True exclude each other: ask for one of them.")
         features, (shift, scale) = self._features(), self._units
-        model, rows, residual = self._fitted, self._training, self._method().predicts_residual
+        rows, residual = self._training, self._predicts_residual
         if return_cov:
-            new = as_tensor(check_rows(X, features))
-            center, cov = predict_joint(model, rows, residual, new)
+            center, cov = predict_joint(self._fitted, rows, residual, as_tensor(check_rows(X, features)))
             return shift + scale * center.cpu().numpy(), scale**2 * cov.cpu().numpy()
 
-        def moments(new: Array) -> tuple[Array, Array]:
+        def moments(model: FittedModel, new: Array) -> tuple[Array, Array]:
             f = predict_moments(model, rows, residual, as_tensor(new))
             return shift + scale * f.mean.cpu().numpy(), scale * f.var.clamp_min(0).sqrt().cpu().numpy()
 
-        mean, std = predict_blocks(X, features, block_size(model, features), moments)
+        mean, std = predict_blocks(self._fitted, features, X, moments)
         return (mean, std) if return_std else mean
-
-    def _method(self) -> RegressionMethod:
-        method = read_method(self.method, "regression")
-        assert isinstance(method, RegressionMethod)
-        return method
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw f at rows X from the posterior.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cavity import inducing
-from cavity.config import Config, Method, Options
+from cavity.config import ClassifierConfig, Config, Method, Options
 from cavity.config.options import complete
 from cavity.config.values import inducing_count
 from cavity.data import Batch, Rows
@@ -72,22 +72,22 @@ def keep_growing(method: Method, run: Run, begin: Start, table: Facts) -> Growin
     return Growing(**kept, lightest=table.lightest, heaviest=table.heaviest, history=list(run.history))
 
 
-def find_problem(config: Config) -> str | None:
+def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     """Return why a model with these arguments has no partial_fit; None if it has."""
-    if not config.method.grows:
+    if not method.grows:
         return (
-            f"partial_fit adds rows to tied sites, which {config.method.argument} does not have: use method='sep' (also 'auto'), "
-            "or method=REP(sites='tied')."
+            f"partial_fit adds rows to tied sites, which {method.argument} does not have: use method='sep' (also 'auto'), or "
+            "method=REP(sites='tied')."
         )
-    if config.optimizer == "lbfgs":
+    if optimizer == "lbfgs":
         return "optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit."
-    if config.schedule == "inner-exact":
+    if schedule == "inner-exact":
         return "schedule='inner-exact' needs all rows at once: use 'inner-approx' for partial_fit."
     return None
 
 
 def grow(
-    config: Config,
+    config: ClassifierConfig,
     request: Request,
     classes: Any,
     old: Growing | None,
@@ -95,11 +95,16 @@ def grow(
     known: NDArray[Any] | None,
 ) -> Grown:
     """Add rows to a model, or start one; `features` and `known` are those of the model so far."""
+    if old is None and features is not None:
+        raise BadOption(
+            "this model was fitted with another method, to which partial_fit cannot add rows: fit it with method='sep' (or "
+            "'auto', or REP(sites='tied')), or begin with a fresh estimator."
+        )
     if isinstance(config.class_weight, str):
         raise BadOption(
             f"class_weight={config.class_weight!r} needs the counts of all rows, which partial_fit does not know: use a dict."
         )
-    config.check_source(numbered=False)
+    config.check_passing_rows(numbered=False)
     table, features, known = _read_table(config, request, classes, features, known)
     M = old.engine.prior.size if old is not None else inducing_count(config.n_inducing, table.weight.sum())
     options = complete(config, table.n_rows, table.n_latent, M, numbered=False)
@@ -117,7 +122,11 @@ def grow(
 
 
 def _read_table(
-    config: Config, request: Request, classes: Any, features: Features | None, known: NDArray[Any] | None
+    config: ClassifierConfig,
+    request: Request,
+    classes: Any,
+    features: Features | None,
+    known: NDArray[Any] | None,
 ) -> tuple[Table, Features, NDArray[Any]]:
     """Read the call's rows; labels are encoded as the first call said."""
     if features is None:

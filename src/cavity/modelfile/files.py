@@ -12,7 +12,6 @@ from torch import Tensor
 from cavity import persist
 from cavity._version import __version__
 from cavity.config.methods import Method, method_names, read_method
-from cavity.config.regression_methods import RegressionMethod
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.job import Result, settle_kernel
@@ -101,7 +100,7 @@ def save(record: Record, path: str | Path) -> None:
         "notes": record.notes,
         "rows": describe_rows_inside(result.model, result.rows),
         "classes": None if result.classes is None else pack_labels(result.classes),
-        "units": None if result.units is None else list(result.units),
+        "units": list(result.units) if result.classes is None else None,
         "growing": describe_growing(result.growing),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
@@ -177,11 +176,13 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
     check_numbers(tensors)
     arguments = _read_arguments(meta, Unpacking(tensors, kernel))
     cls: Any = ESTIMATORS[meta["kind"]]
-    method = read_method(cls(**arguments).method, TASKS[meta["kind"]])
+    task = TASKS[meta["kind"]]
+    method = read_method(cls(**arguments).method, task)
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
     n_classes = None if classes is None else len(classes)
-    if (n_classes is None) != isinstance(method, RegressionMethod):
-        raise BadFile("a classifier has classes, and a regressor has none.")
+    units = None if meta.get("units") is None else _read_units(*meta["units"])
+    if (classes is None, units is None) != (task == "regression", task == "classification"):
+        raise BadFile("a classifier has classes, and a regressor has units of its targets.")
     C = _count_latent(tensors, method, n_classes)
     q = read_posterior(tensors, meta["prior"], C, coupled=classes is not None)
     likelihood = restore_likelihood(tensors, meta, method, n_classes, q.mean.dtype)
@@ -198,14 +199,13 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
         is_bound="elbo_" in scalars,
         history=record_history,
         relevance=relevance(tensors.get("feature_relevance"), D),
-        warnings=texts(meta.get("warnings", [])),  # the first files have none
+        warnings=tuple(texts(meta.get("warnings", []))),  # the first files have none
         classes=classes,
         growing=restore_growing(tensors, meta.get("growing"), model, record_history),
-        units=None if meta.get("units") is None else _read_units(*meta["units"]),
-        rows=_read_rows(tensors, method, model),
+        units=units or (0.0, 1.0),
+        rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
+        predicts_residual=method.predicts_residual,
     )
-    if (result.units is None) == (classes is None):
-        raise BadFile("the targets have no units.")
     prepared = meta["preparation"]
     return Record(
         meta["kind"],
@@ -257,7 +257,6 @@ def _is_omitted(value: Any) -> bool:
 def _count_latent(tensors: dict[str, Tensor], method: Method, n_classes: int | None) -> int:
     if n_classes is not None:
         return 1 if n_classes == 2 else n_classes
-    assert isinstance(method, RegressionMethod)
     return 1 if method.committee is None else len(tensors["mean"])
 
 
@@ -268,9 +267,7 @@ def _read_units(shift: Any, scale: Any) -> tuple[float, float]:
     return float(shift), float(scale)
 
 
-def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows | None:
-    if not isinstance(method, RegressionMethod) or not method.keeps_rows:
-        return None
+def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows:
     M, N, D = model.mean.shape[1], len(tensors["rows.y"]), len(model.prior.center)
     shapes = {"X": (N, D), "y": (N,), "weight": (N,), "a": (M, N), "lower": (M, M), "alpha": (N,)}
     found = {name: tensors[f"rows.{name}"] for name in TENSORS}
