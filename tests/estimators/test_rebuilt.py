@@ -15,6 +15,7 @@ from cavity.diagnostics import sampling
 from cavity.factors import RobustMax
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
+from cavity.report.model_card import describe_model
 from support import toy
 
 QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)
@@ -120,6 +121,16 @@ def test_a_class_weight_that_is_wrong_by_now_is_refused():
     model = quietly(GPClassifier(**QUICK).fit, X, y)
     with pytest.raises(BadOption, match="class_weight='even'"):
         model.set_params(class_weight="even").diagnose(X, y)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("rep", "rep"), ("vi", "vi"), (PowerEP(power=0.3), "PowerEP(power=0.3, likelihood=None)")],
+)
+def test_a_report_names_every_method_with_its_options(method, words):
+    X, y = toy(20, 2)
+    facts = dict(describe_model(quietly(GPClassifier(method, **QUICK).fit, X, y)))
+    assert facts["Method"] == words
 
 
 # --- sampling ---------------------------------------------------------------------------------------------

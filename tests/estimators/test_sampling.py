@@ -29,7 +29,7 @@ def sampling_run(model, X, y, over):
     if isinstance(model, GPClassifier):
         table = read_table_of_fit(request, model.class_weight, model._features(), model.classes_)
     else:
-        table = read_targets_of_fit(request, model._features(), model._units)
+        table = read_targets_of_fit(request, model._features(), model._result.units)
     return sampling.make_sampling_run(model._config(), model._fitted, table, over)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -27,7 +28,7 @@ from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.validation import check_labels
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
-from cavity.prediction.model import as_array, frequencies, predict_log_proba, predict_moments
+from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
 
 
 class NoPartialFit(BadOption, AttributeError):
@@ -297,12 +298,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             The updated estimator.
         """
         config = self._config()
-        old, features, known = (
-            (self._growing, self._features(), self.classes_)
-            if hasattr(self, "_fitted")
-            else (None, None, None)
-        )
-        grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, old, features, known)
+        known = None
+        if hasattr(self, "_result"):
+            known = partial_fit.Known(self._result.growing, self._features(), self.classes_)
+        grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, known)
         evidence = runs.final_evidence(grown.run)
         found = common_result(grown.run, grown.growing.begin, grown.features, evidence, self.warm_start)
         self._store(found._replace(classes=grown.classes, growing=grown.growing))
@@ -313,14 +312,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         prior, C = result.model.prior, result.model.prior.n_latent
         assert result.classes is not None
         self.classes_ = result.classes
-        self._growing = result.growing
         self._set_optional("epsilon_", result.model.likelihood.epsilon)
         self.inducing_points_ = np.repeat(as_array(prior.Z), C // prior.Z.shape[0], axis=0)
         self._set_optional("frequencies_", frequencies(prior))
         self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
-
-    def _result(self) -> Result:
-        return super()._result()._replace(classes=self.classes_, growing=self._growing)
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
         """Predict the latent values, noise included.
@@ -335,8 +330,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         mean, variance : ndarray of shape (n, C)
             (n, 1) for two classes.
         """
-        features = self._features()
-        mean, var = predict_blocks(self._fitted, features, X, predict_moments)
+        mean, var = predict_blocks(*self._model_and_features(), X, predict_moments)
         return mean, var
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -354,8 +348,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        features = self._features()
-        (log_p,) = predict_blocks(self._fitted, features, X, predict_log_proba)
+        (log_p,) = predict_blocks(*self._model_and_features(), X, predict_log_proba)
         return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
@@ -371,8 +364,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        features = self._features()
-        (log_p,) = predict_blocks(self._fitted, features, X, predict_log_proba)
+        (log_p,) = predict_blocks(*self._model_and_features(), X, predict_log_proba)
         return np.asarray(np.exp(log_p, out=log_p))
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -390,13 +382,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n,)
             Labels.
         """
-        features, classes = self._features(), self.classes_
-        (labels,) = predict_blocks(
-            self._fitted,
-            features,
-            X,
-            lambda model, rows: (classes[predict_log_proba(model, rows)[0].argmax(1)],),
-        )
+        model, features = self._model_and_features()
+        (labels,) = predict_blocks(model, features, X, partial(predict_labels, classes=self.classes_))
         return np.asarray(labels)
 
     def score(
@@ -439,10 +426,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Uncertainty
             Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
         """
-        features = self._features()
-        return uncertainty.Uncertainty(
-            *predict_blocks(self._fitted, features, X, uncertainty.predict_uncertainty)
-        )
+        found = predict_blocks(*self._model_and_features(), X, uncertainty.predict_uncertainty)
+        return uncertainty.Uncertainty(*found)
 
     def rank_for_labeling(self, X: Any, n: int | None = None) -> NDArray[np.int64]:
         """Rank rows by how much their labels would teach the model: by epistemic uncertainty.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
@@ -20,7 +19,7 @@ from cavity.intake.tables import Request
 from cavity.intake.validation import check_rows
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, as_array, as_tensor, frequencies
-from cavity.prediction.rowwise import predict_joint, predict_moments, target_noise
+from cavity.prediction.rowwise import draw_normal, predict_joint, predict_moments, target_noise
 
 
 @modelfile.register("regressor")
@@ -185,19 +184,11 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def _store(self, result: Result) -> None:
         super()._store(result)
-        self._units, self._training = result.units, result.rows
-        self._predicts_residual = result.predicts_residual
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
         points = as_array(result.model.prior.Z)
         self.inducing_points_ = points[0] if len(points) == 1 else points
         waves = frequencies(result.model.prior)
         self._set_optional("frequencies_", None if waves is None else waves[0])
-
-    def _result(self) -> Result:
-        result = super()._result()
-        return result._replace(
-            units=self._units, rows=self._training, predicts_residual=self._predicts_residual
-        )
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """Predict f at rows X.
@@ -224,8 +215,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         if return_std and return_cov:
             raise BadOption("return_std=True and return_cov=True exclude each other: ask for one of them.")
-        features, (shift, scale) = self._features(), self._units
-        rows, residual = self._training, self._predicts_residual
+        features, result = self._features(), self._result
+        (shift, scale), rows, residual = result.units, result.rows, result.predicts_residual
         if return_cov:
             center, cov = predict_joint(self._fitted, rows, residual, as_tensor(check_rows(X, features)))
             return shift + scale * center.cpu().numpy(), scale**2 * cov.cpu().numpy()
@@ -255,18 +246,10 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             Draws of f.
         """
         mean, cov = self.predict(X, return_cov=True)
-        rng = check_random_state(random_state)
-        return _draw(mean, cov, whole("n_samples", n_samples, 1), rng)
+        return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> RegressorSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_regressor(
-            self._config(), self._fitted, request, self._features(), self._units, asked
+            self._config(), self._fitted, request, self._features(), self._result.units, asked
         )
-
-
-def _draw(mean: Array, cov: Array, n: int, rng: Any) -> Array:
-    """Return mean + root · N(0, I). The root is by eigenvalues: covariances of smooth functions are singular in floating point."""
-    values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    return np.asarray(mean[:, None] + root @ rng.standard_normal((len(mean), n)))

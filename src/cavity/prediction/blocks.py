@@ -15,7 +15,7 @@ from cavity.data.prefetch import prefetch
 from cavity.errors import BadInput
 from cavity.intake import sources
 from cavity.intake.validation import Features, check_rows
-from cavity.prediction.model import FittedModel, predict_log_proba, rows_per_block
+from cavity.prediction.model import FittedModel, predict_labels, rows_per_block
 
 Array = NDArray[np.float64]
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
@@ -54,8 +54,8 @@ def accuracy(model: FittedModel, features: Features, source: Source, classes: ND
     for piece in _read_pieces(source, features, _block_size(model, features)):
         _check_comparable(piece, classes)
         weight = np.ones(len(piece.y)) if piece.weight is None else piece.weight
-        (log_p,) = predict_log_proba(model, piece.X)
-        right += float(weight[classes[log_p.argmax(1)] == piece.y].sum())
+        (labels,) = predict_labels(model, piece.X, classes)
+        right += float(weight[labels == piece.y].sum())
         total += float(weight.sum())
     return right / total
 

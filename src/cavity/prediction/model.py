@@ -162,6 +162,12 @@ def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
     return (log_probabilities(model, predict_latent(model, as_tensor(rows))).numpy(),)
 
 
+def predict_labels(model: FittedModel, rows: Array, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
+    """Return the most probable class of rows in memory, [n]."""
+    (log_p,) = predict_log_proba(model, rows)
+    return (classes[log_p.argmax(1)],)
+
+
 def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:
     """Return mean and variance of the latent functions at rows in memory, noise included, each [n C]."""
     f = predict_latent(model, as_tensor(rows))
