@@ -458,7 +458,7 @@ def test_the_density_of_a_linear_model_depends_neither_on_damping_nor_on_how_lit
         run = sampling_run(gp, X, y, ("kernel", "noise"))
         target = nuts.Target(run)
         theta = run.state.theta.numpy()
-        nuts._footing(target, theta)
+        nuts._ensure_posterior(target, theta)
         value, gradient = target(theta + 0.1)
         found.append([value, *gradient])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)

@@ -55,7 +55,7 @@ class _available_if_tied:
         return MethodType(self.method, estimator)
 
 
-@modelfile.register("model")
+@modelfile.register
 class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     """Multi-class Gaussian process classification by expectation propagation.
 

@@ -22,7 +22,7 @@ from cavity.prediction.model import FittedModel, as_array, as_tensor, frequencie
 from cavity.prediction.rowwise import draw_normal, predict_joint, predict_moments, target_noise
 
 
-@modelfile.register("regressor")
+@modelfile.register
 class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 

@@ -21,14 +21,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import build
 from cavity.inference import Engine, Info, Optimiser, State, Tied
 from cavity.intake.tables import Facts, Request, Start, Table
-from cavity.intake.validation import (
-    Features,
-    check_labels,
-    check_rows,
-    check_weights,
-    read_rows,
-    weight_of_class,
-)
+from cavity.intake.validation import Features, check_rows, read_labels, read_rows
 from cavity.prediction.model import to_cpu
 from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Plan, Run
@@ -131,8 +124,7 @@ def _read_table(
         rows, features = read_rows(request.X, config.owner)
     else:
         rows, features = check_rows(request.X, known.features), known.features
-    labels = check_labels(request.y, len(rows))
-    weight = check_weights(request.sample_weight, rows)
+    labels, weight = read_labels(request.y, request.sample_weight, config.class_weight, rows)
     every = _first_classes(labels, classes) if known is None else known.classes
     if known is not None and classes is not None and not np.array_equal(np.unique(classes), every):
         raise BadInput(f"classes={list(classes)} are not those of the first call, {every.tolist()}.")
@@ -142,8 +134,6 @@ def _read_table(
             f"y has the label {unknown.tolist()[0]!r}, which is not one of the classes of the first call, {every.tolist()}: name "
             "all that will come there, classes=."
         )
-    if config.class_weight is not None:
-        weight = weight * weight_of_class(config.class_weight, labels, weight)
     present = weight > 0
     if not present.any():
         raise BadInput("every row has the weight 0: there is nothing to learn from.")

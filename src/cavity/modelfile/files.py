@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -63,6 +62,8 @@ class Record(NamedTuple):
 class Savable(Protocol):
     """An estimator class that files can name."""
 
+    _kind: ClassVar[str]
+
     @classmethod
     def _from_record(cls, record: Record) -> Any: ...
 
@@ -71,14 +72,10 @@ E = TypeVar("E", bound=type[Savable])
 ESTIMATORS: dict[str, type[Savable]] = {}
 
 
-def register(kind: str) -> Callable[[E], E]:
-    """Register the class of estimator that files of this kind hold."""
-
-    def add(cls: E) -> E:
-        ESTIMATORS[kind] = cls
-        return cls
-
-    return add
+def register(cls: E) -> E:
+    """Register the class of estimator that files of its kind hold."""
+    ESTIMATORS[cls._kind] = cls
+    return cls
 
 
 def save(record: Record, path: str | Path) -> None:
@@ -175,6 +172,13 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
     tensors, meta = own_memory(stored.tensors), stored.meta
     check_numbers(tensors)
     arguments = _read_arguments(meta, Unpacking(tensors, kernel))
+    prepared = None if meta["preparation"] is None else Preparation.from_json(meta["preparation"])
+    return Record(
+        meta["kind"], arguments, _read_result(tensors, meta, arguments), prepared, dict(meta["notes"])
+    )
+
+
+def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: dict[str, Any]) -> Result:
     cls: Any = ESTIMATORS[meta["kind"]]
     task = TASKS[meta["kind"]]
     method = read_method(cls(**arguments).method, task)
@@ -192,7 +196,7 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
     D = len(model.prior.center)
     names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
     scalars = meta["scalars"]
-    result = Result(
+    return Result(
         model=model,
         features=Features(cls.__name__, D, names),
         evidence=finite(scalars["log_marginal_likelihood_"]),
@@ -205,14 +209,6 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
         units=units or (0.0, 1.0),
         rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
         predicts_residual=method.predicts_residual,
-    )
-    prepared = meta["preparation"]
-    return Record(
-        meta["kind"],
-        arguments,
-        result,
-        None if prepared is None else Preparation.from_json(prepared),
-        dict(meta["notes"]),
     )
 
 
