@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity import BadOption, GPClassifier, GPRegressor
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor
 from cavity.cli.settings import make_method
 from cavity.config.methods import METHODS, method_names
 from cavity.diagnostics import sampling
@@ -68,6 +68,12 @@ def test_a_wrong_option_is_refused_before_a_source_is_read(options, words):
 def test_verbose_is_a_number_or_a_truth_value(verbose):
     X, y = toy(20, 2)
     assert quietly(GPClassifier(verbose=verbose, **QUICK).fit, X, y).n_epochs_ > 0
+
+
+def test_classes_that_all_weigh_nothing_are_refused():
+    X, y = toy(20, 2)
+    with pytest.raises(BadInput, match="weight 0"):
+        GPClassifier(class_weight={0: 0, 1: 0}).fit(X, y)
 
 
 # --- partial_fit is there or not, whatever else is wrong --------------------------------------------------

@@ -135,8 +135,6 @@ def _read_table(
             "all that will come there, classes=."
         )
     present = weight > 0
-    if not present.any():
-        raise BadInput("every row has the weight 0: there is nothing to learn from.")
     encoded = np.searchsorted(every, labels[present])
     return Table(rows[present], encoded, weight[present], len(every)), features, every
 

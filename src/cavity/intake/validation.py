@@ -120,6 +120,8 @@ def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> t
     labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
     if class_weight is not None:
         weight = weight * weight_of_class(class_weight, labels, weight)
+    if not (weight > 0).any():
+        raise BadInput("every row has the weight 0: there is nothing to learn from.")
     return labels, weight
 
 
