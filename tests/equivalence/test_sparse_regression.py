@@ -187,7 +187,7 @@ def test_a_better_preconditioner_takes_fewer_iterations(monkeypatch):
         monkeypatch.setattr(
             rowwise, "_product", lambda *a, seen=seen, product=product: _counted(product(*a), seen)
         )
-        rowwise.conjugate_gradients(gp._fitted, gp._training, torch.tensor(Y)[:, None])
+        rowwise.conjugate_gradients(gp._fitted, gp._result.rows, torch.tensor(Y)[:, None])
         monkeypatch.undo()
         counts.append(seen[0])
     assert counts[0] > counts[1] > counts[2] and counts[2] <= 2

@@ -62,8 +62,8 @@ def reference_sums(X, y, Z, C, calls, old=None, seen=()):
 
 
 def assert_sums(model, P, h):
-    np.testing.assert_allclose(model._growing.state.sums.P, P, rtol=1e-7, atol=1e-8 * np.abs(P).max())
-    np.testing.assert_allclose(model._growing.state.sums.h, h, rtol=1e-7, atol=1e-8 * np.abs(h).max())
+    np.testing.assert_allclose(model._result.growing.state.sums.P, P, rtol=1e-7, atol=1e-8 * np.abs(P).max())
+    np.testing.assert_allclose(model._result.growing.state.sums.h, h, rtol=1e-7, atol=1e-8 * np.abs(h).max())
 
 
 @pytest.mark.parametrize("C", [2, 3])
@@ -88,8 +88,10 @@ def test_counts_grow_by_the_rows_and_weights_count_as_rows():
             X[np.repeat(np.arange(40)[rows], 2)], y[np.repeat(np.arange(40)[rows], 2)], classes=range(3)
         )
         weighted.partial_fit(X[rows], y[rows], range(3), np.full(20, 2.0))
-    assert float(twice._growing.engine.total) == len(whole)
-    np.testing.assert_allclose(twice._growing.engine.sites.counts, weighted._growing.engine.sites.counts)
+    assert float(twice._result.growing.engine.total) == len(whole)
+    np.testing.assert_allclose(
+        twice._result.growing.engine.sites.counts, weighted._result.growing.engine.sites.counts
+    )
     np.testing.assert_allclose(twice.predict_proba(X), weighted.predict_proba(X), atol=1e-10)
 
 
@@ -132,7 +134,7 @@ def test_rows_of_a_fit_are_added_to():
         before = model.predict_proba(X)
         model.partial_fit(X[200:], y[200:])
         assert not np.allclose(before, model.predict_proba(X))
-        assert float(model._growing.engine.total) == 300
+        assert float(model._result.growing.engine.total) == 300
         fresh = model.fit(X[:200], y[:200]).predict_proba(X)  # fit forgets
         learnt = growing(learn=("kernel",), n_inducing=5, max_epochs=2).fit(X, y)
     np.testing.assert_array_equal(fresh, before)
@@ -201,8 +203,8 @@ def test_the_sums_of_a_fit_are_added_to_and_its_sites_are_tied_from_then_on(meth
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = growing(method=method, inducing=X[:8], max_epochs=10, batch_size=None).fit(X[seen], y[seen])
-    old = tuple(t.numpy().copy() for t in model._growing.state.sums)
-    assert len(model._growing.state.sites.tau) == 0
+    old = tuple(t.numpy().copy() for t in model._result.growing.state.sums)
+    assert len(model._result.growing.state.sites.tau) == 0
     model.partial_fit(X[new], y[new])
     assert_sums(model, *reference_sums(X, y, X[:8], 3, [new], old, seen))
 

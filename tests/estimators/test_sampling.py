@@ -29,7 +29,7 @@ def sampling_run(model, X, y, over):
     if isinstance(model, GPClassifier):
         table = read_table_of_fit(request, model.class_weight, model._features(), model.classes_)
     else:
-        table = read_targets_of_fit(request, model._features(), model._units)
+        table = read_targets_of_fit(request, model._features(), model._result.units)
     return sampling.make_sampling_run(model._config(), model._fitted, table, over)
 
 
@@ -311,7 +311,7 @@ def test_averaged_probabilities_are_probabilities_within_the_range_of_the_draws(
     new = np.random.default_rng(1).normal(size=(8, 2))
     P = draws.predict_proba(new)
     np.testing.assert_allclose(P.sum(1), 1, atol=1e-9)
-    each = np.stack([predict_log_proba(m, new) for m in draws.models])
+    each = np.stack([predict_log_proba(m, new)[0] for m in draws.models])
     assert len(each) == 20 and np.ptp(np.exp(each), axis=0).max() > 0.01
     assert (P >= np.exp(each).min(0) - 1e-12).all() and (P <= np.exp(each).max(0) + 1e-12).all()
     np.testing.assert_allclose(P, np.exp(each).mean(0), rtol=1e-9)

@@ -184,8 +184,12 @@ def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
 def test_tied_sites_keep_nothing_of_the_rows():
     X, y = draw(600)
     few, many = (fit(Arrays(X[:n], y[:n]), method="sep", warm_start=True) for n in (300, 600))
-    assert len(few._state.sites.tau) == len(many._state.sites.tau) == 0
-    assert [t.shape for t in few._state.sums] == [t.shape for t in many._state.sums]
+    assert (
+        len(few._result.continuation.state.sites.tau) == len(many._result.continuation.state.sites.tau) == 0
+    )
+    assert [t.shape for t in few._result.continuation.state.sums] == [
+        t.shape for t in many._result.continuation.state.sums
+    ]
 
 
 def test_starting_values_of_a_large_source_are_those_of_its_rows(monkeypatch):

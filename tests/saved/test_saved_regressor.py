@@ -103,8 +103,8 @@ def test_the_file_holds_the_rows_that_it_says(tmp_path, method):
     gp.save(tmp_path / "m")
     content = (tmp_path / "m").read_bytes()
     held = [row.tobytes() in content for row in X]
-    targets = [np.float64((y - gp._units[0]) / gp._units[1]).tobytes() in content for y in Y]
-    said = describe_rows_inside(gp._fitted, gp._training)
+    targets = [np.float64((y - gp._result.units[0]) / gp._result.units[1]).tobytes() in content for y in Y]
+    said = describe_rows_inside(gp._fitted, gp._result.rows)
     assert HOLDS[method] in said
     assert any(held) == (said != "none") and any(targets) == said.startswith("every")
     assert all(held) == (method in ("exact", "bcm", "nystrom", "cg"))

@@ -33,7 +33,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "inducing_points": int(clf.inducing_points_.shape[-2]),
         "features": clf._fitted.prior.size if hasattr(clf, "frequencies_") else None,
         "noise": clf.noise_.tolist() if hasattr(clf, "classes_") else clf.noise_,
-        "rows_inside": describe_rows_inside(clf._fitted, getattr(clf, "_training", None)),
+        "rows_inside": describe_rows_inside(clf._fitted, clf._result.rows),
         "n_features": int(clf.n_features_in_),
         "dtype": str(clf.dtype),
         "epochs": clf.n_epochs_,

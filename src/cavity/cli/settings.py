@@ -137,13 +137,14 @@ def make_method(value: dict[str, Any]) -> Any:
 
     known = method_names("classification")
     options = {key.replace("-", "_"): option for key, option in value.items() if key != "name"}
-    if value.get("name") not in known:
+    name = value.get("name")
+    if not isinstance(name, str) or name not in known:
         raise BadOption(f"method = {value!r} needs a name: use one of {', '.join(map(repr, known))}.")
-    kind = known[value["name"]]
+    kind = known[name]
     for option in options:
         if option not in kind.parameter_names():
             valid = ", ".join(kind.parameter_names()) or "none"
-            raise BadOption(f"method {value['name']!r} has no option {option!r}; its options: {valid}.")
+            raise BadOption(f"method {name!r} has no option {option!r}; its options: {valid}.")
     return kind(**options)
 
 

@@ -6,6 +6,7 @@ removes, and where sites sit. Everything that the rest of the library asks about
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar, Self
 
 from cavity.config.values import number, one_of
@@ -26,7 +27,7 @@ from cavity.registry import Registry
 
 DEFAULT_EPSILON = 1e-3
 LEARNT_EPSILON = (
-    0.1  # start of a learnt epsilon: training unlearns too much label noise more easily than too little
+    0.1  # where a learnt epsilon starts: too much label noise is unlearnt more easily than too little
 )
 SITES = ("own", "tied")
 Q_UPDATES = ("natural", "gradient")
@@ -61,6 +62,12 @@ class Method(Parameters):
         Whether the method works with inducing="spectrum".
     recommended : bool
         Whether the library chooses kernel, prior and epochs where the user does not.
+    exact_jitter : bool
+        Whether Z is X, so that only the jitter separates the model from the exact one.
+    predicts_residual : bool
+        Whether predictive variances have the residual.
+    inducing_from : {"chosen", "rows", "subset", "members"}
+        Where inducing points come from: the argument `inducing`, every distinct row, an active set, members of a committee.
     site_store : {"own", "tied", "averaged", "free"}
         How sites are stored: one per row, sums only, natural gradients, or as mean and factor of q.
     removal : float
@@ -77,6 +84,12 @@ class Method(Parameters):
         Whether moment matching finds the first q, because the objective has poor optima near the prior.
     full_batch_optimizer : str
         What optimizer="auto" means on full batches.
+    predictive : {"quadrature", "probit"}
+        How the logistic function is averaged.
+    committee : tuple of int and str, or None
+        Number of members, and how rows are assigned to them.
+    solver_tol : float
+        Relative residual of conjugate gradients. 0: a low-rank system is solved exactly.
 
     Examples
     --------
@@ -98,6 +111,9 @@ class Method(Parameters):
     fixed_inducing: ClassVar[bool] = False
     takes_spectrum: ClassVar[bool] = True
     recommended: ClassVar[bool] = False
+    exact_jitter: ClassVar[bool] = False
+    predicts_residual: ClassVar[bool] = True
+    inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
     site_store: str = "own"
@@ -108,6 +124,9 @@ class Method(Parameters):
     sweep_damping: float = 0.5
     starts_from_ep: bool = False
     full_batch_optimizer: str = "sign"
+    predictive: str = "quadrature"
+    committee: tuple[int, str] | None = None
+    solver_tol: float = 0.0
 
     @property
     def variational(self) -> bool:
@@ -135,9 +154,9 @@ class Method(Parameters):
         return self.site_store == "tied"
 
     @property
-    def learns(self) -> frozenset[str]:
-        """The names that `learn` may have."""
-        return frozenset({"kernel", "noise", "inducing", "frequencies"})
+    def label_noise(self) -> float | None:
+        """Share of random labels, which `learn` may have as "epsilon"; None for a likelihood without one."""
+        return None
 
     @property
     def label(self) -> str:
@@ -235,12 +254,17 @@ class Method(Parameters):
         return None
 
 
+def no_optimal_q(what: str) -> str:
+    """Return why an option rules out sampling."""
+    return f"{what} has no optimal q for given hyper-parameters that sweeps could find: fit without it."
+
+
 METHODS: Registry[Method] = Registry("method")
 
 
 def method_names(task: str) -> dict[str, type[Method]]:
     """Return the methods of a task by name."""
-    return {cls.name: cls for cls in METHODS.classes() if cls.task == task}
+    return {cls.name: cls for cls in METHODS.classes() if cls.task == task and "name" in vars(cls)}
 
 
 def read_method(value: Any, task: str) -> Method:
@@ -278,36 +302,26 @@ class _ProbitMethod(Method):
         self.likelihood = likelihood
 
     @property
-    def learns(self) -> frozenset[str]:
-        own = (
-            {"epsilon"}
-            if isinstance(self.likelihood, RobustMax) or self.likelihood == RobustMax.name
-            else set()
-        )
-        return super().learns | own
+    def label_noise(self) -> float | None:
+        return self._read_likelihood().epsilon
 
     def check(self) -> Self:
-        if self.likelihood is not None:
-            read_likelihood(self.likelihood)
+        self._read_likelihood()
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        return bind_likelihood(
-            ProbitPairs() if self.likelihood is None else self.likelihood, n_classes, learn
-        )
+        return bind_likelihood(self._read_likelihood(), n_classes, learn)
+
+    def _read_likelihood(self) -> Likelihood:
+        return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
 
 
-def bind_likelihood(likelihood: Any, n_classes: int, learn: frozenset[str]) -> Likelihood:
-    """Return a copy of the likelihood for this number of classes, with a learnt epsilon if `learn` has it."""
-    found = read_likelihood(likelihood)
-    if isinstance(found, RobustMax) and "epsilon" in learn:
-        found = RobustMax(epsilon=start_of_epsilon(found.epsilon), learn=True)
-    return found.bind(n_classes)
-
-
-def start_of_epsilon(epsilon: float) -> float:
-    """Return where a learnt epsilon starts: the default is too small to move."""
-    return LEARNT_EPSILON if epsilon == DEFAULT_EPSILON else epsilon
+def bind_likelihood(likelihood: Likelihood, n_classes: int, learn: frozenset[str]) -> Likelihood:
+    """Return a copy of the likelihood for this number of classes, its epsilon learnt if `learn` says so."""
+    if "epsilon" in learn:
+        start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
+        likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
+    return likelihood.bind(n_classes)
 
 
 def check_epsilon(value: Any, owner: str) -> float:
@@ -415,10 +429,13 @@ class PowerEP(_ProbitMethod):
 
     def check(self) -> Self:
         number("power", self.power, 0.0, 1.0)
-        return super().check()
+        self._check_powers(self._read_likelihood())
+        return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        likelihood = super().make_likelihood(n_classes, learn)
+        return self._check_powers(super().make_likelihood(n_classes, learn))
+
+    def _check_powers(self, likelihood: Likelihood) -> Likelihood:
         if not likelihood.tempers and self.power != 1:
             raise BadOption(
                 f"{type(likelihood).__name__} has no fractional powers, which PowerEP(power={self.power!r}) needs: use "
@@ -457,8 +474,8 @@ class REP(Method):
         return self.sites
 
     @property
-    def learns(self) -> frozenset[str]:
-        return super().learns | {"epsilon"}
+    def label_noise(self) -> float | None:
+        return self.epsilon
 
     def check(self) -> Self:
         one_of("sites", self.sites, SITES)
@@ -540,9 +557,8 @@ class VI(Method):
 
     @property
     def sweep_damping(self) -> float:  # type: ignore[override]
-        return (
-            0.2 if self.bound == "quadrature" else 1.0
-        )  # 0.5 needs repairs, 1 does not converge; a bound has a closed form
+        # by quadrature 0.5 needs repairs and 1 does not converge; with a bound the best q has a closed form
+        return 0.2 if self.bound == "quadrature" else 1.0
 
     @property
     def full_batch_optimizer(self) -> str:  # type: ignore[override]
@@ -553,8 +569,10 @@ class VI(Method):
         return self._robust
 
     @property
-    def learns(self) -> frozenset[str]:
-        return super().learns | ({"epsilon"} if self._robust else set())
+    def label_noise(self) -> float | None:
+        if isinstance(self.likelihood, Likelihood):
+            return self.likelihood.epsilon
+        return self.epsilon if self._robust else None
 
     @property
     def _family(self) -> str:
@@ -620,7 +638,7 @@ class VI(Method):
             return BOUNDS[self.bound](self.predictive == "probit")
         if self._robust:
             return bind_likelihood(RobustMax(epsilon=self.epsilon), n_classes, learn)
-        return bind_likelihood(self._family, n_classes, learn)
+        return bind_likelihood(read_likelihood(self._family), n_classes, learn)
 
     def sampling_problem(self) -> str | None:
         if self._robust:
@@ -629,10 +647,7 @@ class VI(Method):
                 "method='ep' or 'rep', or likelihood='softmax'."
             )
         if self.q_update == "gradient" or self.bound == "taylor":
-            what = "q_update='gradient'" if self.q_update == "gradient" else "bound='taylor'"
-            return (
-                f"{what} has no optimal q for given hyper-parameters that sweeps could find: fit without it."
-            )
+            return no_optimal_q("q_update='gradient'" if self.q_update == "gradient" else "bound='taylor'")
         return super().sampling_problem()
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 
 from cavity import spectrum
 from cavity.config.methods import Method, method_names, read_method
-from cavity.config.regression_methods import RegressionMethod
+from cavity.config.regression_methods import RegressionMethod, read_regression_method
 from cavity.config.values import (
     is_whole,
     noise_values,
@@ -49,11 +51,12 @@ SWEEPS = 10_000
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else separates the model from the exact one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The arguments of an estimator, checked. Nothing in it depends on the rows."""
 
-    owner: str  # class of the estimator, for messages
+    owner: ClassVar[str]  # class of the estimator, for messages
+
     method: Method
     kernel: Any
     n_inducing: int | float
@@ -77,13 +80,9 @@ class Config:
     checkpoint_every: float
     resume: bool
     verbose: int
-    arguments: dict[str, Any]  # as given, for the fingerprint of a checkpoint
+    arguments: dict[str, Any]  # as given
     share: str | None = None
     schedule: str = "inner-approx"
-    class_weight: Any = None
-    validation_fraction: float | None = None
-    patience: int = 1
-    normalize_y: bool = True
 
     @property
     def spectral(self) -> bool:
@@ -95,6 +94,11 @@ class Config:
         """Whether every row must be in memory."""
         return self.schedule == "inner-exact" or self.method.in_memory or self.inducing is None
 
+    def in_float64(self) -> Self:
+        """Return the same configuration in float64; the default jitter depends on the type."""
+        jitter = _choose_jitter(self.arguments["jitter"], torch.float64, self.method)
+        return replace(self, dtype=torch.float64, jitter=jitter)
+
     def check_ranks(self, world: int) -> None:
         """Refuse what several processes cannot do."""
         if world > 1 and (self.schedule == "inner-exact" or self.method.at_mode):
@@ -104,31 +108,45 @@ class Config:
                 "schedule='inner-approx' or 'outer' of method='ep', or a single process."
             )
 
+    def check_size(self, n_rows: int) -> None:
+        """Refuse an inducing point at every row of a large table: it takes matrices of N² numbers."""
+        exact = self.method.inducing_from == "rows"
+        if (exact or self.inducing is None) and n_rows > CANDIDATES:
+            raise every_row(self.method.argument if exact else "inducing=None", f"{n_rows:,} rows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(Config):
+    """The arguments of a GPClassifier."""
+
+    owner = "GPClassifier"
+
+    class_weight: Any
+    validation_fraction: float | None
+    patience: int
+
     def check_source(self, numbered: bool) -> None:
         """Refuse what rows that are not in memory cannot do; `numbered`: a row has the same number in every pass."""
+        self.check_passing_rows(numbered)
+        if self.validation_fraction is not None:
+            raise BadOption(
+                f"validation_fraction={self.validation_fraction:g} holds out rows of a table in memory: for a source give your "
+                "own rows, callbacks=[cavity.callbacks.Validation(X, y)]."
+            )
+
+    def check_passing_rows(self, numbered: bool) -> None:
+        """Refuse what needs rows again that pass by, in a source or in calls of `partial_fit`."""
         method = self.method.resolve(numbered)
-        if isinstance(method, RegressionMethod):
-            if method.in_memory:
-                raise BadOption(
-                    f"{method.argument} reads rows again that a source does not hold in memory: use method='svi' or 'vi', or give "
-                    "the table as an array."
-                )
-            if self.inducing is None:
-                raise BadOption(
-                    "inducing=None has a point at every row, and a source may have any number: use n_inducing=."
-                )
-            return
         if method.site_store == "own" and not numbered:
             raise BadOption(
                 f"{method.argument} stores sites per row, but rows of an iterable have no numbers to find them by: use "
                 "method='sep', method=REP(sites='tied') or method='vi'; or write the rows to Parquet or .npy files."
             )
         if method.at_mode or self.schedule == "inner-exact":
-            what = method.argument if method.at_mode else "schedule='inner-exact'"
-            instead = (
-                "method='ep', 'sep', 'rep', 'pep' or 'vi'"
+            what, instead = (
+                (method.argument, "method='ep', 'sep', 'rep', 'pep' or 'vi'")
                 if method.at_mode
-                else "schedule='inner-approx' or 'outer'"
+                else ("schedule='inner-exact'", "schedule='inner-approx' or 'outer'")
             )
             raise BadOption(
                 f"{what} differentiates through all rows at once, which a source does not hold in memory: use {instead}, or give "
@@ -137,12 +155,27 @@ class Config:
         if self.inducing is None:
             raise every_row("inducing=None", "a source, whose rows are not in memory")
 
-    def check_size(self, n_rows: int) -> None:
-        """Refuse an inducing point at every row of a large table: it takes matrices of N² numbers."""
-        method = self.method
-        exact = isinstance(method, RegressionMethod) and method.inducing_from == "rows"
-        if (exact or self.inducing is None) and n_rows > CANDIDATES:
-            raise every_row(method.argument if exact else "inducing=None", f"{n_rows:,} rows")
+
+@dataclass(frozen=True, kw_only=True)
+class RegressorConfig(Config):
+    """The arguments of a GPRegressor."""
+
+    owner = "GPRegressor"
+
+    method: RegressionMethod
+    normalize_y: bool
+
+    def check_source(self) -> None:
+        """Refuse what rows that are not in memory cannot do."""
+        if self.method.in_memory:
+            raise BadOption(
+                f"{self.method.argument} reads rows again that a source does not hold in memory: use method='svi' or 'vi', or "
+                "give the table as an array."
+            )
+        if self.inducing is None:
+            raise BadOption(
+                "inducing=None has a point at every row, and a source may have any number: use n_inducing=."
+            )
 
 
 def every_row(what: str, where: str) -> BadOption:
@@ -159,7 +192,6 @@ class Options:
 
     config: Config
     method: Method  # never "auto"
-    learn: frozenset[str]
     share_kernel: bool
     share_inducing: bool
     share_prior: bool
@@ -174,6 +206,10 @@ class Options:
     planned: bool  # the number of epochs is the library's choice
 
     @property
+    def learn(self) -> frozenset[str]:
+        return self.config.learn
+
+    @property
     def device(self) -> torch.device:
         return self.config.device
 
@@ -182,15 +218,15 @@ class Options:
         return self.config.dtype
 
 
-def read_classifier(arguments: Mapping[str, Any]) -> Config:
+def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
     """Check the arguments of a GPClassifier."""
     given = dict(arguments)
     method = read_method(given["method"], "classification")
     learn = _read_learn(given["learn"], LEARN, method, given["inducing"])
     schedule = one_of("schedule", given["schedule"], SCHEDULES)
     optimizer = one_of("optimizer", given["optimizer"], OPTIMIZERS)
-    damping = None if given["damping"] is None else number("damping", given["damping"], 0.0, 1.0)
-    method.check_training(optimizer=optimizer, schedule=schedule, damping=damping)
+    common = _read_common(given, method)
+    method.check_training(optimizer=optimizer, schedule=schedule, damping=common["damping"])
     if schedule == "inner-exact" and (method.site_store != "own" or method.on_f):
         raise BadOption(
             f"schedule='inner-exact' differentiates through the sites of each row, which {method.argument} does not store: use "
@@ -207,26 +243,24 @@ def read_classifier(arguments: Mapping[str, Any]) -> Config:
     if given["inducing"] is None:
         learn -= {"inducing"}
     fraction = given["validation_fraction"]
-    return _read_common(
-        given,
-        "GPClassifier",
-        method,
-        learn,
-        optimizer,
-        read_noise(given["noise"] if method.latent_noise else 0.0, "noise" in learn),
+    return ClassifierConfig(
+        **common,
+        method=method,
+        learn=learn,
+        optimizer=optimizer,
+        noise=read_noise(given["noise"] if method.latent_noise else 0.0, "noise" in learn),
         share=one_of("share", given["share"], SHARE),
         schedule=schedule,
-        class_weight=_read_class_weight(given["class_weight"]),
+        class_weight=read_class_weight(given["class_weight"]),
         validation_fraction=None if fraction is None else number("validation_fraction", fraction, 0.0, 0.9),
         patience=whole("patience", given["patience"], 1),
     )
 
 
-def read_regressor(arguments: Mapping[str, Any]) -> Config:
+def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     """Check the arguments of a GPRegressor."""
     given = dict(arguments)
-    method = read_method(given["method"], "regression")
-    assert isinstance(method, RegressionMethod)
+    method = read_regression_method(given["method"])
     if spectrum.asked(given["inducing"]) and not method.takes_spectrum:
         raise BadOption(
             f"inducing='spectrum' leaves no residual variance, by which {method.argument} differs from other methods: use "
@@ -246,63 +280,50 @@ def read_regressor(arguments: Mapping[str, Any]) -> Config:
         )
     if method.fixed_inducing or given["inducing"] is None:
         learn -= {"inducing"}
-    config = _read_common(
-        given, "GPRegressor", method, learn, optimizer, noise, normalize_y=bool(given["normalize_y"])
+    return RegressorConfig(
+        **_read_common(given, method),
+        method=method,
+        learn=learn,
+        optimizer=optimizer,
+        noise=noise,
+        normalize_y=bool(given["normalize_y"]),
     )
-    if method.exact_jitter and given["jitter"] is None and config.dtype == torch.float64:
-        return replace(config, jitter=EXACT_JITTER)
-    return config
 
 
 def _is(value: Any, name: str) -> bool:
     return isinstance(value, str) and value == name
 
 
-def _read_common(
-    given: dict[str, Any],
-    owner: str,
-    method: Method,
-    learn: frozenset[str],
-    optimizer: str,
-    noise: np.ndarray,
-    **own: Any,
-) -> Config:
-    """Check the arguments that both estimators have."""
+def _read_common(given: dict[str, Any], method: Method) -> dict[str, Any]:
+    """Check the arguments that both estimators have in common."""
     kernel, dtype = given["kernel"], read_dtype(given["dtype"])
     if kernel is not None:
         check_kernel(kernel)
     check_choice(given["inducing"])
     if given["resume"] and given["checkpoint"] is None:
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")
-    batch_size = _read_batch_size(given["batch_size"])
-    return Config(
-        owner=owner,
-        method=method,
-        kernel=kernel,
-        n_inducing=read_n_inducing(given["n_inducing"]),
-        inducing=given["inducing"],
-        noise=noise,
-        learn=learn,
-        optimizer=optimizer,
-        learning_rate=_optional(given, "learning_rate", lambda v: number("learning_rate", v, 0.0)),
-        damping=_optional(given, "damping", lambda v: number("damping", v, 0.0, 1.0)),
-        batch_size=batch_size,
-        max_epochs=_optional(given, "max_epochs", lambda v: whole("max_epochs", v, 1)),
-        tol=number("tol", given["tol"], 0.0, strict=False),
-        max_seconds=_optional(given, "max_seconds", lambda v: number("max_seconds", v, 0.0)),
-        jitter=read_jitter(given["jitter"], dtype),
-        device=resolve_device(given["device"]),
-        dtype=dtype,
-        random_state=given["random_state"],
-        warm_start=bool(given["warm_start"]),
-        callbacks=_read_callbacks(given["callbacks"]),
-        checkpoint=None if given["checkpoint"] is None else Path(given["checkpoint"]),
-        checkpoint_every=number("checkpoint_every", given["checkpoint_every"], 0.0, strict=False),
-        resume=bool(given["resume"]),
-        verbose=int(given["verbose"]),
-        arguments=given,
-        **own,
-    )
+    return {
+        "kernel": kernel,
+        "n_inducing": read_n_inducing(given["n_inducing"]),
+        "inducing": given["inducing"],
+        "learning_rate": _optional(given, "learning_rate", lambda v: number("learning_rate", v, 0.0)),
+        "damping": _optional(given, "damping", lambda v: number("damping", v, 0.0, 1.0)),
+        "batch_size": _read_batch_size(given["batch_size"]),
+        "max_epochs": _optional(given, "max_epochs", lambda v: whole("max_epochs", v, 1)),
+        "tol": number("tol", given["tol"], 0.0, strict=False),
+        "max_seconds": _optional(given, "max_seconds", lambda v: number("max_seconds", v, 0.0)),
+        "jitter": _choose_jitter(given["jitter"], dtype, method),
+        "device": resolve_device(given["device"]),
+        "dtype": dtype,
+        "random_state": given["random_state"],
+        "warm_start": bool(given["warm_start"]),
+        "callbacks": _read_callbacks(given["callbacks"]),
+        "checkpoint": _optional(given, "checkpoint", _read_path),
+        "checkpoint_every": number("checkpoint_every", given["checkpoint_every"], 0.0, strict=False),
+        "resume": bool(given["resume"]),
+        "verbose": _read_verbose(given["verbose"]),
+        "arguments": given,
+    }
 
 
 def _optional(given: dict[str, Any], name: str, check: Callable[[Any], Any]) -> Any:
@@ -321,12 +342,12 @@ def read_names(value: Any, valid: Iterable[str], argument: str) -> frozenset[str
 def _read_learn(value: Any, valid: tuple[str, ...], method: Method, inducing: Any) -> frozenset[str]:
     """Read `learn`; "inducing" stands for frequencies where these are learnt in place of points."""
     learn = read_names(value, valid, "learn")
-    if "epsilon" in learn and "epsilon" not in method.learns:
+    if "epsilon" in learn and method.label_noise is None:
         raise BadOption(
             f"learn with 'epsilon' is not used by {method.argument}, whose likelihood has no epsilon: use method='rep', or "
             "method='vi' with likelihood='robust-max'."
         )
-    if "epsilon" in learn and getattr(method, "epsilon", None) == 0:
+    if "epsilon" in learn and method.label_noise == 0:
         raise BadOption(
             "epsilon=0 cannot be learnt, because its log-odds are optimised: give a positive start, or leave 'epsilon' out of "
             "learn."
@@ -362,16 +383,32 @@ def _check_regression_optimizer(method: Method, optimizer: str) -> None:
         )
 
 
-def _read_class_weight(value: Any) -> Any:
+def read_class_weight(value: Any) -> Any:
+    """Check `class_weight`; the classes are not known yet."""
     if isinstance(value, dict):
-        factors = np.array(list(value.values()), dtype=np.float64)
-        if not (np.isfinite(factors).all() and (factors >= 0).all()):
+        good = (isinstance(v, Real) and 0 <= float(v) < math.inf for v in value.values())
+        if not all(good):
             raise BadOption(f"class_weight={value!r} must hold finite numbers that are not negative.")
     elif value is not None and not _is(value, "balanced"):
         raise BadOption(
             f"class_weight={value!r} is unknown; use None, 'balanced', or a dict from class to weight."
         )
     return value
+
+
+def _choose_jitter(value: Any, dtype: torch.dtype, method: Method) -> float:
+    exact = value is None and method.exact_jitter and dtype == torch.float64
+    return EXACT_JITTER if exact else read_jitter(value, dtype)
+
+
+def _read_verbose(value: Any) -> int:
+    return int(bool(value)) if value is None or isinstance(value, bool) else whole("verbose", value, 0)
+
+
+def _read_path(value: Any) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise BadOption(f"checkpoint={value!r} is not a path: use a text or a pathlib.Path.")
+    return Path(value)
 
 
 def _read_batch_size(value: Any) -> int | str | None:
@@ -406,11 +443,10 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
     rate = config.learning_rate or (0.03 if batch is not None else 0.01)
     learns = bool(config.learn) or method.site_store == "free"
     most = RECOMMENDED_EPOCHS if recommended else BATCH_EPOCHS
-    committee = isinstance(method, RegressionMethod) and method.committee is not None
+    committee = method.committee is not None
     return Options(
         config=config,
         method=method,
-        learn=config.learn,
         share_kernel=committee or config.share in ("kernel", "both"),
         share_inducing=not committee and (config.inducing is None or config.share in ("inducing", "both")),
         share_prior=config.share == "prior" or (config.share == "auto" and recommended),
@@ -438,17 +474,11 @@ def _batch_size(config: Config, method: Method, schedule: str, n_rows: int, room
     if value is None or (is_whole(value) and int(value) >= n_rows):
         return None
     if needs_all and method.needs_all_rows:
-        others = [
-            name
-            for name, cls in method_names(method.task).items()
-            if not (cls.needs_all_rows or cls.recommended)
-        ]
-        listed = " or ".join(
-            [", ".join(map(repr, others[:-1])), repr(others[-1])] if len(others) > 1 else map(repr, others)
-        )
+        known = method_names(method.task).items()
+        others = [repr(name) for name, cls in known if not (cls.needs_all_rows or cls.recommended)]
         raise BadOption(
             f"{method.argument} needs all rows at once, but batch_size={value}: use batch_size=None, or a method that takes "
-            f"mini-batches: {listed}."
+            f"mini-batches: {', '.join(others)}."
         )
     if needs_all:
         what = f"schedule={schedule!r}" if schedule != "inner-approx" else f"optimizer={optimizer!r}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from cavity.config.methods import METHODS, Q_UPDATES, Method
+from cavity.config.methods import METHODS, Q_UPDATES, Method, no_optimal_q, read_method
 from cavity.config.values import number, one_of, whole
+from cavity.errors import BadOption
 from cavity.factors import Committee, Gaussian
 
 SELECTIONS = ("entropy", "information")
@@ -57,37 +58,34 @@ class RegressionMethod(Method):
     sweep_damping = 1.0
     full_batch_optimizer = "lbfgs"
 
-    inducing_from: ClassVar[str] = "chosen"
     projected: ClassVar[bool] = False
-    predicts_residual: ClassVar[bool] = True
     merges_rows: ClassVar[bool] = True
-    exact_jitter: ClassVar[bool] = False
     has_evidence: ClassVar[bool] = False
     active_set: str | None = None
-    committee: tuple[int, str] | None = None
-    solver_tol: float = 0.0
 
     @property
     def uses_inducing(self) -> bool:
         """Whether the arguments `inducing` and `n_inducing` choose its points."""
         return self.inducing_from == "chosen"
 
-    def make_regression_likelihood(self, noise: float, learn: bool) -> Gaussian:
+    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
         """Make the likelihood.
 
         Parameters
         ----------
+        n_classes : int
+            Not used.
+        learn : frozenset of str
+            What is learnt; the noise if it has "noise".
         noise : float
             Variance of the noise, in units of the targets' variance.
-        learn : bool
-            Whether the noise is learnt.
 
         Returns
         -------
         cavity.factors.Gaussian
             The likelihood.
         """
-        return Gaussian(noise, learn, self.projected)
+        return Gaussian(noise, "noise" in learn, self.projected)
 
     def sampling_problem(self) -> str | None:
         if self.has_evidence:
@@ -97,6 +95,14 @@ class RegressionMethod(Method):
         return (
             f"{self.argument} has no evidence of all rows that its predictions belong to: use one of {names}."
         )
+
+
+def read_regression_method(value: Any) -> RegressionMethod:
+    """Return a checked method of regression, given one or its name."""
+    method = read_method(value, "regression")
+    if not isinstance(method, RegressionMethod):
+        raise BadOption(f"{type(method).__name__} must derive from cavity.methods.RegressionMethod.")
+    return method
 
 
 @METHODS.register
@@ -192,6 +198,9 @@ class SVGP(RegressionMethod):
     def check(self) -> Self:
         one_of("q_update", self.q_update, Q_UPDATES)
         return self
+
+    def sampling_problem(self) -> str | None:
+        return no_optimal_q("q_update='gradient'") if self.q_update == "gradient" else None
 
 
 @METHODS.register
@@ -316,8 +325,8 @@ class BCM(RegressionMethod):
         one_of("blocks", self.blocks, BLOCKS)
         return self
 
-    def make_regression_likelihood(self, noise: float, learn: bool) -> Gaussian:
-        return Committee(noise, learn)
+    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
+        return Committee(noise, "noise" in learn)
 
 
 @METHODS.register

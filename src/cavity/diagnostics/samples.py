@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from cavity.intake.validation import Features, check_rows
-from cavity.prediction.blocks import block_size, predict_blocks
+from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, as_tensor, predict_latent, predict_log_proba
 
 Array = NDArray[np.float64]
@@ -96,8 +96,7 @@ class ClassifierSamples(HyperSamples):
         ndarray of shape (n, C)
             Columns in the order of `classes`.
         """
-        size = block_size(self.models[0], self.features)
-        (log_p,) = predict_blocks(X, self.features, size, lambda rows: (self._log_proba(rows),))
+        (log_p,) = predict_blocks(self.models[0], self.features, X, lambda _, rows: (self._log_proba(rows),))
         return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
@@ -131,7 +130,7 @@ class ClassifierSamples(HyperSamples):
         return np.asarray(self.classes[self.predict_log_proba(X).argmax(1)])
 
     def _log_proba(self, rows: Array) -> Array:
-        each = [predict_log_proba(model, rows) for model in self.models]
+        each = [predict_log_proba(model, rows)[0] for model in self.models]
         return np.asarray(logsumexp(np.stack(each), axis=0) - np.log(len(each)))
 
 

@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from cavity.config import Config, Options
+from cavity.config import ClassifierConfig, Config, Options, RegressorConfig
 from cavity.config.options import complete, read_names
 from cavity.config.values import number, whole
 from cavity.diagnostics.samples import ClassifierSamples, RegressorSamples
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
+from cavity.factors import Gaussian, Likelihood
 from cavity.fitting import build, regression, runs
 from cavity.hyper_prior import HyperPrior
 from cavity.inference import Engine
-from cavity.intake.tables import Facts, Request, Start, Table, read_table_of_fit
+from cavity.intake.tables import Request, Table, read_table_of_fit
 from cavity.intake.targets import Targets, read_targets_of_fit
 from cavity.intake.validation import Features
 from cavity.kernels import Sum
@@ -61,7 +62,7 @@ class Asked(NamedTuple):
 
 
 def sample_classifier(
-    config: Config,
+    config: ClassifierConfig,
     model: FittedModel,
     request: Request,
     features: Features,
@@ -74,7 +75,7 @@ def sample_classifier(
 
 
 def sample_regressor(
-    config: Config,
+    config: RegressorConfig,
     model: FittedModel,
     request: Request,
     features: Features,
@@ -123,37 +124,42 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table | Targets
     problem = config.method.sampling_problem()
     if problem is not None:
         raise BadOption(problem)
-    kernel = config.kernel
-    if kernel is None:
-        kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
-    learn = names - (set() if config.method.latent_noise or config.method.linear else {"noise"})
-    if config.method.fixed_inducing or config.inducing is None or config.spectral:
-        learn -= {"inducing"}
-    quiet = replace(
-        config, kernel=kernel, learn=frozenset(learn), batch_size=None, optimizer="auto", schedule="inner-approx",
-        dtype=torch.float64, max_seconds=None, max_epochs=None, verbose=0,
-    )  # fmt: skip
-    options = complete(quiet, table.n_rows, table.n_latent, build.whitened_size(config, Z))
-    if not options.learn:
+    config = _configure(config, model, names)
+    if not config.learn:
         raise BadOption(
             f"nothing in over= is a hyper-parameter of {config.method.argument} with inducing={config.inducing!r:.40}: use "
             "over=('kernel', 'noise')."
         )
-    columns = table.start(np.random.default_rng(0)).columns
-    columns = columns._replace(center=as_array(model.prior.center), spread=as_array(model.prior.spread))
-    begin = Start(columns, None)  # type: ignore[arg-type]
+    options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z))
+    begin = table.start(np.random.default_rng(0))
+    center, spread = as_array(model.prior.center), as_array(model.prior.spread)
+    begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
     module = build.make_prior(options, table, begin, Z)
-    engine = build.make_engine(module, table, options, _make_likelihood(quiet, model, table, options))
+    engine = build.make_engine(module, table, options, _make_likelihood(model, table, options))
     engine = replace(engine, hyper_prior=_make_proper(engine, model))
     _load(engine, model)
-    run = runs.make_run(engine, table.rows(quiet), options, 0, Local())
+    run = runs.make_run(engine, table.rows(config), options, 0, Local())
     return _with_fitted_q(run, model, options)
 
 
-def _make_likelihood(config: Config, model: FittedModel, table: Facts, options: Options) -> Any:
+def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Config:
+    """Return the fit's configuration for full batches in float64, in which `names` are learnt and nothing else."""
+    method, kernel = config.method, config.kernel
+    if kernel is None:
+        kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
+    learn = names - (set() if method.latent_noise or method.linear else {"noise"})
+    if method.fixed_inducing or config.inducing is None or config.spectral:
+        learn -= {"inducing"}
+    return replace(
+        config.in_float64(), kernel=kernel, learn=learn, batch_size=None, optimizer="auto", schedule="inner-approx",
+        max_seconds=None, max_epochs=None, verbose=0,
+    )  # fmt: skip
+
+
+def _make_likelihood(model: FittedModel, table: Table | Targets, options: Options) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
-    if isinstance(table, Targets):
-        return regression.make_likelihood(config, options.learn)
+    if isinstance(options.config, RegressorConfig):
+        return regression.make_likelihood(options.config)
     likelihood = build.make_likelihood(table, options)
     if model.likelihood.epsilon is not None:
         likelihood.set_params(epsilon=model.likelihood.epsilon)
@@ -169,7 +175,7 @@ def _fitted_points(model: FittedModel) -> Array:
 
 def _refuse_other_rows(config: Config, table: Table | Targets, Z: Array) -> None:
     """If Z is X, the rows must be those of the fit."""
-    if getattr(config.method, "inducing_from", "chosen") != "rows" and config.inducing is not None:
+    if config.method.inducing_from != "rows" and config.inducing is not None:
         return
     distinct = np.unique(table.X, axis=0)
     if distinct.shape != Z[0].shape or not np.array_equal(distinct, np.unique(Z[0], axis=0)):
@@ -215,9 +221,9 @@ def _load(engine: Engine, kept: FittedModel) -> None:
         prior.log_noise.copy_(noise.log().expand_as(prior.log_noise))
     else:
         prior.fixed_noise.copy_(noise.expand_as(prior.fixed_noise))
-    own, old = getattr(engine.factor, "log_noise", None), getattr(kept.likelihood, "log_noise", None)
-    if own is not None and old is not None:
-        own.copy_(old.to(own))
+    own, old = engine.factor, kept.likelihood
+    if isinstance(own, Gaussian) and isinstance(old, Gaussian):
+        own.log_noise.copy_(old.log_noise.to(own.log_noise))
 
 
 def _with_fitted_q(run: Run, kept: FittedModel, options: Options) -> Run:
@@ -286,7 +292,7 @@ def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, 
             f"some hyper-parameter has only {least:.0f} effective draws (of {total}): raise n_samples= where its spread matters."
         )
     for text in said:
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        warnings.warn(text, ConvergenceWarning, stacklevel=6)  # the caller of sample_hyperparameters
     return said
 
 

@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
 from cavity.diagnostics.sampling import Asked
-from cavity.fitting import runs
-from cavity.fitting.job import Continuation, Job, Result
+from cavity.fitting.job import Continuation, Result
 from cavity.intake.validation import Features
 from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel
@@ -25,24 +24,12 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result."""
 
     _kind: ClassVar[str]  # what its files call themselves
-    _fitted: FittedModel
-
-    def _finish(self, job: Job) -> Self:
-        """Train, and store the result; if interrupted, store what was learnt so far."""
-        try:
-            job.train()
-        except KeyboardInterrupt:
-            self._store(job.result())
-            raise
-        self._store(job.result())
-        self.fit_warnings_ = runs.warn(job.found, stacklevel=3)
-        return self
+    _result: Result
+    _fitted: FittedModel  # of the result
 
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
-        self._fitted = result.model
-        self._set_optional("_state", None if result.continuation is None else result.continuation.state)
-        self._set_optional("_columns", None if result.continuation is None else result.continuation.columns)
+        self._result, self._fitted = result, result.model
         self.n_features_in_ = result.features.n
         names = result.features.names
         self._set_optional("feature_names_in_", None if names is None else np.array(names, dtype=object))
@@ -61,18 +48,10 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, name):
             delattr(self, name)
 
-    def _result(self) -> Result:
-        """Return the fitted attributes as a fit's result."""
-        check_is_fitted(self, "_fitted")
-        return Result(
-            model=self._fitted,
-            features=self._features(),
-            evidence=self.log_marginal_likelihood_,
-            is_bound=hasattr(self, "elbo_"),
-            history=self.history_,
-            relevance=self.feature_relevance_,
-            warnings=self.fit_warnings_,
-        )
+    def _model_and_features(self) -> tuple[FittedModel, Features]:
+        """Return what predictions need."""
+        features = self._features()
+        return self._fitted, features
 
     def _features(self) -> Features:
         """Return the features of the fit."""
@@ -87,9 +66,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _continuation(self) -> Continuation | None:
         """Return what a warm start continues from."""
-        if not self.warm_start or not hasattr(self, "_state"):
-            return None
-        return Continuation(self._state, self._columns)
+        return self._result.continuation if self.warm_start and hasattr(self, "_result") else None
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors and JSON); `cavity.load(path)` reads it.
@@ -104,14 +81,12 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         path : str or Path
             The file. It is written to a temporary file first and then renamed.
         """
-        record = Record(
-            self._kind,
-            self.get_params(deep=False),
-            self._result(),
-            getattr(self, "preparation_", None),
-            getattr(self, "notes_", {}),
+        features = self._features()
+        result = self._result._replace(warnings=tuple(self.fit_warnings_))
+        notes = getattr(self, "notes_", {})
+        modelfile.save(
+            Record(self._kind, self.get_params(deep=False), result, features.preparation, notes), path
         )
-        modelfile.save(record, path)
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -12,11 +13,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 
 from cavity import modelfile
-from cavity.config import Config, read_classifier
+from cavity.config import ClassifierConfig, read_classifier
+from cavity.config.methods import read_method
+from cavity.config.options import read_class_weight
 from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
 from cavity.diagnostics.samples import ClassifierSamples
-from cavity.errors import BadOption, CavityError
+from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.job import Result, common_result, prepare_classification
@@ -24,8 +27,8 @@ from cavity.intake.sources import find_source
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.validation import check_labels
 from cavity.prediction import uncertainty
-from cavity.prediction.blocks import accuracy, block_size, predict_blocks
-from cavity.prediction.model import as_array, as_tensor, frequencies, predict_latent, predict_log_proba
+from cavity.prediction.blocks import accuracy, predict_blocks
+from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
 
 
 class NoPartialFit(BadOption, AttributeError):
@@ -43,15 +46,16 @@ class _available_if_tied:
         if estimator is None:
             return self.method
         try:
-            problem = partial_fit.find_problem(estimator._config())
-        except CavityError:  # an argument is wrong, and the call itself says so
-            problem = None
+            method = read_method(estimator.method, "classification")
+        except BadOption:  # the call itself says so
+            return MethodType(self.method, estimator)
+        problem = partial_fit.find_problem(method, estimator.optimizer, estimator.schedule)
         if problem is not None:
             raise NoPartialFit(problem)
         return MethodType(self.method, estimator)
 
 
-@modelfile.register("model")
+@modelfile.register
 class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     """Multi-class Gaussian process classification by expectation propagation.
 
@@ -232,7 +236,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
-    def _config(self) -> Config:
+    def _config(self) -> ClassifierConfig:
         """Check the arguments."""
         return read_classifier(self.get_params(deep=False))
 
@@ -265,7 +269,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         config = self._config()
         request = Request(X, y, sample_weight, target, weight)
-        return self._finish(prepare_classification(config, request, self._continuation()))
+        job = prepare_classification(config, request, self._continuation())
+        self.fit_warnings_ = job.train(self._store)
+        return self
 
     @_available_if_tied
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
@@ -292,15 +298,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             The updated estimator.
         """
         config = self._config()
-        old: partial_fit.Growing | None = getattr(self, "_growing", None)
-        fitted = hasattr(self, "_fitted")
-        if old is None and fitted:
-            raise BadOption(
-                "this model was fitted with another method, to which partial_fit cannot add rows: fit it with method='sep' (or "
-                "'auto', or REP(sites='tied')), or begin with a fresh estimator."
-            )
-        features, known = (self._features(), self.classes_) if fitted else (None, None)
-        grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, old, features, known)
+        known = None
+        if hasattr(self, "_result"):
+            known = partial_fit.Known(self._result.growing, self._features(), self.classes_)
+        grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, known)
         evidence = runs.final_evidence(grown.run)
         found = common_result(grown.run, grown.growing.begin, grown.features, evidence, self.warm_start)
         self._store(found._replace(classes=grown.classes, growing=grown.growing))
@@ -311,19 +312,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         prior, C = result.model.prior, result.model.prior.n_latent
         assert result.classes is not None
         self.classes_ = result.classes
-        self._growing = result.growing
         self._set_optional("epsilon_", result.model.likelihood.epsilon)
         self.inducing_points_ = np.repeat(as_array(prior.Z), C // prior.Z.shape[0], axis=0)
         self._set_optional("frequencies_", frequencies(prior))
         self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
-
-    def _result(self) -> Result:
-        return super()._result()._replace(classes=self.classes_, growing=self._growing)
-
-    def _predict(self, X: Any, predict: Callable[[Array], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Predict X block by block."""
-        features = self._features()
-        return predict_blocks(X, features, block_size(self._fitted, features), predict)
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
         """Predict the latent values, noise included.
@@ -338,12 +330,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         mean, variance : ndarray of shape (n, C)
             (n, 1) for two classes.
         """
-
-        def latent(rows: Array) -> tuple[Array, Array]:
-            f = predict_latent(self._fitted, as_tensor(rows))
-            return f.mean.cpu().numpy(), f.var.cpu().numpy()
-
-        mean, var = self._predict(X, latent)
+        mean, var = predict_blocks(*self._model_and_features(), X, predict_moments)
         return mean, var
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -361,7 +348,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (log_p,) = self._predict(X, lambda rows: (predict_log_proba(self._fitted, rows),))
+        (log_p,) = predict_blocks(*self._model_and_features(), X, predict_log_proba)
         return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
@@ -377,8 +364,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (p,) = self._predict(X, lambda rows: (np.exp(predict_log_proba(self._fitted, rows)),))
-        return np.asarray(p)
+        (log_p,) = predict_blocks(*self._model_and_features(), X, predict_log_proba)
+        return np.asarray(np.exp(log_p, out=log_p))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each row.
@@ -395,11 +382,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n,)
             Labels.
         """
-        (labels,) = self._predict(X, lambda rows: (self._labels(rows),))
+        model, features = self._model_and_features()
+        (labels,) = predict_blocks(model, features, X, partial(predict_labels, classes=self.classes_))
         return np.asarray(labels)
-
-    def _labels(self, rows: Array) -> NDArray[Any]:
-        return np.asarray(self.classes_[predict_log_proba(self._fitted, rows).argmax(1)])
 
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
@@ -427,7 +412,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if source is None:
             check_labels(y, len(y) if hasattr(y, "__len__") else 0)
             return float(super().score(X, y, sample_weight))
-        return accuracy(source, features, block_size(self._fitted, features), self.classes_, self._labels)
+        return accuracy(self._fitted, features, source, self.classes_)
 
     def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:
         """Split the entropy of each row's label into an aleatoric and an epistemic part.
@@ -447,8 +432,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Uncertainty
             Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
         """
-        parts = self._predict(X, lambda rows: uncertainty.predict_uncertainty(self._fitted, rows))
-        return uncertainty.Uncertainty(*parts)
+        found = predict_blocks(*self._model_and_features(), X, uncertainty.predict_uncertainty)
+        return uncertainty.Uncertainty(*found)
 
     def rank_for_labeling(self, X: Any, n: int | None = None) -> NDArray[np.int64]:
         """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
@@ -490,8 +475,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             The model's log evidence with its standard error, the effective sample size, and Pareto's k: below 0.5 is good, above
             0.7 q misses part of the posterior.
         """
-        features = self._features()
-        table = read_table_of_fit(Request(X, y, sample_weight), self.class_weight, features, self.classes_)
+        features, class_weight = self._features(), read_class_weight(self.class_weight)
+        table = read_table_of_fit(Request(X, y, sample_weight), class_weight, features, self.classes_)
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         evidence = self.log_marginal_likelihood_

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from cavity import modelfile
-from cavity.config import Config, read_regressor
-from cavity.config.methods import read_method
-from cavity.config.regression_methods import RegressionMethod
+from cavity.config import RegressorConfig, read_regressor
 from cavity.config.values import whole
 from cavity.diagnostics import sampling
 from cavity.diagnostics.samples import RegressorSamples
@@ -20,12 +17,12 @@ from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting.job import Result, prepare_regression
 from cavity.intake.tables import Request
 from cavity.intake.validation import check_rows
-from cavity.prediction.blocks import block_size, predict_blocks
-from cavity.prediction.model import as_array, as_tensor, frequencies
-from cavity.prediction.rowwise import predict_joint, predict_moments, target_noise
+from cavity.prediction.blocks import predict_blocks
+from cavity.prediction.model import FittedModel, as_array, as_tensor, frequencies
+from cavity.prediction.rowwise import draw_normal, predict_joint, predict_moments, target_noise
 
 
-@modelfile.register("regressor")
+@modelfile.register
 class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 
@@ -178,7 +175,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
-    def _config(self) -> Config:
+    def _config(self) -> RegressorConfig:
         """Check the arguments."""
         return read_regressor(self.get_params(deep=False))
 
@@ -205,20 +202,17 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         config = self._config()
         request = Request(X, y, sample_weight, target, weight)
-        return self._finish(prepare_regression(config, request, self._continuation()))
+        job = prepare_regression(config, request, self._continuation())
+        self.fit_warnings_ = job.train(self._store)
+        return self
 
     def _store(self, result: Result) -> None:
         super()._store(result)
-        assert result.units is not None
-        self._units, self._training = result.units, result.rows
         self.noise_ = target_noise(result.model) * result.units[1] ** 2
         points = as_array(result.model.prior.Z)
         self.inducing_points_ = points[0] if len(points) == 1 else points
         waves = frequencies(result.model.prior)
         self._set_optional("frequencies_", None if waves is None else waves[0])
-
-    def _result(self) -> Result:
-        return super()._result()._replace(units=self._units, rows=self._training)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """Predict f at rows X.
@@ -245,24 +239,18 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         if return_std and return_cov:
             raise BadOption("return_std=True and return_cov=True exclude each other: ask for one of them.")
-        features, (shift, scale) = self._features(), self._units
-        model, rows, residual = self._fitted, self._training, self._method().predicts_residual
+        features, result = self._features(), self._result
+        (shift, scale), rows, residual = result.units, result.rows, result.predicts_residual
         if return_cov:
-            new = as_tensor(check_rows(X, features))
-            center, cov = predict_joint(model, rows, residual, new)
+            center, cov = predict_joint(self._fitted, rows, residual, as_tensor(check_rows(X, features)))
             return shift + scale * center.cpu().numpy(), scale**2 * cov.cpu().numpy()
 
-        def moments(new: Array) -> tuple[Array, Array]:
+        def moments(model: FittedModel, new: Array) -> tuple[Array, Array]:
             f = predict_moments(model, rows, residual, as_tensor(new))
             return shift + scale * f.mean.cpu().numpy(), scale * f.var.clamp_min(0).sqrt().cpu().numpy()
 
-        mean, std = predict_blocks(X, features, block_size(model, features), moments)
+        mean, std = predict_blocks(self._fitted, features, X, moments)
         return (mean, std) if return_std else mean
-
-    def _method(self) -> RegressionMethod:
-        method = read_method(self.method, "regression")
-        assert isinstance(method, RegressionMethod)
-        return method
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw f at rows X from the posterior.
@@ -282,18 +270,10 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             Draws of f.
         """
         mean, cov = self.predict(X, return_cov=True)
-        rng = check_random_state(random_state)
-        return _draw(mean, cov, whole("n_samples", n_samples, 1), rng)
+        return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> RegressorSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_regressor(
-            self._config(), self._fitted, request, self._features(), self._units, asked
+            self._config(), self._fitted, request, self._features(), self._result.units, asked
         )
-
-
-def _draw(mean: Array, cov: Array, n: int, rng: Any) -> Array:
-    """Return mean + root · N(0, I). The root is by eigenvalues: covariances of smooth functions are singular in floating point."""
-    values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    return np.asarray(mean[:, None] + root @ rng.standard_normal((len(mean), n)))

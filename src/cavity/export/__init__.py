@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity import persist
 from cavity._version import __version__
 from cavity.errors import BadOption
+from cavity.estimators import GPClassifier
 from cavity.factors import Likelihood
 from cavity.kernels.base import covariance_graph
 from cavity.linalg import solve_lower
@@ -26,7 +27,7 @@ __all__ = ["make_onnx_model", "onnx", "onnx_model"]
 INPUTS = ("float32", "float64")
 
 
-def onnx(clf: Any, path: str | Path, *, dtype: str = "float64") -> Path:
+def onnx(clf: GPClassifier, path: str | Path, *, dtype: str = "float64") -> Path:
     """Write a fitted GPClassifier as an ONNX file.
 
     The graph has the input "X" (n, D) and the outputs "label" (n,) and "probabilities" (n, C). The number of rows n may differ
@@ -60,7 +61,7 @@ def onnx(clf: Any, path: str | Path, *, dtype: str = "float64") -> Path:
     return Path(path)
 
 
-def onnx_model(clf: Any, *, dtype: str = "float64") -> Any:
+def onnx_model(clf: GPClassifier, *, dtype: str = "float64") -> Any:
     """Return a fitted GPClassifier as an `onnx.ModelProto`.
 
     Parameters
@@ -214,7 +215,7 @@ def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:
     return np.array([str(label) for label in classes], dtype=object), types.STRING
 
 
-def _metadata(clf: Any) -> dict[str, str]:
+def _metadata(clf: GPClassifier) -> dict[str, str]:
     prepare = getattr(clf, "preparation_", None)
     names = getattr(clf, "feature_names_in_", None) if prepare is None else prepare.names
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from cavity import distributed
 from cavity.columns import Columns
-from cavity.config import Config, Options
+from cavity.config import ClassifierConfig, Config, Method, Options, RegressorConfig
 from cavity.config.options import complete
-from cavity.config.regression_methods import RegressionMethod
 from cavity.config.values import inducing_count
 from cavity.distributed import Local
 from cavity.fitting import build, monitoring, regression, runs
@@ -29,6 +28,7 @@ from cavity.intake.validation import Features
 from cavity.kernels import Kernel
 from cavity.prediction.model import FittedModel, extract_model, to_cpu
 from cavity.prediction.rowwise import TrainingRows, make_training_rows, target_noise
+from cavity.training.callbacks import Callback
 from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run
 
@@ -51,11 +51,12 @@ class Result(NamedTuple):
     is_bound: bool  # the evidence is a lower bound
     history: list[dict[str, Any]]
     relevance: Array | None  # [D], shares of the features
-    warnings: list[str] = []  # noqa: RUF012
+    warnings: tuple[str, ...] = ()
     classes: NDArray[Any] | None = None  # of a classifier
     growing: Growing | None = None  # what partial_fit adds to
-    units: tuple[float, float] | None = None  # shift and scale of a regressor's targets
+    units: tuple[float, float] = (0.0, 1.0)  # shift and scale of a regressor's targets
     rows: TrainingRows | None = None  # if predictions read the training rows
+    predicts_residual: bool = True  # predictive variances have the residual
     continuation: Continuation | None = None
 
 
@@ -65,120 +66,131 @@ class Job:
 
     run: Run
     options: Options
-    features: Features
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
-    found: list[tuple[str, type[Warning]]] = field(default_factory=list)
 
-    def train(self) -> None:
-        """Train to the end; on an interrupt go back to the best state so far, and raise."""
+    def train(self, store: Callable[[Result], None]) -> list[str]:
+        """Train to the end, hand the result to `store`, and return the warnings.
+
+        On an interrupt, `store` gets the best state so far.
+        """
         try:
-            self.run = runs.train(self.run, self.options)
+            self.run = runs.find_loop(self.run, self.options)(self.run)
         except KeyboardInterrupt:
             monitoring.restore_best(self.run)
+            store(self.make_result(self.run))
             raise
-        self.found = runs.find_warnings(self.run, self.options, self.lightest)
-
-    def result(self) -> Result:
-        """Return what the run has learnt so far."""
-        return self.make_result(self.run)
+        store(self.make_result(self.run))
+        return runs.warn(runs.find_warnings(self.run, self.options, self.lightest), stacklevel=3)
 
 
-def prepare_classification(config: Config, request: Request, earlier: Continuation | None) -> Job:
-    """Read the rows, build the engine, and start or resume a run."""
+class Session(NamedTuple):
+    """What all parts of one fit share."""
+
+    config: Config
+    earlier: Continuation | None
+    reduce: Local
+    seed: int
+    rng: np.random.Generator
+
+
+def open_session(config: Config, earlier: Continuation | None) -> Session:
+    """Draw the seed of a fit, after checking what its ranks can do."""
     reduce = distributed.current()
     config.check_ranks(reduce.world)
-    source = find_source(request, reads_whole_table=config.reads_whole_table)
+    seed = monitoring.draw_seed(config, reduce)
+    return Session(config, earlier, reduce, seed, np.random.default_rng(seed))
+
+
+def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
+    """Read the rows, build the engine, and start or resume a run."""
+    session = open_session(config, earlier)
+    rng, source = session.rng, find_source(request, reads_whole_table=config.reads_whole_table)
     if source is not None:
         config.check_source(source.numbered)
-    seed = monitoring.draw_seed(config, reduce)
     table, features, classes = (
         read_table(request, config.class_weight, config.owner)
         if source is None
-        else read_source(source, config.class_weight, config.owner, seed, reduce)
+        else read_source(source, config.class_weight, config.owner, session.seed, session.reduce)
     )
     config.method.check_classes(len(classes))
     config.check_size(table.n_rows)
-    rng = np.random.default_rng(seed)
-    table, held = monitoring.hold_out(table, config.validation_fraction, rng)
-    begin = start_values(table, earlier, features, rng)
+    stopping: tuple[Callback, ...] = ()
+    if isinstance(table, Table) and config.validation_fraction is not None:
+        table, held = monitoring.hold_out(table, config.validation_fraction, rng)
+        stopping = (monitoring.make_early_stopping(held, config.patience),)
+    begin = start_values(session, table, features)
     M = inducing_count(config.n_inducing, table.class_totals.sum())
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
     numbered = source is None or source.numbered
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z), numbered)
     engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
-    run = start_run(engine, table, options, features, classes, seed, rng, reduce, held, earlier)
+    run = start_run(session, engine, table, options, features, classes, stopping)
 
     def make_result(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin, table)
         found = common_result(run, begin, features, runs.final_evidence(run), config.warm_start)
         return found._replace(classes=classes, growing=growing)
 
-    return Job(run, options, features, make_result, table.lightest)
+    return Job(run, options, make_result, table.lightest)
 
 
-def prepare_regression(config: Config, request: Request, earlier: Continuation | None) -> Job:
+def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    reduce = distributed.current()
-    method = config.method
-    assert isinstance(method, RegressionMethod)
-    config.check_ranks(reduce.world)
-    source = find_source(request, reads_whole_table=config.reads_whole_table, check=check_targets)
+    session = open_session(config, earlier)
+    rng, whole = session.rng, config.reads_whole_table
+    source = find_source(request, reads_whole_table=whole, check=check_targets)
     if source is not None:
-        config.check_source(source.numbered)
-    seed = monitoring.draw_seed(config, reduce)
+        config.check_source()
     given: Targets | StreamedTargets
     given, features = (
-        read_targets(request, config.owner, method.merges_rows, config.normalize_y)
+        read_targets(request, config.owner, config.method.merges_rows, config.normalize_y)
         if source is None
-        else read_target_source(source, config.normalize_y, config.owner, seed, reduce)
+        else read_target_source(source, config.normalize_y, config.owner, session.seed, session.reduce)
     )
-    rng = np.random.default_rng(seed)
-    begin = start_values(given, earlier, features, rng)
+    begin = start_values(session, given, features)
     table = regression.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
     Z = regression.choose_points(config, begin.pool, table, rng)
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z))
     module = build.make_prior(options, table, begin, Z)
-    engine = build.make_engine(module, table, options, regression.make_likelihood(config, options.learn))
-    run = start_run(engine, table, options, features, None, seed, rng, reduce, None, earlier)
+    engine = build.make_engine(module, table, options, regression.make_likelihood(config))
+    run = start_run(session, engine, table, options, features)
 
     def make_result(run: Run) -> Result:
         evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(given.scale)
         found = common_result(run, begin, features, evidence, config.warm_start)
-        rows = keep_rows(method, found.model, given) if isinstance(given, Targets) else None
-        return found._replace(units=(given.shift, given.scale), rows=rows)
+        return found._replace(
+            units=(given.shift, given.scale),
+            rows=keep_rows(config.method, found.model, given) if isinstance(given, Targets) else None,
+            predicts_residual=config.method.predicts_residual,
+        )
 
-    return Job(run, options, features, make_result)
+    return Job(run, options, make_result)
 
 
-def start_values(
-    table: Facts, earlier: Continuation | None, features: Features, rng: np.random.Generator
-) -> Start:
+def start_values(session: Session, table: Facts, features: Features) -> Start:
     """Return the table's starting values; a warm start keeps the units of the old parameters."""
-    begin = table.start(rng)
+    begin, earlier = table.start(session.rng), session.earlier
     if earlier is not None and len(earlier.columns.center) == features.n:
         begin = begin._replace(columns=earlier.columns)
     return begin
 
 
 def start_run(
+    session: Session,
     engine: Engine,
     table: Facts,
     options: Options,
     features: Features,
-    classes: NDArray[Any] | None,
-    seed: int,
-    rng: np.random.Generator,
-    reduce: Local,
-    held: Table | None,
-    earlier: Continuation | None,
+    classes: NDArray[Any] | None = None,
+    stopping: tuple[Callback, ...] = (),
 ) -> Run:
     """Return a run that has not started, or one restored from a checkpoint."""
-    config = options.config
+    config, earlier, reduce, seed, rng = session
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
     facts = monitoring.describe_run(config, table, engine.prior.size, seed) if config.checkpoint else {}
-    run.callbacks = monitoring.make_callbacks(config, held, features, classes, facts, reduce)
+    run.callbacks = (*stopping, *monitoring.make_callbacks(config, features, classes, facts, reduce))
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:
         restore_run(run, stored, facts)
@@ -217,7 +229,7 @@ def find_relevance(kernel: Any, columns: Columns) -> Array | None:
     return np.asarray(mean / mean.sum())
 
 
-def keep_rows(method: RegressionMethod, model: FittedModel, table: Targets) -> TrainingRows | None:
+def keep_rows(method: Method, model: FittedModel, table: Targets) -> TrainingRows | None:
     """Return the training rows, if predictions read them."""
     if not method.keeps_rows:
         return None

@@ -44,15 +44,8 @@ def draw_seed(config: Config, reduce: Local) -> int:
     return int(reduce.first(lambda: mine))
 
 
-def hold_out(table: Facts, fraction: float | None, rng: np.random.Generator) -> tuple[Facts, Table | None]:
+def hold_out(table: Table, fraction: float, rng: np.random.Generator) -> tuple[Table, Table]:
     """Split off validation rows, a share of each class; every class keeps at least one row to train on."""
-    if fraction is None:
-        return table, None
-    if not isinstance(table, Table):
-        raise BadOption(
-            f"validation_fraction={fraction:g} holds out rows of a table in memory: for a source give your own rows, "
-            "callbacks=[cavity.callbacks.Validation(X, y)]."
-        )
     held = np.zeros(len(table.y), dtype=bool)
     for label in range(table.n_classes):
         rows = np.flatnonzero(table.y == label)
@@ -89,17 +82,13 @@ def _as_json(value: Any) -> Any:
 
 def make_callbacks(
     config: Config,
-    held: Table | None,
     features: Features,
     classes: NDArray[Any] | None,
     facts: dict[str, Any],
     reduce: Local,
 ) -> tuple[Callback, ...]:
-    """Return the callbacks in the order they are called: the user's see the validation NLL, the checkpoint comes last."""
-    found: list[Callback] = []
-    if held is not None:
-        found.append(make_early_stopping(held, config.patience))
-    found += [c.bind(features, classes) if isinstance(c, Validation) else c for c in config.callbacks]
+    """Return the user's callbacks, then the checkpoint: it stores what they did."""
+    found = [c.bind(features, classes) if isinstance(c, Validation) else c for c in config.callbacks]
     if config.checkpoint is not None:
         found.append(Checkpoint(rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
     return tuple(found)

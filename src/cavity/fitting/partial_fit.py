@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cavity import inducing
-from cavity.config import Config, Method, Options
+from cavity.config import ClassifierConfig, Config, Method, Options
 from cavity.config.options import complete
 from cavity.config.values import inducing_count
 from cavity.data import Batch, Rows
@@ -21,14 +21,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import build
 from cavity.inference import Engine, Info, Optimiser, State, Tied
 from cavity.intake.tables import Facts, Request, Start, Table
-from cavity.intake.validation import (
-    Features,
-    check_labels,
-    check_rows,
-    check_weights,
-    read_rows,
-    weight_of_class,
-)
+from cavity.intake.validation import Features, check_rows, read_labels, read_rows
 from cavity.prediction.model import to_cpu
 from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Plan, Run
@@ -47,6 +40,14 @@ class Growing(NamedTuple):
     lightest: float
     heaviest: float
     history: list[dict[str, Any]]
+
+
+class Known(NamedTuple):
+    """What an estimator knows before a further call."""
+
+    growing: Growing | None  # None: its method cannot add rows
+    features: Features
+    classes: NDArray[Any]
 
 
 class Grown(NamedTuple):
@@ -72,35 +73,34 @@ def keep_growing(method: Method, run: Run, begin: Start, table: Facts) -> Growin
     return Growing(**kept, lightest=table.lightest, heaviest=table.heaviest, history=list(run.history))
 
 
-def find_problem(config: Config) -> str | None:
+def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     """Return why a model with these arguments has no partial_fit; None if it has."""
-    if not config.method.grows:
+    if not method.grows:
         return (
-            f"partial_fit adds rows to tied sites, which {config.method.argument} does not have: use method='sep' (also 'auto'), "
-            "or method=REP(sites='tied')."
+            f"partial_fit adds rows to tied sites, which {method.argument} does not have: use method='sep' (also 'auto'), or "
+            "method=REP(sites='tied')."
         )
-    if config.optimizer == "lbfgs":
+    if optimizer == "lbfgs":
         return "optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit."
-    if config.schedule == "inner-exact":
+    if schedule == "inner-exact":
         return "schedule='inner-exact' needs all rows at once: use 'inner-approx' for partial_fit."
     return None
 
 
-def grow(
-    config: Config,
-    request: Request,
-    classes: Any,
-    old: Growing | None,
-    features: Features | None,
-    known: NDArray[Any] | None,
-) -> Grown:
-    """Add rows to a model, or start one; `features` and `known` are those of the model so far."""
+def grow(config: ClassifierConfig, request: Request, classes: Any, known: Known | None) -> Grown:
+    """Add rows to a model, or start one; `classes` are those that the call names."""
+    if known is not None and known.growing is None:
+        raise BadOption(
+            "this model was fitted with another method, to which partial_fit cannot add rows: fit it with method='sep' (or "
+            "'auto', or REP(sites='tied')), or begin with a fresh estimator."
+        )
     if isinstance(config.class_weight, str):
         raise BadOption(
             f"class_weight={config.class_weight!r} needs the counts of all rows, which partial_fit does not know: use a dict."
         )
-    config.check_source(numbered=False)
-    table, features, known = _read_table(config, request, classes, features, known)
+    config.check_passing_rows(numbered=False)
+    table, features, labels = _read_table(config, request, classes, known)
+    old = None if known is None else known.growing
     M = old.engine.prior.size if old is not None else inducing_count(config.n_inducing, table.weight.sum())
     options = complete(config, table.n_rows, table.n_latent, M, numbered=False)
     config.method.check_classes(table.n_classes)
@@ -113,46 +113,39 @@ def grow(
     _absorb(run, options)
     kept = _detach(run.engine, run.state, old.begin)
     growing = Growing(**kept, lightest=lightest, heaviest=heaviest, history=list(run.history))
-    return Grown(growing, run, features, known)
+    return Grown(growing, run, features, labels)
 
 
 def _read_table(
-    config: Config, request: Request, classes: Any, features: Features | None, known: NDArray[Any] | None
+    config: ClassifierConfig, request: Request, classes: Any, known: Known | None
 ) -> tuple[Table, Features, NDArray[Any]]:
     """Read the call's rows; labels are encoded as the first call said."""
-    if features is None:
+    if known is None:
         rows, features = read_rows(request.X, config.owner)
     else:
-        rows = check_rows(request.X, features)
-    labels = check_labels(request.y, len(rows))
-    weight = check_weights(request.sample_weight, rows)
-    known = _read_classes(labels, classes, known)
-    unknown = np.setdiff1d(labels, known)
+        rows, features = check_rows(request.X, known.features), known.features
+    labels, weight = read_labels(request.y, request.sample_weight, config.class_weight, rows)
+    every = _first_classes(labels, classes) if known is None else known.classes
+    if known is not None and classes is not None and not np.array_equal(np.unique(classes), every):
+        raise BadInput(f"classes={list(classes)} are not those of the first call, {every.tolist()}.")
+    unknown = np.setdiff1d(labels, every)
     if len(unknown):
         raise BadInput(
-            f"y has the label {unknown.tolist()[0]!r}, which is not one of the classes of the first call, {known.tolist()}: name "
+            f"y has the label {unknown.tolist()[0]!r}, which is not one of the classes of the first call, {every.tolist()}: name "
             "all that will come there, classes=."
         )
-    if config.class_weight is not None:
-        weight = weight * weight_of_class(config.class_weight, labels, weight)
     present = weight > 0
-    if not present.any():
-        raise BadInput("every row has the weight 0: there is nothing to learn from.")
-    encoded = np.searchsorted(known, labels[present])
-    return Table(rows[present], encoded, weight[present], len(known)), features, known
+    encoded = np.searchsorted(every, labels[present])
+    return Table(rows[present], encoded, weight[present], len(every)), features, every
 
 
-def _read_classes(labels: NDArray[Any], classes: Any, known: NDArray[Any] | None) -> NDArray[Any]:
-    if known is not None:
-        if classes is not None and not np.array_equal(np.unique(classes), known):
-            raise BadInput(f"classes={list(classes)} are not those of the first call, {known.tolist()}.")
-        return known
-    known = np.unique(labels if classes is None else np.asarray(classes))
-    if len(known) < 2:
+def _first_classes(labels: NDArray[Any], classes: Any) -> NDArray[Any]:
+    found = np.unique(labels if classes is None else np.asarray(classes))
+    if len(found) < 2:
         raise BadInput(
-            f"only one class, {str(known[0])!r}, in the first call: name all that will come, classes=."
+            f"only one class, {str(found[0])!r}, in the first call: name all that will come, classes=."
         )
-    return known
+    return found
 
 
 def _start(config: Config, table: Table, options: Options) -> Growing:

@@ -10,9 +10,9 @@ import numpy as np
 
 from cavity import inducing
 from cavity.columns import distinct_rows
-from cavity.config import Config
-from cavity.config.regression_methods import RegressionMethod
-from cavity.config.values import inducing_count, noise_values
+from cavity.config import RegressorConfig
+from cavity.config.values import inducing_count
+from cavity.factors import Gaussian
 from cavity.fitting import build, subset
 from cavity.intake.tables import Array, Start
 from cavity.intake.target_sources import StreamedTargets
@@ -20,13 +20,12 @@ from cavity.intake.targets import Targets
 from cavity.kernels import RBF, Kernel
 
 
-def select_rows(config: Config, table: Targets, begin: Start, rng: np.random.Generator) -> Targets:
+def select_rows(config: RegressorConfig, table: Targets, begin: Start, rng: np.random.Generator) -> Targets:
     """Select the rows that the method trains on: an active set, all of them in blocks, or all.
 
     Rows at the same place go together, so that repeating a row and giving it a weight are the same.
     """
     method = config.method
-    assert isinstance(method, RegressionMethod)
     if method.committee is not None:
         (n_blocks, blocks), (distinct, place) = method.committee, distinct_rows(table.X)
         member = subset.BLOCKS[blocks](distinct, min(n_blocks, len(distinct)), begin.columns, rng)
@@ -36,20 +35,20 @@ def select_rows(config: Config, table: Targets, begin: Start, rng: np.random.Gen
     return table
 
 
-def _select_active_set(config: Config, selection: str, table: Targets, begin: Start) -> Targets:
+def _select_active_set(config: RegressorConfig, selection: str, table: Targets, begin: Start) -> Targets:
     distinct, place = distinct_rows(table.X)
     M = inducing_count(config.n_inducing, table.weight.sum())
     if M >= len(distinct):
         return table
     weight = np.bincount(place, weights=table.weight)
     y = np.bincount(place, weights=table.weight * table.y) / weight
-    noise = np.maximum(noise_values(config.noise, 1)[0], 1e-6) / weight
+    noise = np.maximum(config.noise[0], 1e-6) / weight
     chosen = subset.active_rows(_starting_kernel(config, begin), distinct, y, noise, M, selection)
     kept = np.isin(place, chosen)
     return replace(table, X=table.X[kept], y=table.y[kept], weight=table.weight[kept])
 
 
-def _starting_kernel(config: Config, begin: Start) -> Any:
+def _starting_kernel(config: RegressorConfig, begin: Start) -> Any:
     kernel = RBF() if config.kernel is None else copy.deepcopy(config.kernel)
     if isinstance(kernel, Kernel):
         kernel.bind(1, begin.columns)
@@ -57,28 +56,25 @@ def _starting_kernel(config: Config, begin: Start) -> Any:
 
 
 def choose_points(
-    config: Config,
+    config: RegressorConfig,
     candidates: inducing.Candidates,
     table: Targets | StreamedTargets,
     rng: np.random.Generator,
 ) -> Array:
     """Choose inducing inputs [1 M D]; for a committee those of each member, [p M D]."""
-    method = config.method
-    assert isinstance(method, RegressionMethod)
+    origin = config.method.inducing_from
     if isinstance(table, Targets) and table.member is not None:
         return subset.points_of(table.X, table.member, rng)
-    if isinstance(table, Targets) and method.inducing_from == "subset":
+    if isinstance(table, Targets) and origin == "subset":
         return distinct_rows(table.X)[0][None]
     config.check_size(table.n_rows)
-    if method.inducing_from == "rows" or config.inducing is None:
+    if origin == "rows" or config.inducing is None:
         return inducing.choose(None, candidates, 0, 1, rng)
     M = inducing_count(config.n_inducing, table.class_totals.sum())
     return build.choose_points(config, candidates, M, 1, rng)
 
 
-def make_likelihood(config: Config, learn: frozenset[str]) -> Any:
+def make_likelihood(config: RegressorConfig) -> Gaussian:
     """Make the likelihood, with its noise in the units of the targets."""
-    method = config.method
-    assert isinstance(method, RegressionMethod)
-    noise = float(noise_values(config.noise, 1)[0])
-    return method.make_regression_likelihood(noise, "noise" in learn).to(config.device, config.dtype)
+    likelihood = config.method.make_likelihood(1, config.learn, float(config.noise[0]))
+    return likelihood.to(config.device, config.dtype)

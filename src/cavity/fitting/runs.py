@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 
 from sklearn.exceptions import ConvergenceWarning
 
@@ -17,6 +18,8 @@ from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Plan, Run
 from cavity.training.newton import train_newton
 from cavity.training.progress import make_reporter
+
+LOOPS: dict[str, Callable[[Run], Run]] = {"lbfgs": train_lbfgs, "newton": train_newton}
 
 
 def make_run(
@@ -59,11 +62,9 @@ def records_steps(options: Options, reduce: Local) -> bool:
     return options.device.type == "cuda" and reduce.world == 1
 
 
-def train(run: Run, options: Options) -> Run:
-    """Train to the end, by the loop or by an optimiser that has its own."""
-    if run.plan.learn and options.optimizer in ("lbfgs", "newton"):
-        return train_lbfgs(run) if options.optimizer == "lbfgs" else train_newton(run)
-    return run.train()
+def find_loop(run: Run, options: Options) -> Callable[[Run], Run]:
+    """Return the function that trains to the end: the common loop, or that of an optimiser that brings its own."""
+    return LOOPS.get(options.optimizer, Run.train) if run.plan.learn else Run.train
 
 
 def final_evidence(run: Run) -> float:
@@ -83,33 +84,27 @@ def find_warnings(run: Run, options: Options, lightest: float = 1.0) -> list[tup
     """Return what the user should know about a run. `lightest`: the smallest weight of a row."""
     found: list[tuple[str, type[Warning]]] = []
     if lightest < 1 and _matches_whole_rows(run, options):
-        found.append(
-            (
-                f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too little: the factors of this method have "
-                "no fractional powers. Probabilities near them are too cautious, log_marginal_likelihood_ is too large. Use "
-                "method='ep', which is right for any weight.",
-                RuntimeWarning,
-            )
+        text = (
+            f"rows of weight below 1 (the smallest is {lightest:.3g}) count for too little: the factors of this method have no "
+            "fractional powers. Probabilities near them are too cautious, log_marginal_likelihood_ is too large. Use "
+            "method='ep', which is right for any weight."
         )
+        found.append((text, RuntimeWarning))
     if run.guard.repairs:
-        found.append(
-            (
-                f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit "
-                "went on with smaller steps. If the result is poor, raise jitter= or lower learning_rate=.",
-                RuntimeWarning,
-            )
+        text = (
+            f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went "
+            "on with smaller steps. If the result is poor, raise jitter= or lower learning_rate=."
         )
+        found.append((text, RuntimeWarning))
     # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
     planned = options.planned and (options.batch_size is not None or options.recommended)
     as_planned = planned and len(run.history) == options.max_epochs
     if not run.converged and not as_planned:
-        found.append(
-            (
-                f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
-                "max_epochs= or max_seconds=, or accept a larger tol=.",
-                ConvergenceWarning,
-            )
+        text = (
+            f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
+            "max_epochs= or max_seconds=, or accept a larger tol=."
         )
+        found.append((text, ConvergenceWarning))
     return found
 
 

@@ -14,15 +14,7 @@ from cavity.columns import Columns, distinct_rows, summarize
 from cavity.config import Config
 from cavity.data import Arrays, Divisible, Rows, Stream
 from cavity.errors import BadInput
-from cavity.intake.validation import (
-    Features,
-    check_labels,
-    check_weights,
-    encode,
-    read_labelled,
-    read_rows,
-    weight_of_class,
-)
+from cavity.intake.validation import Features, check_rows, encode, read_labels, read_rows
 
 Array = NDArray[np.float64]
 
@@ -173,10 +165,7 @@ def _distinct(X: Array) -> tuple[Array, NDArray[np.int64]]:
 def read_table(request: Request, class_weight: Any, owner: str) -> Labelled:
     """Read a labelled table in memory; rows of weight 0 are dropped."""
     rows, features = read_rows(request.X, owner)
-    labels = check_labels(request.y, len(rows))
-    weight = check_weights(request.sample_weight, rows)
-    if class_weight is not None:
-        weight = weight * weight_of_class(class_weight, labels, weight)
+    labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
     classes, encoded = np.unique(labels[present], return_inverse=True)
     if len(classes) < 2:
@@ -193,5 +182,7 @@ def read_table_of_fit(
     request: Request, class_weight: Any, features: Features, classes: NDArray[Any]
 ) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
-    rows, labels, weight = read_labelled(request.X, request.y, request.sample_weight, class_weight, features)
-    return Table(rows, encode(labels, classes), weight, len(classes))
+    rows = check_rows(request.X, features)
+    labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
+    present = weight > 0
+    return Table(rows[present], encode(labels[present], classes), weight[present], len(classes))

@@ -115,16 +115,14 @@ def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> A
     return np.asarray(factor[place.reshape(-1)])
 
 
-def read_labelled(
-    X: Any, y: Any, sample_weight: Any, class_weight: Any, features: Features
-) -> tuple[Array, NDArray[Any], Array]:
-    """Return rows, labels and weights for a fitted model's features; rows of weight 0 are dropped."""
-    rows = check_rows(X, features)
+def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> tuple[NDArray[Any], Array]:
+    """Return the labels of rows, and their weights with the factors of their classes."""
     labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
     if class_weight is not None:
         weight = weight * weight_of_class(class_weight, labels, weight)
-    present = weight > 0
-    return rows[present], labels[present], weight[present]
+    if not (weight > 0).any():
+        raise BadInput("every row has the weight 0: there is nothing to learn from.")
+    return labels, weight
 
 
 def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDArray[np.int64]:

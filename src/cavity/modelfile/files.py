@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,7 +11,6 @@ from torch import Tensor
 from cavity import persist
 from cavity._version import __version__
 from cavity.config.methods import Method, method_names, read_method
-from cavity.config.regression_methods import RegressionMethod
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.job import Result, settle_kernel
@@ -64,6 +62,8 @@ class Record(NamedTuple):
 class Savable(Protocol):
     """An estimator class that files can name."""
 
+    _kind: ClassVar[str]
+
     @classmethod
     def _from_record(cls, record: Record) -> Any: ...
 
@@ -72,14 +72,10 @@ E = TypeVar("E", bound=type[Savable])
 ESTIMATORS: dict[str, type[Savable]] = {}
 
 
-def register(kind: str) -> Callable[[E], E]:
-    """Register the class of estimator that files of this kind hold."""
-
-    def add(cls: E) -> E:
-        ESTIMATORS[kind] = cls
-        return cls
-
-    return add
+def register(cls: E) -> E:
+    """Register the class of estimator that files of its kind hold."""
+    ESTIMATORS[cls._kind] = cls
+    return cls
 
 
 def save(record: Record, path: str | Path) -> None:
@@ -101,7 +97,7 @@ def save(record: Record, path: str | Path) -> None:
         "notes": record.notes,
         "rows": describe_rows_inside(result.model, result.rows),
         "classes": None if result.classes is None else pack_labels(result.classes),
-        "units": None if result.units is None else list(result.units),
+        "units": list(result.units) if result.classes is None else None,
         "growing": describe_growing(result.growing),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
@@ -176,12 +172,21 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
     tensors, meta = own_memory(stored.tensors), stored.meta
     check_numbers(tensors)
     arguments = _read_arguments(meta, Unpacking(tensors, kernel))
+    prepared = None if meta["preparation"] is None else Preparation.from_json(meta["preparation"])
+    return Record(
+        meta["kind"], arguments, _read_result(tensors, meta, arguments), prepared, dict(meta["notes"])
+    )
+
+
+def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: dict[str, Any]) -> Result:
     cls: Any = ESTIMATORS[meta["kind"]]
-    method = read_method(cls(**arguments).method, TASKS[meta["kind"]])
+    task = TASKS[meta["kind"]]
+    method = read_method(cls(**arguments).method, task)
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
     n_classes = None if classes is None else len(classes)
-    if (n_classes is None) != isinstance(method, RegressionMethod):
-        raise BadFile("a classifier has classes, and a regressor has none.")
+    units = None if meta.get("units") is None else _read_units(*meta["units"])
+    if (classes is None, units is None) != (task == "regression", task == "classification"):
+        raise BadFile("a classifier has classes, and a regressor has units of its targets.")
     C = _count_latent(tensors, method, n_classes)
     q = read_posterior(tensors, meta["prior"], C, coupled=classes is not None)
     likelihood = restore_likelihood(tensors, meta, method, n_classes, q.mean.dtype)
@@ -191,28 +196,19 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
     D = len(model.prior.center)
     names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
     scalars = meta["scalars"]
-    result = Result(
+    return Result(
         model=model,
         features=Features(cls.__name__, D, names),
         evidence=finite(scalars["log_marginal_likelihood_"]),
         is_bound="elbo_" in scalars,
         history=record_history,
         relevance=relevance(tensors.get("feature_relevance"), D),
-        warnings=texts(meta.get("warnings", [])),  # the first files have none
+        warnings=tuple(texts(meta.get("warnings", []))),  # the first files have none
         classes=classes,
         growing=restore_growing(tensors, meta.get("growing"), model, record_history),
-        units=None if meta.get("units") is None else _read_units(*meta["units"]),
-        rows=_read_rows(tensors, method, model),
-    )
-    if (result.units is None) == (classes is None):
-        raise BadFile("the targets have no units.")
-    prepared = meta["preparation"]
-    return Record(
-        meta["kind"],
-        arguments,
-        result,
-        None if prepared is None else Preparation.from_json(prepared),
-        dict(meta["notes"]),
+        units=units or (0.0, 1.0),
+        rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
+        predicts_residual=method.predicts_residual,
     )
 
 
@@ -257,7 +253,6 @@ def _is_omitted(value: Any) -> bool:
 def _count_latent(tensors: dict[str, Tensor], method: Method, n_classes: int | None) -> int:
     if n_classes is not None:
         return 1 if n_classes == 2 else n_classes
-    assert isinstance(method, RegressionMethod)
     return 1 if method.committee is None else len(tensors["mean"])
 
 
@@ -268,9 +263,7 @@ def _read_units(shift: Any, scale: Any) -> tuple[float, float]:
     return float(shift), float(scale)
 
 
-def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows | None:
-    if not isinstance(method, RegressionMethod) or not method.keeps_rows:
-        return None
+def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows:
     M, N, D = model.mean.shape[1], len(tensors["rows.y"]), len(model.prior.center)
     shapes = {"X": (N, D), "y": (N,), "weight": (N,), "a": (M, N), "lower": (M, M), "alpha": (N,)}
     found = {name: tensors[f"rows.{name}"] for name in TENSORS}

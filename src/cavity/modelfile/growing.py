@@ -74,23 +74,7 @@ def restore_growing(
     pooled = bool(about.get("pooled"))  # older files do not say, and have independent priors
     hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=pooled)
     held = hyper_prior.precision > 0
-    C, M = model.mean.shape
-    D = len(prior.center)
-    shapes = {
-        "P": (C, M, M),
-        "h": (C, M),
-        "counts": (C,),
-        "total": (),
-        "center": (D,),
-        "spread": (D,),
-        "epoch": (),
-    }
-    shapes |= {"theta": tuple(held.shape), "prior.mean": (int(held.sum()),)} | dict.fromkeys(SCALARS, ())
-    kinds = {"theta": model.mean.dtype, "prior.mean": model.mean.dtype, "epoch": torch.int64}
-    for name, shape in shapes.items():
-        kind = kinds.get(name, torch.float64)
-        if tuple(found[name].shape) != shape or (found[name].numel() and found[name].dtype != kind):
-            raise BadFile(f"growing.{name} has shape {tuple(found[name].shape)}; expected {shape}, {kind}.")
+    _check(found, held, model)
     engine = Engine(
         prior=prior,
         parameters=parameters,
@@ -100,14 +84,34 @@ def restore_growing(
         total=found["total"],
         exact=bool(about["exact"]),
     )
-    state = _state(found, _count(about["optimiser"], 8), _count(about["width"], 2 * C), model.mean.dtype)
+    width = _count(about["width"], 2 * len(model.mean))
+    state = _state(found, _count(about["optimiser"], 8), width, model.mean.dtype)
     columns = Columns(
         found["center"].numpy().copy(), found["spread"].numpy().copy(), float(about["distance"])
     )
-    none = np.empty((0, D))
+    none = np.empty((0, len(columns.center)))
     pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
     lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
     return Growing(engine, state, Start(columns, pool), lightest, heaviest, list(history))
+
+
+def _check(found: dict[str, Tensor], held: Tensor, model: FittedModel) -> None:
+    """Refuse tensors that do not fit the model; `held` marks the entries of theta with a prior."""
+    (C, M), D, dtype = model.mean.shape, len(model.prior.center), model.mean.dtype
+    shapes: dict[str, tuple[int, ...]] = {
+        "P": (C, M, M),
+        "h": (C, M),
+        "counts": (C,),
+        "center": (D,),
+        "spread": (D,),
+    }
+    shapes |= dict.fromkeys(("total", "epoch", *SCALARS), ())
+    shapes |= {"theta": tuple(held.shape), "prior.mean": (int(held.sum()),)}
+    kinds = {"theta": dtype, "prior.mean": dtype, "epoch": torch.int64}
+    for name, shape in shapes.items():
+        kind = kinds.get(name, torch.float64)
+        if tuple(found[name].shape) != shape or (found[name].numel() and found[name].dtype != kind):
+            raise BadFile(f"growing.{name} has shape {tuple(found[name].shape)}; expected {shape}, {kind}.")
 
 
 def _sites(counts: Tensor, about: dict[str, Any]) -> Tied:

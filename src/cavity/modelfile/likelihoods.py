@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from cavity.config import Method
-from cavity.config.regression_methods import RegressionMethod
 from cavity.errors import BadFile
 from cavity.factors import LIKELIHOODS, Likelihood, Logistic
 from cavity.modelfile.serialize import Packing, Unpacking
@@ -37,29 +36,26 @@ def restore_likelihood(
         if not isinstance(found, Likelihood):
             raise BadFile("the likelihood is not one.")
         made: Likelihood = found
-    elif isinstance(method, RegressionMethod):
-        made = method.make_regression_likelihood(0.0, bool(meta["learnt noise"]))
+    elif n_classes is None:
+        made = method.make_likelihood(1, frozenset({"noise"} if meta["learnt noise"] else ()))
     else:
         made = _of_format_1(str(meta["factor"]), method, n_classes)
     if n_classes is not None:
         _check_classes(made, n_classes)
     state = {name.removeprefix("factor."): t for name, t in tensors.items() if name.startswith("factor.")}
-    if isinstance(method, RegressionMethod) and method.needs_noise and not state:
+    if method.needs_noise and not state:
         raise BadFile(f"the file lacks the noise that {method.argument} needs.")
     made.load_state(state, dtype)
     return made
 
 
-def _of_format_1(name: str, method: Method, n_classes: int | None) -> Likelihood:
+def _of_format_1(name: str, method: Method, n_classes: int) -> Likelihood:
     """Make the likelihood that a file of format 1 names; its other arguments are in the state or in the method."""
     if name not in list(LIKELIHOODS):
         raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(LIKELIHOODS)}.")
     kind: Any = LIKELIHOODS[name]
-    made: Likelihood
-    if issubclass(kind, Logistic):
-        made = kind(getattr(method, "predictive", "quadrature") == "probit")
-    else:
-        made = kind() if kind.two_classes else kind(n_classes)
+    arguments = () if kind.two_classes else (n_classes,)
+    made: Likelihood = kind(method.predictive == "probit") if issubclass(kind, Logistic) else kind(*arguments)
     return made
 
 

@@ -15,7 +15,7 @@ from cavity.data.prefetch import prefetch
 from cavity.errors import BadInput
 from cavity.intake import sources
 from cavity.intake.validation import Features, check_rows
-from cavity.prediction.model import FittedModel, rows_per_block
+from cavity.prediction.model import FittedModel, predict_labels, rows_per_block
 
 Array = NDArray[np.float64]
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
@@ -28,22 +28,18 @@ class Blocks(NamedTuple):
     rows: Iterator[Array]  # [b D]
 
 
-def block_size(model: FittedModel, features: Features) -> int:
-    """Return the rows of a block: the same for every container, so that the last bits are the same, too."""
-    return max(1, min(rows_per_block(model), BLOCK_BYTES // (8 * features.n)))
-
-
 def predict_blocks(
-    X: Any, features: Features, size: int, predict: Callable[[Array], tuple[Any, ...]]
+    model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], tuple[Any, ...]]
 ) -> tuple[Any, ...]:
-    """Join what `predict` returns for each block of X; memory holds one block of anything else."""
-    blocks = _open_blocks(X, features, size)
+    """Join what `predict` returns for the model and each block of X; memory holds one block of anything else."""
+    blocks = _open_blocks(X, features, _block_size(model, features))
     if blocks.n_rows is None:
-        return tuple(np.concatenate(column) for column in zip(*map(predict, blocks.rows), strict=True))
+        parts = (predict(model, rows) for rows in blocks.rows)
+        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
     whole: tuple[Any, ...] = ()
     done = 0
     for rows in blocks.rows:
-        part = predict(rows)
+        part = predict(model, rows)
         whole = whole or tuple(np.empty((blocks.n_rows, *x.shape[1:]), x.dtype) for x in part)
         place = slice(done, done + len(part[0]))
         for to, of in zip(whole, part, strict=True):
@@ -52,21 +48,21 @@ def predict_blocks(
     return whole
 
 
-def accuracy(
-    source: Source,
-    features: Features,
-    size: int,
-    classes: NDArray[Any],
-    predict: Callable[[Array], NDArray[Any]],
-) -> float:
-    """Return the weighted share of a source's rows whose label `predict` gives."""
+def accuracy(model: FittedModel, features: Features, source: Source, classes: NDArray[Any]) -> float:
+    """Return the weighted share of a source's rows whose label is predicted."""
     right = total = 0.0
-    for piece in _read_pieces(source, features, size):
+    for piece in _read_pieces(source, features, _block_size(model, features)):
         _check_comparable(piece, classes)
         weight = np.ones(len(piece.y)) if piece.weight is None else piece.weight
-        right += float(weight[predict(piece.X) == piece.y].sum())
+        (labels,) = predict_labels(model, piece.X, classes)
+        right += float(weight[labels == piece.y].sum())
         total += float(weight.sum())
     return right / total
+
+
+def _block_size(model: FittedModel, features: Features) -> int:
+    """Return the rows of a block: the same for every container, so that the last bits are the same, too."""
+    return max(1, min(rows_per_block(model), BLOCK_BYTES // (8 * features.n)))
 
 
 def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:

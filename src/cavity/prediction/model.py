@@ -157,9 +157,21 @@ def log_probabilities(model: FittedModel, f: Normal | Joint) -> Tensor:
     return torch.cat(parts).cpu()
 
 
-def predict_log_proba(model: FittedModel, rows: Array) -> Array:
+def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
     """Return logarithms of the class probabilities of rows in memory, [n C]."""
-    return np.asarray(log_probabilities(model, predict_latent(model, as_tensor(rows))).numpy())
+    return (log_probabilities(model, predict_latent(model, as_tensor(rows))).numpy(),)
+
+
+def predict_labels(model: FittedModel, rows: Array, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
+    """Return the most probable class of rows in memory, [n]."""
+    (log_p,) = predict_log_proba(model, rows)
+    return (classes[log_p.argmax(1)],)
+
+
+def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:
+    """Return mean and variance of the latent functions at rows in memory, noise included, each [n C]."""
+    f = predict_latent(model, as_tensor(rows))
+    return f.mean.cpu().numpy(), f.var.cpu().numpy()
 
 
 def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
@@ -12,7 +13,14 @@ from torch import Tensor
 from cavity.factors import Gaussian
 from cavity.linalg import solve_lower, solve_lower_t
 from cavity.posterior import Normal
-from cavity.prediction.model import PREDICT_BYTES, FittedModel, joint_over_rows, predict_latent, residual
+from cavity.prediction.model import (
+    PREDICT_BYTES,
+    Array,
+    FittedModel,
+    joint_over_rows,
+    predict_latent,
+    residual,
+)
 
 MOST_ITERATIONS = 2000
 HELD_BYTES = 512 << 20  # a Gram matrix up to this size is kept while a system is solved
@@ -188,3 +196,10 @@ def predict_joint(
     if len(model.lower) > 1:
         return committee_joint(model, new)
     return joint_over_rows(model, new, with_residual)
+
+
+def draw_normal(mean: Array, cov: Array, n: int, rng: np.random.RandomState) -> Array:
+    """Return mean + root · N(0, I), [N n]. The root is by eigenvalues: smooth functions have singular covariances."""
+    values, vectors = np.linalg.eigh(cov)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(mean[:, None] + root @ rng.standard_normal((len(mean), n)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cavity.errors import missing_extra
+from cavity.estimators import GPClassifier
 from cavity.report import plots
 from cavity.report.calibration import expected_calibration_error, reliability
 from cavity.report.model_card import MAX_LINES, Predictions
@@ -33,7 +34,7 @@ class ReportFigure(NamedTuple):
     dark: str
 
 
-def draw_figures(clf: Any, predictions: Predictions | None, names: list[str]) -> list[ReportFigure]:
+def draw_figures(clf: GPClassifier, predictions: Predictions | None, names: list[str]) -> list[ReportFigure]:
     """Draw all figures for which there are data."""
     try:
         import matplotlib  # noqa: F401
@@ -48,8 +49,8 @@ def draw_figures(clf: Any, predictions: Predictions | None, names: list[str]) ->
 Plan = tuple[str, str, str, tuple[float, float], Callable[["Axes"], Any]]
 
 
-def _plan_figures(clf: Any, predictions: Predictions | None, names: list[str]) -> Iterator[Plan]:
-    history = getattr(clf, "history_", None)
+def _plan_figures(clf: GPClassifier, predictions: Predictions | None, names: list[str]) -> Iterator[Plan]:
+    history = clf.history_
     if history:
         first, last = history[0]["objective"], history[-1]["objective"]
         yield (
@@ -63,7 +64,7 @@ def _plan_figures(clf: Any, predictions: Predictions | None, names: list[str]) -
         yield from _plan_with_labels(clf, predictions)
     if predictions is not None and predictions.y is not None and predictions.X.shape[1] == 2:
         yield _plan_regions(clf, predictions, names)
-    weights = getattr(clf, "feature_relevance_", None)
+    weights = clf.feature_relevance_
     if weights is not None and len(weights) == len(names):
         best = np.argsort(-np.asarray(weights), kind="stable")[:3]
         ranked = ", ".join(f"{names[d]} {weights[d]:.2f}" for d in best)
@@ -76,7 +77,7 @@ def _plan_figures(clf: Any, predictions: Predictions | None, names: list[str]) -
         )
 
 
-def _plan_with_labels(clf: Any, predictions: Predictions) -> Iterator[Plan]:
+def _plan_with_labels(clf: GPClassifier, predictions: Predictions) -> Iterator[Plan]:
     P, codes = predictions.P, predictions.codes
     ece = expected_calibration_error(P, codes)
     bins = int((reliability(P, codes).rows > 0).sum())
@@ -109,7 +110,7 @@ def _plan_with_labels(clf: Any, predictions: Predictions) -> Iterator[Plan]:
     )
 
 
-def _plan_regions(clf: Any, predictions: Predictions, names: list[str]) -> Plan:
+def _plan_regions(clf: GPClassifier, predictions: Predictions, names: list[str]) -> Plan:
     shown = np.linspace(0, len(predictions.X) - 1, min(len(predictions.X), MAX_POINTS)).astype(int)
 
     def draw(ax: Axes) -> None:

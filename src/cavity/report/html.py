@@ -15,6 +15,7 @@ import numpy as np
 from cavity import persist
 from cavity._version import __version__
 from cavity.errors import BadInput
+from cavity.estimators import GPClassifier
 from cavity.report import model_card
 from cavity.report.figures import ReportFigure, draw_figures
 from cavity.report.model_card import Facts, Predictions
@@ -25,7 +26,7 @@ SHOWN_COLUMNS = 6  # columns of X in the table of rows
 
 
 def write_report(
-    clf: Any, path: str | Path, X: Any = None, y: Any = None, *, names: Any = None, title: str = ""
+    clf: GPClassifier, path: str | Path, X: Any = None, y: Any = None, *, names: Any = None, title: str = ""
 ) -> Path:
     """Write an HTML report on a fitted classifier.
 
@@ -70,7 +71,9 @@ def write_report(
     return Path(path)
 
 
-def render_page(clf: Any, X: Any = None, y: Any = None, *, names: Any = None, title: str = "") -> str:
+def render_page(
+    clf: GPClassifier, X: Any = None, y: Any = None, *, names: Any = None, title: str = ""
+) -> str:
     """Render the report as text."""
     about = model_card.describe_model(clf)
     columns = model_card.find_column_names(clf, X, names)
@@ -104,7 +107,7 @@ def render_page(clf: Any, X: Any = None, y: Any = None, *, names: Any = None, ti
     return _render_document(title or f"Report on a model of {len(clf.classes_)} classes", sections)
 
 
-def predict_rows(clf: Any, X: Any, y: Any) -> Predictions | None:
+def predict_rows(clf: GPClassifier, X: Any, y: Any) -> Predictions | None:
     """Predict the rows, and encode their labels."""
     if X is None:
         if y is not None:
@@ -195,7 +198,7 @@ def _render_table(caption: str, head: list[str], rows: list[list[str]], total: i
     )
 
 
-def _render_data(clf: Any, predictions: Predictions | None, names: list[str]) -> str:
+def _render_data(clf: GPClassifier, predictions: Predictions | None, names: list[str]) -> str:
     if predictions is None:
         return ""
     n, D = predictions.X.shape
@@ -221,7 +224,7 @@ def _render_figure(figure: ReportFigure | None) -> str:
     )
 
 
-def _render_rows(clf: Any, predictions: Predictions | None, names: list[str]) -> str:
+def _render_rows(clf: GPClassifier, predictions: Predictions | None, names: list[str]) -> str:
     """Render the table of rows with its filter, which is hidden if scripts are disabled."""
     if predictions is None:
         return ""

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cavity._version import __version__
+from cavity.config.methods import read_method
+from cavity.estimators import GPClassifier
 from cavity.report.calibration import Array, error, expected_calibration_error, nll
 
 Facts = list[tuple[str, str]]
@@ -28,16 +30,16 @@ class Predictions(NamedTuple):
     codes: NDArray[np.int64] | None  # [n], number of the true class
 
 
-def describe_model(clf: Any) -> Facts:
+def describe_model(clf: GPClassifier) -> Facts:
     """Describe a fitted classifier: method, sizes, kernel, evidence, versions."""
     check_is_fitted(clf, "inducing_points_")
     latent, M, D = clf.inducing_points_.shape
     what = "Inducing points"
     if hasattr(clf, "frequencies_"):
         what, M = "Spectral features", 2 * clf.frequencies_.shape[1]
-    history = getattr(clf, "history_", None) or [{}]
+    history = clf.history_ or [{}]
     rows = [
-        ("Method", str(clf.method)),
+        ("Method", read_method(clf.method, "classification").label),
         ("Classes", f"{len(clf.classes_)}"),
         ("Columns", f"{D}"),
         (what, f"{M} for each of {latent} latent functions" if latent > 1 else f"{M}"),
@@ -70,9 +72,9 @@ def list_versions() -> dict[str, str]:
     return found
 
 
-def list_warnings(clf: Any) -> list[str]:
+def list_warnings(clf: GPClassifier) -> list[str]:
     """Return the warnings of the fit."""
-    return [str(text) for text in getattr(clf, "fit_warnings_", [])]
+    return list(clf.fit_warnings_)
 
 
 def _describe_kernel(kernel: Any) -> str:
@@ -96,7 +98,7 @@ def _format_range(value: Any) -> str:
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _measure_memory(clf: Any) -> str:
+def _measure_memory(clf: GPClassifier) -> str:
     """Measure the tensors that prediction needs."""
     kept = clf._fitted
     tensors = [kept.prior_lower, kept.mean, kept.lower, *kept.prior.parameters(), *kept.prior.buffers()]
@@ -104,7 +106,7 @@ def _measure_memory(clf: Any) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
-def find_column_names(clf: Any, X: Any, names: Any) -> list[str]:
+def find_column_names(clf: GPClassifier, X: Any, names: Any) -> list[str]:
     """Return the given names, those of the table, those of the fit, or numbers."""
     for known in (names, getattr(X, "columns", None), getattr(clf, "feature_names_in_", None)):
         if known is not None:
@@ -130,7 +132,7 @@ def summarise_columns(X: Array, names: list[str]) -> list[list[str]]:
     return [[name, *(f"{part[d]:.4g}" for part in parts)] for d, name in enumerate(names[:MAX_LINES])]
 
 
-def count_classes(clf: Any, predictions: Predictions) -> list[list[str]]:
+def count_classes(clf: GPClassifier, predictions: Predictions) -> list[list[str]]:
     """Count the rows of each class, true (if known) and predicted."""
     rows = []
     for label in clf.classes_[:MAX_LINES]:
