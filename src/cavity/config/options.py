@@ -478,7 +478,7 @@ def _batch_size(config: Config, method: Method, schedule: str, n_rows: int, room
         others = [repr(name) for name, cls in known if not (cls.needs_all_rows or cls.recommended)]
         raise BadOption(
             f"{method.argument} needs all rows at once, but batch_size={value}: use batch_size=None, or a method that takes "
-            f"mini-batches: {', '.join(others)}."
+            f"mini-batches: {', '.join(others[:-1])}{' or ' if others[1:] else ''}{others[-1]}."
         )
     if needs_all:
         what = f"schedule={schedule!r}" if schedule != "inner-approx" else f"optimizer={optimizer!r}"

@@ -81,8 +81,9 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         path : str or Path
             The file. It is written to a temporary file first and then renamed.
         """
-        features = self._features()
-        result = self._result._replace(warnings=tuple(self.fit_warnings_))
+        features, classes = self._features(), getattr(self, "classes_", None)
+        texts = tuple(self.fit_warnings_)
+        result = self._result._replace(features=features, classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
         modelfile.save(
             Record(self._kind, self.get_params(deep=False), result, features.preparation, notes), path
