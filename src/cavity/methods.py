@@ -1,6 +1,7 @@
 """Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`. Their names stand for their defaults."""
 
-from cavity.config.methods import EP, GFITC, METHODS, REP, SEP, VI, Auto, Laplace, Method, PowerEP
+from cavity.config.classification_methods import EP, GFITC, REP, SEP, VI, Auto, Laplace, PowerEP
+from cavity.config.methods import METHODS, Method
 from cavity.config.regression_methods import (
     BCM,
     FITC,

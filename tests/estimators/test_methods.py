@@ -423,7 +423,7 @@ CONFLICTS = [
     ("vi", {"likelihood": "softmax", "learn": ("epsilon",)}, ["has no epsilon", "likelihood='robust-max'"]),
     ("vi", {"q_update": "gradient", "damping": 0.5}, ["damping=0.5", "q_update='natural'"]),
     ("vi", {"q_update": "gradient", "schedule": "outer"}, ["schedule='outer'", "q_update='natural'"]),
-    ("gfitc", {"batch_size": 5}, ["batch_size=5", "batch_size=None", "'ep', 'sep', 'pep', 'rep', 'vi'"]),
+    ("gfitc", {"batch_size": 5}, ["batch_size=5", "batch_size=None", "'ep', 'sep', 'pep', 'rep' or 'vi'"]),
     ("rep", {"epsilon": 0, "learn": ("epsilon",)}, ["epsilon=0", "positive", "out of learn"]),
     ("vi", {"epsilon": 0}, ["epsilon=0", "positive", "method='rep'", "likelihood='softmax'"]),
     ("rep", {"epsilon": 1}, ["epsilon=1", "below 1"]),

@@ -14,7 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from cavity.config import ClassifierConfig, Config, Options, RegressorConfig
-from cavity.config.options import complete, read_names
+from cavity.config.options import complete
+from cavity.config.reading import read_names
 from cavity.config.values import number, whole
 from cavity.diagnostics.samples import ClassifierSamples, RegressorSamples
 from cavity.distributed import Local

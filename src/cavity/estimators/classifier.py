@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from cavity import modelfile
 from cavity.config import ClassifierConfig, read_classifier
 from cavity.config.methods import read_method
-from cavity.config.options import read_class_weight
+from cavity.config.reading import read_class_weight
 from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
 from cavity.diagnostics.samples import ClassifierSamples
