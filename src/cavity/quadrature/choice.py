@@ -75,7 +75,10 @@ class Largest(NamedTuple):
         low, high = (f - REACH * s).amax(1, keepdim=True), (f + REACH * s).amax(1, keepdim=True)
         rate = (SQRT_HALF / s)[..., None].float()
         t = (_between(low, high, self.terms) - f[..., None]).float().mul_(rate)  # [n K S J]
-        return _winner(torch.erf(t).add_(1), t.square_().neg_().exp_().mul_(rate))
+        # half of erf + 1: a distribution function is at most 1, so that a product of hundreds cannot overflow
+        return _winner(
+            torch.erf(t).add_(1).mul_(0.5), t.square_().neg_().exp_().mul_(rate / rate.amax(1, keepdim=True))
+        )
 
 
 class Softened(NamedTuple):
