@@ -68,6 +68,7 @@ class Largest(NamedTuple):
         return 1 + math.ceil(min(2 * REACH * ratio / STEP, 1e9))
 
     def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        f = _from_largest(f)
         s = self.noise[chosen][..., None].sqrt()  # [n K 1]
         if self.terms > MOST:
             var = s.square().clamp_min(1e-8 * self.noise.max()).expand_as(f)
@@ -110,6 +111,7 @@ class Softened(NamedTuple):
     def among(self, f: Tensor, chosen: Tensor) -> Tensor:
         if not self.noise.any():
             return f.softmax(1)
+        f = _from_largest(f)
         s = self.noise[chosen][..., None].sqrt()
         low = (f - REACH * s).amax(1, keepdim=True) + GUMBEL[0]
         high = (f + REACH * s).amax(1, keepdim=True) + GUMBEL[1]
@@ -151,6 +153,11 @@ def _winner(below: Tensor, density: Tensor) -> Tensor:
     below.clamp_min_(1e-30)
     p = (below.prod(1, keepdim=True) * density.div_(below)).sum(-1).double()
     return p / p.sum(1, keepdim=True)
+
+
+def _from_largest(f: Tensor) -> Tensor:
+    """Measure latent values from the largest of them: only differences matter, and noise must not be lost beside large values."""
+    return f - f.amax(1, keepdim=True)
 
 
 def _between(low: Tensor, high: Tensor, nodes: int) -> Tensor:
