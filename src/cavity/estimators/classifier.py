@@ -147,7 +147,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     frequencies_ : ndarray of shape (C, H, D)
         Frequencies, with inducing="spectrum".
     log_marginal_likelihood_ : float
-        log Z_q, or the bound of variational methods, which is also `elbo_`.
+        log Z_q, or the bound of variational methods, which is also `elbo_`. NaN if training stopped so early that the value would
+        be above 0, which the probability of labels cannot be.
     elbo_ : float
         Evidence lower bound, for variational methods.
     feature_relevance_ : ndarray of shape (D,) or None
@@ -301,7 +302,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             )
         features, known = (self._features(), self.classes_) if fitted else (None, None)
         grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, old, features, known)
-        evidence = runs.final_evidence(grown.run)
+        evidence = runs.label_evidence(grown.run)
         found = common_result(grown.run, grown.growing.begin, grown.features, evidence, self.warm_start)
         self._store(found._replace(classes=grown.classes, growing=grown.growing))
         return self

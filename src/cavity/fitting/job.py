@@ -80,8 +80,11 @@ class Job:
         self.found = runs.find_warnings(self.run, self.options, self.lightest)
 
     def result(self) -> Result:
-        """Return what the run has learnt so far."""
-        return self.make_result(self.run)
+        """Return what the run has learnt so far. A warning is added if there is no evidence."""
+        result = self.make_result(self.run)
+        if math.isnan(result.evidence):
+            self.found.append(runs.NO_EVIDENCE)
+        return result
 
 
 def prepare_classification(config: Config, request: Request, earlier: Continuation | None) -> Job:
@@ -111,7 +114,7 @@ def prepare_classification(config: Config, request: Request, earlier: Continuati
 
     def make_result(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin, table)
-        found = common_result(run, begin, features, runs.final_evidence(run), config.warm_start)
+        found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
         return found._replace(classes=classes, growing=growing)
 
     return Job(run, options, features, make_result, table.lightest)
