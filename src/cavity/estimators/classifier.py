@@ -482,8 +482,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Returns
         -------
         Diagnosis
-            The model's log evidence with its standard error, the effective sample size, and Pareto's k: below 0.5 is good, above
-            0.7 q misses part of the posterior.
+            The model's log evidence with its standard error, the effective sample size, Pareto's k, and q's distance from the
+            posterior. `level` ("good", "usable", "unclear", "poor") follows from all of them and the dimension of q; `verdict`
+            says in a sentence what to do.
         """
         features = self._features()
         table = read_table_of_fit(Request(X, y, sample_weight), self.class_weight, features, self.classes_)
