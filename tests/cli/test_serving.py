@@ -141,3 +141,18 @@ def test_without_names_rows_are_lists(toy_model):
         client.post("/predict", content=json.dumps({"rows": [[float("nan")] * X.shape[1]]})).status_code
         == 422
     )
+
+
+def test_a_cell_whose_square_overflows_has_a_prediction(toy_model, tmp_path):
+    X, _ = toy(3, 3, seed=1)
+    X[1, 0] = 1e155
+    got = TestClient(serving.make_app(Model.open(toy_model))).post(
+        "/predict?uncertainty=true", json={"rows": X.tolist()}
+    )
+    assert got.status_code == 200, got.text
+    assert np.isfinite(got.json()["probabilities"]).all() and np.isfinite(got.json()["epistemic"]).all()
+    rows = [",".join(f"c{i}" for i in range(X.shape[1])), *(",".join(map(repr, r)) for r in X.tolist())]
+    (tmp_path / "rows.csv").write_text("\n".join(rows))
+    done = run("predict", toy_model, tmp_path / "rows.csv", "--out", tmp_path / "p.csv", "--uncertainty")
+    assert done.exit_code == 0, done.output
+    assert "nan" not in (tmp_path / "p.csv").read_text()

@@ -307,3 +307,30 @@ def test_single_precision_is_close(name):
     rounded = kernel.float().cross(Z.float(), X.float()).detach()
     assert rounded.dtype == torch.float32
     torch.testing.assert_close(rounded.double(), exact, rtol=2e-5, atol=1e-5)
+
+
+EXTREMES = np.array([0.0, 1e8, 1e30, 1e76, 1e155, 1e200, 1.7e308])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_every_finite_row_has_finite_values(name, dtype):
+    """A cell such as 1e155 has a square that overflows; the kernel must not. A variance bounds every covariance."""
+    kernel = bound(name).to(dtype)
+    Z, _ = points()
+    cells = np.concatenate([EXTREMES, -EXTREMES])
+    rows = np.concatenate(
+        [np.eye(D)[[i]] * cells[:, None] for i in range(D)] + [np.outer(cells, [1.0, -1.0, 1e-9])]
+    )
+    X = torch.tensor(COLUMNS.center + rows).to(dtype)
+    cross, diag = kernel.cross(Z.to(dtype), X).detach(), kernel.diag(X).detach()
+    assert cross.isfinite().all() and diag.isfinite().all()
+    own = kernel.diag(Z[0].to(dtype))[:, :, None].detach()
+    assert (cross[0].square() <= 1.001 * own[0] * diag[0][None]).all()
+
+
+def test_a_linear_function_keeps_its_direction_far_away():
+    kernel = bound("Linear")
+    Z, _ = points()
+    direction = torch.tensor([[1.0, -2.0, 0.5]]).double()
+    near, far = (kernel.cross(Z, kernel.center + scale * direction).detach() for scale in (1e20, 1e200))
+    np.testing.assert_allclose(far / far.abs().max(), near / near.abs().max(), rtol=1e-9)

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import truncnorm
 
 from cavity import BadInput, BadOption
+from cavity.diagnostics.importance import Diagnosis
 from cavity.kernels import RBF
 from reference.exact import binary_log_evidence_orthant
 from reference.gibbs import gibbs, probabilities, truncated
@@ -104,7 +105,33 @@ def test_a_poor_q_is_seen():
     gp._fitted = gp._fitted._replace(lower=3 * gp._fitted.lower)  # a third of the width in every direction
     poor = gp.diagnose(X, y, n_samples=500)
     assert good.pareto_k < 0.7 < poor.pareto_k and poor.effective_sample_size < good.effective_sample_size
-    assert "poor" in poor.verdict
+    assert good.level == "good" and poor.level == "poor"
+    assert good.dimension == 30 and poor.excess > 10 * good.excess
+
+
+@pytest.mark.parametrize(
+    ("ess", "k", "d", "excess", "level", "advice"),
+    [
+        (
+            1972,
+            0.99,
+            30,
+            0.01,
+            "good",
+            "can be trusted",
+        ),  # nearly equal weights have a tail that does not matter
+        (600, 0.6, 30, 0.5, "good", "can be trusted"),
+        (300, 0.8, 30, 1.0, "usable", "raise n_samples="),
+        (40, 0.65, 30, 1.5, "usable", "raise n_samples="),
+        (43, 0.72, 300, 3.0, "unclear", "fewer inducing points or n_samples=20000"),
+        (2, 1.58, 300, 12.0, "unclear", "held out"),
+        (2, 1.58, 30, 12.0, "poor", "REP(epsilon=0)"),
+    ],
+)
+def test_the_verdict_weighs_tail_effective_size_and_dimension(ess, k, d, excess, level, advice):
+    found = Diagnosis(-20.0, 0.1, -20.0, ess, k, 2000, d, excess)
+    assert found.level == level
+    assert found.verdict.startswith(level) and advice in found.verdict
 
 
 def test_a_weight_is_so_many_rows():

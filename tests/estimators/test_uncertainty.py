@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from cavity import BadOption, GPClassifier
+from cavity import BadInput, BadOption, GPClassifier
+from cavity.kernels import RBF
+from cavity.prediction.uncertainty import Uncertainty, rank_rows
 from reference.information import monte_carlo
 from support import classifier, toy
 
@@ -88,3 +90,19 @@ def test_rank_for_labeling_is_the_order_of_the_epistemic_part() -> None:
 def test_rank_for_labeling_needs_a_whole_number(n) -> None:
     with pytest.raises(BadOption, match="n="):
         fitted("ep", 2).rank_for_labeling(new_rows(3), n)
+
+
+def test_130_contending_classes_have_finite_parts_and_are_ranked() -> None:
+    X = np.arange(130.0)[:, None]
+    fit = {"kernel": RBF(lengthscale=50.0), "inducing": X[:4], "noise": 10.0, "learn": (), "max_epochs": 3}
+    clf = GPClassifier("sep", **fit).fit(X, np.arange(130))
+    got = clf.predict_uncertainty(X[[0, 64, 129]])
+    assert np.isfinite(got).all()
+    np.testing.assert_allclose(got.aleatoric + got.epistemic, got.total, rtol=0.02)
+    assert clf.rank_for_labeling(X[[0, 129]], 1) == [got.epistemic[[0, 2]].argmax()]
+
+
+def test_rows_without_an_epistemic_part_are_not_ranked() -> None:
+    part = np.array([0.1, np.nan, 0.3])
+    with pytest.raises(BadInput, match="row 1"):
+        rank_rows(Uncertainty(part, part, part), 2)

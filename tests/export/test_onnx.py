@@ -189,3 +189,12 @@ def test_what_the_graph_has_no_integral_for_is_refused() -> None:
 
 def test_laplace_of_two_classes() -> None:
     assert_same(fitted(2, method="laplace"), new_rows())
+
+
+@pytest.mark.parametrize("C", [2, 3, 20])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_cells_whose_squares_overflow(C, dtype) -> None:
+    clf = fitted(C, kernel=kernels.RBF() + kernels.Linear(), dtype=dtype)
+    # single precision ends at 3e38: beyond, a model in it loses the direction of a row with several such cells
+    cells = (1e20, 1e155, 1e300, -1.7e308) if dtype == "float64" else (1e15, 1e30, -1e38)
+    assert_same(clf, np.array([[cell, -cell, cell / 10] for cell in cells]), 1e-5)

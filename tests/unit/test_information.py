@@ -138,3 +138,26 @@ def test_the_softened_choice_is_right_for_any_noise(noise):
     f = torch.tensor([[[0.0], [0.0], [-60 * noise**0.5]]], dtype=torch.float64)
     among = choice.among(f, torch.tensor([[0, 1, 2]]))
     np.testing.assert_allclose(among[0, :, 0], [0.5, 0.5, 0.0], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["largest", "softmax"])
+@pytest.mark.parametrize("C", [130, 400])
+def test_the_parts_are_finite_for_any_number_of_contenders(kind, C, monkeypatch) -> None:
+    """A product of C distribution functions must neither overflow nor vanish in single precision."""
+    monkeypatch.setattr(module, "POINTS", 64)
+    mean, var = 0.1 * torch.arange(C).double().sin()[None], torch.full((1, C), 0.5).double()
+    choice = (
+        Largest(torch.full((C,), 10.0).double()) if kind == "largest" else softened(torch.ones(C).double())
+    )
+    log_p = log_argmax_probability(mean, var + choice.noise).log_softmax(1)
+    total, aleatoric, epistemic = uncertainty(Latent(mean, var, log_p, 0.0), choice)
+    assert torch.isfinite(aleatoric).all() and torch.isfinite(epistemic).all()
+    assert aleatoric + epistemic == pytest.approx(total, rel=0.05)
+
+
+@pytest.mark.parametrize("noise", [1e-36, 1e-12, 1e12, 1e36])
+def test_the_probabilities_of_given_latent_values_do_not_depend_on_the_unit(noise) -> None:
+    f = torch.tensor(np.random.default_rng(0).normal(size=(1, 5, 20))) * torch.logspace(-1, 2, 20)
+    chosen = torch.arange(5)[None]
+    got = Largest(torch.full((5,), noise).double()).among(noise**0.5 * f, chosen)
+    np.testing.assert_allclose(got, Largest(torch.ones(5).double()).among(f, chosen), atol=1e-6)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.cli.predicting import Model, format_label
-from cavity.cli.terminal import Terminal, format_table
+from cavity.cli.terminal import Terminal, format_evidence, format_table, known_evidence
 from cavity.modelfile import describe_rows_inside
 
 MAX_FEATURES = 5  # most relevant features to print
@@ -37,7 +37,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "n_features": int(clf.n_features_in_),
         "dtype": str(clf.dtype),
         "epochs": clf.n_epochs_,
-        "log_marginal_likelihood": clf.log_marginal_likelihood_,
+        "log_marginal_likelihood": known_evidence(clf),
         "target": model.target,
         "columns": None if prepare is None else dict(prepare.describe()),
         "relevance": relevance,
@@ -61,7 +61,10 @@ def print_info(path: Path, terminal: Terminal) -> None:
         ),
         ("kernel", found["kernel"]),
         ("classes", f"{len(classes)}: {few}") if classes else ("noise", f"variance {found['noise']:.4g}"),
-        ("epochs", f"{found['epochs']}, log marginal likelihood {found['log_marginal_likelihood']:.2f}"),
+        (
+            "epochs",
+            f"{found['epochs']}, log marginal likelihood {format_evidence(found['log_marginal_likelihood'])}",
+        ),
     ]
     if found["rows_inside"] != "none":
         rows.append(("stored rows", found["rows_inside"]))

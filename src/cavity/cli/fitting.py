@@ -16,7 +16,7 @@ from cavity import distributed
 from cavity._version import __version__
 from cavity.callbacks import Validation
 from cavity.cli.settings import Settings
-from cavity.cli.terminal import INTERRUPTED, Terminal, fail, format_table
+from cavity.cli.terminal import INTERRUPTED, Terminal, fail, format_evidence, format_table, known_evidence
 from cavity.config import read_classifier
 from cavity.data import Arrow
 from cavity.data.fragments import Chunk, import_pyarrow
@@ -188,10 +188,11 @@ def _report_fit(model: GPClassifier, settings: Settings, terminal: Terminal) -> 
     classes = model.classes_.tolist()
     last = model.history_[-1] if model.history_ else {}
     held = f"; validation NLL {last['validation_nll']:.4f}" if "validation_nll" in last else ""
+    evidence = known_evidence(model)
     terminal.say(
         f"Trained in {notes['seconds']:.1f} s: {len(classes)} classes, "
         f"{model.inducing_points_.shape[1]} inducing points per class, "
-        f"{model.n_epochs_} epochs, log marginal likelihood {model.log_marginal_likelihood_:.2f}{held}"
+        f"{model.n_epochs_} epochs, log marginal likelihood {format_evidence(evidence)}{held}"
     )
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
     terminal.print_result(
@@ -203,7 +204,7 @@ def _report_fit(model: GPClassifier, settings: Settings, terminal: Terminal) -> 
             "columns": dict(model.preparation_.describe()),
             "epochs": model.n_epochs_,
             "seconds": notes["seconds"],
-            "log_marginal_likelihood": model.log_marginal_likelihood_,
+            "log_marginal_likelihood": evidence,
             "warnings": notes["warnings"],
             "interrupted": notes["interrupted"],
         }

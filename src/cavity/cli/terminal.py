@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -105,3 +106,14 @@ def fail(message: str, code: int) -> typer.Exit:
     rank = os.environ.get("RANK", "0")
     typer.echo(f"{'' if rank == '0' else f'[rank {rank}] '}error: {message}", err=True)
     return typer.Exit(code)
+
+
+def known_evidence(model: Any) -> float | None:
+    """Return the log marginal likelihood; None if training stopped too early to have one."""
+    evidence = float(model.log_marginal_likelihood_)
+    return None if math.isnan(evidence) else evidence
+
+
+def format_evidence(evidence: float | None) -> str:
+    """Format a log marginal likelihood."""
+    return "not available" if evidence is None else f"{evidence:.2f}"

@@ -18,32 +18,71 @@ from cavity.prediction.model import PREDICT_BYTES, FittedModel, log_probabilitie
 Array = NDArray[np.float64]
 POINT = 1e-6  # a residual variance below which the likelihood sees a point
 LEAST = 1e-10  # of a residual variance: the likelihood's integrals need a width
+LIGHT_TAIL = 0.7  # Pareto's k below which smoothed weights have a usable mean
+NEAR = 0.1  # nats per dimension by which a q may differ from the posterior and still be near it
+
+VERDICTS = {
+    "good": "good: q covers the posterior, and the sampled evidence can be trusted",
+    "usable": (
+        "usable: q is thin in places, and the sampled evidence is less sure than its error says. What to do: raise n_samples=; "
+        "compare the probabilities with those of another method"
+    ),
+    "unclear": (
+        "unclear: q is near the posterior ({each:.2g} nats per dimension), but {n} samples are too few for {d} dimensions, so the "
+        "sampled evidence cannot be trusted. What to do: repeat with fewer inducing points or n_samples={n}0, or judge the "
+        "probabilities by rows that were held out"
+    ),
+    "poor": (
+        "poor: q misses part of the posterior ({each:.2g} nats per dimension), and neither it nor the sampled evidence can be "
+        "trusted. What to do: check that training converged; use REP(epsilon=0) or method='gfitc', which are nearer than "
+        "method='vi'; raise noise= if it is very small; judge the probabilities by rows that were held out"
+    ),
+}
 
 
 class Diagnosis(NamedTuple):
-    """What weighted samples of q say about a fit."""
+    """What weighted samples of q say about a fit.
+
+    Three numbers decide together. The effective sample size says how many samples the weighted ones are worth. Pareto's k says how
+    heavy the tail of the weights is; it means nothing while all weights are nearly equal. `excess` per dimension says how far q is
+    from the posterior: in hundreds of dimensions a small distance in each leaves few effective samples, even of a good q.
+    """
 
     log_marginal_likelihood: float  # of the model, by Pareto-smoothed importance sampling
     standard_error: float  # of it
     approximation: float  # log Z_q, or the bound, at the same rows' fit
     effective_sample_size: float
-    pareto_k: float  # below 0.5 good, up to 0.7 usable, above it q misses too much of the posterior
+    pareto_k: float  # of the tail of the weights
     n_samples: int
+    dimension: int  # number of values that q describes
+    excess: float  # KL(q ‖ posterior) in nats: the larger evidence minus the mean log-weight
+
+    @property
+    def level(self) -> str:
+        """Return "good", "usable", "unclear" (too many dimensions for these samples) or "poor"."""
+        ess, efficiency = self.effective_sample_size, self.effective_sample_size / self.n_samples
+        light = self.pareto_k < LIGHT_TAIL
+        if efficiency >= 0.5 or (light and ess >= 100):
+            return "good"
+        if (efficiency >= 0.1 or light) and ess >= 25:
+            return "usable"
+        return "unclear" if self.excess <= NEAR * self.dimension else "poor"
 
     @property
     def verdict(self) -> str:
-        """Return the verdict in a sentence."""
-        if self.pareto_k < 0.5:
-            return "good: q covers the posterior, and the sampled evidence can be trusted"
-        if self.pareto_k < 0.7:
-            return "usable: q is thin in places, and the sampled evidence is less sure than its error says"
-        return "poor: q misses part of the posterior, and neither it nor the sampled evidence can be trusted"
+        """Return the verdict in a sentence, and what to do."""
+        return VERDICTS[self.level].format(
+            d=self.dimension, n=self.n_samples, each=self.excess / self.dimension
+        )
 
     def __str__(self) -> str:
         gap = self.approximation - self.log_marginal_likelihood
+        own = (
+            "the fit has no value of its own" if math.isnan(gap) else f"the fit's own value is {gap:+.3f} off"
+        )
         return (
             f"log evidence {self.log_marginal_likelihood:.3f} ± {self.standard_error:.3f} by {self.n_samples} samples of q "
-            f"(effective {self.effective_sample_size:.0f}, Pareto k {self.pareto_k:.2f}); the fit's own value is {gap:+.3f} off. "
+            f"(effective {self.effective_sample_size:.0f}, Pareto k {self.pareto_k:.2f}, {self.dimension} dimensions); {own}. "
             f"{self.verdict}."
         )
 
@@ -62,7 +101,10 @@ def diagnose(
     lowest = int(np.argmin(log_weights))  # smoothing touches the largest alone
     log_z = float(log_weights[lowest] - smoothed[lowest]) - math.log(n)
     error = math.sqrt(max(1 / ess - 1 / n, 0.0))
-    return Diagnosis(log_z, error, approximation, ess, k, n)
+    # samples of a poor q miss most of the evidence; the fit's own value may not
+    best = log_z if math.isnan(approximation) else max(log_z, approximation)
+    excess = max(best - float(log_weights.mean()), 0.0)
+    return Diagnosis(log_z, error, approximation, ess, k, n, model.mean.numel(), excess)
 
 
 def _smooth(log_weights: Array) -> tuple[Array, float]:

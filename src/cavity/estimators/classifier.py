@@ -151,7 +151,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     frequencies_ : ndarray of shape (C, H, D)
         Frequencies, with inducing="spectrum".
     log_marginal_likelihood_ : float
-        log Z_q, or the bound of variational methods, which is also `elbo_`.
+        log Z_q, or the bound of variational methods, which is also `elbo_`. NaN if training stopped so early that the value would
+        be above 0, which the probability of labels cannot be.
     elbo_ : float
         Evidence lower bound, for variational methods.
     feature_relevance_ : ndarray of shape (D,) or None
@@ -302,7 +303,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if hasattr(self, "_result"):
             known = partial_fit.Known(self._result.growing, self._features(), self.classes_)
         grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, known)
-        evidence = runs.final_evidence(grown.run)
+        evidence = runs.label_evidence(grown.run)
         found = common_result(grown.run, grown.growing.begin, grown.features, evidence, self.warm_start)
         self._store(found._replace(classes=grown.classes, growing=grown.growing))
         return self
@@ -472,8 +473,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Returns
         -------
         Diagnosis
-            The model's log evidence with its standard error, the effective sample size, and Pareto's k: below 0.5 is good, above
-            0.7 q misses part of the posterior.
+            The model's log evidence with its standard error, the effective sample size, Pareto's k, and q's distance from the
+            posterior. `level` ("good", "usable", "unclear", "poor") follows from all of them and the dimension of q; `verdict`
+            says in a sentence what to do.
         """
         features, class_weight = self._features(), read_class_weight(self.class_weight)
         table = read_table_of_fit(Request(X, y, sample_weight), class_weight, features, self.classes_)

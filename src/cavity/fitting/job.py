@@ -80,8 +80,12 @@ class Job:
             monitoring.restore_best(self.run)
             store(self.make_result(self.run))
             raise
-        store(self.make_result(self.run))
-        return runs.warn(runs.find_warnings(self.run, self.options, self.lightest), stacklevel=3)
+        result = self.make_result(self.run)
+        store(result)
+        found = runs.find_warnings(self.run, self.options, self.lightest)
+        if math.isnan(result.evidence):
+            found.append(runs.NO_EVIDENCE)
+        return runs.warn(found, stacklevel=3)
 
 
 class Session(NamedTuple):
@@ -129,7 +133,7 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
 
     def make_result(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin, table)
-        found = common_result(run, begin, features, runs.final_evidence(run), config.warm_start)
+        found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
         return found._replace(classes=classes, growing=growing)
 
     return Job(run, options, make_result, table.lightest)

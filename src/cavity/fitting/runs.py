@@ -80,6 +80,19 @@ def final_evidence(run: Run) -> float:
     return float(info.evidence)
 
 
+def label_evidence(run: Run) -> float:
+    """Return log Z_q of labels; NaN if it is above 0, as far from the fixed point: no probability is."""
+    evidence = final_evidence(run)
+    return evidence if evidence <= 0 else math.nan
+
+
+NO_EVIDENCE = (
+    "training stopped while the sites were far from their fixed point, where log Z_q is not an evidence (it was above 0): "
+    "log_marginal_likelihood_ is NaN. Raise max_epochs= or max_seconds= before you compare models by it.",
+    RuntimeWarning,
+)
+
+
 def find_warnings(run: Run, options: Options, lightest: float = 1.0) -> list[tuple[str, type[Warning]]]:
     """Return what the user should know about a run. `lightest`: the smallest weight of a row."""
     found: list[tuple[str, type[Warning]]] = []

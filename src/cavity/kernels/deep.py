@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cavity.columns import Columns, median_distance
 from cavity.errors import BadOption
 from cavity.kernels.base import KERNELS, Kernel, covariance_graph, full_and_cross, to_numpy
+from cavity.kernels.scaled import cell_limit, limit_cells
 from cavity.onnx_graph import Covariance, Value
 
 
@@ -81,7 +82,7 @@ class Deep(Kernel):
         return super().train(False)
 
     def _features(self, X: Tensor) -> Tensor:
-        return self.net((X - self.center) / self.unit)  # type: ignore[no-any-return]
+        return self.net(limit_cells((X - self.center) / self.unit))  # type: ignore[no-any-return]
 
     def full(self, Z: Tensor) -> Tensor:
         return self.base.full(self._features(Z))
@@ -96,7 +97,9 @@ class Deep(Kernel):
         return full_and_cross(self.base, self._features(Z), self._features(X))
 
     def graph(self, Z: Tensor, X: Value) -> Covariance:
-        features = _layers(self.net, (X - to_numpy(self.center)) / to_numpy(self.unit))
+        most = cell_limit(torch.float64)
+        units = ((X - to_numpy(self.center)) / to_numpy(self.unit)).at_least(-most).at_most(most)
+        features = _layers(self.net, units)
         return covariance_graph(self.base, self._features(Z), features)
 
 

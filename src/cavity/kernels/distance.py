@@ -1,13 +1,21 @@
-"""Scaled squared distances between all pairs of points, with derivatives in closed form."""
+"""Scaled squared distances between all pairs of points, with derivatives in closed form.
+
+A matrix product gives all distances at once: −½|u|² − ½|v|² + u·v. Its error is that of |u|², so it loses all digits for two near
+points that are both far from the centre. Such pairs are computed from differences.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from cavity.linalg import column_sum, times_transpose
+
+# Lengthscales from the centre beyond which pairs are computed from differences: there the product errs by about 1e-8 (5e-3).
+FAR = {torch.float64: 1e4, torch.float32: 300.0}
 
 
 def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
@@ -32,16 +40,18 @@ class _HalfSquareDistance(torch.autograd.Function):
         inverse = (-2 * log_scale).exp()[:, None, :]
         ctx.save_for_backward(U, V, inverse)
         weighted, u2 = _weigh(U, inverse)
-        return _within(U, weighted, u2) if V is None else _between(V, inverse, weighted, u2)
+        S, ctx.far = _within(U, inverse, weighted, u2) if V is None else _between(U, V, inverse, weighted, u2)
+        return S
 
     @staticmethod
     def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, ...]:
         U, V, inverse = ctx.saved_tensors
+        E, direct = _split_far(E, U, U if V is None else V[None], inverse, ctx.far)
         if V is None:
-            return _scaled(_pull_within(E, U), None, U, None, inverse)
+            return _scaled(_pull_within(E, U), None, U, None, inverse, (direct,))
         T, R, columns = _pull_between(E, U, V)
         V_bar = _rows_bar(E, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
-        return _scaled(T, R, U, V_bar, inverse)
+        return _scaled(T, R, U, V_bar, inverse, (direct,))
 
 
 class _GaussianPair(torch.autograd.Function):
@@ -53,9 +63,11 @@ class _GaussianPair(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         inverse, offset = (-2 * log_scale).exp()[:, None, :], log_variance[:, None, None]
         weighted, u2 = _weigh(U, inverse)
-        within = _within(U, weighted, u2).add_(offset).exp_()
-        between = _between(V, inverse, weighted, u2).add_(offset).exp_()
+        within, far_within = _within(U, inverse, weighted, u2)
+        between, far_between = _between(U, V, inverse, weighted, u2)
+        within, between = within.add_(offset).exp_(), between.add_(offset).exp_()
         ctx.save_for_backward(U, V, inverse, within, between)
+        ctx.far = far_within, far_between
         return within, between
 
     @staticmethod
@@ -63,9 +75,12 @@ class _GaussianPair(torch.autograd.Function):
         U, V, inverse, within, between = ctx.saved_tensors
         E, F = within_bar * within, between_bar * between
         variance_bar = E.sum((-2, -1)) + F.sum((-2, -1))
+        E, direct_within = _split_far(E, U, U, inverse, ctx.far[0])
+        F, direct_between = _split_far(F, U, V[None], inverse, ctx.far[1])
         T, R, columns = _pull_between(F, U, V)
         V_bar = _rows_bar(F, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
-        return *_scaled(T.add_(_pull_within(E, U)), R, U, V_bar, inverse), variance_bar
+        T = T.add_(_pull_within(E, U))
+        return *_scaled(T, R, U, V_bar, inverse, (direct_within, direct_between)), variance_bar
 
 
 def _weigh(U: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,20 +89,95 @@ def _weigh(U: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
     return weighted, (U * weighted).sum(-1).mul_(-0.5)
 
 
-def _within(U: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
+class FarPairs(NamedTuple):
+    """Rows of U and of V whose distances are computed from differences."""
+
+    left: Tensor
+    right: Tensor
+
+    @property
+    def place(self) -> tuple[slice, Tensor, Tensor]:
+        """The pairs as an index into [C M N]."""
+        return slice(None), self.left[:, None], self.right
+
+
+def _find_far_pairs(u2: Tensor, v2: Tensor) -> FarPairs | None:
+    """Find rows that are both far from the centre. A step that is being recorded on a GPU cannot branch on values."""
+    if u2.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    most = -0.5 * FAR[u2.dtype] ** 2
+    if not bool(u2.amin() < most):
+        return None
+    left, right = ((x < most).any(0).nonzero()[:, 0] for x in (u2, v2))
+    return FarPairs(left, right) if len(right) else None
+
+
+def _differences(U: Tensor, V: Tensor, far: FarPairs) -> Iterator[Tensor]:
+    """Yield u − v of the far pairs, one column at a time: [C m n]."""
+    u, v = U[:, far.left], V[:, far.right]
+    for d in range(U.shape[-1]):
+        yield u[:, :, None, d] - v[:, None, :, d]
+
+
+def _place_far(S: Tensor, U: Tensor, V: Tensor, inverse: Tensor, far: FarPairs | None) -> None:
+    """Replace S of the far pairs by −½ Σ (u − v)²/ℓ²."""
+    if far is None:
+        return
+    direct = torch.zeros_like(S[far.place])
+    for d, apart in enumerate(_differences(U, V, far)):
+        direct.addcmul_(apart * inverse[:, :, d, None], apart, value=-0.5)
+    S[far.place] = direct
+
+
+class DirectPull(NamedTuple):
+    """What the far pairs add to the gradients, before division by ℓ²."""
+
+    far: FarPairs
+    U: Tensor  # [C m D], ℓ² ∂u of the left rows
+    V: Tensor  # [C n D], ℓ² ∂v of the right rows
+    scale: Tensor  # [C D], ℓ² ∂log ℓ
+    own: bool  # whether V is U
+
+
+def _split_far(
+    E: Tensor, U: Tensor, V: Tensor, inverse: Tensor, far: FarPairs | None
+) -> tuple[Tensor, DirectPull | None]:
+    """Return the cotangent of S without the far pairs, and what these add: ∂u = −E (u − v)/ℓ²,  ∂log ℓ = E (u − v)²/ℓ²."""
+    if far is None:
+        return E, None
+    own, block = U is V, E[far.place]
+    E = E.clone()
+    E[far.place] = 0.0
+    left, right, scale = [], [], []
+    for apart in _differences(U, V, far):
+        pull = block * apart
+        left.append(-pull.sum(-1))
+        right.append(pull.sum(-2))
+        scale.append((pull * apart).sum((-2, -1)))
+    return E, DirectPull(far, torch.stack(left, -1), torch.stack(right, -1), torch.stack(scale, -1), own)
+
+
+def _within(U: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor) -> tuple[Tensor, FarPairs | None]:
     """S = −½ |u|² − ½ |u'|² + u·u' in the metric 1/ℓ², by one matrix product."""
     S = times_transpose(weighted, U.expand(len(weighted), -1, -1))
     S.add_(u2[:, :, None]).add_(u2[:, None, :]).clamp_(max=0.0)
+    far = _find_far_pairs(u2, u2)
+    _place_far(S, U, U, inverse, far)
     S.diagonal(dim1=-2, dim2=-1).zero_()
-    return S
+    return S, far
 
 
-def _between(V: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
+def _between(
+    U: Tensor, V: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor
+) -> tuple[Tensor, FarPairs | None]:
     """S between u and v. Only u is divided by ℓ², so that the rows v, which all classes share, stay one matrix."""
     v2 = (-0.5 * inverse[:, 0]) @ V.square().mT
     S = u2[:, :, None] + v2[:, None, :]
     S.flatten(0, 1).addmm_(weighted.flatten(0, 1), V.mT)
-    return S.clamp_(max=0.0)
+    S.clamp_(max=0.0)
+    far = _find_far_pairs(u2, v2)
+    _place_far(S, U, V[None], inverse, far)
+    return S, far
 
 
 def _pull_within(E: Tensor, U: Tensor) -> Tensor:
@@ -111,11 +201,24 @@ def _rows_bar(E: Tensor, U: Tensor, V: Tensor, inverse: Tensor, columns: Tensor)
 
 
 def _scaled(
-    T: Tensor, R: Tensor | None, U: Tensor, V_bar: Tensor | None, inverse: Tensor
+    T: Tensor,
+    R: Tensor | None,
+    U: Tensor,
+    V_bar: Tensor | None,
+    inverse: Tensor,
+    direct: tuple[DirectPull | None, ...],
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """∂u, ∂v, ∂log ℓ. A distance depends on u/ℓ and v/ℓ alone, hence ∂log ℓ = −Σ u ∂u − Σ v ∂v."""
+    """∂u, ∂v, ∂log ℓ. A distance depends on u/ℓ and v/ℓ alone, hence ∂log ℓ = −Σ u ∂u − Σ v ∂v. Far pairs come on top."""
     radial = (U * T).sum(-2)
     scale = -radial if R is None else R - radial
+    for part in direct:
+        if part is not None:
+            T[:, part.far.left] += part.U
+            scale = scale + part.scale
+            if part.own:
+                T[:, part.far.right] += part.V
+            elif V_bar is not None:
+                V_bar[part.far.right] += (part.V * inverse).sum(0)
     return _like(T * inverse, U), V_bar, _like(scale * inverse[:, 0], inverse)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.kernels.base import KERNELS, Kernel, log_parameter, per_class, to_numpy
-from cavity.kernels.scaled import Given, Scaled
+from cavity.kernels.scaled import ROW_REACH, Given, Scaled, shrink_far_rows
 from cavity.onnx_graph import Covariance, Value
 
 
@@ -17,7 +17,8 @@ from cavity.onnx_graph import Covariance, Value
 class Linear(Scaled):
     """Linear functions: k(x, x') = variance · Σ_d (x_d − o_d)(x'_d − o_d)/lengthscale_d², with o the centre of the columns.
 
-    Add `Constant()` for a free intercept.
+    Add `Constant()` for a free intercept. A row further from the centre than 1e30 spreads (1e5 in float32) counts as being at that
+    distance in the same direction, so that every finite row has finite values.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ class Linear(Scaled):
 
     def _scaled(self, X: Tensor) -> Tensor:
         scale = self.unit * (self.log_lengthscale - 0.5 * self.log_variance[:, None]).exp()
-        return (X - self.center) / scale[:, None, :]
+        return (shrink_far_rows(X, self.center, self.unit) - self.center) / scale[:, None, :]
 
     def full(self, Z: Tensor) -> Tensor:
         U = self._scaled(Z)
@@ -57,7 +58,11 @@ class Linear(Scaled):
 
     def graph(self, Z: Tensor, X: Value) -> Covariance:
         scale = self.unit * (self.log_lengthscale - 0.5 * self.log_variance[:, None]).exp()
-        V = (X - to_numpy(self.center)).new_axis(0) / to_numpy(scale)[:, None]  # [C n D]
+        unit, most = to_numpy(self.unit), ROW_REACH[self.center.dtype]
+        largest = float(np.finfo(np.float64).max)
+        d = (X - to_numpy(self.center)).at_least(-largest).at_most(largest)
+        size = X.graph.op("Abs", d / unit).max(1, keep=True).at_least(most).at_most(largest)
+        V = (d * (X.graph.value(most) / size)).new_axis(0) / to_numpy(scale)[:, None]  # [C n D]
         return Covariance(X.graph.value(to_numpy(self._scaled(Z))) @ V.turned(0, 2, 1), (V * V).sum(2))
 
 

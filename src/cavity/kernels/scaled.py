@@ -9,8 +9,16 @@ import torch
 from torch import Tensor
 
 from cavity.columns import Columns
+from cavity.errors import BadOption
 from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
 
+CELL_POWER = (
+    0.25  # cells reach the largest number to this power, in spreads: a sum of their squares stays finite
+)
+ROW_REACH = {
+    torch.float64: 1e30,
+    torch.float32: 1e5,
+}  # of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
 Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
 
 
@@ -52,5 +60,36 @@ class Scaled(Kernel):
         variance = to_numpy(self.log_variance.exp())
         self.variance = np.repeat(variance, classes // len(variance))
 
+    def _units(self, X: Tensor) -> Tensor:
+        """Centre the columns and divide them by their spread, so that distances do not depend on the units of the data."""
+        if X.shape[-1] != len(self.unit):
+            raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
+        return limit_cells((X - self.center) / self.unit)
+
     def relevance(self, columns: Columns) -> np.ndarray:
         return np.asarray(columns.spread / self.lengthscale)
+
+
+def cell_limit(dtype: torch.dtype) -> float:
+    """Return the distance from the centre, in spreads, beyond which a cell counts as being at that distance."""
+    return float(torch.finfo(dtype).max ** CELL_POWER)
+
+
+def limit_cells(units: Tensor) -> Tensor:
+    """Limit cells in units of the spread, so that squared distances stay finite for every finite cell."""
+    most = cell_limit(units.dtype)
+    return units.clamp(-most, most)
+
+
+def shrink_far_rows(X: Tensor, center: Tensor, unit: Tensor) -> Tensor:
+    """Move rows that are too far from the centre straight towards it, to a distance at which functions that grow stay finite.
+
+    All other rows keep their bits. Class probabilities of a linear function have a limit along each line; this is that limit.
+    """
+    most = ROW_REACH[X.dtype]
+    size = ((X - center) / unit).abs().amax(-1, keepdim=True)
+    if X.is_cuda or bool((size > most).any()):
+        largest = torch.finfo(X.dtype).max
+        far = (X - center).clamp(-largest, largest) * (most / size.clamp(most, largest))
+        return torch.where(size > most, center + far, X)
+    return X

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from cavity.columns import Columns
-from cavity.errors import BadOption
 from cavity.kernels.base import KERNELS, log_parameter, no_graph, per_class, to_numpy
 from cavity.kernels.distance import gaussian_pair, half_square_distance
-from cavity.kernels.scaled import Given, Scaled
+from cavity.kernels.scaled import Given, Scaled, cell_limit
 from cavity.onnx_graph import Covariance, Value
 
 
@@ -70,7 +69,9 @@ class Stationary(Scaled):
     def graph(self, Z: Tensor, X: Value) -> Covariance:
         rate = to_numpy((-self.log_lengthscale).exp())[:, None, :]  # [C 1 D]
         U = to_numpy(self._units(Z)) * rate  # [C M D]
-        V = ((X - to_numpy(self.center)) / to_numpy(self.unit)).new_axis(0) * rate  # [C n D]
+        most = cell_limit(torch.float64)
+        units = ((X - to_numpy(self.center)) / to_numpy(self.unit)).at_least(-most).at_most(most)
+        V = units.new_axis(0) * rate  # [C n D]
         inner = X.graph.value(U) @ V.turned(0, 2, 1)  # [C M n]
         v2 = (V * V).sum(2).new_axis(1)
         d2 = (v2 - inner * 2.0 + (U**2).sum(2)[:, :, None]).at_least(0.0)
@@ -98,12 +99,6 @@ class Stationary(Scaled):
 
     def _value(self, s: Tensor) -> Tensor:
         return self.shape(-2 * s).add_(self.log_variance[:, None, None]).exp_()
-
-    def _units(self, X: Tensor) -> Tensor:
-        """Centre the columns and divide them by their spread, so that distances do not depend on the units of the data."""
-        if X.shape[-1] != len(self.unit):
-            raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
-        return (X - self.center) / self.unit
 
 
 def _root(d2: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -81,9 +82,8 @@ def register(cls: E) -> E:
 def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
     packing, result = Packing(), record.result
-    scalars = {"log_marginal_likelihood_": result.evidence} | (
-        {"elbo_": result.evidence} if result.is_bound else {}
-    )
+    evidence = None if math.isnan(result.evidence) else result.evidence
+    scalars = {"log_marginal_likelihood_": evidence} | ({"elbo_": evidence} if result.is_bound else {})
     meta: dict[str, Any] = {
         "version": __version__,
         "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items()},
@@ -196,10 +196,11 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
     D = len(model.prior.center)
     names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
     scalars = meta["scalars"]
+    evidence = scalars["log_marginal_likelihood_"]  # null if there is none
     return Result(
         model=model,
         features=Features(cls.__name__, D, names),
-        evidence=finite(scalars["log_marginal_likelihood_"]),
+        evidence=math.nan if evidence is None else finite(evidence),
         is_bound="elbo_" in scalars,
         history=record_history,
         relevance=relevance(tensors.get("feature_relevance"), D),

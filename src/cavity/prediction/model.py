@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavity.errors import BadInput
 from cavity.factors import Likelihood
 from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
@@ -101,12 +102,23 @@ def rows_per_block(model: FittedModel) -> int:
 
 @torch.no_grad()
 def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
-    """Return marginals of f at new rows, noise included: [n C].        [METHOD 8]"""
+    """Return marginals of f at new rows, noise included: [n C]. Raises BadInput if a kernel overflows.        [METHOD 8]"""
     pieces = torch.split(X, rows_per_block(model))
-    if model.coupled:
-        return Joint(*(torch.cat(column) for column in zip(*(_joint(model, p) for p in pieces), strict=True)))
-    parts = [_marginals(model, piece) for piece in pieces]
-    return Normal(torch.cat([p.mean for p in parts]), torch.cat([p.var for p in parts]))
+    parts = [_joint(model, piece) if model.coupled else _marginals(model, piece) for piece in pieces]
+    f = type(parts[0])(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    _check_finite(f, X)
+    return f
+
+
+def _check_finite(f: Normal | Joint, X: Tensor) -> None:
+    """Refuse rows for which a kernel of the user's own has no finite values; those of the library always have."""
+    bad = ~(f.mean.isfinite() & f.var.isfinite()).all(-1)
+    if bool(bad.any()):
+        row = X[int(bad.nonzero()[0, 0])].tolist()
+        raise BadInput(
+            f"{int(bad.sum())} rows have no finite latent values, such as the row {row!s:.80}: the kernel overflows there. "
+            "Leave such rows out, or limit their features before the kernel squares them."
+        )
 
 
 def _marginals(model: FittedModel, X: Tensor) -> Normal:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.errors import BadInput
 from cavity.posterior import Normal
 from cavity.prediction.model import FittedModel, Joint, as_array, as_tensor, predict_latent, split_rows
 from cavity.quadrature import softmax_uncertainty
@@ -39,6 +40,12 @@ def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
 
 
 def rank_rows(uncertainty: Uncertainty, n: int | None) -> NDArray[np.int64]:
-    """Return row numbers by epistemic uncertainty, largest first; ties keep their order."""
+    """Return row numbers by epistemic uncertainty, largest first; ties keep their order. Raises BadInput if a value is NaN."""
+    unknown = np.flatnonzero(np.isnan(uncertainty.epistemic))
+    if len(unknown):
+        raise BadInput(
+            f"{len(unknown)} rows cannot be ranked, such as row {unknown[0]} (counted from 0): their epistemic part is not a "
+            "number. Look at these rows' features, and at predict_uncertainty of them; leave them out."
+        )
     order = np.argsort(-uncertainty.epistemic, kind="stable")
     return np.asarray(order[:n], dtype=np.int64)

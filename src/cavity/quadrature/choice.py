@@ -68,6 +68,7 @@ class Largest(NamedTuple):
         return 1 + math.ceil(min(2 * REACH * ratio / STEP, 1e9))
 
     def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        f = _from_largest(f)
         s = self.noise[chosen][..., None].sqrt()  # [n K 1]
         if self.terms > MOST:
             var = s.square().clamp_min(1e-8 * self.noise.max()).expand_as(f)
@@ -75,7 +76,10 @@ class Largest(NamedTuple):
         low, high = (f - REACH * s).amax(1, keepdim=True), (f + REACH * s).amax(1, keepdim=True)
         rate = (SQRT_HALF / s)[..., None].float()
         t = (_between(low, high, self.terms) - f[..., None]).float().mul_(rate)  # [n K S J]
-        return _winner(torch.erf(t).add_(1), t.square_().neg_().exp_().mul_(rate))
+        # half of erf + 1: a distribution function is at most 1, so that a product of hundreds cannot overflow
+        return _winner(
+            torch.erf(t).add_(1).mul_(0.5), t.square_().neg_().exp_().mul_(rate / rate.amax(1, keepdim=True))
+        )
 
 
 class Softened(NamedTuple):
@@ -107,6 +111,7 @@ class Softened(NamedTuple):
     def among(self, f: Tensor, chosen: Tensor) -> Tensor:
         if not self.noise.any():
             return f.softmax(1)
+        f = _from_largest(f)
         s = self.noise[chosen][..., None].sqrt()
         low = (f - REACH * s).amax(1, keepdim=True) + GUMBEL[0]
         high = (f + REACH * s).amax(1, keepdim=True) + GUMBEL[1]
@@ -148,6 +153,11 @@ def _winner(below: Tensor, density: Tensor) -> Tensor:
     below.clamp_min_(1e-30)
     p = (below.prod(1, keepdim=True) * density.div_(below)).sum(-1).double()
     return p / p.sum(1, keepdim=True)
+
+
+def _from_largest(f: Tensor) -> Tensor:
+    """Measure latent values from the largest of them: only differences matter, and noise must not be lost beside large values."""
+    return f - f.amax(1, keepdim=True)
 
 
 def _between(low: Tensor, high: Tensor, nodes: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -49,7 +50,8 @@ def describe_model(clf: GPClassifier) -> Facts:
     if hasattr(clf, "epsilon_"):
         rows.append(("Fraction of random labels (ε)", f"{clf.epsilon_:.4g}"))
     name = "Bound on the log marginal likelihood" if hasattr(clf, "elbo_") else "Log marginal likelihood"
-    rows.append((name, f"{clf.log_marginal_likelihood_:,.2f}"))
+    evidence = clf.log_marginal_likelihood_
+    rows.append((name, "none: training stopped too early" if math.isnan(evidence) else f"{evidence:,.2f}"))
     rows.append(("Epochs", f"{clf.n_epochs_}"))
     if "seconds" in history[-1]:
         rows.append(("Training time (s)", f"{history[-1]['seconds']:.1f}"))
