@@ -10,15 +10,17 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from cavity.errors import BadFile, BadInput
+
+T = TypeVar("T")
 
 FORMAT = 2  # raised when an older reader could not make sense of a file
 _KEY, _DIGEST = "cavity", "sha256"
@@ -191,12 +193,28 @@ def read(path: str | Path, kind: str, *others: str, check: Check | None = None) 
     `check` is called with the names, types and shapes of the tensors and with the JSON before any tensor is read, and raises
     BadFile for what the caller cannot use. The digest is checked before anything is returned.
     """
-    path = Path(path)
+    return _open(Path(path), lambda file: _read(Path(path), file, (kind, *others), check))
+
+
+def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
+    """Read only the JSON of a file of this kind. The digest is not checked: `read` does that."""
+
+    def read_head(file: BinaryIO) -> dict[str, Any]:
+        with _explain_damage(Path(path)):
+            words, _ = _read_header(file, os.fstat(file.fileno()).st_size)
+            head = words.get(_KEY)
+            return _check_head(Path(path), json.loads(head) if head else None, (kind,))
+
+    return _open(Path(path), read_head)
+
+
+def _open(path: Path, work: Callable[[BinaryIO], T]) -> T:
+    """Open a file once, since its name may stand for a newer file at any moment, and read it."""
     try:
         if not path.is_file():
             raise BadFile(f"{path} is not a file, and cannot be read.")
-        with path.open("rb") as file:  # opened once: the name may stand for a newer file at any moment
-            return _read(path, file, (kind, *others), check)
+        with path.open("rb") as file:
+            return work(file)
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     except (OSError, ValueError) as error:  # a name may contain a null byte
@@ -211,19 +229,26 @@ def _read(path: Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | Non
         raise BadFile(
             f"{path} is damaged: it claims {found.st_size} bytes, and only {on_disk} of them are on the disk."
         )
-    try:
+    with _explain_damage(path):
         words, places = _read_header(file, found.st_size)
         head = words.get(_KEY)
         meta = _check_head(path, json.loads(head) if head else None, kinds)
         if check is not None:
             check({name: place.entry for name, place in places.items()}, meta)
         tensors = {name: _read_tensor(file, place) for name, place in places.items()}
+    _check_digest(path, tensors, str(head), words.get(_DIGEST), meta["format"])
+    return Stored(tensors, meta)
+
+
+@contextmanager
+def _explain_damage(path: Path) -> Iterator[None]:
+    """Raise BadFile for whatever meaningless contents cause."""
+    try:
+        yield
     except BadFile:
         raise
     except (*DAMAGE, EOFError) as error:
         raise BadFile(f"{path} is truncated, or not a cavity file ({error!s:.200}).") from error
-    _check_digest(path, tensors, str(head), words.get(_DIGEST), meta["format"])
-    return Stored(tensors, meta)
 
 
 def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _Place]]:

@@ -78,6 +78,7 @@ class Job:
             monitoring.restore_best(self.run)
             raise
         self.found = runs.find_warnings(self.run, self.options, self.lightest)
+        self.found += monitoring.find_failed_checkpoint(self.run)
 
     def result(self) -> Result:
         """Return what the run has learnt so far."""
