@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 EXIT_CODES = (
-    "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM)."
+    "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted (Ctrl-C), "
+    "143 terminated (SIGTERM)."
 )
 
 

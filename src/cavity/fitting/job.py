@@ -178,7 +178,9 @@ def start_run(
     config = options.config
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
-    facts = monitoring.describe_run(config, table, engine.prior.size, seed) if config.checkpoint else {}
+    facts = (
+        monitoring.describe_run(config, table, classes, engine.prior.size, seed) if config.checkpoint else {}
+    )
     run.callbacks = monitoring.make_callbacks(config, held, features, classes, facts, reduce)
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cavity.config import Config
+from cavity.data.content import hash_labels
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
@@ -66,13 +67,17 @@ def hold_out(table: Facts, fraction: float | None, rng: np.random.Generator) -> 
     return parts[0], parts[1]
 
 
-def describe_run(config: Config, table: Facts, n_inducing: int, seed: int) -> dict[str, Any]:
-    """Return which run a checkpoint belongs to: its rows and its model."""
+def describe_run(
+    config: Config, table: Facts, classes: NDArray[Any] | None, n_inducing: int, seed: int
+) -> dict[str, Any]:
+    """Return which run a checkpoint belongs to: its rows and its model. Older checkpoints have only some of these facts."""
     given = config.arguments
     return {
         "rows": table.n_rows,
         "classes": table.n_classes,
         "data": digest(*table.sample()),
+        "content": table.content(),
+        "labels": None if classes is None else digest(hash_labels(classes.tolist())),
         "method": config.method.label,
         "n_inducing": n_inducing,
         "seed": seed,
@@ -118,7 +123,10 @@ def find_failed_checkpoint(run: Run) -> list[tuple[str, type[Warning]]]:
     """Return a warning if the last checkpoint of a run could not be written."""
     failed = (c.problem for c in run.callbacks if isinstance(c, Checkpoint) and c.problem)
     return [
-        (f"the last checkpoint failed: {problem} resume=True would go on from an earlier one.", RuntimeWarning)
+        (
+            f"the last checkpoint failed: {problem} resume=True would go on from an earlier one.",
+            RuntimeWarning,
+        )
         for problem in failed
     ]
 

@@ -25,6 +25,7 @@ from cavity.data import (
     survey,
     survey_section,
 )
+from cavity.data.content import Content
 from cavity.data.fragments import open_dataset
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
@@ -194,6 +195,9 @@ class Streamed(NamedTuple):
         within = (self.factor[:, None] * moments.square).sum(0) / total.sum()
         return center, within + (share * (moments.mean - center) ** 2).sum(0)
 
+    def content(self) -> str:
+        return f"{self.summary.content:016x}"
+
     def rows(self, config: Config) -> Stream:
         return Stream(
             self.source,
@@ -203,6 +207,7 @@ class Streamed(NamedTuple):
             self.summary.low.shape[0],
             config.dtype,
             config.device,
+            Content(self.summary.classes, self.summary.sections),
         )
 
 
@@ -231,14 +236,14 @@ def survey_ranks(source: Source, seed: tuple[int, int], reduce: Local) -> Summar
     if reduce.world == 1 or not hasattr(source, "section"):
         return survey(source, seed)
     found: Survey | BadInput
+    mine = shard_range(cast(Divided, source).n_rows, reduce.rank, reduce.world)
     try:
-        mine = shard_range(cast(Divided, source).n_rows, reduce.rank, reduce.world)
         found = survey_section(source, seed, mine)
     except BadInput as error:
         found = error
-    together = Survey()
+    together, section = Survey(), getattr(found, "content", 0)
     for part in reduce.in_turn(found):
         if isinstance(part, BadInput):
             raise part
         together.join(part)
-    return together.summary()
+    return together.summary()._replace(sections={(mine.start, mine.stop): section})
