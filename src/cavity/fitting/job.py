@@ -17,8 +17,8 @@ from cavity.config import Config, Options
 from cavity.config.options import complete
 from cavity.config.regression_methods import RegressionMethod
 from cavity.config.values import inducing_count
-from cavity.distributed import Local
-from cavity.fitting import build, monitoring, regression, runs
+from cavity.distributed import Local, run_together
+from cavity.fitting import agreement, build, monitoring, regression, runs
 from cavity.fitting.partial_fit import Growing, keep_growing
 from cavity.inference import Engine, State
 from cavity.intake.sources import find_source, read_source
@@ -89,15 +89,17 @@ def prepare_classification(config: Config, request: Request, earlier: Continuati
     """Read the rows, build the engine, and start or resume a run."""
     reduce = distributed.current()
     config.check_ranks(reduce.world)
-    source = find_source(request, reads_whole_table=config.reads_whole_table)
+    agreement.check_arguments(config, reduce)
+    source = run_together(reduce, lambda: find_source(request, reads_whole_table=config.reads_whole_table))
     if source is not None:
         config.check_source(source.numbered)
     seed = monitoring.draw_seed(config, reduce)
     table, features, classes = (
-        read_table(request, config.class_weight, config.owner)
+        run_together(reduce, lambda: read_table(request, config.class_weight, config.owner))
         if source is None
         else read_source(source, config.class_weight, config.owner, seed, reduce)
     )
+    agreement.check_rows(table, features, classes, reduce)
     config.method.check_classes(len(classes))
     config.check_size(table.n_rows)
     rng = np.random.default_rng(seed)
@@ -124,16 +126,23 @@ def prepare_regression(config: Config, request: Request, earlier: Continuation |
     method = config.method
     assert isinstance(method, RegressionMethod)
     config.check_ranks(reduce.world)
-    source = find_source(request, reads_whole_table=config.reads_whole_table, check=check_targets)
+    agreement.check_arguments(config, reduce)
+    source = run_together(
+        reduce,
+        lambda: find_source(request, reads_whole_table=config.reads_whole_table, check=check_targets),
+    )
     if source is not None:
         config.check_source(source.numbered)
     seed = monitoring.draw_seed(config, reduce)
     given: Targets | StreamedTargets
     given, features = (
-        read_targets(request, config.owner, method.merges_rows, config.normalize_y)
+        run_together(
+            reduce, lambda: read_targets(request, config.owner, method.merges_rows, config.normalize_y)
+        )
         if source is None
         else read_target_source(source, config.normalize_y, config.owner, seed, reduce)
     )
+    agreement.check_rows(given, features, None, reduce)
     rng = np.random.default_rng(seed)
     begin = start_values(given, earlier, features, rng)
     table = regression.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,10 @@ class Targets(InMemory):
     @property
     def class_totals(self) -> Array:
         return np.array([self.weight.sum()])
+
+    def content(self) -> str:
+        """Return a digest of every row and of the units of y."""
+        return hashlib.sha256(f"{super().content()} {self.shift!r} {self.scale!r}".encode()).hexdigest()
 
     def start(self, rng: np.random.Generator) -> Start:
         return Table(self.X, np.zeros(len(self.y), dtype=np.int64), self.weight, 1).start(rng)
