@@ -21,6 +21,10 @@ class BadFile(CavityError):
     """A file is missing, damaged, or of another kind."""
 
 
+class LostRank(CavityError, RuntimeError):
+    """A rank of a distributed run does not answer."""
+
+
 class MissingExtra(ModuleNotFoundError, BadOption):
     """An optional package is not installed."""
 

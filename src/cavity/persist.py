@@ -1,18 +1,71 @@
-"""Files of tensors and JSON: safetensors, written to a temporary file and renamed, read without running code."""
+"""Files of tensors and JSON: safetensors with a digest, written to a temporary file and renamed, read without running code."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
-from cavity.errors import BadFile
+from cavity.errors import BadFile, BadInput
+
+T = TypeVar("T")
 
 FORMAT = 2  # raised when an older reader could not make sense of a file
-_KEY = "cavity"
+_KEY, _DIGEST = "cavity", "sha256"
+_DIGEST_SINCE = 2  # format from which every file has a digest
+_HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory
+_STALE_SECONDS = 3600.0  # an unfinished file that nobody wrote to for so long belongs to a dead process
+_MOSTLY_HOLES = (
+    1 / 16
+)  # least share of a file's size that must be on the disk; triangular factors may compress to a half
+_HEADER_BYTES = 100_000_000  # most that safetensors allows
+_SMALL = 16 << 20  # bytes; smaller files may be of holes
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "BOOL": torch.bool,
+}
+
+
+class Entry(NamedTuple):
+    """What a file declares about a tensor, known before the tensor is read."""
+
+    dtype: str  # as safetensors writes it, such as "F64"
+    shape: tuple[int, ...]
+
+    def as_meta(self) -> Tensor:
+        """Return a tensor of this type and shape without memory."""
+        return torch.empty(self.shape, dtype=_DTYPES[self.dtype], device="meta")
+
+
+class _Place(NamedTuple):
+    """Where in a file a tensor lies."""
+
+    entry: Entry
+    start: int
+    stop: int
 
 
 class Stored(NamedTuple):
@@ -22,69 +75,241 @@ class Stored(NamedTuple):
     meta: dict[str, Any]
 
 
+DAMAGE = (  # what reading meaningless contents may raise
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+    RecursionError,
+    MemoryError,
+)
+Check = Callable[[dict[str, Entry], dict[str, Any]], None]
+
+
 def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
     """Write a file of this kind. Whatever happens, `path` holds either the complete old file or the complete new one."""
+    from safetensors import SafetensorError
     from safetensors.torch import save
 
-    head = json.dumps({"kind": kind, "format": FORMAT, **meta})
-    write_bytes(
-        path, save({name: t.contiguous().cpu() for name, t in tensors.items()}, metadata={_KEY: head})
-    )
+    try:
+        head = json.dumps({"kind": kind, "format": FORMAT, **meta})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{path} could not be written: its meta data must be values that JSON can hold, and are not ({error}). "
+            "notes_ and the history hold numbers, text, lists and dicts."
+        ) from error
+    held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
+    try:
+        data = save(held, metadata={_KEY: head, _DIGEST: digest(held, head)})
+    except (SafetensorError, RuntimeError, ValueError, OverflowError) as error:
+        raise BadFile(f"{path} could not be written: {error!s:.200}. The old file is intact.") from error
+    write_bytes(path, data)
+
+
+def digest(tensors: dict[str, Tensor], head: str) -> str:
+    """Return SHA-256 of the JSON and of every tensor: its name, type, shape and bytes."""
+    hasher = hashlib.sha256(head.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().contiguous().cpu()
+        hasher.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        raw = tensor.reshape(-1).view(torch.uint8).numpy().data
+        for start in range(0, len(raw), _HASH_BYTES):
+            hasher.update(raw[start : start + _HASH_BYTES])
+    return hasher.hexdigest()
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write to a temporary file, flush it to disk, rename it."""
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Write to a temporary file of a unique name, flush it to disk, rename it, and flush the folder.
+
+    The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one path: the last
+    one to finish wins, and a reader always finds a complete file.
+    """
+    part: Path | None = None
     try:
-        with part.open("wb") as file:
+        target = Path(os.path.realpath(path))
+        mode = _mode_of(target)
+        _sweep(target)
+        part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.part")
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o666), "wb") as file:
+            if mode is not None:
+                part.chmod(mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
+        part.replace(target)
+    except (OSError, ValueError) as error:  # a name may contain a null byte
+        reason = getattr(error, "strerror", None) or error
         raise BadFile(
-            f"{path} could not be written ({error.strerror or error}); the old file is intact. Choose another path, or "
-            "free disk space."
+            f"{path} could not be written ({reason}); the old file is intact. Choose another path, or free disk space."
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+    _flush_folder(target.parent)
 
 
-def read(path: str | Path, kind: str, *others: str) -> Stored:
-    """Read tensors and JSON from a file of this kind, or of `others`. Raises BadFile for anything else."""
-    path = Path(path)
-    _check_readable(path)
-    tensors, meta = _contents(path)
-    if not isinstance(meta, dict) or meta.get("kind") not in (kind, *others):
-        found = meta.get("kind") if isinstance(meta, dict) else None
-        raise BadFile(f"{path} is not a cavity {kind}" + (f" but a {found}." if found else "."))
-    number = meta.get("format")
-    if not isinstance(number, int) or not 1 <= number <= FORMAT:
+def _mode_of(target: Path) -> int | None:
+    """Return the permissions of the file that is replaced; None for a new file."""
+    try:
+        found = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found):
+        raise OSError(None, "it exists and is not a regular file")
+    return stat.S_IMODE(found)
+
+
+def _sweep(target: Path) -> None:
+    """Remove unfinished files of this target that processes left behind when they were killed."""
+    ours = re.compile(
+        rf"\.{re.escape(target.name[:200])}\.([0-9a-f]{{16}}|\d+)\.part"
+    )  # earlier versions: a process id
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                    if age > _STALE_SECONDS:
+                        Path(entry.path).unlink()
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush the new name to disk; some systems cannot, and the new file is in place anyway."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read(path: str | Path, kind: str, *others: str, check: Check | None = None) -> Stored:
+    """Read tensors and JSON from a file of this kind, or of `others`. Raises BadFile for anything else.
+
+    `check` is called with the names, types and shapes of the tensors and with the JSON before any tensor is read, and raises
+    BadFile for what the caller cannot use. The digest is checked before anything is returned.
+    """
+    return _open(Path(path), lambda file: _read(Path(path), file, (kind, *others), check))
+
+
+def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
+    """Read only the JSON of a file of this kind. The digest is not checked: `read` does that."""
+
+    def read_head(file: BinaryIO) -> dict[str, Any]:
+        with _explain_damage(Path(path)):
+            words, _ = _read_header(file, os.fstat(file.fileno()).st_size)
+            head = words.get(_KEY)
+            return _check_head(Path(path), json.loads(head) if head else None, (kind,))
+
+    return _open(Path(path), read_head)
+
+
+def _open(path: Path, work: Callable[[BinaryIO], T]) -> T:
+    """Open a file once, since its name may stand for a newer file at any moment, and read it."""
+    try:
+        if not path.is_file():
+            raise BadFile(f"{path} is not a file, and cannot be read.")
+        with path.open("rb") as file:
+            return work(file)
+    except BadFile as error:
+        raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
+    except (OSError, ValueError) as error:  # a name may contain a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise BadFile(f"{path} cannot be read: {reason!s:.200}.") from error
+
+
+def _read(path: Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None) -> Stored:
+    found = os.fstat(file.fileno())
+    on_disk = 512 * getattr(found, "st_blocks", 0)  # 0 where a file system does not say
+    if found.st_size > _SMALL and 0 < on_disk < _MOSTLY_HOLES * found.st_size:
         raise BadFile(
-            f"{path} has format {number}, and this version of cavity reads up to {FORMAT}: update cavity."
+            f"{path} is damaged: it claims {found.st_size} bytes, and only {on_disk} of them are on the disk."
         )
+    with _explain_damage(path):
+        words, places = _read_header(file, found.st_size)
+        head = words.get(_KEY)
+        meta = _check_head(path, json.loads(head) if head else None, kinds)
+        if check is not None:
+            check({name: place.entry for name, place in places.items()}, meta)
+        tensors = {name: _read_tensor(file, place) for name, place in places.items()}
+    _check_digest(path, tensors, str(head), words.get(_DIGEST), meta["format"])
     return Stored(tensors, meta)
 
 
-def _check_readable(path: Path) -> None:
+@contextmanager
+def _explain_damage(path: Path) -> Iterator[None]:
+    """Raise BadFile for whatever meaningless contents cause."""
     try:
-        if not path.is_file():
-            raise BadFile(f"{path} is not a file.")
-        path.open("rb").close()
-    except (OSError, ValueError) as error:  # a name may contain a null byte
-        reason = getattr(error, "strerror", None) or error
-        raise BadFile(f"{path} cannot be read: {reason}.") from error
+        yield
+    except BadFile:
+        raise
+    except (*DAMAGE, EOFError) as error:
+        raise BadFile(f"{path} is truncated, or not a cavity file ({error!s:.200}).") from error
 
 
-def _contents(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """Read the container. Its reader checks every offset against the file size before it allocates memory."""
-    from safetensors import SafetensorError, safe_open
+def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _Place]]:
+    """Return the texts of the container and the places of its tensors, which must fill the file without gaps."""
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > min(size - 8, _HEADER_BYTES):
+        raise EOFError("the header is longer than the file")
+    header = json.loads(file.read(length).decode())
+    words = header.pop("__metadata__", {})
+    places = {name: _place(about, 8 + length) for name, about in header.items()}
+    end = 8 + length
+    for place in sorted(places.values(), key=lambda p: (p.start, p.stop)):
+        if place.start != end:
+            raise EOFError("tensors overlap, or leave gaps")
+        end = place.stop
+    if end != size:
+        raise EOFError(f"{end} bytes are declared, and {size} are there")
+    return words, places
 
-    try:
-        with safe_open(path, framework="pt") as file:
-            head = (file.metadata() or {}).get(_KEY)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
-        return tensors, json.loads(head) if head else None
-    except (SafetensorError, ValueError, RecursionError, OSError, RuntimeError, TypeError) as error:
-        raise BadFile(f"{path} is truncated, or not a cavity file ({error}).") from error
+
+def _place(about: Any, base: int) -> _Place:
+    entry, (start, stop) = Entry(about["dtype"], tuple(about["shape"])), about["data_offsets"]
+    bits = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (*entry.shape, start, stop))
+    if not bits or entry.dtype not in _DTYPES:
+        raise EOFError("a tensor of an unknown type or shape")
+    if math.prod(entry.shape) * _DTYPES[entry.dtype].itemsize != stop - start:
+        raise EOFError("a tensor of another size than its shape says")
+    return _Place(entry, base + start, base + stop)
+
+
+def _read_tensor(file: BinaryIO, place: _Place) -> Tensor:
+    """Read into memory of its own: BLAS chooses its path by alignment, which a file does not keep."""
+    tensor = torch.empty(place.entry.shape, dtype=_DTYPES[place.entry.dtype])
+    file.seek(place.start)
+    if tensor.numel():
+        raw = tensor.reshape(-1).view(torch.uint8).numpy().data
+        if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
+            raise EOFError("the file shrank while it was read")
+    return tensor
+
+
+def _check_head(path: Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Return the JSON if the file is of one of these kinds and of a known format."""
+    if not isinstance(meta, dict) or meta.get("kind") not in kinds:
+        found = meta.get("kind") if isinstance(meta, dict) else None
+        raise BadFile(f"{path} is not a cavity {kinds[0]}" + (f" but a {found!s:.40}." if found else "."))
+    number = meta.get("format")
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= FORMAT:
+        raise BadFile(
+            f"{path} has format {number!s:.40}, and this version of cavity reads up to {FORMAT}: update cavity."
+        )
+    return meta
+
+
+def _check_digest(
+    path: Path, tensors: dict[str, Tensor], head: str, expected: str | None, number: int
+) -> None:
+    """Refuse a file whose contents changed after it was written. Files of format 1 have no digest."""
+    if expected is None and number < _DIGEST_SINCE:
+        return
+    if expected != digest(tensors, head):
+        raise BadFile(
+            f"{path} is damaged: its contents do not match its SHA-256 digest. Restore the file from a copy, or fit again."
+        )

@@ -482,7 +482,9 @@ def test_the_other_commands_as_a_user_starts_them(birds, code, arguments, words)
 # ---------------------------------------------------------------- interrupts
 
 
-def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_130(birds, tmp_path):
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds, tmp_path, number, code):
+    """B7: SIGTERM lost the fit."""
     (tmp_path / "c.toml").write_text("checkpoint_every = 0\ntol = 0\nmax_epochs = 1000000\n")
     arguments = ["fit", birds / "penguins.csv", *TRAIN, "--n-inducing", "5", "--config", tmp_path / "c.toml"]
     arguments += ["--checkpoint", tmp_path / "run.ckpt", "--out", tmp_path / "m.cavity"]
@@ -496,12 +498,12 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_130(birds, tmp_
             until = time.monotonic() + 120
             while not (tmp_path / "run.ckpt").exists() and time.monotonic() < until:
                 time.sleep(0.05)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             message = process.communicate(timeout=120)[1]
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-    assert process.returncode == 130, message
+    assert process.returncode == code, message
     assert "interrupted" in message and "saved the model after" in message and "Traceback" not in message
     clf = cavity.load(tmp_path / "m.cavity")
     assert clf.n_epochs_ >= 1 and clf.notes_["interrupted"]

@@ -20,6 +20,11 @@ from cavity import BadFile, persist
 from saved.make_models import FOLDER
 
 
+def sealed(tensors, text):
+    """A file with the digest of its contents, so that only what it holds is wrong."""
+    return serialise(tensors, {"cavity": text, "sha256": persist.digest(tensors, text)})
+
+
 class Sample:
     """A sound file, taken apart."""
 
@@ -40,8 +45,9 @@ class Sample:
 
     def file(self, meta=None, tensors=None):
         """A sound container of other contents."""
-        words = {"cavity": json.dumps(self.meta if meta is None else meta)}
-        return serialise(self.tensors if tensors is None else tensors, words)
+        return sealed(
+            self.tensors if tensors is None else tensors, json.dumps(self.meta if meta is None else meta)
+        )
 
     def changed(self, *path, to):
         """The meta data with one place changed, or without it."""
@@ -81,6 +87,12 @@ container, file, changed, with_tensor = (
 )
 
 
+def another_digest(sample):
+    """The file with the digest of other contents."""
+    header = replaced(sample.header, ("__metadata__", "sha256"), "0" * 64, False)
+    return sample.container(header)
+
+
 def load(content, tmp_path):
     path = tmp_path / "model.cavity"
     path.write_bytes(content)
@@ -116,6 +128,14 @@ CASES = {
         container(HEADER | {"mean": {"dtype": "F64", "shape": [1 << 25, 1 << 25], "data_offsets": [0, 8 << 50]}}), "truncated"),
     "a tensor of no rows and 2⁶⁰ columns": (with_tensor("mean", lambda t: t.new_empty(0, 1 << 60)), "shape"),
     "a pickle": (b"\x80\x04\x95\x1f\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x04true\x85R.", "truncated"),
+    "another digest": (another_digest(CLASSIFIER), "is damaged: its contents do not match its SHA-256 digest"),
+    "no digest": (
+        container(replaced(HEADER, ("__metadata__", "sha256"), None, True)), "do not match its SHA-256 digest"),
+    "an old format and another digest": (
+        serialise(TENSORS, {"cavity": json.dumps(META | {"format": 1}), "sha256": "0" * 64}), "do not match its SHA-256"),
+    "a tensor of an unknown name": (file(tensors=TENSORS | {"weights": torch.zeros(9)}), "'weights' is not known"),
+    "a parameter that no kernel has the size of": (
+        file(tensors=TENSORS | {"prior.kernel.hook": torch.zeros(1_000_000)}), "larger than a model of 3 latent functions"),
     "no words of ours": (serialise(TENSORS), "not a cavity model"),
     "not JSON": (serialise(TENSORS, {"cavity": "{"}), "truncated"),
     "JSON of a thousand levels": (serialise(TENSORS, {"cavity": "[" * 100_000}), "truncated"),
@@ -213,6 +233,46 @@ def test_a_folder_a_missing_file_and_one_that_may_not_be_read(tmp_path):
         (tmp_path / "closed").chmod(0)
         with pytest.raises(BadFile, match="Permission denied"):
             cavity.load(tmp_path / "closed")
+
+
+@pytest.mark.parametrize("sample", [CLASSIFIER, REGRESSOR], ids=["classifier", "regressor"])
+def test_no_flipped_bit_goes_unnoticed(sample, tmp_path):
+    """B2: of 300 flipped bits, 284 loaded without a word."""
+    path, rng = tmp_path / "model.cavity", np.random.default_rng(0)
+    for _ in range(250):
+        content = bytearray(sample.content)
+        content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(content)
+        with pytest.raises(BadFile, match=r"model\.cavity"):
+            cavity.load(path)
+
+
+def sparse(path, name, shape):
+    """A sound file of little size on disk that declares a huge tensor of zeros, most of it a hole."""
+    text = json.dumps(META)
+    header, end = dict(HEADER), max(t["data_offsets"][1] for n, t in HEADER.items() if n != "__metadata__")
+    size = 8 * int(np.prod(shape))
+    header[name] = {"dtype": "F64", "shape": shape, "data_offsets": [end, end + size]}
+    header["__metadata__"] = {"cavity": text, "sha256": "0" * 64}
+    words = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(words)) + words + CONTENT[8 + CLASSIFIER.length :])
+    with path.open("r+b") as file:
+        file.truncate(8 + len(words) + end + size)
+
+
+@pytest.mark.parametrize("name", ["weights", "prior.kernel.hook", "growing.hook", "arguments.hook"])
+def test_a_sparse_file_does_not_fill_the_memory(tmp_path, name, monkeypatch):
+    """B9: 80 kB on disk took 11.8 GB to load. With and without the check for holes."""
+    path = tmp_path / "model.cavity"
+    sparse(path, name, [1 << 17, 1 << 12])
+    assert path.stat().st_blocks * 512 < 1 << 20 < 4 << 30 < path.stat().st_size
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(BadFile, match="are on the disk"):
+        cavity.load(path)
+    monkeypatch.setattr(persist, "_MOSTLY_HOLES", 0.0)
+    with pytest.raises(BadFile, match=r"is not known|larger than a model"):
+        cavity.load(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
 
 
 # ---------------------------------------------------------------- fuzzing

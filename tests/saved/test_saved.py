@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save as serialise
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
@@ -259,6 +261,33 @@ def test_a_loaded_model_can_be_fitted_anew(tmp_path):
     X, y = toy(40, 3)
     clf = fit(X, y)
     same_but_for_time(clf, again(clf, tmp_path).fit(X, y))
+
+
+@pytest.mark.parametrize("number", [1, persist.FORMAT])
+def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path, number):
+    """B4: `arguments.checkpoint` came from the file, and clone(load(f)).fit overwrote what it names."""
+    X, y = toy(40, 3)
+    victim, path = tmp_path / "victim", tmp_path / "m"
+    victim.write_text("precious")
+    fit(X, y).save(path)
+    tensors, meta = persist.read(path, "model")
+    forged = meta | {"arguments": meta["arguments"] | {"checkpoint": str(victim), "resume": True}}
+    text = json.dumps(forged | {"format": number})
+    path.write_bytes(serialise(tensors, {"cavity": text, "sha256": persist.digest(tensors, text)}))
+    loaded = cavity.load(path)
+    assert loaded.checkpoint is None and loaded.resume is False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clone(loaded).fit(X, y)
+    assert victim.read_text() == "precious"
+
+
+def test_the_path_of_a_checkpoint_is_not_in_the_file(tmp_path):
+    X, y = toy(40, 3)
+    clf = fit(X, y, checkpoint=tmp_path / "secret-place", resume=True)
+    loaded = again(clf, tmp_path)
+    assert loaded.checkpoint is None and loaded.resume is False
+    assert b"secret-place" not in (tmp_path / "model.cavity").read_bytes()
 
 
 def test_no_row_is_in_the_file(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -261,21 +262,118 @@ def test_a_file_of_a_later_format_asks_for_an_update(tmp_path, monkeypatch):
         persist.read(path, "checkpoint")
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+def full(descriptor):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint_and_the_fit_goes_on(tmp_path, monkeypatch):
+    """B7: a failed write threw the fit away."""
     path = tmp_path / "run.ckpt"
-    fit(**RUNS["sep"], checkpoint=path)
+    whole = fit(**RUNS["sep"], checkpoint=path)
     before = path.read_bytes()
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(
-        BadFile, match=r"could not be written .No space left on device.; the old file is intact"
+    with pytest.warns(
+        RuntimeWarning, match=r"No space left on device.; the old file is intact.*Training goes on"
     ):
-        fit(**RUNS["sep"], checkpoint=path)
+        clf = GPClassifier(**RUNS["sep"], checkpoint=path, checkpoint_every=0).fit(X, Y)
+    same_model(clf, whole)
+    assert any("the last checkpoint failed" in text for text in clf.fit_warnings_)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_checkpoint_is_written_again_when_the_disk_has_room(tmp_path, monkeypatch):
+    class Room(Callback):
+        def epoch(self, run, row):
+            if row["epoch"] == 3:
+                monkeypatch.undo()
+            return False
+
+    monkeypatch.setattr(os, "fsync", full)
+    path = tmp_path / "run.ckpt"
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        clf = GPClassifier(**RUNS["sep"], checkpoint=path, checkpoint_every=0, callbacks=[Room()]).fit(X, Y)
+    assert not any("checkpoint" in text for text in clf.fit_warnings_)
+    same_model(fit(**RUNS["sep"], checkpoint=path, resume=True), clf)
+
+
+def test_a_folder_that_goes_away_does_not_end_the_fit(tmp_path):
+    class Remove(Callback):
+        def epoch(self, run, row):
+            if (tmp_path / "deep").exists():
+                shutil.rmtree(tmp_path / "deep")
+            return False
+
+    (tmp_path / "deep").mkdir()
+    path = tmp_path / "deep" / "run.ckpt"
+    with pytest.warns(RuntimeWarning, match="No such file or directory"):
+        clf = GPClassifier(**RUNS["sep"], checkpoint=path, callbacks=[Remove()]).fit(X, Y)
+    same_model(clf, fit(**RUNS["sep"]))
+
+
+@pytest.mark.parametrize("path, words", [("none/run.ckpt", "does not exist"), ("", "is a folder")])
+def test_a_checkpoint_that_could_never_be_written_is_refused_at_once(tmp_path, path, words):
+    with pytest.raises(BadOption, match=words):
+        fit(**RUNS["sep"], checkpoint=tmp_path / path)
+
+
+@pytest.mark.parametrize("name", ["ep", "sep"])
+def test_no_flipped_bit_of_a_checkpoint_goes_unnoticed(tmp_path, name, monkeypatch):
+    """B2: of 40 flipped bits in a checkpoint 12 were resumed."""
+    path, rng = tmp_path / "run.ckpt", np.random.default_rng(0)
+    options = RUNS[name] | {"max_epochs": 1}
+    fit(**options, checkpoint=path)
+    content = path.read_bytes()
+    monkeypatch.setattr("cavity.fitting.runs.train", lambda run, options: pytest.fail("was resumed"))
+    for _ in range(60):
+        damaged = bytearray(content)
+        damaged[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        with pytest.raises(BadFile, match=r"run\.ckpt"):
+            fit(**options, checkpoint=path, resume=True)
+
+
+FORGED = {
+    "an endless optimiser": lambda m, t: m.update(optimiser=float("inf")),
+    "no history": lambda m, t: m.pop("history"),
+    "a history of numbers": lambda m, t: m.update(history=7),
+    "seconds in words": lambda m, t: m.update(seconds="long"),
+    "facts that are a list": lambda m, t: m.update(facts=[1]),
+    "no facts": lambda m, t: m.pop("facts"),
+    "a moment in words": lambda m, t: m.update(moment="now"),
+    "a guard of a list": lambda m, t: m.update(guard=[1, 2]),
+    "callbacks that are a number": lambda m, t: m.update(callbacks=3),
+    "no theta": lambda m, t: t.pop("theta"),
+    "another theta": lambda m, t: t.update(theta=torch.zeros(1)),
+    "a huge tensor": lambda m, t: t.update(theta=torch.zeros(10**7)),
+    "a tensor that nobody knows": lambda m, t: t.update(hook=torch.zeros(10)),
+    "NaN for a seed": lambda m, t: m["facts"].update(seed=float("nan")),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_checkpoint_is_refused_in_words(tmp_path, name):
+    """B9, B10: unknown tensors were read; OverflowError, KeyError and others escaped."""
+    path = tmp_path / "run.ckpt"
+    fit(**RUNS["sep"], checkpoint=path)
+    tensors, meta = persist.read(path, "checkpoint")
+    FORGED[name](meta, tensors)
+    persist.write(path, "checkpoint", tensors, meta)
+    with pytest.raises(BadFile, match=r"run\.ckpt"):
+        fit(**RUNS["sep"], checkpoint=path, resume=True)
+
+
+def test_a_checkpoint_of_format_1_still_resumes(tmp_path, monkeypatch):
+    """Without a digest, without the fact `content`, without its moment among the meta data."""
+    from safetensors.torch import save_file
+
+    path = tmp_path / "run.ckpt"
+    interrupt(path, RUNS["ep"], steps=3)
+    tensors, meta = persist.read(path, "checkpoint")
+    meta["facts"].pop("content", None)
+    meta.pop("moment")
+    save_file(tensors, path, {"cavity": json.dumps(meta | {"format": 1})})
+    same_model(fit(**RUNS["ep"], checkpoint=path, resume=True), fit(**RUNS["ep"]))
 
 
 CHILD = """

@@ -16,7 +16,15 @@ from cavity import distributed
 from cavity._version import __version__
 from cavity.callbacks import Validation
 from cavity.cli.settings import Settings
-from cavity.cli.terminal import INTERRUPTED, Terminal, fail, format_evidence, format_table, known_evidence
+from cavity.cli.terminal import (
+    Terminal,
+    exit_code,
+    fail,
+    format_evidence,
+    format_table,
+    known_evidence,
+    sigterm_as_interrupt,
+)
 from cavity.config import read_classifier
 from cavity.data import Arrow
 from cavity.data.fragments import Chunk, import_pyarrow
@@ -46,13 +54,14 @@ def run(data: Path, settings: Settings, terminal: Terminal) -> None:
     if "RANK" in os.environ:
         distributed.join("gloo" if cpu else None)
     try:
-        _train(model, inspect_table(data, settings, terminal), settings, terminal)
+        with sigterm_as_interrupt():
+            _train(model, inspect_table(data, settings, terminal), settings, terminal)
     finally:
         distributed.leave()
 
 
 def _train(model: GPClassifier, table: InspectedTable, settings: Settings, terminal: Terminal) -> None:
-    begun, interrupted = time.perf_counter(), False
+    begun, stopped = time.perf_counter(), 0
     if settings.validation is not None:
         held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), None, terminal)
         model.set_params(callbacks=[Validation(held[0], held[1], model.patience)])
@@ -60,12 +69,10 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
         warnings.simplefilter("always")
         try:
             _fit(model, table, settings, terminal)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
+            stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
-                raise fail(
-                    "interrupted before a first model existed; nothing was saved.", INTERRUPTED
-                ) from None
-            interrupted = True
+                raise fail("interrupted before a first model existed; nothing was saved.", stopped) from None
     model.preparation_ = table.prepare
     model.notes_ = {
         "data": str(table.file.path),
@@ -76,15 +83,15 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
         "warnings": sorted(
             {str(w.message) for w in caught if issubclass(w.category, RuntimeWarning | UserWarning)}
         ),
-        "interrupted": interrupted,
+        "interrupted": bool(stopped),
     }
     if terminal.rank == 0:
         model.save(settings.out)
     _report_fit(model, settings, terminal)
-    if interrupted:
+    if stopped:
         raise fail(
             f"interrupted; saved the model after {model.n_epochs_} epochs to {settings.out}.",
-            INTERRUPTED,
+            stopped,
         )
 
 

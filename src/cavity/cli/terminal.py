@@ -6,8 +6,11 @@ import functools
 import json
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import typer
@@ -17,8 +20,41 @@ from cavity.errors import BadOption, MissingExtra, missing_extra
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
-EXIT_CODES = "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted."
+FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+EXIT_CODES = (
+    "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted (Ctrl-C), "
+    "143 terminated (SIGTERM)."
+)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as an interrupt."""
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise `Terminated` in the main thread on the first SIGTERM; a second one ends the process at once.
+
+    Under torchrun nothing changes: torchrun sends SIGTERM when another rank has died, and no rank can finish a fit alone.
+    """
+    if "RANK" in os.environ or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """Return the exit code of a command that was stopped."""
+    return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
 
 
 class Terminal:
@@ -71,8 +107,8 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return command(*args, **kwargs)
-        except KeyboardInterrupt:
-            raise fail("interrupted.", INTERRUPTED) from None
+        except KeyboardInterrupt as stop:
+            raise fail("interrupted.", exit_code(stop)) from None
         except MissingExtra as error:
             raise fail(str(error), FAILED) from error
         except BadOption as error:

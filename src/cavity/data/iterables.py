@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.data.source import Array, Names, Piece
+from cavity.data.source import Array, Names, Piece, refuse_masked
 from cavity.errors import BadInput
 
 
@@ -60,6 +60,7 @@ def _make_piece(batch: Any, number: int, first: int) -> Piece:
 def _to_array(value: Any, where: str) -> Any:
     if hasattr(value, "detach"):
         value = value.detach().cpu()
+    refuse_masked(value, where)
     try:
         return np.asarray(value)
     except ValueError as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.source import Array, Names, Piece
+from cavity.data.source import Array, Names, Piece, refuse_masked
 from cavity.errors import BadInput
 
 
@@ -31,6 +32,7 @@ class Arrays:
                 raise BadInput(
                     f"X has {len(self.X)} rows and {name} has shape {column.shape}: give one value per row."
                 )
+        self.files = [file for array in (X, y, weight) for file in _mapped_files(array)]
 
     @property
     def n_rows(self) -> int:
@@ -40,6 +42,7 @@ class Arrays:
         return self.section(range(self.n_rows), size)
 
     def section(self, rows: range, size: int) -> Iterator[Piece]:
+        self._check_files()
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
             yield self._make_piece(np.arange(start, stop), slice(start, stop))
@@ -50,18 +53,43 @@ class Arrays:
 
     def take(self, index: NDArray[np.int64]) -> Piece:
         """Return these rows in this order; reads them in file order."""
+        self._check_files()
         order = np.argsort(index)
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return self._make_piece(index[order], index[order]).at(back)
+
+    def _check_files(self) -> None:
+        """Refuse files that shrank: to read a memory map behind the end of its file ends the process (SIGBUS)."""
+        for name, before in self.files:
+            with suppress(
+                FileNotFoundError
+            ):  # a deleted file stays mapped, and so does one that was replaced
+                now = os.stat(name)
+                if now.st_ino == before.st_ino and now.st_size < before.st_size:
+                    raise BadInput(
+                        f"{name} was truncated while it was in use: it had {before.st_size} bytes and has {now.st_size}. "
+                        "Start again with the complete file."
+                    )
 
     def _make_piece(self, index: NDArray[np.int64], rows: Any) -> Piece:
         weight: Array | None = None if self.weight is None else np.asarray(self.weight[rows], np.float64)
         return Piece(index, np.asarray(self.X[rows], np.float64), np.asarray(self.y[rows]), weight)
 
 
+def _mapped_files(value: Any) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the file behind an array, as it is now: of a path, of a memory map, or of a view of one."""
+    name: Any = value if isinstance(value, str | os.PathLike) else None
+    while name is None and isinstance(value, np.ndarray):
+        name = getattr(value, "filename", None)
+        value = value.base
+    if name is not None and os.path.exists(name):
+        yield os.fspath(name), os.stat(name)
+
+
 def open_array(value: Any, what: str) -> NDArray[Any]:
     """Return an array unchanged, or open a .npy file as a memory map."""
+    refuse_masked(value, what)
     if not isinstance(value, str | os.PathLike):
         return value if isinstance(value, np.ndarray) else np.asarray(value)
     path = os.fspath(value)

@@ -116,6 +116,16 @@ class Divisible(Data, Protocol):
     ) -> Iterator[Batch]: ...
 
 
+def refuse_masked(value: Any, what: str) -> None:
+    """Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask."""
+    masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
+    if masked:
+        raise BadInput(
+            f"{what} is a masked array with {masked} masked cells, which are missing values. Fill them in, for example with "
+            f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
+        )
+
+
 def check_pieces(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
     """Yield the pieces after checking each; all must have the same number of columns."""
     for piece in pieces:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.data.arrays import Batch, shuffle_rows
+from cavity.data.content import Content, PassSum
 from cavity.data.prefetch import prefetch
 from cavity.data.shuffle import (
     ABSENT,
@@ -50,6 +51,7 @@ class Stream(NamedTuple):
     n_columns: int
     dtype: torch.dtype
     device: torch.device
+    content: Content | None = None  # to compare every pass with the first
 
     def n_batches(self, size: int) -> int:
         return -(-self.n_rows // size)
@@ -69,9 +71,10 @@ class Stream(NamedTuple):
         yield from self._send(rows(size, generator, keep))
 
     def _take_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
-        source = cast(Addressed, self.source)
+        source, total = cast(Addressed, self.source), self._start_sum(keep)
         for index in shuffle_rows(self.n_rows, size, generator, keep):
-            yield self._encode(source.take(index.numpy()))
+            yield self._encode(source.take(index.numpy()), total)
+        _finish_sum(total)
 
     def _draw_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
         """Draw batches from the shuffle buffer."""
@@ -79,16 +82,21 @@ class Stream(NamedTuple):
         room = count_buffer_rows(size, self.n_columns)
         piece = -(-room // PIECES)
         store = Store(min(len(keep), room + piece), self.n_columns, KINDS[self.dtype])
+        total = self._start_sum(keep)
 
         def slots(visit: Visit) -> Slots:
             found = np.full(len(visit.numbers), ABSENT)
             if len(visit.piece.index):
-                found[_is_inside(visit.numbers, keep)] = store.add(self._encode(visit.piece))
+                found[_is_inside(visit.numbers, keep)] = store.add(self._encode(visit.piece, total))
             return found
 
         waiting = map(slots, self._visits(piece, rng, keep))
         for drawn in draw_batches(waiting, plan_batch_sizes(self.n_rows, size), room, rng):
             yield store.take(drawn[drawn != ABSENT])
+        _finish_sum(total)
+
+    def _start_sum(self, keep: range) -> PassSum | None:
+        return None if self.content is None else self.content.start(keep)
 
     def _visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
         if hasattr(self.source, "visits"):
@@ -104,11 +112,19 @@ class Stream(NamedTuple):
         for piece in _check_count(self.source.pieces(size), self.n_rows):
             yield piece.at(_is_inside(piece.index, keep))
 
-    def _encode(self, piece: Piece) -> Encoded:
+    def _encode(self, piece: Piece, total: PassSum | None = None) -> Encoded:
         check(piece, self.source.names, self.n_columns)
         y = self._codes(piece)
+        if total is not None:
+            total.add(piece, y)
         weight = np.ones(len(y)) if piece.weight is None else piece.weight
         return Encoded(piece.index, piece.X.astype(KINDS[self.dtype]), y, weight * self.factor[y])
+
+    def _encode_all(self, pieces: Iterator[Piece], keep: range) -> Iterator[Encoded]:
+        """Encode the pieces of one pass."""
+        total = self._start_sum(keep)
+        yield from (self._encode(piece, total) for piece in pieces)
+        _finish_sum(total)
 
     def _codes(self, piece: Piece) -> NDArray[np.int64]:
         codes = np.searchsorted(self.classes, piece.y).clip(max=len(self.classes) - 1)
@@ -139,13 +155,18 @@ class Pass(NamedTuple):
         size = max(1, min(size, len(keep), PIECE_BYTES // (8 * stream.n_columns)))
         pieces = regroup(stream._in_order(size, keep), repeat(size))
         none = iter([allocate_rows(stream.n_columns, KINDS[stream.dtype])])
-        yield from stream._send(map(stream._encode, pieces) if len(keep) else none)
+        yield from stream._send(stream._encode_all(pieces, keep) if len(keep) else none)
 
 
 def _make_tensors(rows: Iterator[Encoded], pinned: bool) -> Iterator[Batch]:
     for part in rows:
         tensors = [torch.from_numpy(np.ascontiguousarray(column)) for column in part]
         yield Batch(*(t.pin_memory() if pinned else t for t in tensors))
+
+
+def _finish_sum(total: PassSum | None) -> None:
+    if total is not None:
+        total.finish()
 
 
 def _is_inside(index: NDArray[np.int64], keep: range) -> NDArray[np.bool_]:

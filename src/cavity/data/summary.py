@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.data.content import MASK, hash_labels, sum_rows
 from cavity.data.prefetch import prefetch
 from cavity.data.source import Array, Divided, Piece, Source, check_pieces
 from cavity.errors import BadInput
@@ -36,6 +37,8 @@ class Summary(NamedTuple):
     low: Array  # [D]
     high: Array  # [D]
     sample: Piece  # rows in order, y encoded, weights as in the source
+    content: int = 0  # checksum of all rows
+    sections: dict[tuple[int, int], int] = {}  # noqa: RUF012  # checksums of the rows that this rank has read
 
     @property
     def n_rows(self) -> int:
@@ -52,7 +55,8 @@ def survey(source: Source, seed: Any, limit: int | None = None) -> Summary:
 
     The sample contains all rows if there are at most `limit`. Otherwise large classes are reduced to equal size first.
     """
-    return survey_section(source, seed, limit=limit).summary()
+    found = survey_section(source, seed, limit=limit).summary()
+    return found._replace(sections={(0, found.n_rows): found.content})
 
 
 def survey_section(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
@@ -81,6 +85,8 @@ class Survey:
 
     def __init__(self, limit: int | None = None) -> None:
         self.labels: dict[Any, int] = {}
+        self.words = hash_labels([])  # of the labels
+        self.content = 0  # checksum of all rows
         self.moments: Moments | None = None
         self.low = self.high = np.empty(0)
         self.sample = _Sample(SAMPLE_ROWS if limit is None else limit)
@@ -89,6 +95,7 @@ class Survey:
         """Add rows; the sample keeps those with the smallest random keys."""
         values, place = np.unique(piece.y, return_inverse=True)
         codes = self._number_labels(values.tolist())[place.reshape(-1)]
+        self.content = (self.content + sum_rows(piece, self.words[codes])) & MASK
         self._add_moments(_compute_moments(piece, codes, len(self.labels)), piece.X.min(0), piece.X.max(0))
         self.sample.add(piece._replace(y=codes), keys)
 
@@ -97,6 +104,7 @@ class Survey:
         if other.moments is None:
             return
         numbers = self._number_labels(list(other.labels))
+        self.content = (self.content + other.content) & MASK
         self._add_moments(_place(other.moments, numbers, len(self.labels)), other.low, other.high)
         self.sample.level = min(self.sample.level, other.sample.level)
         for piece, keys in other.sample.parts:
@@ -109,7 +117,8 @@ class Survey:
         classes, order = _sort_classes(self.labels)
         kept = self.sample.rows()
         kept = kept._replace(y=np.argsort(order)[kept.y])
-        return Summary(classes, Moments._make(x[order] for x in self.moments), self.low, self.high, kept)
+        moments = Moments._make(x[order] for x in self.moments)
+        return Summary(classes, moments, self.low, self.high, kept, self.content)
 
     def _number_labels(self, values: list[Any]) -> NDArray[np.int64]:
         numbers = np.array([self.labels.setdefault(v, len(self.labels)) for v in values], dtype=np.int64)
@@ -117,6 +126,9 @@ class Survey:
             raise BadInput(
                 f"the target has more than {MAX_CLASSES} different values: is it the right column? A classifier needs classes."
             )
+        fresh = list(self.labels)[len(self.words) :]
+        if fresh:
+            self.words = np.concatenate([self.words, hash_labels(fresh)])
         return numbers
 
     def _add_moments(self, moments: Moments, low: Array, high: Array) -> None:

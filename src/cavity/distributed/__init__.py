@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -12,7 +14,14 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from cavity.distributed.agreement import check_same, run_together
+from cavity.distributed.silence import find_silent, get_store
+from cavity.errors import BadOption, LostRank
+
+__all__ = ["Group", "Local", "check_same", "current", "join", "leave", "run_together", "select_gpu"]
+
 T = TypeVar("T", bound=tuple[Any, ...])
+TIMEOUT = 300.0  # seconds to wait for other ranks
 
 
 class Local:
@@ -138,31 +147,55 @@ class Group(Local):
     def sum(self, totals: T) -> T:
         buffer = torch.cat([t.reshape(-1).to(torch.float64) for t in totals])
         shared = buffer.to(self.device)
-        dist.all_reduce(shared)
+        with self._name_lost_ranks():
+            dist.all_reduce(shared)
         parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
         summed = (p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True))
         return type(totals)(*summed)
 
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)
-        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        with self._name_lost_ranks():
+            dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return bool(votes)
 
     def gather(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * self.world
-        dist.all_gather_object(values, value)
+        with self._name_lost_ranks():
+            dist.all_gather_object(values, value)
         return values
 
     def in_turn(self, value: Any) -> Iterator[Any]:
         for rank in range(self.world):
             box = [value if rank == self.rank else None]
-            dist.broadcast_object_list(box, src=rank)
+            with self._name_lost_ranks():
+                dist.broadcast_object_list(box, src=rank)
             yield box[0]
 
     def first(self, make: Any) -> Any:
         box = [make() if self.rank == 0 else None]
-        dist.broadcast_object_list(box, src=0)
+        with self._name_lost_ranks():
+            dist.broadcast_object_list(box, src=0)
         return box[0]
+
+    @contextmanager
+    def _name_lost_ranks(self) -> Iterator[None]:
+        """Raise LostRank, with the ranks that do not answer, if a communication fails or takes too long.
+
+        This rank leaves the group first, so that ranks that wait for it notice. NCCL does not raise: it ends the process.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            store = get_store()
+            with suppress(RuntimeError):
+                leave()
+            lost = [] if store is None else find_silent(store, self.rank, self.world)
+            who = f"rank {', rank '.join(map(str, lost))} of {self.world}" if lost else "another rank"
+            raise LostRank(
+                f"{who} does not answer: it was stopped, has died or is busy ({str(error).splitlines()[0]:.120}). Start the ranks "
+                "again, with checkpoint= and resume=True to go on; distributed.join(timeout=) sets how long ranks wait."
+            ) from error
 
 
 def select_gpu() -> torch.device:
@@ -203,7 +236,7 @@ def current() -> Local:
     return Local()
 
 
-def join(backend: str | None = None) -> Local:
+def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
     """Join the process group that torchrun describes in the environment.
 
     Without torchrun, or after a group was joined, this only returns the current group. Prefer it to
@@ -214,6 +247,9 @@ def join(backend: str | None = None) -> Local:
     ----------
     backend : {"nccl", "gloo"}, optional
         Backend, by default "nccl" if every rank has a GPU, else "gloo".
+    timeout : float
+        Seconds that a rank waits for the others in one communication. Then it raises `cavity.errors.LostRank`, which names the
+        ranks that do not answer; NCCL ends the process instead.
 
     Returns
     -------
@@ -227,6 +263,8 @@ def join(backend: str | None = None) -> Local:
     0
     >>> distributed.leave()
     """
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e8:
+        raise BadOption(f"timeout={timeout!r} must be a positive number of seconds.")
     if "RANK" not in os.environ or dist.is_initialized():
         return current()
     if backend is None:
@@ -234,9 +272,16 @@ def join(backend: str | None = None) -> Local:
         backend = "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
     if backend == "nccl":
         select_gpu()
-    store, rank, world = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
-    fresh = dist.PrefixStore(_agree_on_prefix(store, rank, world), store)  # type: ignore[attr-defined]
-    dist.init_process_group(backend, store=fresh, rank=rank, world_size=world)
+    patience = timedelta(seconds=timeout)
+    try:
+        store, rank, world = next(dist.rendezvous("env://", timeout=patience))  # type: ignore[attr-defined]
+        prefix = _agree_on_prefix(store, rank, world, timeout)
+        fresh = dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=patience)
+    except dist.DistError as error:
+        raise LostRank(
+            f"the ranks did not find each other within {timeout:g} s: {str(error).splitlines()[0]:.200}"
+        ) from error
     return current()
 
 
@@ -252,7 +297,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def _agree_on_prefix(store: Any, rank: int, world: int) -> str:
+def _agree_on_prefix(store: Any, rank: int, world: int, timeout: float = TIMEOUT) -> str:
     """Agree on a key prefix that is unique to this start of the ranks.
 
     Every rank announces itself with a unique name, and rank 0 answers to that name until all ranks have confirmed. Answers
@@ -264,8 +309,13 @@ def _agree_on_prefix(store: Any, rank: int, world: int) -> str:
         name = store.get(f"cavity/answer/{me}").decode()
         store.set(f"cavity/heard/{name}/{rank}", me)
         return str(name)
-    missing = set(range(1, world))
+    missing, until = set(range(1, world)), time.monotonic() + timeout
     while missing:
+        if time.monotonic() > until:
+            who = ", ".join(map(str, sorted(missing)))
+            raise LostRank(
+                f"rank {who} of {world} did not start within {timeout:g} s: look at what it printed."
+            )
         for other in sorted(missing):
             if store.check([f"cavity/here/{other}"]):
                 store.set(f"cavity/answer/{store.get(f'cavity/here/{other}').decode()}", me)

@@ -16,8 +16,8 @@ from cavity.columns import Columns
 from cavity.config import ClassifierConfig, Config, Method, Options, RegressorConfig
 from cavity.config.options import complete
 from cavity.config.values import inducing_count
-from cavity.distributed import Local
-from cavity.fitting import build, monitoring, regression, runs
+from cavity.distributed import Local, run_together
+from cavity.fitting import agreement, build, monitoring, regression, runs
 from cavity.fitting.partial_fit import Growing, keep_growing
 from cavity.inference import Engine, State
 from cavity.intake.sources import find_source, read_source
@@ -83,6 +83,7 @@ class Job:
         result = self.make_result(self.run)
         store(result)
         found = runs.find_warnings(self.run, self.options, self.lightest)
+        found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
             found.append(runs.NO_EVIDENCE)
         return runs.warn(found, stacklevel=3)
@@ -102,6 +103,7 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
     """Draw the seed of a fit, after checking what its ranks can do."""
     reduce = distributed.current()
     config.check_ranks(reduce.world)
+    agreement.check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)
     return Session(config, earlier, reduce, seed, np.random.default_rng(seed))
 
@@ -109,14 +111,16 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
 def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
     session = open_session(config, earlier)
-    rng, source = session.rng, find_source(request, reads_whole_table=config.reads_whole_table)
+    rng, reduce = session.rng, session.reduce
+    source = run_together(reduce, lambda: find_source(request, reads_whole_table=config.reads_whole_table))
     if source is not None:
         config.check_source(source.numbered)
     table, features, classes = (
-        read_table(request, config.class_weight, config.owner)
+        run_together(reduce, lambda: read_table(request, config.class_weight, config.owner))
         if source is None
         else read_source(source, config.class_weight, config.owner, session.seed, session.reduce)
     )
+    agreement.check_rows(table, features, classes, reduce)
     config.method.check_classes(len(classes))
     config.check_size(table.n_rows)
     stopping: tuple[Callback, ...] = ()
@@ -142,16 +146,19 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
 def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
     session = open_session(config, earlier)
-    rng, whole = session.rng, config.reads_whole_table
-    source = find_source(request, reads_whole_table=whole, check=check_targets)
+    rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table
+    source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
     if source is not None:
         config.check_source()
     given: Targets | StreamedTargets
     given, features = (
-        read_targets(request, config.owner, config.method.merges_rows, config.normalize_y)
+        run_together(
+            reduce, lambda: read_targets(request, config.owner, config.method.merges_rows, config.normalize_y)
+        )
         if source is None
         else read_target_source(source, config.normalize_y, config.owner, session.seed, session.reduce)
     )
+    agreement.check_rows(given, features, None, reduce)
     begin = start_values(session, given, features)
     table = regression.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
     Z = regression.choose_points(config, begin.pool, table, rng)
@@ -193,7 +200,9 @@ def start_run(
     config, earlier, reduce, seed, rng = session
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
-    facts = monitoring.describe_run(config, table, engine.prior.size, seed) if config.checkpoint else {}
+    facts = (
+        monitoring.describe_run(config, table, classes, engine.prior.size, seed) if config.checkpoint else {}
+    )
     run.callbacks = (*stopping, *monitoring.make_callbacks(config, features, classes, facts, reduce))
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:

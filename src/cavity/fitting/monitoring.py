@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cavity.config import Config
+from cavity.data.content import hash_labels
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
@@ -18,7 +20,7 @@ from cavity.intake.tables import Facts, Table
 from cavity.intake.validation import Features, check_labels, check_rows, encode
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from cavity.training.callbacks import Callback, EarlyStopping
-from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_facts
+from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
 from cavity.training.loop import Run
 
 MODEL_ARGUMENTS = (
@@ -40,7 +42,7 @@ def draw_seed(config: Config, reduce: Local) -> int:
     """Return the seed of the run, the same on every rank; a resumed run keeps that of its checkpoint."""
     fresh = int(check_random_state(config.random_state).randint(2**31 - 1))
     path = find_checkpoint(config, reduce)
-    mine = fresh if path is None else int(read_facts(path)["seed"])
+    mine = fresh if path is None else read_seed(path)
     return int(reduce.first(lambda: mine))
 
 
@@ -58,13 +60,17 @@ def hold_out(table: Table, fraction: float, rng: np.random.Generator) -> tuple[T
     return parts[0], parts[1]
 
 
-def describe_run(config: Config, table: Facts, n_inducing: int, seed: int) -> dict[str, Any]:
-    """Return which run a checkpoint belongs to: its rows and its model."""
+def describe_run(
+    config: Config, table: Facts, classes: NDArray[Any] | None, n_inducing: int, seed: int
+) -> dict[str, Any]:
+    """Return which run a checkpoint belongs to: its rows and its model. Older checkpoints have only some of these facts."""
     given = config.arguments
     return {
         "rows": table.n_rows,
         "classes": table.n_classes,
         "data": digest(*table.sample()),
+        "content": table.content(),
+        "labels": None if classes is None else digest(hash_labels(classes.tolist())),
         "method": config.method.label,
         "n_inducing": n_inducing,
         "seed": seed,
@@ -90,8 +96,28 @@ def make_callbacks(
     """Return the user's callbacks, then the checkpoint: it stores what they did."""
     found = [c.bind(features, classes) if isinstance(c, Validation) else c for c in config.callbacks]
     if config.checkpoint is not None:
+        _check_folder(config.checkpoint)
         found.append(Checkpoint(rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
     return tuple(found)
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse a checkpoint that could never be written. Later failures only warn."""
+    if not os.path.isdir(path.parent) or os.path.isdir(path):
+        what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
+        raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")
+
+
+def find_failed_checkpoint(run: Run) -> list[tuple[str, type[Warning]]]:
+    """Return a warning if the last checkpoint of a run could not be written."""
+    failed = (c.problem for c in run.callbacks if isinstance(c, Checkpoint) and c.problem)
+    return [
+        (
+            f"the last checkpoint failed: {problem} resume=True would go on from an earlier one.",
+            RuntimeWarning,
+        )
+        for problem in failed
+    ]
 
 
 def restore_best(run: Run) -> None:

@@ -25,11 +25,14 @@ from cavity.data import (
     survey,
     survey_section,
 )
+from cavity.data.content import Content, hash_labels, sum_rows
 from cavity.data.fragments import open_dataset
-from cavity.distributed import Local
+from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
 from cavity.intake.tables import Array, Labelled, Request, Start, Table
 from cavity.intake.validation import Features, check_labels, weight_of_class
+
+PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 
 
 def find_source(
@@ -194,6 +197,9 @@ class Streamed(NamedTuple):
         within = (self.factor[:, None] * moments.square).sum(0) / total.sum()
         return center, within + (share * (moments.mean - center) ** 2).sum(0)
 
+    def content(self) -> str:
+        return f"{self.summary.content:016x}"
+
     def rows(self, config: Config) -> Stream:
         return Stream(
             self.source,
@@ -203,6 +209,7 @@ class Streamed(NamedTuple):
             self.summary.low.shape[0],
             config.dtype,
             config.device,
+            Content(self.summary.classes, self.summary.sections),
         )
 
 
@@ -226,19 +233,33 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     )
 
 
+def _probe(source: Source) -> tuple[Any, ...]:
+    """Return what tells sources apart that ranks divide among them, which no rank reads as a whole."""
+    divided, found = cast(Divided, source), []
+    N = divided.n_rows
+    for first in sorted({0, N // 2, max(0, N - PROBE_ROWS)}):
+        for piece in divided.section(range(first, min(N, first + PROBE_ROWS)), PROBE_ROWS):
+            found.append(sum_rows(piece, hash_labels(piece.y.tolist())))
+    return N, source.names, found
+
+
 def survey_ranks(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:
     """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
     if reduce.world == 1 or not hasattr(source, "section"):
         return survey(source, seed)
+    check_same(
+        reduce,
+        {"the first, middle and last rows of the source": run_together(reduce, lambda: _probe(source))},
+    )
     found: Survey | BadInput
+    mine = shard_range(cast(Divided, source).n_rows, reduce.rank, reduce.world)
     try:
-        mine = shard_range(cast(Divided, source).n_rows, reduce.rank, reduce.world)
         found = survey_section(source, seed, mine)
     except BadInput as error:
         found = error
-    together = Survey()
+    together, section = Survey(), getattr(found, "content", 0)
     for part in reduce.in_turn(found):
         if isinstance(part, BadInput):
             raise part
         together.join(part)
-    return together.summary()
+    return together.summary()._replace(sections={(mine.start, mine.stop): section})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -60,6 +61,10 @@ class Facts(Protocol):
         """Arrays that tell this table from others."""
         ...
 
+    def content(self) -> str:
+        """Digest of every row."""
+        ...
+
     def start(self, rng: np.random.Generator) -> Start: ...
 
     def rows(self, config: Config) -> Divisible: ...
@@ -102,6 +107,12 @@ class InMemory:
 
     def sample(self) -> tuple[Any, ...]:
         return self.X, self.y, self.weight
+
+    def content(self) -> str:
+        hasher = hashlib.sha256()
+        for array in self.sample():
+            hasher.update(np.ascontiguousarray(array).data)
+        return hasher.hexdigest()
 
     def engine_y(self) -> NDArray[Any]:
         """Return y as the likelihood takes it."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from cavity.config import Config
 from cavity.data import Source, Summary, TargetColumn, TargetStream
+from cavity.data.content import Content
 from cavity.distributed import Local
 from cavity.intake import sources
 from cavity.intake.targets import spread
@@ -33,7 +34,9 @@ class StreamedTargets(sources.Streamed):
         return self.source
 
     def rows(self, config: Config) -> TargetStream:
-        return TargetStream(*super().rows(config)._replace(n_columns=len(self.summary.low) + 1))
+        # in other units than in the survey: the first pass of the training sets the checksum
+        rows = super().rows(config)._replace(content=Content(self.summary.classes))
+        return TargetStream(*rows._replace(n_columns=len(self.summary.low) + 1))
 
 
 def read_target_source(

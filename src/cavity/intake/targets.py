@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from sklearn.utils.validation import column_or_1d
 
 from cavity import inducing
 from cavity.columns import distinct_rows
+from cavity.data.source import refuse_masked
 from cavity.errors import BadInput
 from cavity.intake.tables import Array, InMemory, Request, Start, Table
 from cavity.intake.validation import Features, check_rows, check_weights, read_rows
@@ -37,6 +39,10 @@ class Targets(InMemory):
     @property
     def class_totals(self) -> Array:
         return np.array([self.weight.sum()])
+
+    def content(self) -> str:
+        """Return a digest of every row and of the units of y."""
+        return hashlib.sha256(f"{super().content()} {self.shift!r} {self.scale!r}".encode()).hexdigest()
 
     def start(self, rng: np.random.Generator) -> Start:
         return Table(self.X, np.zeros(len(self.y), dtype=np.int64), self.weight, 1).start(rng)
@@ -93,6 +99,7 @@ def check_targets(y: Any, n_rows: int) -> Array:
     """Return y as a one-dimensional array of finite numbers, one per row."""
     if y is None:
         raise BadInput("This regressor requires y to be passed, but the target y is None.")
+    refuse_masked(y, "y")
     if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise BadInput("Complex data not supported: y must hold real numbers.")
     y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)

@@ -11,6 +11,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
+from cavity.data.source import refuse_masked
 from cavity.errors import BadInput
 from cavity.tabular.preparation import Preparation
 
@@ -50,6 +51,7 @@ def _reader(owner: str) -> Any:
 
 def _validate(X: Any, reader: Any, reset: bool) -> Array:
     owner = type(reader).__name__
+    refuse_masked(X, "X")
     _refuse_nothing(X)
     _refuse_text(X, owner)
     X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1)
@@ -61,6 +63,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     """Return y as a one-dimensional array of class labels, one per row."""
     if y is None:
         raise BadInput("This classifier requires y to be passed, but the target y is None.")
+    refuse_masked(y, "y")
     if hasattr(y, "to_numpy"):
         y = y.to_numpy()
     y = column_or_1d(y, warn=True)
@@ -91,6 +94,7 @@ def _refuse_odd_labels(y: NDArray[Any]) -> None:
 
 def check_weights(sample_weight: Any, X: Array) -> Array:
     """Return weights [N], not negative and not all zero."""
+    refuse_masked(sample_weight, "sample_weight")
     try:
         weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
     except (TypeError, ValueError) as error:

@@ -14,18 +14,19 @@ from cavity.errors import BadFile
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 
 
-def own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors: in a file they lie at any alignment, and BLAS chooses its path by that."""
-    return {name: t.clone() for name, t in tensors.items()}
+def check_types(tensors: dict[str, Tensor]) -> None:
+    """Refuse other types than models have."""
+    for name, tensor in tensors.items():
+        known = tensor.dtype in (torch.float32, torch.float64, torch.int64)
+        if not known and not name.startswith("arguments."):
+            raise BadFile(f"{name!r:.100} is of type {tensor.dtype}, which no model has.")
 
 
-def check_numbers(tensors: dict[str, Tensor]) -> None:
-    """Refuse other types than models have, and values that are not finite."""
+def check_finite(tensors: dict[str, Tensor]) -> None:
+    """Refuse values that are not finite."""
     for name, tensor in tensors.items():
         if name.startswith("arguments."):
             continue
-        if tensor.dtype not in (torch.float32, torch.float64, torch.int64):
-            raise BadFile(f"{name!r:.100} is of type {tensor.dtype}, which no model has.")
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise BadFile(f"{name!r:.100} holds NaN or infinity.")
 

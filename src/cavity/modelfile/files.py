@@ -17,13 +17,12 @@ from cavity.errors import BadFile, CavityError
 from cavity.fitting.job import Result, settle_kernel
 from cavity.intake.validation import Features
 from cavity.modelfile.checks import (
-    check_numbers,
+    check_finite,
     column_names,
     expect,
     expect_factors,
     finite,
     history,
-    own_memory,
     relevance,
     texts,
 )
@@ -31,22 +30,17 @@ from cavity.modelfile.growing import describe_growing, growing_tensors, restore_
 from cavity.modelfile.likelihoods import describe_likelihood, likelihood_tensors, restore_likelihood
 from cavity.modelfile.posterior import describe_prior, model_tensors, read_posterior, restore_model
 from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels, unpack_labels
+from cavity.modelfile.sizes import check_sizes
 from cavity.prediction.model import FittedModel
 from cavity.prediction.rowwise import TENSORS, TrainingRows, with_canonical_layout
 from cavity.spectrum import Spectrum
 from cavity.tabular.preparation import Preparation
 
-DAMAGE = (
-    KeyError,
-    IndexError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    OverflowError,
-    RuntimeError,
-    RecursionError,
-)
 TASKS = {"model": "classification", "regressor": "regression"}  # by what a file calls itself
+PATHS = (
+    "checkpoint",
+    "resume",
+)  # arguments that name files: a model file must not choose where a later fit writes
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
@@ -86,7 +80,9 @@ def save(record: Record, path: str | Path) -> None:
     scalars = {"log_marginal_likelihood_": evidence} | ({"elbo_": evidence} if result.is_bound else {})
     meta: dict[str, Any] = {
         "version": __version__,
-        "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items()},
+        "arguments": {
+            k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items() if k not in PATHS
+        },
         "names": None if result.features.names is None else list(result.features.names),
         "prior": describe_prior(result.model.prior),
         "likelihood": describe_likelihood(result.model.likelihood, packing),
@@ -142,13 +138,13 @@ def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
     [0]
     """
     where = None if device is None else resolve_device(device)
-    stored = persist.read(path, *ESTIMATORS)
+    stored = persist.read(path, *ESTIMATORS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
     try:
         record = _read(stored, kernel)
     except CavityError as error:
         kind = BadFile if kernel is None else type(error)
         raise kind(f"{path}: {error}") from error
-    except DAMAGE as error:
+    except persist.DAMAGE as error:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
     if where is not None:
         rows = record.result.rows
@@ -169,8 +165,8 @@ def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
 
 
 def _read(stored: persist.Stored, kernel: Any) -> Record:
-    tensors, meta = own_memory(stored.tensors), stored.meta
-    check_numbers(tensors)
+    tensors, meta = stored
+    check_finite(tensors)
     arguments = _read_arguments(meta, Unpacking(tensors, kernel))
     prepared = None if meta["preparation"] is None else Preparation.from_json(meta["preparation"])
     return Record(
@@ -216,7 +212,8 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
     """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
     cls: Any = ESTIMATORS[meta["kind"]]
-    values = {name: unpacking.unpack(value) for name, value in meta["arguments"].items()}
+    given = {name: value for name, value in meta["arguments"].items() if name not in PATHS}
+    values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if meta["format"] == 1:
         values = _upgrade(values, TASKS[meta["kind"]])

@@ -64,7 +64,14 @@ def model_tensors(model: FittedModel) -> dict[str, Tensor]:
 
 
 def read_posterior(tensors: dict[str, Tensor], about: dict[str, Any], C: int, coupled: bool = False) -> Q:
-    """Check q of C latent functions, which may be coupled into one block."""
+    """Return q of C latent functions, which may be coupled into one block."""
+    q = check_posterior(tensors, about, C, coupled)
+    expect_factors(lower=q.lower, prior_lower=q.prior_lower)
+    return q
+
+
+def check_posterior(tensors: dict[str, Tensor], about: dict[str, Any], C: int, coupled: bool) -> Q:
+    """Check that the shapes of q and of its inducing points fit together; needs no values."""
     mean, lower, prior_lower = (tensors[name] for name in Q._fields)
     D = tensors["prior.center"].shape[0]
     Z = tensors["prior.inducing"]
@@ -77,7 +84,6 @@ def read_posterior(tensors: dict[str, Tensor], about: dict[str, Any], C: int, co
     expect("prior.inducing", Z, [(1, H, D), (C, H, D)], dtype)
     if not M * D:
         raise BadFile("the file lacks inducing points or columns.")
-    expect_factors(lower=lower, prior_lower=prior_lower)
     return Q(mean, lower, prior_lower)
 
 

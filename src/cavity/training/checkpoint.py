@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ from torch import Tensor
 from cavity import persist
 from cavity._version import __version__
 from cavity.distributed import Local
-from cavity.errors import BadFile
+from cavity.errors import BadFile, CavityError
 from cavity.inference import Sites, State
 from cavity.posterior import Sums
 from cavity.training.callbacks import Callback, Memory, Running
@@ -24,13 +29,17 @@ KIND = "checkpoint"
 
 
 class Checkpoint(Callback):
-    """Writes the run every `every` seconds, between two steps or epochs, and at the end of training."""
+    """Writes the run every `every` seconds, between two steps or epochs, and at the end of training.
+
+    A write that fails does not end the run: it warns, and the next one is tried after `every` seconds.
+    """
 
     every_step = False
 
     def __init__(self, path: str | Path, every: float, facts: dict[str, Any]) -> None:
         self.path, self.every, self.facts = Path(path), every, facts
         self.last = time.monotonic()
+        self.problem: str | None = None  # why the latest write failed
 
     def step(self, run: Running) -> None:
         if run.plan.batch_size is not None:
@@ -48,11 +57,43 @@ class Checkpoint(Callback):
         self.save(run)
 
     def save(self, run: Running) -> None:
-        """Write the checkpoint now. With several ranks keep the previous file too: a kill may fall between two ranks' writes."""
-        if run.reduce.world > 1 and self.path.exists():
-            self.path.replace(_previous(self.path))
-        save(run, self.path, self.facts)
+        """Write the checkpoint now, or warn.
+
+        With several ranks a new file replaces the last one when every rank has written its own. The last one stays as well: a
+        kill may fall between two ranks' renames.
+        """
+        several = run.reduce.world > 1
+        fresh = self.path.with_name(f"{self.path.name}.next") if several else self.path
+        self.problem = _try(lambda: save(run, fresh, self.facts))
+        if several:
+            failed = run.reduce.agree(self.problem is not None)
+            if not failed:
+                self.problem = _try(lambda: self._replace(fresh))
+            elif self.problem is None:
+                self.problem = f"{self.path} was not written, because another rank could not write its own."
+            if self.problem:
+                _try(lambda: fresh.unlink(missing_ok=True))
         self.last = time.monotonic()
+        if self.problem:
+            warnings.warn(
+                f"the checkpoint failed: {self.problem} Training goes on, and tries again in {self.every:g} s.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _replace(self, fresh: Path) -> None:
+        if self.path.exists():
+            self.path.replace(_previous(self.path))
+        fresh.replace(self.path)
+
+
+def _try(work: Callable[[], Any]) -> str | None:
+    """Return why some work on files failed, or None."""
+    try:
+        work()
+    except (CavityError, OSError, MemoryError) as error:
+        return str(error) or type(error).__name__
+    return None
 
 
 def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
@@ -67,6 +108,7 @@ def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
         "guard": {"repairs": guard.repairs, "caution": guard.caution, "in_a_row": guard.in_a_row},
         "optimiser": len(run.state.optimiser),
         "converged": run.converged,
+        "moment": [int(run.state.epoch), int(run.state.position)],
     }
     memories, tensors = _collect_memories(run)
     tensors |= _flat(run.state) | _rollback_tensors(guard, run.state)
@@ -87,42 +129,103 @@ def _previous(path: Path) -> Path:
 
 def newest_checkpoint(path: Path, reduce: Local) -> Path | None:
     """Return the file of the latest moment for which every rank has one; None if there is none."""
-    mine = {_moment(p): p for p in (_previous(path), path) if p.exists()}
+    mine = {_moment(p): p for p in (_previous(path), path) if _exists(p)}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
     return mine[max(moments)] if moments else None
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError) as error:  # a folder that may not be read, a name that no file can have
+        raise BadFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+
 def _moment(path: Path) -> tuple[int, int]:
     """Return the number of epochs done, and of batches in the next."""
-    tensors = persist.read(path, KIND).tensors
-    return int(tensors["epoch"]), int(tensors["position"])
+    with _explain_damage(path):
+        found = persist.read_meta(path, KIND).get("moment")
+        if found is None:  # in older files the tensors say it
+            tensors = persist.read(path, KIND).tensors
+            found = tensors["epoch"], tensors["position"]
+        return int(found[0]), int(found[1])
+
+
+@contextmanager
+def _explain_damage(path: Path) -> Iterator[None]:
+    """Raise BadFile for whatever meaningless contents cause."""
+    try:
+        yield
+    except CavityError:
+        raise
+    except persist.DAMAGE as error:
+        raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
 
 
 def read_facts(path: str | Path) -> dict[str, Any]:
     """Return the facts of a checkpoint without restoring it."""
-    return dict(persist.read(path, KIND).meta["facts"])
+    with _explain_damage(Path(path)):
+        return dict(persist.read_meta(path, KIND)["facts"])
+
+
+def read_seed(path: str | Path) -> int:
+    """Return the seed of a checkpoint's run."""
+    seed = read_facts(path).get("seed")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
+        raise BadFile(f"{path} is damaged: its seed is {seed!r:.40}.")
+    return seed
 
 
 def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
-    """Restore a run from a checkpoint. Raises BadFile if the checkpoint belongs to another run."""
-    tensors, meta = persist.read(path, KIND)
-    for name, ours in facts.items():
-        theirs = meta["facts"].get(name, ours)
-        if theirs != ours:
-            raise BadFile(
-                f"{path} is the checkpoint of another run: {name} is {theirs!r} there and {ours!r} here. Use the data and "
-                "arguments of that run, or resume=False to start a new one."
-            )
+    """Restore a run from a checkpoint. Raises BadFile if it is damaged or belongs to another run."""
+    with _explain_damage(path):
+        _restore(run, path, facts)
+
+
+def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
+    def check(declared: dict[str, persist.Entry], meta: dict[str, Any]) -> None:
+        _check_facts(meta["facts"], facts, path)
+        _check_declared(declared, run.state)
+
+    tensors, meta = persist.read(path, KIND, check=check)
     run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
     run.history = list(meta["history"])
     run.tally = list(meta["tally"])
     run.started = time.perf_counter() - float(meta["seconds"])
-    for name, value in meta["guard"].items():
-        setattr(run.guard, name, value)
+    run.guard.repairs = int(meta["guard"]["repairs"])
+    run.guard.caution = float(meta["guard"]["caution"])
+    run.guard.in_a_row = int(meta["guard"]["in_a_row"])
     _restore_rollback(run, tensors, path)
     _restore_memories(run, meta.get("callbacks", []), tensors, path)
     run.converged = bool(meta.get("converged", False))
     run.resumed = True
+
+
+def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
+    """Refuse the checkpoint of another run. Older files lack some facts."""
+    for name, value in ours.items():
+        found = theirs.get(name, value)
+        if found != value:
+            raise BadFile(
+                f"{path} is the checkpoint of another run: {name} is {found!r:.200} there and {value!r:.200} here. Use the data "
+                "and arguments of that run, or resume=False to start a new one."
+            )
+
+
+def _check_declared(declared: dict[str, persist.Entry], like: State) -> None:
+    """Refuse tensors that no checkpoint of this run has, and larger ones, before they are read."""
+    sizes = {name: t.numel() for name, t in _flat(like).items()}
+    for name, entry in declared.items():
+        part = re.sub(r"^(good|callback\.\d+)\.", "", name)
+        part = re.sub(r"^undo\.(?!index)", "sites.", part)
+        most = sizes.get(part)
+        if part == "undo.index":
+            most = max(sizes["sites.tau"], 1)
+        elif part.startswith("optimiser."):
+            most = max(1, *(n for p, n in sizes.items() if p.startswith(("optimiser.", "theta"))))
+        if most is None or math.prod(entry.shape) > most:
+            what = "is not known" if most is None else "is larger than in this run"
+            raise BadFile(f"the tensor {name!r:.100} {what}.")
 
 
 def _rollback_tensors(guard: Guard, state: State) -> dict[str, Tensor]:

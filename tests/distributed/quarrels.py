@@ -1,0 +1,94 @@
+"""Run as several ranks: fits that cannot go well, each with what it raised, one JSON line per case.
+
+python quarrels.py differ FOLDER | python quarrels.py (stop | kill | busy) RANK
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cavity import CavityError, GPClassifier, GPRegressor, distributed
+from cavity.callbacks import Callback
+from support import toy
+
+X, Y = toy(60, 3, seed=2)
+QUICK = dict(method="sep", n_inducing=4, max_epochs=2, batch_size=20, random_state=0, device="cpu")
+
+
+def outcome(name, work):
+    begun = time.monotonic()
+    try:
+        work()
+        found = "no error"
+    except CavityError as error:
+        found = f"{type(error).__name__}: {error}"
+    print(json.dumps([name, found, time.monotonic() - begun]), flush=True)
+
+
+def differ(folder, rank):
+    """The last rank is given something else; all ranks go on after each error."""
+    odd = rank == int(os.environ["WORLD_SIZE"]) - 1
+    holed = X.copy()
+    holed[0, 0] = np.nan
+    weight = np.ones(len(Y))
+    weight[30] += odd
+    np.save(folder / f"X{rank}.npy", X + odd), np.save(folder / "y.npy", Y)
+    for name, work in {
+        "nothing": lambda: GPClassifier(**QUICK).fit(X, Y),
+        "rows": lambda: GPClassifier(**QUICK).fit(X + odd, Y[::-1] if odd else Y),
+        "one weight": lambda: GPClassifier(**QUICK).fit(X, Y, weight),
+        "number of rows": lambda: GPClassifier(**QUICK).fit(X[odd:], Y[odd:]),
+        "features": lambda: GPClassifier(**QUICK).fit(X[:, : 2 - odd], Y),
+        "labels": lambda: GPClassifier(**QUICK).fit(X, Y + odd),
+        "argument": lambda: GPClassifier(**QUICK | {"n_inducing": 4 + odd}).fit(X, Y),
+        "method": lambda: GPClassifier(**QUICK | {"method": "ep" if odd else "sep"}).fit(X, Y),
+        "missing value": lambda: GPClassifier(**QUICK).fit(holed if odd else X, Y),
+        "targets": lambda: GPRegressor("vi", n_inducing=4, max_epochs=2, random_state=0).fit(X, Y + 0.5 * odd),
+        "file": lambda: GPClassifier(**QUICK).fit(folder / f"X{rank}.npy", folder / "y.npy"),
+        "missing file": lambda: GPClassifier(**QUICK).fit(folder / ("none.npy" if odd else "X0.npy"), folder / "y.npy"),
+        "batches": lambda: GPClassifier(**QUICK).fit([(X + odd, Y)]),
+        "nothing again": lambda: GPClassifier(**QUICK).fit(X, Y),
+    }.items():  # fmt: skip
+        outcome(name, work)
+
+
+class Fall(Callback):
+    """One rank falls silent in its third step."""
+
+    def __init__(self, how, rank):
+        self.how, self.rank, self.steps = how, rank, 0
+
+    def step(self, run):
+        self.steps += 1
+        if self.steps != 3 or run.reduce.rank != self.rank:
+            return
+        print(json.dumps("silent"), flush=True)
+        if self.how == "busy":
+            time.sleep(600)
+        os.kill(os.getpid(), signal.SIGSTOP if self.how == "stop" else signal.SIGKILL)
+
+
+def main():
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    what, more = sys.argv[1:]
+    reduce = distributed.join("gloo", timeout=60 if what == "differ" else 4)
+    if what == "differ":
+        differ(Path(more), reduce.rank)
+    else:
+        options = QUICK | {"max_epochs": 50, "tol": 0.0, "callbacks": [Fall(what, int(more))]}
+        outcome(what, lambda: GPClassifier(**options).fit(X, Y))
+    distributed.leave()
+
+
+if __name__ == "__main__":
+    main()

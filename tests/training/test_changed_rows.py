@@ -1,0 +1,225 @@
+"""A run notices that its rows are not the ones it began with: between two runs, between two passes, and in a shrinking file."""
+
+import os
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cavity import BadFile, BadInput, GPClassifier, GPRegressor
+from cavity.callbacks import Callback
+from cavity.data import Batches, survey, survey_section
+from cavity.data.content import hash_labels, sum_rows
+from cavity.data.source import Piece
+from support import toy
+
+QUICK = dict(method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, device="cpu")
+
+
+def fit(*data, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GPClassifier(**QUICK | options).fit(*data)
+
+
+@pytest.mark.parametrize("where", ["labels", "one cell", "one weight"])
+def test_a_run_does_not_resume_on_other_rows_however_few(tmp_path, where):
+    """B6: 25,000 rows with every second label flipped were resumed."""
+    X, y = toy(25_000, 2)
+    weight = np.ones(len(y))
+    options = dict(n_inducing=2, batch_size=5000, max_epochs=1, checkpoint=tmp_path / "run")
+    fit(X, y, weight, **options)
+    fit(X, y, weight, **options, resume=True)
+    if where == "labels":
+        y = y.copy()
+        y[1::2] = 1 - y[1::2]
+    elif where == "one cell":
+        X = X.copy()
+        X[12_345, 1] += 1e-9
+    else:
+        weight[12_345] = 2.0
+    with pytest.raises(BadFile, match="another run"):
+        fit(X, y, weight, **options, resume=True)
+
+
+def test_a_run_does_not_resume_on_other_names_of_classes(tmp_path):
+    X, y = toy(60, 2)
+    fit(X, np.array(["a", "b"])[y], checkpoint=tmp_path / "run")
+    with pytest.raises(BadFile, match="another run: labels"):
+        fit(X, np.array(["a", "c"])[y], checkpoint=tmp_path / "run", resume=True)
+
+
+def test_a_run_on_files_does_not_resume_on_other_labels(tmp_path):
+    X, y = toy(200, 2)
+    np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", y)
+    data = tmp_path / "X.npy", tmp_path / "y.npy"
+    fit(*data, checkpoint=tmp_path / "run")
+    swapped = y.copy()
+    swapped[[np.flatnonzero(y == 0)[0], np.flatnonzero(y == 1)[0]]] = 1, 0  # the counts stay
+    np.save(tmp_path / "y.npy", swapped)
+    with pytest.raises(BadFile, match="another run: content"):
+        fit(*data, checkpoint=tmp_path / "run", resume=True)
+
+
+class After(Callback):
+    """Does something once, after the first epoch."""
+
+    def __init__(self, work):
+        self.work = work
+
+    def epoch(self, run, row):
+        if row["epoch"] == 1:
+            self.work()
+        return False
+
+
+def write_parquet(path, X, y):
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "label": y}), path, row_group_size=50)
+
+
+@pytest.mark.parametrize("batch_size", [40, None])
+@pytest.mark.parametrize("what", ["labels", "a cell", "nothing"])
+def test_labels_rewritten_between_two_passes_are_noticed(tmp_path, batch_size, what):
+    """B6: the new labels were trained on without a word."""
+    X, y = toy(200, 3)
+    path = tmp_path / "rows.parquet"
+    write_parquet(path, X, y)
+    other = X.copy()
+    other[7, 0] += what == "a cell"
+    change = After(lambda: write_parquet(path, other, y[::-1].copy() if what == "labels" else y))
+    options = dict(QUICK, batch_size=batch_size, callbacks=[change])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if what == "nothing":
+            GPClassifier(**options).fit(path, target="label")
+            return
+        with pytest.raises(BadInput, match="differ from those of the first pass"):
+            GPClassifier(**options).fit(path, target="label")
+
+
+def test_targets_rewritten_between_two_passes_are_noticed(tmp_path):
+    X, y = toy(200, 3)
+    np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", y.astype(float))
+
+    def change():
+        np.load(tmp_path / "y.npy", mmap_mode="r+")[:100] += 1
+
+    gp = GPRegressor(
+        "svi", n_inducing=4, max_epochs=4, tol=0.0, batch_size=50, random_state=0, callbacks=[After(change)]
+    )
+    with warnings.catch_warnings(), pytest.raises(BadInput, match="differ from those of the first pass"):
+        warnings.simplefilter("ignore")
+        gp.fit(tmp_path / "X.npy", tmp_path / "y.npy")
+
+
+@pytest.mark.parametrize("mapped", ["path", "memory map", "view"])
+@pytest.mark.parametrize("batch_size", [1000, None])
+def test_a_file_that_shrinks_is_an_error_and_not_the_end_of_the_process(tmp_path, mapped, batch_size):
+    """B6: SIGBUS."""
+    X, y = toy(20_000, 2)
+    path = tmp_path / "X.npy"
+    np.save(path, X)
+    given = path if mapped == "path" else np.load(path, mmap_mode="r")
+    given = given[:] if mapped == "view" else given
+    change = After(lambda: os.truncate(path, 4096))
+    with pytest.raises(
+        BadInput, match=r"X\.npy was truncated while it was in use: it had 320128 bytes and has 4096"
+    ):
+        fit(given, y, batch_size=batch_size, n_inducing=2, callbacks=[change])
+
+
+def test_a_deleted_or_replaced_file_stays_mapped(tmp_path):
+    X, y = toy(100, 2)
+    path = tmp_path / "X.npy"
+    np.save(path, X)
+
+    def replace():
+        np.save(tmp_path / "small.npy", X[:3])
+        (tmp_path / "small.npy").replace(path)
+
+    replaced = fit(path, y, callbacks=[After(replace)])
+    np.save(path, X)
+    deleted = fit(path, y, callbacks=[After(path.unlink)])
+    np.testing.assert_array_equal(replaced.predict_proba(X), deleted.predict_proba(X))
+
+
+# ---------------------------------------------------------------- checksums
+
+
+def piece(X, y, weight=None, first=0):
+    return Piece(np.arange(first, first + len(X)), X, y, weight)
+
+
+def test_a_checksum_depends_on_every_number_and_on_no_order():
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.integers(3, size=(50, 4)).astype(float), rng.integers(3, size=50), rng.random(50)
+    words = hash_labels([0, 1, 2])
+    whole = piece(X, y, weight)
+    total = sum_rows(whole, words[y])
+    order = rng.permutation(50)
+    assert sum_rows(whole.at(order), words[y[order]]) == total
+    parts = [whole.at(slice(0, 20)), whole.at(slice(20, 50))]
+    assert sum(sum_rows(p, words[p.y]) for p in parts) % 2**64 == total
+    seen = {total}
+    for i in range(50):
+        for change in range(6):
+            X2, y2, w2 = X.copy(), y.copy(), weight.copy()
+            if change < 4:
+                X2[i, change] += 1
+            elif change == 4:
+                y2[i] = (y2[i] + 1) % 3
+            else:
+                w2[i] *= 2
+            seen.add(sum_rows(piece(X2, y2, w2), words[y2]))
+    assert len(seen) == 301
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64, bool, str, np.uint8])
+def test_labels_have_one_word_whatever_their_type(kind):
+    values = np.array([1, 0, 1]).astype(kind)
+    np.testing.assert_array_equal(
+        hash_labels(values.tolist()), hash_labels([values[0].item(), *values[1:].tolist()])
+    )
+    if kind is not str:
+        np.testing.assert_array_equal(hash_labels(values.tolist()), hash_labels([1, 0, 1]))
+    else:
+        assert hash_labels(["1"]) != hash_labels([1])
+
+
+def test_surveys_of_sections_add_up_to_that_of_the_whole(tmp_path):
+    X, y = toy(90, 3)
+    write_parquet(tmp_path / "r.parquet", X, np.array(["x", "yy", "zzz"])[y])
+    from cavity.data import Arrow
+
+    source = Arrow(tmp_path / "r.parquet", "label")
+    parts = [survey_section(source, 0, keep) for keep in (range(0, 31), range(31, 90))]
+    parts[0].join(parts[1])
+    batches = Batches(
+        [(X[:7], np.array(["x", "yy", "zzz"])[y[:7]]), (X[7:], np.array(["x", "yy", "zzz"])[y[7:]])]
+    )
+    assert parts[0].summary().content == survey(source, 0).content == survey(batches, 0).content != 0
+
+
+# ---------------------------------------------------------------- masked arrays
+
+
+@pytest.mark.parametrize("where", ["X", "y", "sample_weight", "a batch", "prediction", "a regressor's y"])
+def test_masked_cells_are_missing_values(where):
+    """B6: masks were ignored."""
+    X, y = toy(30, 2)
+    masked = np.ma.masked_array(X, mask=np.zeros_like(X, dtype=bool))
+    fit(masked, y)  # nothing is masked
+    masked[3, 1] = np.ma.masked
+    some = np.ma.masked_array(y, mask=np.arange(30) == 4)
+    cases = {
+        "X": lambda: fit(masked, y),
+        "y": lambda: fit(X, some),
+        "sample_weight": lambda: fit(X, y, np.ma.masked_array(np.ones(30), mask=np.arange(30) == 2)),
+        "a batch": lambda: fit([(masked, y)]),
+        "prediction": lambda: fit(X, y).predict_proba(masked),
+        "a regressor's y": lambda: GPRegressor().fit(X, some),
+    }
+    with pytest.raises(BadInput, match="1 masked cells, which are missing values"):
+        cases[where]()
