@@ -145,7 +145,7 @@ def machine_of(estimator, points) -> Machine:
     begin = table.start(np.random.default_rng(0))
     chosen = complete(config, table.n_rows, 1, len(points))
     module = build.make_prior(chosen, table, begin, points[None])
-    engine = build.make_engine(module, table, chosen, regression.make_likelihood(config, chosen.learn))
+    engine = build.make_engine(module, table, chosen, regression.make_likelihood(config))
     rows = table.rows(config)
     return Machine(engine, rows, build.make_first_state(engine, rows, chosen, 1.0, 0))
 

@@ -1,7 +1,8 @@
 """Scaled squared distances between all pairs of points, with derivatives in closed form.
 
 A matrix product gives all distances at once: −½|u|² − ½|v|² + u·v. Its error is that of |u|², so it loses all digits for two near
-points that are both far from the centre. Such pairs are computed from differences.
+points that are both far from the centre. Such pairs are computed from differences, except in training steps: finding them reads
+a value, and a step reads none, so that a GPU never waits for the CPU.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from cavity.linalg import column_sum, times_transpose
 FAR = {torch.float64: 1e4, torch.float32: 300.0}
 
 
-def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
+def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful: bool = True) -> Tensor:
     r"""−½ Σ_d ((u_d − v_d)/ℓ_d)² for every pair, [C M N].
 
     U is [C M D] or [1 M D]; V is [N D]; log ℓ is [C D] or [1 D]. A leading 1 is shared by all classes. Without V: pairs within
-    U, exactly zero on the diagonal and without a gradient there, which square roots would magnify.
+    U, exactly zero on the diagonal and without a gradient there, which square roots would magnify. `careful`: compute pairs
+    far from the centre from differences.
     """
-    return _HalfSquareDistance.apply(U, V, log_scale)  # type: ignore[no-any-return, no-untyped-call]
+    return _HalfSquareDistance.apply(U, V, log_scale, careful)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def gaussian_pair(U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,11 +38,15 @@ class _HalfSquareDistance(torch.autograd.Function):
     """S = −½ d² within U, or between U and V."""
 
     @staticmethod
-    def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
+    def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor, careful: bool) -> Tensor:
         inverse = (-2 * log_scale).exp()[:, None, :]
         ctx.save_for_backward(U, V, inverse)
         weighted, u2 = _weigh(U, inverse)
-        S, ctx.far = _within(U, inverse, weighted, u2) if V is None else _between(U, V, inverse, weighted, u2)
+        S, v2 = (_within(U, weighted, u2), u2) if V is None else _between(V, inverse, weighted, u2)
+        ctx.far = _find_far_pairs(u2, v2) if careful else None
+        _place_far(S, U, U if V is None else V[None], inverse, ctx.far)
+        if V is None:
+            S.diagonal(dim1=-2, dim2=-1).zero_()
         return S
 
     @staticmethod
@@ -48,10 +54,10 @@ class _HalfSquareDistance(torch.autograd.Function):
         U, V, inverse = ctx.saved_tensors
         E, direct = _split_far(E, U, U if V is None else V[None], inverse, ctx.far)
         if V is None:
-            return _scaled(_pull_within(E, U), None, U, None, inverse, (direct,))
+            return *_scaled(_pull_within(E, U), None, U, None, inverse, direct), None
         T, R, columns = _pull_between(E, U, V)
         V_bar = _rows_bar(E, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
-        return _scaled(T, R, U, V_bar, inverse, (direct,))
+        return *_scaled(T, R, U, V_bar, inverse, direct), None
 
 
 class _GaussianPair(torch.autograd.Function):
@@ -63,11 +69,9 @@ class _GaussianPair(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         inverse, offset = (-2 * log_scale).exp()[:, None, :], log_variance[:, None, None]
         weighted, u2 = _weigh(U, inverse)
-        within, far_within = _within(U, inverse, weighted, u2)
-        between, far_between = _between(U, V, inverse, weighted, u2)
-        within, between = within.add_(offset).exp_(), between.add_(offset).exp_()
+        within = _within(U, weighted, u2).add_(offset).exp_()
+        between = _between(V, inverse, weighted, u2)[0].add_(offset).exp_()
         ctx.save_for_backward(U, V, inverse, within, between)
-        ctx.far = far_within, far_between
         return within, between
 
     @staticmethod
@@ -75,12 +79,9 @@ class _GaussianPair(torch.autograd.Function):
         U, V, inverse, within, between = ctx.saved_tensors
         E, F = within_bar * within, between_bar * between
         variance_bar = E.sum((-2, -1)) + F.sum((-2, -1))
-        E, direct_within = _split_far(E, U, U, inverse, ctx.far[0])
-        F, direct_between = _split_far(F, U, V[None], inverse, ctx.far[1])
         T, R, columns = _pull_between(F, U, V)
         V_bar = _rows_bar(F, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
-        T = T.add_(_pull_within(E, U))
-        return *_scaled(T, R, U, V_bar, inverse, (direct_within, direct_between)), variance_bar
+        return *_scaled(T.add_(_pull_within(E, U)), R, U, V_bar, inverse), variance_bar
 
 
 def _weigh(U: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,9 +103,7 @@ class FarPairs(NamedTuple):
 
 
 def _find_far_pairs(u2: Tensor, v2: Tensor) -> FarPairs | None:
-    """Find rows that are both far from the centre. A step that is being recorded on a GPU cannot branch on values."""
-    if u2.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None
+    """Find rows that are both far from the centre; reads a value."""
     most = -0.5 * FAR[u2.dtype] ** 2
     if not bool(u2.amin() < most):
         return None
@@ -132,7 +131,7 @@ def _place_far(S: Tensor, U: Tensor, V: Tensor, inverse: Tensor, far: FarPairs |
 class DirectPull(NamedTuple):
     """What the far pairs add to the gradients, before division by ℓ²."""
 
-    far: FarPairs
+    pairs: FarPairs
     U: Tensor  # [C m D], ℓ² ∂u of the left rows
     V: Tensor  # [C n D], ℓ² ∂v of the right rows
     scale: Tensor  # [C D], ℓ² ∂log ℓ
@@ -157,27 +156,20 @@ def _split_far(
     return E, DirectPull(far, torch.stack(left, -1), torch.stack(right, -1), torch.stack(scale, -1), own)
 
 
-def _within(U: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor) -> tuple[Tensor, FarPairs | None]:
+def _within(U: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
     """S = −½ |u|² − ½ |u'|² + u·u' in the metric 1/ℓ², by one matrix product."""
     S = times_transpose(weighted, U.expand(len(weighted), -1, -1))
     S.add_(u2[:, :, None]).add_(u2[:, None, :]).clamp_(max=0.0)
-    far = _find_far_pairs(u2, u2)
-    _place_far(S, U, U, inverse, far)
     S.diagonal(dim1=-2, dim2=-1).zero_()
-    return S, far
+    return S
 
 
-def _between(
-    U: Tensor, V: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor
-) -> tuple[Tensor, FarPairs | None]:
-    """S between u and v. Only u is divided by ℓ², so that the rows v, which all classes share, stay one matrix."""
+def _between(V: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor) -> tuple[Tensor, Tensor]:
+    """S between u and v, and −½ |v/ℓ|². Only u is divided by ℓ², so that the rows v, which all classes share, stay one matrix."""
     v2 = (-0.5 * inverse[:, 0]) @ V.square().mT
     S = u2[:, :, None] + v2[:, None, :]
     S.flatten(0, 1).addmm_(weighted.flatten(0, 1), V.mT)
-    S.clamp_(max=0.0)
-    far = _find_far_pairs(u2, v2)
-    _place_far(S, U, V[None], inverse, far)
-    return S, far
+    return S.clamp_(max=0.0), v2
 
 
 def _pull_within(E: Tensor, U: Tensor) -> Tensor:
@@ -206,19 +198,18 @@ def _scaled(
     U: Tensor,
     V_bar: Tensor | None,
     inverse: Tensor,
-    direct: tuple[DirectPull | None, ...],
+    far: DirectPull | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """∂u, ∂v, ∂log ℓ. A distance depends on u/ℓ and v/ℓ alone, hence ∂log ℓ = −Σ u ∂u − Σ v ∂v. Far pairs come on top."""
     radial = (U * T).sum(-2)
     scale = -radial if R is None else R - radial
-    for part in direct:
-        if part is not None:
-            T[:, part.far.left] += part.U
-            scale = scale + part.scale
-            if part.own:
-                T[:, part.far.right] += part.V
-            elif V_bar is not None:
-                V_bar[part.far.right] += (part.V * inverse).sum(0)
+    if far is not None:
+        T[:, far.pairs.left] += far.U
+        scale = scale + far.scale
+        if far.own:
+            T[:, far.pairs.right] += far.V
+        elif V_bar is not None:
+            V_bar[far.pairs.right] += (far.V * inverse).sum(0)
     return _like(T * inverse, U), V_bar, _like(scale * inverse[:, 0], inverse)
 
 

@@ -63,6 +63,11 @@ class Stationary(Scaled):
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self._value(half_square_distance(self._units(Z), self._units(X), self.log_lengthscale))
 
+    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        U, V, log_scale = self._units(Z), self._units(X), self.log_lengthscale
+        full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))
+        return self._value(full), self._value(cross)
+
     def diag(self, X: Tensor) -> Tensor:
         return self.log_variance.exp()[:, None].expand(-1, X.shape[-2])
 
