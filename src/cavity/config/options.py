@@ -67,7 +67,7 @@ class Config:
     max_epochs: int | None
     tol: float
     max_seconds: float | None
-    jitter: float
+    jitter: float  # relative to the kernel's variance
     device: torch.device
     dtype: torch.dtype
     random_state: Any
@@ -84,6 +84,7 @@ class Config:
     validation_fraction: float | None = None
     patience: int = 1
     normalize_y: bool = True
+    jitter_backs_off: bool = False  # use less jitter if the noise is so small that `jitter` would count
 
     @property
     def spectral(self) -> bool:
@@ -250,7 +251,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> Config:
         given, "GPRegressor", method, learn, optimizer, noise, normalize_y=bool(given["normalize_y"])
     )
     if method.exact_jitter and given["jitter"] is None and config.dtype == torch.float64:
-        return replace(config, jitter=EXACT_JITTER)
+        return replace(config, jitter=EXACT_JITTER, jitter_backs_off=True)
     return config
 
 
