@@ -397,6 +397,8 @@ def _read_callbacks(value: Any) -> tuple[Callback, ...]:
 def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool = True) -> Options:
     """Complete a configuration for a table of this size: batch size, epochs, optimiser."""
     method = config.method.resolve(numbered)
+    if method.task == "classification":  # what "auto" stands for may not take these options
+        method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended = config.method.recommended and not config.spectral
     schedule = "outer" if method.sweeps_first else config.schedule
     width = n_latent * config.dtype.itemsize
