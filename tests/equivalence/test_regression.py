@@ -6,6 +6,7 @@ import torch
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
+from cavity import GPRegressor
 from cavity.config import read_regressor
 from cavity.config.options import complete
 from cavity.factors import Gaussian, Latents
@@ -13,7 +14,7 @@ from cavity.fitting import build, regression
 from cavity.inference import Engine, State
 from cavity.intake.tables import Request
 from cavity.intake.targets import read_targets
-from cavity.kernels import Matern32
+from cavity.kernels import RBF, Matern32
 from cavity.training.optimisers import AverageGradient
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
@@ -293,3 +294,51 @@ def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():
     assert draws.shape == (7, 40_000)
     np.testing.assert_allclose(draws.mean(1), mean, atol=0.03)
     np.testing.assert_allclose(np.cov(draws), cov, atol=0.03)
+
+
+# --- noise that is small beside the usual jitter -------------------------------------------------------------
+
+
+def interpolation(
+    noise: float, N: int = 12
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, targets, new rows, and the exact mean and deviation of f there in long arithmetic."""
+    import mpmath as mp
+
+    X, T = np.linspace(-2, 2, N)[:, None], np.linspace(-1.9, 1.9, 9)[:, None]
+    y = np.sin(3 * X[:, 0])
+    with mp.workdps(40):
+
+        def k(a, b):
+            return mp.exp(-((mp.mpf(a) - mp.mpf(b)) ** 2) / 2)
+
+        K = mp.matrix([[k(a, b) for b in X[:, 0]] for a in X[:, 0]]) + mp.mpf(noise) * mp.eye(N)
+        cross = [mp.matrix([k(a, t) for a in X[:, 0]]) for t in T[:, 0]]
+        alpha = mp.lu_solve(K, mp.matrix(y.tolist()))
+        mean = np.array([float((c.T * alpha)[0]) for c in cross])
+        var = np.array([float(1 - (c.T * mp.lu_solve(K, c))[0]) for c in cross])
+    return X, y, T, mean, np.sqrt(var)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-6, 1e-8])
+def test_exact_regression_is_exact_at_small_noise(noise):
+    X, y, T, mean, sd = interpolation(noise)
+    fit = {"kernel": RBF(1.0), "noise": noise, "learn": (), "normalize_y": False}
+    got, std = GPRegressor("exact", **fit).fit(X, y).predict(T, return_std=True)
+    assert (np.abs(got - mean) < 1e-3 * np.hypot(sd, noise**0.5)).all()
+    np.testing.assert_allclose(std, sd, rtol=2e-3)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-10])
+def test_the_covariance_of_conjugate_gradients_is_positive_semi_definite(noise):
+    X, y = interpolation(noise, 30)[:2]
+    fit = {
+        "kernel": RBF(1.0),
+        "noise": noise,
+        "learn": (),
+        "normalize_y": False,
+        "n_inducing": 20,
+        "random_state": 0,
+    }
+    _, cov = GPRegressor("cg", **fit).fit(X, y).predict(np.linspace(-2.5, 2.5, 40)[:, None], return_cov=True)
+    assert np.linalg.eigvalsh(cov).min() > -1e-13

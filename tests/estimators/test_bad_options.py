@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cavity import BadOption, CavityError, GPClassifier, kernels
+from cavity.methods import REP
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -87,6 +88,8 @@ def test_a_value_out_of_range_is_answered_with_the_range(three, name, value, hin
 
 CONFLICTS = [
     ({"method": "sep", "schedule": "inner-exact"}, "use method='ep'"),
+    ({"method": "sep", "schedule": "outer", "optimizer": "lbfgs"}, "or method='ep'"),
+    ({"method": REP(sites="tied"), "optimizer": "lbfgs"}, "gradient holds their sums fixed"),
     ({"batch_size": 10, "schedule": "outer"}, "use batch_size=None"),
     ({"batch_size": 10, "optimizer": "sign"}, "optimizer='adam'"),
     ({"batch_size": 10, "optimizer": "lbfgs"}, "optimizer='adam'"),

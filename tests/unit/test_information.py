@@ -161,3 +161,23 @@ def test_the_probabilities_of_given_latent_values_do_not_depend_on_the_unit(nois
     chosen = torch.arange(5)[None]
     got = Largest(torch.full((5,), noise).double()).among(noise**0.5 * f, chosen)
     np.testing.assert_allclose(got, Largest(torch.ones(5).double()).among(f, chosen), atol=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.3])
+def test_the_parts_of_120_contenders_are_right_to_a_hundredth(noise) -> None:
+    C = 120
+    mean, var = 0.3 * torch.arange(C).double().cos()[None], torch.full((1, C), 1.5).double()
+    s = torch.full((C,), noise).double()
+    got = split(mean, var, s)
+    choice, log_p = Largest(s), log_argmax_probability(mean, var + s).log_softmax(1)
+    rng = np.random.default_rng(1)
+    entropies = []
+    for _ in range(20):
+        f = mean[..., None] + var.sqrt()[..., None] * torch.tensor(rng.normal(size=(1, C, 2000)))
+        p = choice.among(f, torch.arange(C)[None])[0]
+        entropies.append(-torch.special.xlogy(p, p).sum(0).numpy())
+    expected = np.concatenate(entropies)
+    error = 4 * expected.std() / len(expected) ** 0.5
+    assert abs(got.aleatoric - expected.mean()) < 0.01 + error
+    assert abs(got.epistemic - (got.total - expected.mean())) < 0.01 + error
+    assert got.total == pytest.approx(-float((log_p.exp() * log_p).sum()))

@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
-from scipy.special import expit, log_expit, log_ndtr, logsumexp
+from scipy.special import expit, log_expit, log_ndtr, logsumexp, ndtri
+from scipy.stats import qmc
 
 from cavity.factors import BinaryProbit, Latents, Logistic, ProbitPairs, Softmax
-from cavity.quadrature import log_sigmoid_probability, probit_average, sigmoid_average, softmax_average
+from cavity.quadrature import (
+    log_sigmoid_probability,
+    log_softmax_probability,
+    probit_average,
+    sigmoid_average,
+    softmax_average,
+    softmax_uncertainty,
+)
 from reference.probit import hazard
 from reference.tilted import bend
 from reference.variational import Whitened, expected_softmax
@@ -227,3 +235,20 @@ def test_a_factor_s_derivatives_are_differences_of_its_average(name):
             )
             difference = (up.value - down.value) / (2 * h)
             torch.testing.assert_close(getattr(got, slope)[:, s], difference, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("amplitude", [1.0, 100.0, 1000.0])
+@pytest.mark.parametrize("C", [3, 5, 8])
+def test_correlated_probabilities_are_right_to_a_thousandth_at_any_amplitude(C, amplitude):
+    """Sobol points of another scrambling, 32 times as many as the wide rows use."""
+    rng = np.random.default_rng(C)
+    A = rng.normal(size=(4, C, C))
+    cov = torch.tensor(amplitude * A @ A.transpose(0, 2, 1) / C)
+    mean = torch.tensor(amplitude**0.5 * rng.normal(size=(4, C)))
+    u = np.clip(qmc.Sobol(C, scramble=True, seed=7).random_base2(19), 1e-12, 1 - 1e-12)
+    z = torch.tensor(ndtri(u))
+    root = torch.linalg.cholesky(cov)
+    expected = torch.stack([(m + z @ L.mT).softmax(-1).mean(0) for m, L in zip(mean, root, strict=True)])
+    np.testing.assert_allclose(log_softmax_probability(mean, cov).exp(), expected, atol=1e-3)
+    total = softmax_uncertainty(mean, cov).total
+    np.testing.assert_allclose(total, -(expected * expected.log()).sum(1), atol=5e-3)

@@ -178,6 +178,12 @@ class Method(Parameters):
         damping : float or None
             The damping, as the estimator has it.
         """
+        if self.site_store == "tied" and optimizer == "lbfgs":
+            raise BadOption(
+                f"optimizer='lbfgs' needs the gradient of the converged log Z_q. {self.argument} ties its sites, and its gradient "
+                "holds their sums fixed: with few rows it can point the wrong way, and L-BFGS stops early. Use optimizer='sign' or "
+                "'adam', or method='ep', whose gradient is exact at the fixed point."
+            )
 
     def check_classes(self, n_classes: int) -> None:
         """Refuse options that do not work for this number of classes.

@@ -50,7 +50,7 @@ class Config:
     max_epochs: int | None
     tol: float
     max_seconds: float | None
-    jitter: float
+    jitter: float  # relative to the kernel's variance
     device: torch.device
     dtype: torch.dtype
     random_state: Any
@@ -63,6 +63,11 @@ class Config:
     arguments: dict[str, Any]  # as given
     share: str | None = None
     schedule: str = "inner-approx"
+
+    @property
+    def jitter_backs_off(self) -> bool:
+        """Whether less jitter is used if the noise is so small that the default would count."""
+        return self.method.exact_jitter and self.arguments["jitter"] is None and self.dtype == torch.float64
 
     @property
     def spectral(self) -> bool:
@@ -206,6 +211,8 @@ class Options:
 def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool = True) -> Options:
     """Complete a configuration for a table of this size: batch size, epochs, optimiser."""
     method = config.method.resolve(numbered)
+    # what "auto" stands for may not take these options
+    method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended = config.method.recommended and not config.spectral
     schedule = "outer" if method.sweeps_first else config.schedule
     width = n_latent * config.dtype.itemsize

@@ -50,6 +50,7 @@ POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 
 PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
+SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without any other approximation
 POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF
 
 
@@ -245,12 +246,27 @@ def make_first_state(engine: Engine, data: Data, options: Options, damping: floa
         optimiser=rule.init(theta),
         damping=_scalar(damping, device),
         rate=_scalar(options.rate, device),
-        jitter=_scalar(options.config.jitter, device),
+        jitter=_scalar(find_jitter(engine, options.config), device),
         clock=_scalar(0.0, device),
         generator=torch.Generator().manual_seed(seed).get_state(),
         epoch=torch.zeros((), dtype=torch.int64),
         position=torch.zeros((), dtype=torch.int64),
     )
+
+
+@torch.no_grad()
+def find_jitter(engine: Engine, config: Config) -> float:
+    """Return the jitter to start with: for exact models a small share of the noise, if k(Z, Z) can be factorised with it."""
+    noise = float(getattr(engine.factor, "noise", 0.0))
+    if not config.jitter_backs_off or noise <= 0:
+        return config.jitter
+    scale = float(engine.prior.kernel.diag(engine.prior.Z[0]).mean())
+    jitter = SHARE_OF_NOISE * noise / scale
+    while jitter < config.jitter:
+        if not bool(engine.prior.factor(_scalar(jitter, engine.total.device)).failed):
+            return jitter
+        jitter *= 10
+    return config.jitter
 
 
 def _scalar(value: float, device: torch.device) -> Tensor:

@@ -148,6 +148,15 @@ def _joint_from_rows(model: FittedModel, rows: TrainingRows, new: Tensor) -> tup
     return k.mT @ rows.alpha, prior - k.mT @ solve(model, rows, k)
 
 
+def _nearest_covariance(cov: Tensor) -> Tensor:
+    """Return the nearest positive semi-definite matrix: a solution to `tol` leaves small negative eigenvalues at small noise."""
+    values, vectors = torch.linalg.eigh(0.5 * (cov + cov.mT))
+    if bool(values[0] >= 0):
+        return 0.5 * (cov + cov.mT)
+    nearest: Tensor = (vectors * values.clamp_min(0)) @ vectors.mT
+    return nearest
+
+
 @torch.no_grad()
 def committee(model: FittedModel, members: Normal, new: Tensor) -> Normal:
     r"""Combine predictions of single rows: 1/v = Σ 1/v_i − (p − 1)/k(x, x),  m = v Σ m_i/v_i.        [thesis 4.10]"""
@@ -192,7 +201,8 @@ def predict_joint(
 ) -> tuple[Tensor, Tensor]:
     """Return mean [n] and covariance [n n] of f."""
     if rows is not None:
-        return _joint_from_rows(model, rows, new)
+        mean, cov = _joint_from_rows(model, rows, new)
+        return mean, cov if rows.tol == 0 else _nearest_covariance(cov)
     if len(model.lower) > 1:
         return committee_joint(model, new)
     return joint_over_rows(model, new, with_residual)

@@ -13,6 +13,7 @@ from cavity.quadrature.choice import Choice, Largest
 from cavity.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
 
 POINTS = 1024  # Sobol points for three and more contenders
+MANY = 16  # contenders above which Sobol points are hardly better than random ones, and four times as many are used
 DROPPED = 1e-5  # total probability of the classes that a row may ignore
 BYTES = 4 << 20  # of one array over a piece's nodes
 
@@ -100,16 +101,16 @@ def _integrate_contenders(f: Latent, order: Tensor, K: int, choice: Choice) -> I
         noise = choice.noise[order[:, :2]].sum(1)
         return _concatenate([_duel(f.rows(i), mean[i], var[i], noise[i], choice) for i in _split(f)])
     z = _sobol(K).to(f.mean.dtype)
-    points = max(1, min(POINTS, BYTES // (4 * K * choice.terms)))
+    points = max(1, min(len(z), BYTES // (4 * K * choice.terms)))
     size = max(1, BYTES // (4 * K * choice.terms * points))
     rows = torch.split(torch.arange(len(order)), size)
     return _concatenate([_average(f.rows(i), order[i, :K], torch.split(z, points), choice) for i in rows])
 
 
 def _sobol(K: int) -> Tensor:
-    """Return the same normal points, [POINTS K], at every call."""
+    """Return the same normal points, [POINTS K] or [4·POINTS K], at every call."""
     engine = torch.quasirandom.SobolEngine(K, scramble=True, seed=0)  # type: ignore[no-untyped-call]
-    uniform: Tensor = engine.draw(POINTS, dtype=torch.float64)
+    uniform: Tensor = engine.draw(POINTS if K <= MANY else 4 * POINTS, dtype=torch.float64)
     normal: Tensor = torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
     return normal
 
@@ -118,7 +119,8 @@ def _average(f: Latent, chosen: Tensor, points: tuple[Tensor, ...], choice: Choi
     K = chosen.shape[1]
     mean, sd = f.mean[:, :K, None], f.var[:, :K, None].sqrt()
     parts = [_nats(choice.among(mean + sd * z.mT, chosen), f) for z in points]
-    return Information(*(sum(p.sum(1) for p in column) / POINTS for column in zip(*parts, strict=True)))
+    count = sum(map(len, points))
+    return Information(*(sum(p.sum(1) for p in column) / count for column in zip(*parts, strict=True)))
 
 
 def _duel(f: Latent, mean: Tensor, var: Tensor, noise: Tensor, choice: Choice) -> Information:
