@@ -38,7 +38,9 @@ def check_same(reduce: Gathering, facts: dict[str, Any], error: type[CavityError
     """
     if reduce.world == 1:
         return
-    everyone = reduce.gather({n: value if isinstance(value, str) else repr(value) for n, value in facts.items()})
+    everyone = reduce.gather(
+        {n: value if isinstance(value, str) else repr(value) for n, value in facts.items()}
+    )
     for name in dict.fromkeys(name for found in everyone for name in found):
         values = [found.get(name, "missing") for found in everyone]
         usual = Counter(values).most_common(1)[0][0]  # of two that differ, that of rank 0

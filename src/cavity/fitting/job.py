@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -87,7 +88,7 @@ class Job:
 
 def prepare_classification(config: Config, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    reduce = distributed.current()
+    begun, reduce = time.perf_counter(), distributed.current()
     config.check_ranks(reduce.world)
     agreement.check_arguments(config, reduce)
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=config.reads_whole_table))
@@ -110,7 +111,7 @@ def prepare_classification(config: Config, request: Request, earlier: Continuati
     numbered = source is None or source.numbered
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z), numbered)
     engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
-    run = start_run(engine, table, options, features, classes, seed, rng, reduce, held, earlier)
+    run = start_run(engine, table, options, features, classes, seed, rng, reduce, held, earlier, begun)
 
     def make_result(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin, table)
@@ -122,7 +123,7 @@ def prepare_classification(config: Config, request: Request, earlier: Continuati
 
 def prepare_regression(config: Config, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    reduce = distributed.current()
+    begun, reduce = time.perf_counter(), distributed.current()
     method = config.method
     assert isinstance(method, RegressionMethod)
     config.check_ranks(reduce.world)
@@ -150,7 +151,7 @@ def prepare_regression(config: Config, request: Request, earlier: Continuation |
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z))
     module = build.make_prior(options, table, begin, Z)
     engine = build.make_engine(module, table, options, regression.make_likelihood(config, options.learn))
-    run = start_run(engine, table, options, features, None, seed, rng, reduce, None, earlier)
+    run = start_run(engine, table, options, features, None, seed, rng, reduce, None, earlier, begun)
 
     def make_result(run: Run) -> Result:
         evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(given.scale)
@@ -182,11 +183,13 @@ def start_run(
     reduce: Local,
     held: Table | None,
     earlier: Continuation | None,
+    begun: float,
 ) -> Run:
     """Return a run that has not started, or one restored from a checkpoint."""
     config = options.config
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
+    run.started = begun  # max_seconds counts the start-up, too
     facts = (
         monitoring.describe_run(config, table, classes, engine.prior.size, seed) if config.checkpoint else {}
     )
