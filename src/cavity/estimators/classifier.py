@@ -17,7 +17,7 @@ from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
 from cavity.diagnostics.samples import ClassifierSamples
 from cavity.errors import BadOption, CavityError
-from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.base import Array, GPEstimator, outside_inference_mode
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.job import Result, common_result, prepare_classification
 from cavity.intake.sources import find_source
@@ -236,6 +236,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """Check the arguments."""
         return read_classifier(self.get_params(deep=False))
 
+    @outside_inference_mode
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
     ) -> GPClassifier:
@@ -268,6 +269,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return self._finish(prepare_classification(config, request, self._continuation()))
 
     @_available_if_tied
+    @outside_inference_mode
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
         """Learn from more rows: all rows of a call are new, and none is seen again.
 
@@ -462,6 +464,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         most = None if n is None else whole("n", n, 1)
         return uncertainty.rank_rows(self.predict_uncertainty(X), most)
 
+    @outside_inference_mode
     def diagnose(
         self, X: Any, y: Any, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
     ) -> importance.Diagnosis:

@@ -16,7 +16,7 @@ from cavity.config.values import whole
 from cavity.diagnostics import sampling
 from cavity.diagnostics.samples import RegressorSamples
 from cavity.errors import BadOption
-from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.base import Array, GPEstimator, outside_inference_mode
 from cavity.fitting.job import Result, prepare_regression
 from cavity.intake.tables import Request
 from cavity.intake.validation import check_rows
@@ -158,6 +158,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """Check the arguments."""
         return read_regressor(self.get_params(deep=False))
 
+    @outside_inference_mode
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
     ) -> GPRegressor:
