@@ -128,11 +128,12 @@ def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
 def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
     """Draw half of Z_c from class c, and the other half from all rows."""
     Z = []
+    total = pool.weight
     for c in range(C):
         own = pool.class_weight[:, c]
         half = min(M // 2, int((own > 0).sum()))
         first = _draw(own, half, rng)
-        others = pool.weight.copy()
+        others = total.copy()
         others[first] = 0.0
         Z.append(pool.X[np.concatenate([first, _draw(others, M - half, rng)])])
     return np.stack(Z)
@@ -142,6 +143,9 @@ def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
     """Sample by weight without replacement: the largest u^(1/w), in logarithms so that no weight underflows."""
     with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no row yet
         key = np.log(rng.random(len(weight))) / (weight / weight.max())
+    if 0 < M < len(key) and np.isfinite(last := np.partition(-key, M - 1)[M - 1]):
+        best = np.flatnonzero(-key <= last)  # the same rows as from sorting all, in less time
+        return best[np.argsort(-key[best], kind="stable")][:M]
     return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -18,6 +21,19 @@ from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel
 
 Array = NDArray[np.float64]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def outside_inference_mode(method: Callable[P, T]) -> Callable[P, T]:
+    """Make a method that trains work within `torch.inference_mode`, whose tensors have no gradients (decorator)."""
+
+    @functools.wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.inference_mode(False):
+            return method(*args, **kwargs)
+
+    return run
 
 
 class GPEstimator(BaseEstimator):  # type: ignore[misc]
@@ -99,6 +115,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
             made.notes_ = record.notes
         return made
 
+    @outside_inference_mode
     def sample_hyperparameters(
         self,
         X: Any,

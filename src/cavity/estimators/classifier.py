@@ -8,6 +8,7 @@ from types import MethodType
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
@@ -20,7 +21,7 @@ from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
 from cavity.diagnostics.samples import ClassifierSamples
 from cavity.errors import BadOption
-from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.base import Array, GPEstimator, outside_inference_mode
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.job import Result, common_result, prepare_classification
 from cavity.intake.sources import find_source
@@ -270,11 +271,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         config = self._config()
         request = Request(X, y, sample_weight, target, weight)
-        job = prepare_classification(config, request, self._continuation())
-        self.fit_warnings_ = job.train(self._store)
+        with torch.inference_mode(False):  # within that mode tensors have no gradients
+            job = prepare_classification(config, request, self._continuation())
+            self.fit_warnings_ = job.train(self._store)
         return self
 
     @_available_if_tied
+    @outside_inference_mode
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
         """Learn from more rows: all rows of a call are new, and none is seen again.
 
@@ -454,6 +457,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         most = None if n is None else whole("n", n, 1)
         return uncertainty.rank_rows(self.predict_uncertainty(X), most)
 
+    @outside_inference_mode
     def diagnose(
         self, X: Any, y: Any, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
     ) -> importance.Diagnosis:

@@ -202,8 +202,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         config = self._config()
         request = Request(X, y, sample_weight, target, weight)
-        job = prepare_regression(config, request, self._continuation())
-        self.fit_warnings_ = job.train(self._store)
+        with torch.inference_mode(False):  # within that mode tensors have no gradients
+            job = prepare_regression(config, request, self._continuation())
+            self.fit_warnings_ = job.train(self._store)
         return self
 
     def _store(self, result: Result) -> None:

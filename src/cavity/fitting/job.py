@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -97,15 +98,16 @@ class Session(NamedTuple):
     reduce: Local
     seed: int
     rng: np.random.Generator
+    begun: float  # when the fit began, in seconds
 
 
 def open_session(config: Config, earlier: Continuation | None) -> Session:
     """Draw the seed of a fit, after checking what its ranks can do."""
-    reduce = distributed.current()
+    begun, reduce = time.perf_counter(), distributed.current()
     config.check_ranks(reduce.world)
     agreement.check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)
-    return Session(config, earlier, reduce, seed, np.random.default_rng(seed))
+    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun)
 
 
 def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
@@ -197,9 +199,10 @@ def start_run(
     stopping: tuple[Callback, ...] = (),
 ) -> Run:
     """Return a run that has not started, or one restored from a checkpoint."""
-    config, earlier, reduce, seed, rng = session
+    config, earlier, reduce, seed, rng, begun = session
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
+    run.started = begun  # max_seconds counts the start-up, too
     facts = (
         monitoring.describe_run(config, table, classes, engine.prior.size, seed) if config.checkpoint else {}
     )

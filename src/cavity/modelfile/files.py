@@ -137,6 +137,11 @@ def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
     >>> load(path).predict(X[:1]).tolist()
     [0]
     """
+    with torch.inference_mode(False):  # parameters that a later fit can learn
+        return _load(path, device, kernel)
+
+
+def _load(path: str | Path, device: Any, kernel: Any) -> Any:
     where = None if device is None else resolve_device(device)
     stored = persist.read(path, *ESTIMATORS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
     try:

@@ -28,6 +28,7 @@ INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
 FINAL_SWEEPS = 5  # after mini-batches, whose sweeps are long; ten times as many on full batches
 WARM_SWEEPS = 10
+OVERTIME = 0.25, 1.0  # share of max_seconds, and seconds, that a final sweep may take when time is up
 
 Step = tuple[
     Batch | Whole, Optimiser | None, bool
@@ -67,6 +68,7 @@ class Run:
         self.h_before: torch.Tensor | None = None  # h before the last sweep at fixed hyper-parameters
         self.final_sweeps: list[Outcome] = []  # of the sites, after training
         self.rate = self.plan.rate
+        self.pace = 0.0  # seconds per row of the latest step
         self.replay: Replay | None = None
         self._site_scale: torch.Tensor | None = None
 
@@ -117,6 +119,14 @@ class Run:
         """Return whether `max_seconds` have passed, on any rank."""
         limit = self.plan.max_seconds
         return limit is not None and self.reduce.agree(time.perf_counter() - self.started > limit)
+
+    def _has_time_to_sweep(self) -> bool:
+        """Return whether one more sweep is in time, or takes little time if time is up."""
+        limit = self.plan.max_seconds
+        if limit is None or not self.is_late():
+            return True
+        share, least = OVERTIME
+        return not self.reduce.agree(self.pace * self.rows.n_rows > max(share * limit, least))
 
     def warm_up(self) -> None:
         """Find a first q with the plan's warm-up engine, if it has one: a few sweeps, or one pass over mini-batches."""
@@ -175,11 +185,13 @@ class Run:
     def _steps(self, steps: Iterable[Step]) -> Outcome:
         """Take the steps, each again after a repair, until the time is up."""
         for batch, optimiser, full in steps:
-            info = None
+            info, begun = None, time.perf_counter()
             while info is None:
                 self.state, info = self.guard.advance(self.state, batch, optimiser, full)
             news = float(info.objective), float(info.evidence), int(info.skipped), 1
             self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
+            rows = len(batch.index) if isinstance(batch, Batch) else self.rows.n_rows
+            self.pace = (time.perf_counter() - begun) / max(1, rows)
             for callback in self.callbacks if optimiser is not None else ():
                 callback.step(self)
             if self.is_late():
@@ -251,9 +263,13 @@ class Run:
     def _converge_sites(self) -> None:
         """Sweep the sites at the final hyper-parameters, so that q is EP's fixed point and not a running average.
 
-        One sweep is made even if time is up. A leap overshoots if q is far from the fixed point, so a damped sweep follows.
+        One sweep is made even if time is up, unless it would take long. A leap overshoots if q is far from the fixed point, so
+        a damped sweep follows.
         """
         plan, start = self.plan, time.perf_counter()
+        if not self._has_time_to_sweep():
+            self.history[-1] |= {"settling_sweeps": 0, "settling_seconds": 0.0}
+            return
         mini = plan.batch_size is not None
         if mini and not self.is_late():
             self._set_damping(1.0 if plan.leap else plan.sweep_damping)
@@ -267,9 +283,11 @@ class Run:
         self.history[-1]["settling_seconds"] = time.perf_counter() - start
 
     def evidence(self) -> float:
-        """Return log Z_q of the current state; if time is up, that of the state before the last sweep."""
+        """Return log Z_q of the current state; if time is up, that of the state before the last sweep, or of the last epoch."""
         if self.final_sweeps and self.is_late():
             return self.final_sweeps[-1].evidence
+        if self.history and not self._has_time_to_sweep():
+            return float(self.history[-1]["log_evidence"])
         _, info = self.engine.step(self.state, self.whole, self.reduce, None, True)
         return float(info.evidence)
 

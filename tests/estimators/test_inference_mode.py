@@ -1,0 +1,59 @@
+"""Training works within `torch.inference_mode` and `torch.no_grad`, which callers set for predictions."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import cavity
+from cavity import GPClassifier, GPRegressor
+from cavity.kernels import RBF
+from support import toy
+
+X, Y = toy(40, 3)
+QUICK = dict(n_inducing=4, max_epochs=3, random_state=0, device="cpu")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("method", ["auto", "ep", "vi", "laplace", "gfitc"])
+def test_a_classifier_is_fitted_in_any_mode(mode, method):
+    """B10: a raw RuntimeError, "Inference tensors cannot be saved for backward"."""
+    outside = GPClassifier(method, **QUICK).fit(X, Y)
+    with mode():
+        inside = GPClassifier(method, **QUICK).fit(X, Y)
+        np.testing.assert_array_equal(inside.predict_proba(X), outside.predict_proba(X))
+    np.testing.assert_array_equal(inside.predict_proba(X), outside.predict_proba(X))
+
+
+def test_a_kernel_made_in_inference_mode_can_be_learnt():
+    with torch.inference_mode():
+        clf = GPClassifier(kernel=RBF(), **QUICK).fit(X, Y)
+    same = GPClassifier(kernel=RBF(), **QUICK).fit(X, Y)
+    np.testing.assert_array_equal(clf.predict_proba(X), same.predict_proba(X))
+
+
+@pytest.mark.parametrize("method", ["vi", "cg"])
+def test_a_regressor_is_fitted_in_inference_mode(method):
+    with torch.inference_mode():
+        gp = GPRegressor(method, **QUICK).fit(X, X[:, 0])
+    np.testing.assert_array_equal(gp.predict(X), GPRegressor(method, **QUICK).fit(X, X[:, 0]).predict(X))
+
+
+def test_a_model_loaded_in_inference_mode_goes_on_learning(tmp_path):
+    clf = GPClassifier("sep", **QUICK).fit(X, Y)
+    clf.save(tmp_path / "m")
+    with torch.inference_mode():
+        loaded = cavity.load(tmp_path / "m")
+        loaded.partial_fit(X, Y)
+    loaded.partial_fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf.partial_fit(X, Y).partial_fit(X, Y)
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+
+
+def test_diagnose_works_in_inference_mode():
+    with torch.inference_mode():
+        GPClassifier("ep", **QUICK).fit(X, Y).diagnose(X, Y)

@@ -1,0 +1,73 @@
+"""`max_seconds` ends a fit in time, however many classes there are and wherever the time goes."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from cavity import GPClassifier
+from cavity.inducing import _draw
+
+
+def fit_within(seconds, n_classes, **options):
+    rng = np.random.default_rng(0)
+    y = np.arange(2 * n_classes) % n_classes
+    X = rng.normal(size=(len(y), 3))
+    begun = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = GPClassifier(max_seconds=seconds, random_state=0, device="cpu", **options).fit(X, y)
+    return clf, time.perf_counter() - begun
+
+
+@pytest.mark.parametrize("method", ["auto", "ep", "sep"])
+def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(method, monkeypatch):
+    """B10: the sweep after the last epoch took as long as all rows take, whatever the limit."""
+    monkeypatch.setattr("cavity.training.loop.OVERTIME", (0.0, 0.0))
+    clf, _ = fit_within(1e-3, 20, method=method, n_inducing=5, batch_size=10)
+    assert clf.n_epochs_ == 1 and clf.history_[-1]["settling_sweeps"] == 0
+    assert (
+        np.isfinite(clf.log_marginal_likelihood_)
+        and clf.log_marginal_likelihood_ == clf.history_[-1]["log_evidence"]
+    )
+    assert np.isfinite(clf.predict_proba(np.zeros((2, 3)))).all()
+    assert "raise max_epochs= or max_seconds=" in clf.fit_warnings_[0]
+
+
+def test_the_last_sweep_is_made_if_it_takes_little_time():
+    clf, _ = fit_within(1e-3, 20, method="sep", n_inducing=5, batch_size=10)
+    assert clf.history_[-1]["settling_sweeps"] == 1
+
+
+def test_the_start_up_counts(monkeypatch):
+    """B10: the clock began after the inducing points were chosen."""
+    from cavity.fitting import build
+
+    choose = build.choose_points
+
+    def slow(*arguments):
+        time.sleep(0.3)
+        return choose(*arguments)
+
+    monkeypatch.setattr(build, "choose_points", slow)
+    clf, _ = fit_within(0.2, 5, method="sep", n_inducing=5, batch_size=2)
+    assert clf.n_epochs_ == 1 and clf.history_[0]["seconds"] > 0.3
+
+
+def test_points_are_drawn_as_if_all_rows_were_sorted():
+    rng = np.random.default_rng(0)
+    for trial in range(500):
+        n = int(rng.integers(1, 40))
+        weight, M = rng.choice([0.0, 0.0, 1.0, 2.0, 0.5], n), int(rng.integers(0, n + 3))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            key = np.log(np.random.default_rng(trial).random(n)) / (weight / weight.max())
+        expected = np.argsort(-key, kind="stable")[:M]
+        np.testing.assert_array_equal(_draw(weight, M, np.random.default_rng(trial)), expected)
+
+
+@pytest.mark.slow
+def test_ten_thousand_classes_end_in_time():
+    """B10: `max_seconds=20` took more than eight minutes to begin. One step of all classes cannot be cut."""
+    clf, seconds = fit_within(20, 10_000, n_inducing=50)
+    assert seconds < 120 and clf.n_epochs_ == 1
