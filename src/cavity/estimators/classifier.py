@@ -101,7 +101,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     max_epochs : int or None
         None: 500 on full batches (method="auto": 200); on mini-batches as many as make 600 to 2,000 steps, at least three.
     tol : float
-        Training stops when the objective per row improves by less than this over ten epochs.
+        Training stops when the mean objective per row of ten epochs differs by less than this from that of the ten before
+        (of thirty, with tied sites).
     max_seconds : float or None
         Time limit. One more sweep over the rows then makes the sites consistent.
     jitter : float or None

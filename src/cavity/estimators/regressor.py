@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 

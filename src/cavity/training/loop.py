@@ -303,7 +303,8 @@ class Run:
         """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""
         plan, objectives = self.plan, [row["objective"] for row in self.history]
         if plan.learn:
-            return epochs_converged(objectives, plan.tol, self.total, plan.batch_size is not None)
+            mini, tied = plan.batch_size is not None, self.engine.sites.tied and self.engine.removal > 0
+            return epochs_converged(objectives, plan.tol, self.total, mini, tied)
         return sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
 
     def _last_move(self) -> float:
