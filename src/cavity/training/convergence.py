@@ -26,7 +26,7 @@ def epochs_converged(
     """Return whether the mean objective of the last ten epochs of learning is that of the ten before.
 
     A fall is not convergence: it means that sites burn in, or that SEP, whose gradient is not that of its objective, is on its way.
-    Means, not the best epoch of each window: a single high epoch, as of sites that overshoot or a step that is taken back, would
+    Means, and not only the best epoch of each window: a single high epoch, as of sites that overshoot, would
     hide a steady gain.
     """
     # while a running average fills up, the objective of its first passes means little
@@ -40,7 +40,8 @@ def epochs_converged(
     change = abs(statistics.fmean(now) - statistics.fmean(before))
     # at the top of a hill on the way the means agree, but the epochs do not
     spread = max(before + now) - min(before + now)
-    return max(change, now[-1] - now[-1 - WINDOW // 2], spread / HILL) < tol * rows
+    gain = max(max(now) - max(before), now[-1] - now[-1 - WINDOW // 2])
+    return max(change, gain, spread / HILL) < tol * rows
 
 
 def mean_gain(before: list[float], now: list[float]) -> float:
