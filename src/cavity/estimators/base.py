@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -21,19 +19,6 @@ from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel
 
 Array = NDArray[np.float64]
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def outside_inference_mode(method: Callable[P, T]) -> Callable[P, T]:
-    """Make a method that trains work within `torch.inference_mode`, whose tensors have no gradients (decorator)."""
-
-    @functools.wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.inference_mode(False):
-            return method(*args, **kwargs)
-
-    return run
 
 
 class GPEstimator(BaseEstimator):  # type: ignore[misc]
@@ -115,7 +100,6 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
             made.notes_ = record.notes
         return made
 
-    @outside_inference_mode
     def sample_hyperparameters(
         self,
         X: Any,
@@ -158,7 +142,8 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "_fitted")
         asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
-        return self._sample(X, y, sample_weight, asked)
+        with torch.inference_mode(False):
+            return self._sample(X, y, sample_weight, asked)
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: Asked) -> Any:
         raise NotImplementedError

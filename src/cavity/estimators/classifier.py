@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -21,39 +19,16 @@ from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
 from cavity.diagnostics.samples import ClassifierSamples
 from cavity.errors import BadOption
-from cavity.estimators.base import Array, GPEstimator, outside_inference_mode
+from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.job import Result, common_result, prepare_classification
+from cavity.fitting.partial_fit import available_if
 from cavity.intake.sources import find_source
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.validation import check_labels
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
 from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
-
-
-class NoPartialFit(BadOption, AttributeError):
-    """Raised for an estimator without `partial_fit`: an AttributeError for scikit-learn, advice for the reader."""
-
-
-class _available_if_tied:
-    """Make a method available only on estimators with tied sites; otherwise raise what to use instead."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self.method = method
-        self.__doc__ = method.__doc__
-
-    def __get__(self, estimator: GPClassifier | None, owner: Any = None) -> Any:
-        if estimator is None:
-            return self.method
-        try:
-            method = read_method(estimator.method, "classification")
-        except BadOption:  # the call itself says so
-            return MethodType(self.method, estimator)
-        problem = partial_fit.find_problem(method, estimator.optimizer, estimator.schedule)
-        if problem is not None:
-            raise NoPartialFit(problem)
-        return MethodType(self.method, estimator)
 
 
 @modelfile.register
@@ -239,6 +214,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.resume = resume
         self.verbose = verbose
 
+    def _partial_fit_problem(self) -> str | None:
+        """Return why there is no `partial_fit`; a wrong `method` is left to the call itself."""
+        try:
+            method = read_method(self.method, "classification")
+        except BadOption:
+            return None
+        return partial_fit.find_problem(method, self.optimizer, self.schedule)
+
     def _config(self) -> ClassifierConfig:
         """Check the arguments."""
         return read_classifier(self.get_params(deep=False))
@@ -277,8 +260,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             self.fit_warnings_ = job.train(self._store)
         return self
 
-    @_available_if_tied
-    @outside_inference_mode
+    @available_if(lambda self: self._partial_fit_problem())
+    @torch.inference_mode(False)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> GPClassifier:
         """Learn from more rows: all rows of a call are new, and none is seen again.
 
@@ -458,7 +441,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         most = None if n is None else whole("n", n, 1)
         return uncertainty.rank_rows(self.predict_uncertainty(X), most)
 
-    @outside_inference_mode
+    @torch.inference_mode(False)
     def diagnose(
         self, X: Any, y: Any, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
     ) -> importance.Diagnosis:
