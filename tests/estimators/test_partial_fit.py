@@ -221,7 +221,7 @@ def test_the_sums_of_a_fit_are_added_to_and_its_sites_are_tied_from_then_on(meth
             lambda m, X, y: clone(m).set_params(class_weight="balanced").partial_fit(X, y),
             "counts of all rows",
         ),
-        (lambda m, X, y: clone(m).set_params(optimizer="lbfgs").partial_fit(X, y), "all rows at once"),
+        (lambda m, X, y: clone(m).set_params(optimizer="lbfgs").partial_fit(X, y), "optimizer='lbfgs' needs"),
         (lambda m, X, y: clone(m).set_params(schedule="inner-exact").partial_fit(X, y), "inner-exact"),
     ],
 )
