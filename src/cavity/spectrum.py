@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.errors import BadOption
-from cavity.kernels import RBF, Matern12, Matern32, Matern52
+from cavity.kernels import KERNELS, RBF
 from cavity.linalg import Factor
 from cavity.prior import Prior, Projection
 
 Array = NDArray[np.float64]
 
 NAME = "spectrum"
-# A kernel's frequencies, in units of 1/lengthscale, follow Student's t with these degrees of freedom; ∞ is the normal.
-DEGREES: dict[type, float] = {RBF: math.inf, Matern12: 1.0, Matern32: 3.0, Matern52: 5.0}
 
 
 def asked(inducing: Any) -> bool:
@@ -27,11 +25,16 @@ def asked(inducing: Any) -> bool:
     return isinstance(inducing, str) and inducing == NAME
 
 
+def spectral_degrees(kind: type) -> float | None:
+    """Return the degrees of freedom of a kernel's frequencies; None if they are not known. A subclass may have another shape."""
+    return vars(kind).get("spectral_degrees")
+
+
 def draw(kernel: Any, features: int, C: int, D: int, rng: np.random.Generator) -> Array:
     """Draw frequencies [C H D] of M = 2H features from the kernel's spectral density, in units of 1/lengthscale."""
-    kind = RBF if kernel is None else type(kernel)
-    if kind not in DEGREES:
-        known = ", ".join(k.__name__ for k in DEGREES)
+    degrees = spectral_degrees(RBF if kernel is None else type(kernel))
+    if degrees is None:
+        known = ", ".join(kind.__name__ for kind in KERNELS.classes() if spectral_degrees(kind) is not None)
         raise BadOption(
             f"inducing='spectrum' needs a kernel with a known spectral density ({known}) and got {kernel!r:.80}: use one of these, "
             "or inducing points (inducing='auto')."
@@ -40,7 +43,7 @@ def draw(kernel: Any, features: int, C: int, D: int, rng: np.random.Generator) -
         raise BadOption(
             f"n_inducing={features} is too small: a frequency needs a cosine and a sine, so use at least 2 features."
         )
-    normal, degrees = rng.standard_normal((C, features // 2, D)), DEGREES[kind]
+    normal = rng.standard_normal((C, features // 2, D))
     if math.isinf(degrees):
         return normal
     return np.asarray(normal * np.sqrt(degrees / rng.chisquare(degrees, (C, features // 2, 1))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +39,9 @@ class Stationary(Scaled):
     >>> Cauchy(lengthscale=2.0)
     Cauchy(lengthscale=2.0, variance=1.0)
     """
+
+    # Frequencies, in units of 1/lengthscale, follow Student's t with these degrees of freedom (∞: the normal); None: not known.
+    spectral_degrees: ClassVar[float | None] = None
 
     def usual(self, columns: Columns) -> float:
         return columns.distance
@@ -134,6 +138,8 @@ class RBF(Stationary):
     True
     """
 
+    spectral_degrees = math.inf
+
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         return gaussian_pair(self._units(Z), self._units(X), self.log_lengthscale, self.log_variance)
 
@@ -163,6 +169,8 @@ class Matern12(Stationary):
     Matern12(lengthscale=2.0, variance=1.0)
     """
 
+    spectral_degrees = 1.0
+
     def shape(self, d2: Tensor) -> Tensor:
         return -_root(d2)
 
@@ -188,6 +196,8 @@ class Matern32(Stationary):
     >>> Matern32(lengthscale=2.0)
     Matern32(lengthscale=2.0, variance=1.0)
     """
+
+    spectral_degrees = 3.0
 
     def shape(self, d2: Tensor) -> Tensor:
         d = math.sqrt(3.0) * _root(d2)
@@ -216,6 +226,8 @@ class Matern52(Stationary):
     >>> Matern52(lengthscale=2.0)
     Matern52(lengthscale=2.0, variance=1.0)
     """
+
+    spectral_degrees = 5.0
 
     def shape(self, d2: Tensor) -> Tensor:
         d = math.sqrt(5.0) * _root(d2)

@@ -17,7 +17,7 @@ from cavity.kernels import Deep, Kernel
 from cavity.modelfile.checks import expect, expect_factors
 from cavity.prediction.model import FittedModel, with_canonical_layout
 from cavity.prior import Prior
-from cavity.spectrum import DEGREES, Spectrum
+from cavity.spectrum import Spectrum, spectral_degrees
 
 
 class Q(NamedTuple):
@@ -117,7 +117,7 @@ def _prior(
     Z, center, spread = (
         torch.ones_like(tensors[f"prior.{name}"]) for name in ("inducing", "center", "spread")
     )
-    if about.get("spectrum") and type(kernel) not in DEGREES:
+    if about.get("spectrum") and spectral_degrees(type(kernel)) is None:
         raise BadFile(f"a sparse spectrum of {type(kernel).__name__} is not known.")
     kind = Spectrum if about.get("spectrum") else Prior
     prior = kind(kernel, Z, torch.ones_like(noise), center, spread, C, learn).to(dtype)
