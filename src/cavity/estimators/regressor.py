@@ -52,35 +52,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
         "auto": L-BFGS-B; for "svi" Adam on mini-batches. "newton" is projected Newton, for few hyper-parameters; "gradient"
         (full batches) and "sag" (stochastic average gradient) are for `SVGP(q_update="gradient")`.
-    learning_rate, damping : float or None
-        As for `GPClassifier`.
-    batch_size : "auto", None or int
-        As for `GPClassifier`.
-    max_epochs : int or None
-        As for `GPClassifier`.
-    tol : float
-        As for `GPClassifier`.
-    max_seconds : float or None
+    learning_rate, damping, batch_size, max_epochs, tol, max_seconds : see GPClassifier
         As for `GPClassifier`.
     jitter : float or None
         As for `GPClassifier`; that of "exact" is 1e-8.
-    device : str or torch.device
+    device, dtype, random_state, warm_start : see GPClassifier
         As for `GPClassifier`.
-    dtype : {"float64", "float32"}
-        As for `GPClassifier`.
-    random_state : int, RandomState or None
-        As for `GPClassifier`.
-    warm_start : bool
-        As for `GPClassifier`.
-    callbacks : sequence of cavity.callbacks.Callback
-        As for `GPClassifier`.
-    checkpoint : None or path
-        As for `GPClassifier`.
-    checkpoint_every : float
-        As for `GPClassifier`.
-    resume : bool
-        As for `GPClassifier`.
-    verbose : int
+    callbacks, checkpoint, checkpoint_every, resume, verbose : see GPClassifier
         As for `GPClassifier`.
 
     Attributes
