@@ -93,7 +93,13 @@ def test_ranks_that_agree_go_on_also_after_a_quarrel(quarrels, name):
 
 
 @pytest.mark.parametrize(
-    "how, world, silent", [("stop", 2, 1), ("stop", 3, 0), ("kill", 3, 2), ("busy", 2, 1)]
+    "how, world, silent",
+    [
+        ("stop", 2, 1),
+        pytest.param("stop", 3, 0, marks=pytest.mark.slow),
+        pytest.param("kill", 3, 2, marks=pytest.mark.slow),
+        pytest.param("busy", 2, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_silent_rank_is_named_by_all_others_within_a_minute(how, world, silent):
     """B8: torch waited for 30 minutes. Rank 0 keeps the store of the ranks."""

@@ -164,6 +164,7 @@ def test_the_exact_regressor_in_float64_has_its_own_jitter():
     assert GPRegressor(dtype="float32", jitter=1e-3)._config().in_float64().jitter == 1e-3
 
 
+@pytest.mark.slow
 def test_warnings_of_a_sampler_point_at_its_caller():
     x, y = line()
     model = quietly(GPRegressor(**QUICK).fit, x, y)
