@@ -109,8 +109,8 @@ def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:
     from cavity.config.values import inducing_count
 
     default = read_classifier(GPClassifier().get_params(deep=False))
-    M = min(inducing_count(default.n_inducing, n_rows), n_rows)
     n_latent = 1 if n_classes == 2 else n_classes
+    M = min(inducing_count(default.inducing_points(n_rows, n_latent), n_rows), n_rows)
     return M, complete(default, n_rows, n_latent, M).batch_size
 
 

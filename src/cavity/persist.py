@@ -22,7 +22,7 @@ from cavity.errors import BadFile, BadInput
 
 T = TypeVar("T")
 
-FORMAT = 2  # raised when an older reader could not make sense of a file
+FORMAT = 3  # raised when an older reader could not make sense of a file
 _KEY, _DIGEST = "cavity", "sha256"
 _DIGEST_SINCE = 2  # format from which every file has a digest
 _HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory

@@ -61,6 +61,7 @@ def fit(
     method: Annotated[
         str | None, typer.Option(help="auto, ep, sep, rep, pep, gfitc, vi or laplace.", metavar="NAME")
     ] = None,
+    effort: Annotated[str | None, typer.Option(help="fast, balanced or best.", metavar="NAME")] = None,
     kernel: Annotated[
         str | None, typer.Option(help="Kernel, e.g. 'Matern52 + Linear'.", metavar="NAMES")
     ] = None,
@@ -96,6 +97,7 @@ def fit(
         "out": out,
         "ignore": ignore,
         "method": method,
+        "effort": effort,
         "kernel": kernel,
         "n_inducing": n_inducing,
         "batch_size": batch_size,

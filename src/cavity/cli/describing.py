@@ -38,6 +38,9 @@ def describe_model(path: Path) -> dict[str, Any]:
         "dtype": str(clf.dtype),
         "epochs": clf.n_epochs_,
         "log_marginal_likelihood": known_evidence(clf),
+        "temperature": getattr(clf, "temperature_", None),
+        "calibration": getattr(clf, "calibration_", None),
+        "ensemble_weights": getattr(clf, "ensemble_weights_", np.ones(1)).tolist(),
         "target": model.target,
         "columns": None if prepare is None else dict(prepare.describe()),
         "relevance": relevance,
@@ -66,6 +69,11 @@ def print_info(path: Path, terminal: Terminal) -> None:
             f"{found['epochs']}, log marginal likelihood {format_evidence(found['log_marginal_likelihood'])}",
         ),
     ]
+    if found["calibration"] not in (None, "none"):
+        rows.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
+    if len(found["ensemble_weights"]) > 1:
+        weights = ", ".join(f"{w:.2f}" for w in found["ensemble_weights"])
+        rows.append(("pool", f"weights {weights} of Gaussian process and trees"))
     if found["rows_inside"] != "none":
         rows.append(("stored rows", found["rows_inside"]))
     trained = found["training"]

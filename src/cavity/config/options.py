@@ -30,6 +30,16 @@ BATCH_EPOCHS = 500
 RECOMMENDED_EPOCHS = 200  # of method="auto" on full batches; more epochs predict no better
 SWEEPS = 10_000
 
+LEAST_POINTS, MOST_POINTS = 100, 1000  # that n_inducing="auto" may choose
+# By effort, and whether on a GPU: points per square root of the rows, and the most C M², about the operations per row of a step.
+POINTS = {
+    ("balanced", False): (1.5, 4e5),
+    ("balanced", True): (4.0, 1e7),
+    ("best", False): (3.0, 1.6e6),
+    ("best", True): (6.0, 3e7),
+}
+REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -39,7 +49,7 @@ class Config:
 
     method: Method
     kernel: Any
-    n_inducing: int | float
+    n_inducing: int | float | None  # None: chosen by the number of rows
     inducing: Any  # a name, None for every row, or an array
     noise: np.ndarray  # [1], or one per latent function
     learn: frozenset[str]
@@ -84,6 +94,11 @@ class Config:
         jitter = choose_jitter(self.arguments["jitter"], torch.float64, self.method)
         return replace(self, dtype=torch.float64, jitter=jitter)
 
+    def inducing_points(self, n_rows: int, n_latent: int) -> int | float:
+        """Return the number of inducing points, or their share of the rows."""
+        assert self.n_inducing is not None
+        return self.n_inducing
+
     def check_ranks(self, world: int) -> None:
         """Refuse what several processes cannot do."""
         if world > 1 and (self.schedule == "inner-exact" or self.method.at_mode):
@@ -109,6 +124,39 @@ class ClassifierConfig(Config):
     class_weight: Any
     validation_fraction: float | None
     patience: int
+    effort: str
+    calibrates: bool  # whether a temperature is fitted
+    ensemble: Any  # None, "trees", or classifiers to pool with
+
+    def inducing_points(self, n_rows: int, n_latent: int) -> int | float:
+        """Return `n_inducing`; the library's choice grows with the square root of the rows, within what the effort allows."""
+        if self.n_inducing is not None:
+            return self.n_inducing
+        if not self.method.recommended or self.effort == "fast":
+            return LEAST_POINTS
+        scale, work = POINTS[self.effort, self.device.type == "cuda"]
+        most = min(MOST_POINTS, math.isqrt(int(work / n_latent)))
+        return max(LEAST_POINTS, min(most, round(scale * math.sqrt(n_rows))))
+
+    def holds_out(self, n_rows: int) -> bool:
+        """Whether rows to calibrate with are held out of the only fit, because a second one would take long."""
+        return (
+            (self.calibrates or self.ensemble is not None) and self.effort != "fast" and n_rows > REFIT_ROWS
+        )
+
+    def for_folds(self, seconds: float | None) -> ClassifierConfig:
+        """Return the configuration of a fit to a part of the rows, whose model only predicts the other rows."""
+        return replace(
+            self,
+            calibrates=False,
+            ensemble=None,
+            callbacks=(),
+            checkpoint=None,
+            resume=False,
+            verbose=0,
+            warm_start=False,
+            max_seconds=seconds,
+        )
 
     def check_source(self, numbered: bool) -> None:
         """Refuse what rows that are not in memory cannot do; `numbered`: a row has the same number in every pass."""

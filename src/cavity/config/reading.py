@@ -30,6 +30,7 @@ from cavity.training.callbacks import Callback
 
 SHARE = ("auto", None, "prior", "kernel", "inducing", "both")
 LEARN = ("kernel", "noise", "inducing", "frequencies", "epsilon")
+EFFORTS = ("fast", "balanced", "best")
 SCHEDULES = ("inner-approx", "inner-exact", "outer")
 OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
 REGRESSION_OPTIMIZERS = (*OPTIMIZERS, "newton", "gradient", "sag")
@@ -71,7 +72,28 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
         class_weight=read_class_weight(given["class_weight"]),
         validation_fraction=None if fraction is None else number("validation_fraction", fraction, 0.0, 0.9),
         patience=whole("patience", given["patience"], 1),
+        **_read_effort(given, method),
     )
+
+
+def _read_effort(given: dict[str, Any], method: Method) -> dict[str, Any]:
+    """Read how far `fit` goes: `effort`, and what it stands for in `calibration` and `ensemble`."""
+    effort = one_of("effort", given["effort"], EFFORTS)
+    calibration = one_of("calibration", given["calibration"], ("auto", None, "temperature"))
+    ensemble = given["ensemble"]
+    if isinstance(ensemble, str):
+        one_of("ensemble", ensemble, ("auto", None, "trees"))
+        if ensemble == "auto":
+            ensemble = "trees" if effort == "best" and method.recommended else None
+    elif ensemble is not None:
+        ensemble = tuple(ensemble) if isinstance(ensemble, Iterable) else (ensemble,)
+        for member in ensemble:
+            if not hasattr(member, "fit") or not hasattr(member, "get_params") or isinstance(member, type):
+                raise BadOption(
+                    f"ensemble has {member!r}, which is not a classifier of scikit-learn: give an instance."
+                )
+    calibrates = calibration == "temperature" or (calibration == "auto" and method.recommended)
+    return {"effort": effort, "calibrates": calibrates, "ensemble": ensemble}
 
 
 def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
@@ -121,7 +143,7 @@ def _read_common(given: dict[str, Any], method: Method) -> dict[str, Any]:
         raise BadOption("resume=True needs checkpoint=, the file to continue from.")
     return {
         "kernel": kernel,
-        "n_inducing": read_n_inducing(given["n_inducing"]),
+        "n_inducing": read_n_inducing(given["n_inducing"], method.task == "classification"),
         "inducing": given["inducing"],
         "learning_rate": _optional(given, "learning_rate", lambda v: number("learning_rate", v, 0.0)),
         "damping": _optional(given, "damping", lambda v: number("damping", v, 0.0, 1.0)),

@@ -45,8 +45,10 @@ def whole(name: str, value: Any, low: int) -> int:
     return int(value)
 
 
-def read_n_inducing(value: Any) -> int | float:
-    """Check `n_inducing`: an integer, or a fraction of the rows."""
+def read_n_inducing(value: Any, automatic: bool = False) -> int | float | None:
+    """Check `n_inducing`: an integer, or a fraction of the rows; None for "auto", if it is `automatic`."""
+    if automatic and isinstance(value, str) and value == "auto":
+        return None
     if is_whole(value):
         return whole("n_inducing", value, 1)
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:

@@ -42,6 +42,14 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         self.fit_warnings_ = list(result.warnings)
         self.feature_relevance_ = result.relevance
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what has one entry per training row."""
+        state = dict(super().__getstate__())
+        if "_result" in state:
+            state["_result"] = state["_result"]._replace(loo=None)
+            state["_loo_log_proba"] = None
+        return state
+
     def _set_optional(self, name: str, value: Any) -> None:
         """Set an attribute that only some fits have; remove an older one."""
         if value is not None:

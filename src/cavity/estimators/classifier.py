@@ -29,6 +29,7 @@ from cavity.intake.validation import check_labels
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
 from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
+from cavity.prediction.pool import normalised
 
 
 @modelfile.register
@@ -37,18 +38,29 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     There is one latent Gaussian process per class (a single one for two classes), represented by inducing points that are
     learnt together with the kernels. The label is the class with the largest latent value. Class probabilities are those of
-    this model, computed by quadrature: no one-versus-rest, no calibration afterwards.
+    this model, computed by quadrature: no one-versus-rest. With method="auto", one temperature calibrates them.
 
     Parameters
     ----------
     method : str or cavity.methods.Method, default="auto"
         "auto" (recommended: EP, or SEP for rows without row numbers, with the kernel and prior named below), "ep", "sep",
         "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
+    effort : {"fast", "balanced", "best"}
+        How far method="auto" goes. "fast": one fit with 100 inducing points. "balanced": more points on large tables, and a
+        temperature from rows that the model did not see (up to 2,000 rows three more fits, up to 50,000 rows one more).
+        "best": more points again, five folds, and a pool with trees.
+    calibration : {"auto", None, "temperature"}
+        "temperature": class probabilities are softmax(w log p), with w fitted to held-out rows; with effort="fast", for a source
+        or on several ranks, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
+    ensemble : {"auto", None, "trees"}, or classifiers
+        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows.
+        "trees": HistGradientBoostingClassifier and ExtraTreesClassifier. "auto": "trees" with method="auto" and effort="best", if
+        the table is in memory. Uncertainties stay those of the Gaussian process.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear()`.
-    n_inducing : int, or a fraction of the rows
-        Inducing points per class.
+    n_inducing : "auto", int, or a fraction of the rows
+        Inducing points per class. "auto": 100; with method="auto" more on tables of over 4,000 rows, unless effort="fast".
     inducing : str, None or array
         How inducing points are chosen: "auto", "random", "kmeans", "per-class" or "greedy". An array (M, D) or (C, M, D) gives
         them. None: one at every distinct row, not learnt (no sparsity). "spectrum": `n_inducing` cosines and sines at random
@@ -132,6 +144,17 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         be above 0, which the probability of labels cannot be.
     elbo_ : float
         Evidence lower bound, for variational methods.
+    temperature_ : float
+        1/w, where probabilities are softmax(w log p); above 1 if the model was too confident. 1 without calibration.
+    calibration_ : str
+        How the temperature and the weights of the pool were found.
+    ensemble_weights_ : ndarray
+        Weight of the Gaussian process, then of each member of the pool.
+    loo_log_proba_ : ndarray of shape (N, n_classes)
+        Leave-one-out log-probabilities of the training rows: each from the fitted model without that row's own sites, with the
+        temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
+        available for a source, on several ranks, with validation_fraction, above 50,000 rows (unless effort="fast"), and after
+        pickling or loading.
     feature_relevance_ : ndarray of shape (D,) or None
         Share of each feature by inverse lengthscale.
     history_ : list of dict
@@ -157,8 +180,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self,
         method: Any = "auto",
         *,
+        effort: str = "balanced",
+        calibration: str | None = "auto",
+        ensemble: Any = "auto",
         kernel: Any = None,
-        n_inducing: int | float = 100,
+        n_inducing: int | float | str = "auto",
         inducing: Any = "auto",
         share: str | None = "auto",
         noise: Any = 0.1,
@@ -186,6 +212,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         verbose: int = 0,
     ) -> None:
         self.method = method
+        self.effort = effort
+        self.calibration = calibration
+        self.ensemble = ensemble
         self.kernel = kernel
         self.n_inducing = n_inducing
         self.inducing = inducing
@@ -292,6 +321,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, known)
         evidence = runs.label_evidence(grown.run)
         found = common_result(grown.run, grown.growing.begin, grown.features, evidence, self.warm_start)
+        if known is not None:  # new rows do not change the calibration
+            kept = found.model._replace(pool=self._fitted.pool)
+            found = found._replace(model=kept, calibration=self.calibration_)
         self._store(found._replace(classes=grown.classes, growing=grown.growing))
         return self
 
@@ -300,10 +332,43 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         prior, C = result.model.prior, result.model.prior.n_latent
         assert result.classes is not None
         self.classes_ = result.classes
+        self._loo_log_proba: Array | None = None
         self._set_optional("epsilon_", result.model.likelihood.epsilon)
         self.inducing_points_ = np.repeat(as_array(prior.Z), C // prior.Z.shape[0], axis=0)
         self._set_optional("frequencies_", frequencies(prior))
+        self.temperature_ = 1 / result.model.pool.weight
+        self.calibration_ = result.calibration or "none"
+        self.ensemble_weights_ = np.array([result.model.pool.weight, *result.model.pool.weights])
         self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
+
+    @property
+    def loo_log_proba_(self) -> Array:
+        """Leave-one-out log-probabilities of the training rows."""
+        loo = None if not hasattr(self, "_result") else self._result.loo
+        if loo is None or not loo.complete:
+            raise AttributeError(
+                "loo_log_proba_ is there after fit() of a table in memory, in one process: fit again, without validation_fraction."
+            )
+        if self._loo_log_proba is None:
+            self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
+        return self._loo_log_proba
+
+    def suspect_labels(self, n: int | None = None) -> NDArray[np.int64]:
+        """Rank training rows by how unlikely their own label is given all other rows.
+
+        Parameters
+        ----------
+        n : int or None
+            Return only the first n.
+
+        Returns
+        -------
+        ndarray of int
+            Row numbers, the most suspect first.
+        """
+        most = None if n is None else whole("n", n, 1)
+        log_p, y = self.loo_log_proba_, self._result.loo.y  # type: ignore[union-attr]
+        return np.argsort(log_p[np.arange(len(y)), y], kind="stable")[:most]
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
         """Predict the latent values, noise included.

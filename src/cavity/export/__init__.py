@@ -138,6 +138,8 @@ def make_onnx_model(
     kind = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     rows = graph.op("Cast", Value(graph, "X"), to=onnx.TensorProto.DOUBLE)
     P = _probabilities(model.likelihood, *_marginals(model, rows))
+    if model.pool.weight != 1.0:
+        P = _with_temperature(P, model.pool.weight)
     labels, label_kind = _labels(classes, onnx.TensorProto)
     best = graph.op("ArgMax", P, axis=1, keepdims=0)
     _name_output(graph, "Gather", "label", graph.value(labels), best)
@@ -174,6 +176,10 @@ def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: 
         raise BadOption(
             "inducing='spectrum' has features that the ONNX graph cannot express: fit with inducing points (inducing='auto')."
         )
+    if model.pool.members:
+        raise BadOption(
+            "the ONNX graph has no trees, and this model is a pool with trees: fit with ensemble=None, or effort='balanced'."
+        )
     if dtype not in INPUTS:
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
 
@@ -183,6 +189,13 @@ def _probabilities(likelihood: Likelihood, mean: Value, var: Value) -> Value:
     if not mirrors(type(likelihood), ("graph",), ("log_probability",)):
         return Likelihood.graph(likelihood, mean, var)
     return likelihood.graph(mean, var)
+
+
+def _with_temperature(P: Value, weight: float) -> Value:
+    """Return softmax(w log P)."""
+    logs = P.at_least(np.finfo(np.float64).tiny).log() * weight
+    powers = (logs - logs.max(1, keep=True)).exp()
+    return powers / powers.sum(1, keep=True)
 
 
 def _marginals(model: FittedModel, X: Value) -> tuple[Value, Value]:

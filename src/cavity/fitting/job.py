@@ -19,6 +19,12 @@ from cavity.config.options import complete
 from cavity.config.values import inducing_count
 from cavity.distributed import Local, run_together
 from cavity.fitting import agreement, build, monitoring, regression, runs
+from cavity.fitting.calibration import (
+    Calibration,
+    LeaveOneOut,
+    find_leave_one_out,
+    hold_out_for_calibration,
+)
 from cavity.fitting.partial_fit import Growing, keep_growing
 from cavity.inference import Engine, State
 from cavity.intake.sources import find_source, read_source
@@ -59,6 +65,8 @@ class Result(NamedTuple):
     rows: TrainingRows | None = None  # if predictions read the training rows
     predicts_residual: bool = True  # predictive variances have the residual
     continuation: Continuation | None = None
+    loo: LeaveOneOut | None = None  # of a classifier
+    calibration: str | None = None  # how the temperature or the pool was found; None: there is none
 
 
 @dataclass
@@ -69,6 +77,12 @@ class Job:
     options: Options
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
+    calibrate: Callable[[Result], Result] | None = None  # after training
+
+    def train_quietly(self) -> tuple[Engine, State]:
+        """Train to the end without results, warnings or a progress bar."""
+        run = runs.find_loop(self.run, self.options)(self.run)
+        return run.engine, run.state
 
     def train(self, store: Callable[[Result], None]) -> list[str]:
         """Train to the end, hand the result to `store`, and return the warnings.
@@ -82,7 +96,10 @@ class Job:
             store(self.make_result(self.run))
             raise
         result = self.make_result(self.run)
-        store(result)
+        store(result)  # an interrupt from here on leaves this model
+        if self.calibrate is not None:
+            result = self.calibrate(result)
+            store(result)
         found = runs.find_warnings(self.run, self.options, self.lightest)
         found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
@@ -113,7 +130,7 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
 def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
     session = open_session(config, earlier)
-    rng, reduce = session.rng, session.reduce
+    reduce = session.reduce
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=config.reads_whole_table))
     if source is not None:
         config.check_source(source.numbered)
@@ -125,22 +142,60 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     agreement.check_rows(table, features, classes, reduce)
     config.method.check_classes(len(classes))
     config.check_size(table.n_rows)
+    numbered = source is None or source.numbered
+    held = None
+    if config.holds_out(table.n_rows) and isinstance(table, Table) and reduce.world == 1:
+        table, held = hold_out_for_calibration(table, session.seed)
+    job = prepare_table(session, table, features, classes, numbered, every_row=held is None)
+    if not config.calibrates and config.ensemble is None:
+        return job
+
+    def fit_part(part: Table, seconds: float | None) -> FittedModel:
+        inner = session._replace(
+            config=config.for_folds(seconds),
+            earlier=None,
+            rng=np.random.default_rng(session.seed),
+            begun=time.perf_counter(),
+        )
+        made = prepare_table(inner, part, features, classes, numbered)
+        return extract_model(*made.train_quietly())
+
+    def calibrate(result: Result) -> Result:
+        about = Calibration(config, table, reduce, session.seed, fit_part, session.begun, held)
+        pool, how = about.find_pool(result.model, result.loo)
+        return result._replace(model=result.model._replace(pool=pool), calibration=how)
+
+    job.calibrate = calibrate
+    return job
+
+
+def prepare_table(
+    session: Session,
+    table: Facts,
+    features: Features,
+    classes: NDArray[Any],
+    numbered: bool,
+    every_row: bool = True,
+) -> Job:
+    """Build the engine for labelled rows, and start or resume a run. `every_row`: no row is held out."""
+    config, rng = session.config, session.rng
+    assert isinstance(config, ClassifierConfig)
     stopping: tuple[Callback, ...] = ()
     if isinstance(table, Table) and config.validation_fraction is not None:
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
-        stopping = (monitoring.make_early_stopping(held, config.patience),)
+        stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
     begin = start_values(session, table, features)
-    M = inducing_count(config.n_inducing, table.class_totals.sum())
+    M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.class_totals.sum())
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
-    numbered = source is None or source.numbered
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z), numbered)
     engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
     run = start_run(session, engine, table, options, features, classes, stopping)
 
     def make_result(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin, table)
+        loo = find_leave_one_out(run, table, every_row)
         found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
-        return found._replace(classes=classes, growing=growing)
+        return found._replace(classes=classes, growing=growing, loo=loo)
 
     return Job(run, options, make_result, table.lightest)
 

@@ -126,7 +126,8 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, known: Known 
     config.check_passing_rows(numbered=False)
     table, features, labels = _read_table(config, request, classes, known)
     old = None if known is None else known.growing
-    M = old.engine.prior.size if old is not None else inducing_count(config.n_inducing, table.weight.sum())
+    points = config.inducing_points(table.n_rows, table.n_latent)
+    M = old.engine.prior.size if old is not None else inducing_count(points, table.weight.sum())
     options = complete(config, table.n_rows, table.n_latent, M, numbered=False)
     config.method.check_classes(table.n_classes)
     if old is None:
@@ -177,7 +178,7 @@ def _start(config: Config, table: Table, options: Options) -> Growing:
     """Return a model without rows; its starting values come from the rows that will be the first."""
     rng = np.random.default_rng(int(check_random_state(config.random_state).randint(2**31 - 1)))
     begin = table.start(rng)
-    M = inducing_count(config.n_inducing, table.weight.sum())
+    M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.weight.sum())
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
     engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
     state = build.make_first_state(engine, table.rows(config), options, 1.0, int(rng.integers(2**31 - 1)))

@@ -37,7 +37,7 @@ def select_rows(config: RegressorConfig, table: Targets, begin: Start, rng: np.r
 
 def _select_active_set(config: RegressorConfig, selection: str, table: Targets, begin: Start) -> Targets:
     distinct, place = distinct_rows(table.X)
-    M = inducing_count(config.n_inducing, table.weight.sum())
+    M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.weight.sum())
     if M >= len(distinct):
         return table
     weight = np.bincount(place, weights=table.weight)
@@ -70,7 +70,7 @@ def choose_points(
     config.check_size(table.n_rows)
     if origin == "rows" or config.inducing is None:
         return inducing.choose(None, candidates, 0, 1, rng)
-    M = inducing_count(config.n_inducing, table.class_totals.sum())
+    M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.class_totals.sum())
     return build.choose_points(config, candidates, M, 1, rng)
 
 

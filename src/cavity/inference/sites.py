@@ -128,6 +128,7 @@ class SiteStore(ABC):
 
     tied: bool  # whether rows have no sites of their own
     weighted: bool = False  # whether the weight of some row is not 1
+    on_f: bool = False  # whether sites sit on f, where a row of weight below 1 is placed as a whole row is
     size = 0  # number of q's own parameters, at the end of θ
     sweeps = True  # whether sweeping the sites at fixed parameters moves q
 

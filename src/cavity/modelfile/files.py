@@ -28,6 +28,7 @@ from cavity.modelfile.checks import (
 )
 from cavity.modelfile.growing import describe_growing, growing_tensors, restore_growing
 from cavity.modelfile.likelihoods import describe_likelihood, likelihood_tensors, restore_likelihood
+from cavity.modelfile.pools import describe_pool, pool_tensors, restore_pool
 from cavity.modelfile.posterior import describe_prior, model_tensors, read_posterior, restore_model
 from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels, unpack_labels
 from cavity.modelfile.sizes import check_sizes
@@ -95,9 +96,11 @@ def save(record: Record, path: str | Path) -> None:
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": list(result.units) if result.classes is None else None,
         "growing": describe_growing(result.growing),
+        "pool": describe_pool(result.model.pool),
+        "calibration": result.calibration,
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
-    tensors |= growing_tensors(result.growing)
+    tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
     if result.relevance is not None:
         tensors["feature_relevance"] = torch.tensor(result.relevance)
     if result.rows is not None:
@@ -193,6 +196,9 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
     likelihood = restore_likelihood(tensors, meta, method, n_classes, q.mean.dtype)
     model = restore_model(tensors, meta["prior"], arguments.get("kernel"), C, q, likelihood)
     settle_kernel(model)
+    if n_classes is not None:
+        pool = restore_pool(tensors, meta.get("pool"), len(model.prior.center), n_classes)
+        model = model._replace(pool=pool)
     record_history = history(meta["history"])
     D = len(model.prior.center)
     names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
@@ -211,6 +217,7 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
         units=units or (0.0, 1.0),
         rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
         predicts_residual=method.predicts_residual,
+        calibration=None if meta.get("calibration") is None else str(meta["calibration"])[:100],
     )
 
 

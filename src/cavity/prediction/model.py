@@ -18,6 +18,7 @@ from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
 from cavity.linalg import solve_lower
 from cavity.posterior import Normal, posterior
+from cavity.prediction.pool import NO_POOL, Pool
 from cavity.prior import Prior
 from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_softmax_probability
 from cavity.spectrum import Spectrum
@@ -34,6 +35,7 @@ class FittedModel(NamedTuple):
     mean: Tensor  # [C M]; [1 CM] if q couples the classes
     lower: Tensor  # [C M M], factor of Λ; [1 CM CM]
     likelihood: Likelihood
+    pool: Pool = NO_POOL
 
     @property
     def coupled(self) -> bool:
@@ -43,7 +45,9 @@ class FittedModel(NamedTuple):
     def to(self, device: torch.device) -> FittedModel:
         """Return the same model on another device."""
         prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
-        return FittedModel(self.prior.to(device), prior_lower, mean, lower, self.likelihood.to(device))
+        return FittedModel(
+            self.prior.to(device), prior_lower, mean, lower, self.likelihood.to(device), self.pool
+        )
 
 
 class Joint(NamedTuple):
@@ -79,11 +83,16 @@ def model_at(engine: Engine, state: State) -> FittedModel:
 
 
 def with_canonical_layout(
-    prior: Prior, prior_lower: Tensor, mean: Tensor, lower: Tensor, likelihood: Likelihood
+    prior: Prior,
+    prior_lower: Tensor,
+    mean: Tensor,
+    lower: Tensor,
+    likelihood: Likelihood,
+    pool: Pool = NO_POOL,
 ) -> FittedModel:
     """Return the model with column-major factors: the last bits of products and solves depend on the layout."""
     prior_lower, lower = (t.mT.contiguous().mT for t in (prior_lower, lower))
-    return FittedModel(prior, prior_lower, mean.contiguous(), lower, likelihood)
+    return FittedModel(prior, prior_lower, mean.contiguous(), lower, likelihood, pool)
 
 
 def to_cpu(state: Any) -> Any:
@@ -171,7 +180,8 @@ def log_probabilities(model: FittedModel, f: Normal | Joint) -> Tensor:
 
 def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
     """Return logarithms of the class probabilities of rows in memory, [n C]."""
-    return (log_probabilities(model, predict_latent(model, as_tensor(rows))).numpy(),)
+    log_p = log_probabilities(model, predict_latent(model, as_tensor(rows))).numpy()
+    return (model.pool.combine(log_p, rows),)
 
 
 def predict_labels(model: FittedModel, rows: Array, classes: NDArray[Any]) -> tuple[NDArray[Any]]:

@@ -49,6 +49,11 @@ def describe_model(clf: GPClassifier) -> Facts:
     ]
     if hasattr(clf, "epsilon_"):
         rows.append(("Fraction of random labels (ε)", f"{clf.epsilon_:.4g}"))
+    if clf.calibration_ != "none":
+        rows.append(("Temperature", f"{clf.temperature_:.3g}, from {clf.calibration_}"))
+    if len(clf.ensemble_weights_) > 1:
+        weights = ", ".join(f"{w:.2f}" for w in clf.ensemble_weights_)
+        rows.append(("Weights of Gaussian process and trees", weights))
     name = "Bound on the log marginal likelihood" if hasattr(clf, "elbo_") else "Log marginal likelihood"
     evidence = clf.log_marginal_likelihood_
     rows.append((name, "none: training stopped too early" if math.isnan(evidence) else f"{evidence:,.2f}"))

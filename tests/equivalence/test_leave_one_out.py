@@ -1,0 +1,125 @@
+"""Leave-one-out from the sites against explicit matrices: every site of a row is taken out of the natural parameters."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavity import GPClassifier
+from cavity.fitting.job import prepare_classification
+from cavity.inference.leave_one_out import leave_one_out
+from cavity.inference.view import site_totals
+from cavity.intake.tables import Request
+from cavity.kernels import RBF
+from cavity.methods import EP, GFITC, REP, SEP, VI, PowerEP
+
+few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def problem(C, n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, np.argmax(X @ rng.normal(size=(2, C)) + 0.5 * rng.normal(size=(n, C)), 1)
+
+
+def trained(method, C, weight=None, **options):
+    X, y = problem(C)
+    clf = GPClassifier(method, kernel=RBF(lengthscale=1.5), n_inducing=7, learn=(), random_state=0, **options)
+    job = prepare_classification(clf._config(), Request(X, y, weight), None)
+    job.train(clf._store)
+    return clf, job.run, X, y
+
+
+def by_matrices(run, row, site_of_row, share):
+    """Mean and variance of f at a row from Λ and h with that row's sites subtracted, class by class."""
+    engine, state = run.engine, run.state
+    (batch,) = run.whole.split(engine.chunk)
+    engine.load(state.theta)
+    projection = engine.prior.project(batch.X, state.jitter)
+    a, r = projection.a.double()[:, :, row], projection.r.double()[:, row]
+    mean, var = [], []
+    for c in range(len(a)):
+        tau, nu = site_of_row[0][c], site_of_row[1][c]
+        precision = torch.eye(a.shape[1], dtype=torch.float64) + state.sums.P[c]
+        precision = precision - share * tau * torch.outer(a[c], a[c])
+        shift = state.sums.h[c] - share * nu * a[c]
+        mean.append(a[c] @ torch.linalg.solve(precision, shift))
+        var.append(a[c] @ torch.linalg.solve(precision, a[c]) + r[c])
+    return torch.stack(mean), torch.stack(var)
+
+
+@few
+@pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
+@pytest.mark.parametrize("C", [2, 4])
+@pytest.mark.parametrize("method", [EP(), REP(epsilon=0.05), PowerEP(0.5)], ids=["ep", "rep", "pep"])
+def test_own_sites_leave_as_explicit_matrices_say(method, C, weighted):
+    weight = np.linspace(0.5, 3.0, 40) if weighted else None
+    _, run, _, _ = trained(method, C, weight)
+    ((batch, f),) = list(leave_one_out(run.engine, run.state, run.whole))
+    classes = run.engine.factor.sites(batch.y)
+    sites = run.engine.sites.stored(run.state, batch, classes).site
+    share = run.engine.sites.share(batch.weight, run.engine.removal)
+    totals = site_totals(sites, classes, f.mean.mT, share)
+    for row in (0, 11, 39):
+        one = min(1.0, 1 / float(batch.weight[row]))
+        mean, var = by_matrices(run, row, (totals.tau[:, row], totals.nu[:, row]), one)
+        torch.testing.assert_close(f.mean[row], mean, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(f.var[row], var, rtol=1e-10, atol=1e-10)
+
+
+@few
+@pytest.mark.parametrize("method", [EP(), GFITC(), SEP(), VI()], ids=["ep", "gfitc", "sep", "vi"])
+def test_it_is_near_to_refits_without_the_row(method):
+    """At fixed hyper-parameters: the mean of |Δ log p| over rows is small, and much smaller than that of the fit itself."""
+    clf, _, X, y = trained(method, 2)
+    rows = np.arange(0, 40, 4)
+    own = rows, y[rows]
+    near, seen = clf.loo_log_proba_[own], clf.predict_log_proba(X)[own]
+    exact = np.array(
+        [
+            GPClassifier(method, kernel=RBF(lengthscale=1.5), inducing=clf.inducing_points_[0], learn=())
+            .fit(np.delete(X, i, 0), np.delete(y, i))
+            .predict_log_proba(X[i : i + 1])[0, y[i]]
+            for i in rows
+        ]
+    )
+    assert np.abs(near - exact).mean() < 0.4 * np.abs(seen - exact).mean()
+    assert np.abs(near - exact).mean() < 0.05
+
+
+@few
+def test_a_weighted_row_is_its_repetitions():
+    X, y = problem(3)
+    options = dict(kernel=RBF(lengthscale=1.5), inducing=X[:6], learn=(), tol=1e-10, max_epochs=500)
+    weight = np.arange(40) % 3 + 1
+    weighted = GPClassifier("ep", **options).fit(X, y, sample_weight=weight).loo_log_proba_
+    repeated = GPClassifier("ep", **options).fit(X.repeat(weight, 0), y.repeat(weight)).loo_log_proba_
+    np.testing.assert_allclose(weighted.repeat(weight, 0), repeated, atol=1e-7)
+
+
+@few
+def test_flipped_labels_are_suspect():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    y = (X[:, 0] > 0).astype(int) + 2 * (X[:, 1] > 0)
+    flipped = rng.choice(300, 12, replace=False)
+    wrong = y.copy()
+    wrong[flipped] = (y[flipped] + rng.integers(1, 4, 12)) % 4
+    clf = GPClassifier("ep", n_inducing=20, max_epochs=60, random_state=0).fit(X, wrong)
+    assert len(set(clf.suspect_labels(20)) & set(flipped)) >= 10
+    assert sorted(clf.suspect_labels()) == list(range(300))
+
+
+@few
+def test_rows_do_not_outlive_the_process(tmp_path):
+    import pickle
+
+    import cavity
+
+    X, y = problem(3)
+    clf = GPClassifier("ep", n_inducing=5, max_epochs=5, random_state=0).fit(X, y)
+    assert clf.loo_log_proba_.shape == (40, 3)
+    np.testing.assert_allclose(np.exp(clf.loo_log_proba_).sum(1), 1.0)
+    clf.save(tmp_path / "m.cavity")
+    for other in (pickle.loads(pickle.dumps(clf)), cavity.load(tmp_path / "m.cavity")):
+        with pytest.raises(AttributeError, match="fit again"):
+            other.loo_log_proba_

@@ -1,0 +1,135 @@
+"""Temperature, pool with trees and `effort`: what they promise."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+import cavity
+from cavity import GPClassifier
+from cavity.errors import BadOption
+from cavity.fitting import calibration
+from cavity.fitting.calibration import choose_folds
+from cavity.intake.tables import Table
+
+few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = few
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, y = make_classification(160, 5, n_informative=4, n_redundant=0, n_classes=3, random_state=0)
+    return X[:110], y[:110], X[110:], y[110:]
+
+
+def model(**options):
+    return GPClassifier(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0} | options)
+
+
+def test_a_temperature_is_part_of_auto_and_of_nothing_else(table):
+    X, y, new, _ = table
+    plain = model(calibration=None).fit(X, y)
+    fitted = model().fit(X, y)
+    assert (plain.temperature_, plain.calibration_) == (1.0, "none")
+    assert fitted.calibration_ == "3 folds" and fitted.temperature_ != 1.0
+    logs = plain.predict_log_proba(new) / fitted.temperature_
+    expected = logs - np.log(np.exp(logs).sum(1, keepdims=True))
+    np.testing.assert_allclose(fitted.predict_log_proba(new), expected, atol=1e-12)
+    np.testing.assert_array_equal(fitted.predict(new), plain.predict(new))
+    assert model(method="ep").fit(X, y).temperature_ == 1.0
+    assert (
+        model(method="ep", calibration="temperature", effort="fast").fit(X, y).calibration_ == "leave-one-out"
+    )
+
+
+def test_fast_fits_once(table, monkeypatch):
+    X, y, _, _ = table
+    monkeypatch.setattr(calibration.Calibration, "_refit", None)
+    assert model(effort="fast").fit(X, y).calibration_ == "leave-one-out"
+
+
+def test_a_pool_with_trees_is_saved_without_them_being_objects(table, tmp_path):
+    X, y, new, labels = table
+    fitted = model(effort="best").fit(X, y)
+    assert fitted.calibration_ == "5 folds" and fitted.ensemble_weights_.shape == (3,)
+    alone = model(effort="best", ensemble=None).fit(X, y)
+    assert log_loss(labels, fitted.predict_proba(new)) < 1.1 * log_loss(labels, alone.predict_proba(new))
+    fitted.save(tmp_path / "pool.cavity")
+    loaded = cavity.load(tmp_path / "pool.cavity")
+    np.testing.assert_array_equal(loaded.predict_proba(new), fitted.predict_proba(new))
+    assert loaded.calibration_ == "5 folds"
+    np.testing.assert_array_equal(loaded.ensemble_weights_, fitted.ensemble_weights_)
+
+
+def test_members_may_be_your_own(table):
+    X, y, _, _ = table
+    fitted = model(ensemble=[HistGradientBoostingClassifier(max_iter=5)]).fit(X, y)
+    assert len(fitted.ensemble_weights_) == 2
+    with pytest.raises(BadOption, match="LogisticRegression cannot be stored"):
+        model(ensemble=[LogisticRegression()]).fit(X, y)
+    with pytest.raises(BadOption, match="not a classifier of scikit-learn"):
+        model(ensemble=[3]).fit(X, y)
+    with pytest.raises(BadOption, match="effort='slow' is unknown"):
+        model(effort="slow").fit(X, y)
+
+
+def test_large_tables_hold_rows_out(table, monkeypatch):
+    X, y, _, _ = table
+    monkeypatch.setattr(calibration, "FOLD_ROWS", 50)
+    assert "rows held out, then a fit on all rows" in model().fit(X, y).calibration_
+    monkeypatch.setattr("cavity.config.options.REFIT_ROWS", 60)
+    monkeypatch.setattr(calibration, "HELD_MOST", 20)
+    fitted = model().fit(X, y)
+    assert fitted.calibration_.endswith("rows held out")
+    with pytest.raises(AttributeError, match="loo_log_proba_"):
+        fitted.loo_log_proba_
+
+
+def test_no_time_left_means_leave_one_out(table):
+    X, y, _, _ = table
+    assert model(max_seconds=1e-3).fit(X, y).calibration_ == "leave-one-out"
+
+
+def test_folds_do_not_depend_on_order_or_repetition():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), rng.integers(0, 3, 60)
+    y[0], y[1:][y[1:] == 2] = 2, 1  # a class of one row is never held out
+    fold = choose_folds(Table(X, y, np.ones(60), 3), 3, seed=5)
+    assert fold[0] == -1 and set(fold[1:]) == {0, 1, 2}
+    for label in (0, 1):
+        assert np.ptp(np.bincount(fold[y == label], minlength=3)) <= 1
+    order = rng.permutation(60).repeat(2)
+    again = choose_folds(Table(X[order], y[order], np.ones(120), 3), 3, seed=5)
+    np.testing.assert_array_equal(again, fold[order])
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced", "best"])
+def test_points_grow_with_the_rows_within_the_effort(effort):
+    config = lambda **o: GPClassifier(effort=effort, device="cpu", **o)._config()
+    counts = [config().inducing_points(n, 3) for n in (100, 5_000, 20_000, 10**6)]
+    assert counts == sorted(counts) and counts[0] == 100
+    assert (counts[-1] == 100) == (effort == "fast")
+    assert config(n_inducing=17).inducing_points(10**6, 3) == 17
+    assert config(method="ep").inducing_points(10**6, 3) == 100
+    assert config().inducing_points(10**6, 200) == 100
+
+
+def test_onnx_has_the_temperature(table):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, y, new, _ = table
+    fitted = model().fit(X, y)
+    from cavity import export
+
+    made = export.make_onnx_model(fitted._fitted, fitted.classes_, 5, {"method": "auto"}, dtype="float64")
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    found = session.run(["probabilities"], {"X": new})[0]
+    np.testing.assert_allclose(found, fitted.predict_proba(new), atol=1e-6)
+
+
+def test_partial_fit_keeps_the_temperature(table):
+    X, y, new, _ = table
+    fitted = model(method="sep", calibration="temperature", effort="fast").fit(X, y)
+    before = fitted.temperature_
+    assert before != 1 and fitted.partial_fit(new[:20], y[:20]).temperature_ == before

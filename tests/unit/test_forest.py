@@ -1,0 +1,45 @@
+"""Trees as arrays predict what scikit-learn's own objects do."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from cavity.errors import BadOption
+from cavity.forest import LEAST, make_forest
+
+MODELS = {
+    "boosting": HistGradientBoostingClassifier(max_iter=12, random_state=0),
+    "extra trees": ExtraTreesClassifier(20, random_state=0),
+    "leaves": ExtraTreesClassifier(20, max_leaf_nodes=9, random_state=0),
+    "forest": RandomForestClassifier(20, random_state=0),
+    "tree": DecisionTreeClassifier(max_depth=4),
+}
+
+
+@pytest.mark.parametrize("C", [2, 4])
+@pytest.mark.parametrize("name", MODELS)
+def test_arrays_predict_as_the_object_does(name, C):
+    X, y = make_classification(400, 6, n_informative=4, n_classes=C, random_state=0)
+    model = MODELS[name].fit(X[:200], y[:200], np.linspace(0.5, 2, 200))
+    expected = np.maximum(model.predict_proba(X), LEAST)
+    expected /= expected.sum(1, keepdims=True)
+    found = make_forest(model).log_proba(X)
+    np.testing.assert_allclose(np.exp(found), expected, atol=1e-6)
+    np.testing.assert_allclose(make_forest(model).log_proba(X[:0]).shape, (0, C))
+
+
+def test_blocks_of_rows_do_not_matter(monkeypatch):
+    X, y = make_classification(100, 6, random_state=0)
+    forest = make_forest(MODELS["forest"].fit(X, y))
+    whole = forest.log_proba(X)
+    monkeypatch.setattr("cavity.forest.BLOCK", 60)
+    np.testing.assert_array_equal(forest.log_proba(X), whole)
+
+
+def test_what_has_no_trees_is_refused():
+    X, y = make_classification(60, random_state=0)
+    with pytest.raises(BadOption, match="LogisticRegression cannot be stored as arrays: use Hist"):
+        make_forest(LogisticRegression().fit(X, y))

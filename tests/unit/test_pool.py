@@ -1,0 +1,63 @@
+"""The weights of a geometric pool."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from cavity.prediction.pool import TEMPERATURE_PENALTY, Pool, fit_weights
+
+
+def rows(n=400, C=3, seed=0, sharpness=1.0):
+    """Scores, and labels drawn from softmax(sharpness · scores)."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(n, C)) * 2
+    p = np.exp(log_softmax(sharpness * scores, axis=1))
+    return log_softmax(scores, axis=1), (p.cumsum(1) < rng.random((n, 1))).sum(1).clip(0, C - 1)
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.0])
+def test_a_temperature_is_the_best_of_a_grid(sharpness):
+    logs, y = rows(sharpness=sharpness)
+    omega = np.linspace(0.5, 1.5, len(y))
+
+    def loss(v):
+        own = log_softmax(np.exp(v) * logs, axis=1)[np.arange(len(y)), y]
+        return -(omega @ own) + TEMPERATURE_PENALTY * v**2
+
+    best = np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded", options={"xatol": 1e-10}).x)
+    (found,) = fit_weights([logs], y, omega)
+    assert found == pytest.approx(best, rel=1e-3)
+    assert found == pytest.approx(sharpness, rel=0.25)
+
+
+def test_few_rows_leave_the_weights_near_one_and_zero():
+    logs, y = rows(n=4)
+    other = np.log(np.full_like(logs, 1 / 3))
+    assert np.abs(fit_weights([logs, other], y, np.ones(4)) - [1, 0]).max() < 0.35
+
+
+def test_a_useless_member_gets_no_weight_and_a_better_one_gets_most():
+    logs, y = rows(n=2000)
+    noise = log_softmax(np.random.default_rng(1).normal(size=logs.shape) * 3, axis=1)
+    np.testing.assert_allclose(fit_weights([logs, noise], y, np.ones(2000)), [1, 0], atol=0.1)
+    first, second = fit_weights([noise, logs], y, np.ones(2000))
+    assert second > 0.9 and first < 0.1
+
+
+def test_ranks_that_add_their_sums_agree_with_one():
+    logs, y = rows()
+    one = fit_weights([logs], y, np.ones(400))
+    half = lambda sums: 2 * sums  # another rank with the same rows
+    np.testing.assert_allclose(
+        fit_weights([logs[:200]], y[:200], np.ones(200), half),
+        fit_weights([np.vstack([logs[:200]] * 2)], np.tile(y[:200], 2), np.ones(400)),
+        rtol=1e-5,
+    )
+    assert one > 0
+
+
+def test_no_pool_changes_nothing():
+    logs, _ = rows()
+    assert Pool().combine(logs, np.zeros((400, 1))) is logs
+    np.testing.assert_allclose(np.exp(Pool(0.5).combine(logs, logs)).sum(1), 1.0)
