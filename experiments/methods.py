@@ -19,7 +19,9 @@ POOLED, SLOW = {"share": "prior"}, {"learning_rate": 1e-3}
 
 # The papers update q in VI by its gradient with L-BFGS. Their GFITC uses L-BFGS, too.
 METHODS: dict[str, Method] = {
-    "auto": Method("auto"),
+    "auto": Method("auto", {}, {"effort": "fast", "calibration": None}),  # its rows are older than the calibration
+    "balanced": Method("auto"),
+    "best": Method("auto", {}, {"effort": "best"}),
     "ep": Method("ep"),
     "ep_long": Method("ep"),
     "ep_prior": Method("ep", {}, POOLED),
@@ -62,7 +64,9 @@ PEERS = {
 }
 
 TITLES = {
-    "auto": "auto (as shipped)",
+    "auto": "auto (one fit, no calibration)",
+    "balanced": "auto (as shipped)",
+    "best": 'auto, effort="best"',
     "ep": "EP",
     "sep": "SEP",
     "ep_outer": "EP-outer",

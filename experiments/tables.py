@@ -108,7 +108,7 @@ def _requirement(method: str, pairs: list[tuple[Cell, Cell]]) -> str:
 
 
 def auto(rows: list[Row]) -> str:
-    """`GPClassifier()` and the best published number of any method and M."""
+    """`auto` and the best published number of any method and M."""
     ours = mean_cells(TARGETS["table2"].select(rows), "nll")
     lines, wins = [], 0
     for dataset in UCI:
@@ -120,7 +120,7 @@ def auto(rows: list[Row]) -> str:
         lines.append([dataset, str(mine.n), mine.text(), best.text(2), f"{mine.mean - best.mean:+.3f}"])
     if not lines:
         return "No rows yet: `python -m experiments table2 --methods auto`."
-    head = ["data set", "splits", "`GPClassifier()`", "best published", "difference"]
+    head = ["data set", "splits", "`auto`", "best published", "difference"]
     return markdown(head, lines) + f"\n\nBelow the best published number on {wins} of {len(lines)} sets."
 
 
