@@ -18,8 +18,11 @@ Array = NDArray[np.float64]
 Columns = dict[str, Array]  # of a prediction, one entry per row
 Predict = Callable[[Array, bool], Columns]
 
-BLOCK_SECONDS = 0.05  # a block takes about this long; a new request waits for one block before its turn
-SMALLEST, FIRST, LARGEST = 8, 64, 4096  # rows of a block
+BLOCK_SECONDS = (
+    0.1  # a block takes at most about this long; a new request waits for one block before its turn
+)
+SMALLEST, FIRST, LARGEST = 32, 128, 4096  # rows of a block
+THREADS = 2  # blocks at a time: while one is in Python, the other is in torch
 MOST_RETRY_SECONDS = 60
 
 
@@ -36,8 +39,11 @@ class Job:
 
     def __init__(self, X: Array, uncertainty: bool) -> None:
         self.X, self.uncertainty = X, uncertainty
-        self.taken = 0  # rows that are predicted, or being predicted
-        self.found: list[Columns] = []
+        self.taken, self.missing = (
+            0,
+            len(X),
+        )  # rows that are in a block or predicted; rows that are not yet predicted
+        self.found: dict[int, Columns] = {}  # by first row
         self.done: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
 
     @property
@@ -49,20 +55,21 @@ class Part(NamedTuple):
     """Rows of a job within a block."""
 
     job: Job
+    first: int
     X: Array
 
 
 class Batcher:
-    """Queue of jobs, predicted by one thread in blocks of rows.
+    """Queue of jobs, predicted by a few threads in blocks of rows.
 
-    Everything but `predict` runs in the event loop, so there are no locks.
+    Everything but the prediction runs in the event loop, so there are no locks.
     """
 
     def __init__(self, predict: Predict, most_rows: int) -> None:
         self._predict, self._most = predict, most_rows
         self._jobs: list[Job] = []
-        self._thread = ThreadPoolExecutor(1, "cavity-predict")
-        self._running: asyncio.Task[None] | None = None
+        self._threads = ThreadPoolExecutor(THREADS, "cavity-predict")
+        self._running: set[asyncio.Task[None]] = set()
         self._rows_per_second = math.inf
         self.block = FIRST
 
@@ -77,8 +84,10 @@ class Batcher:
             raise Full(f"{self.waiting} rows are waiting, and the limit is {self._most}", self.retry_seconds)
         job = Job(X, uncertainty)
         self._jobs.append(job)
-        if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._run())
+        if len(self._running) < THREADS:
+            task = asyncio.create_task(self._run())
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
         try:
             return await job.done
         finally:
@@ -91,8 +100,8 @@ class Batcher:
         return min(MOST_RETRY_SECONDS, max(1, math.ceil(self.waiting / self._rows_per_second)))
 
     def close(self) -> None:
-        """Stop after the current block."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Stop after the current blocks."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
         """Predict block after block until the queue is empty."""
@@ -101,21 +110,24 @@ class Batcher:
             parts = take_parts(self._jobs, self.block)
             self._jobs = [job for job in self._jobs if job.left]
             begun = time.perf_counter()
-            results = await loop.run_in_executor(self._thread, self._predict_parts, parts)
+            results = await loop.run_in_executor(self._threads, self._predict_parts, parts)
             self._adapt(sum(len(part.X) for part in parts), time.perf_counter() - begun)
             for part, result in zip(parts, results, strict=True):
-                self._deliver(part.job, result)
+                self._deliver(part, result)
 
-    def _deliver(self, job: Job, result: Columns | Exception) -> None:
+    def _deliver(self, part: Part, result: Columns | Exception) -> None:
+        job = part.job
         if job.done.done():  # the client has left, or another part failed
             return
         if isinstance(result, Exception):
             job.done.set_exception(result)
             self._jobs = [other for other in self._jobs if other is not job]
             return
-        job.found.append(result)
-        if sum(len(columns["probabilities"]) for columns in job.found) == len(job.X):
-            job.done.set_result({name: np.concatenate([c[name] for c in job.found]) for name in result})
+        job.found[part.first] = result
+        job.missing -= len(part.X)
+        if not job.missing:
+            found = [columns for _, columns in sorted(job.found.items())]
+            job.done.set_result({name: np.concatenate([c[name] for c in found]) for name in result})
 
     def _predict_parts(self, parts: list[Part]) -> list[Columns | Exception]:
         """Predict a block. If that fails, predict each part alone, so that a bad row fails its own request only."""
@@ -150,7 +162,7 @@ def take_parts(jobs: list[Job], room: int) -> list[Part]:
     parts = []
     for i, job in enumerate(sorted(chosen, key=lambda job: job.left)):
         count = min(job.left, room // (len(chosen) - i))
-        parts.append(Part(job, job.X[job.taken : job.taken + count]))
+        parts.append(Part(job, job.taken, job.X[job.taken : job.taken + count]))
         job.taken += count
         room -= count
     served = set(map(id, chosen))

@@ -23,7 +23,7 @@ class Limits(NamedTuple):
 
     rows: int = 10_000
     bytes: int = 16 << 20
-    waiting: int = 20_000  # rows of all requests in the queue
+    waiting: int = 50_000  # rows of all requests in the queue
 
     @property
     def held_bytes(self) -> int:
