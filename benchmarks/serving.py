@@ -123,8 +123,9 @@ class Load:
                 connection.close()
                 continue
             self.seconds.append(time.perf_counter() - begun)
+            if status == 200:
+                self.answers[turn].add(answer)
             self.errors += status != 200
-            self.answers[turn].add(answer)
         connection.close()
 
     def count_wrong(self, expected: list[np.ndarray]) -> int:
@@ -134,9 +135,7 @@ class Load:
             for answers, P in zip(self.answers, expected, strict=True)
             for answer in answers
         )
-        return sum(
-            not np.allclose(found.get("probabilities", 0), P, rtol=1e-9, atol=1e-12) for found, P in pairs
-        )
+        return sum(not np.allclose(found["probabilities"], P, rtol=1e-9, atol=1e-12) for found, P in pairs)
 
     def run(self, clients: int, seconds: float) -> float:
         """Run all clients at once; return the seconds that they took."""

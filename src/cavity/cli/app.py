@@ -238,7 +238,7 @@ def serve(
     << 20,
     most_waiting: Annotated[
         int, typer.Option(min=1, help="Maximum rows in the queue.", metavar="N")
-    ] = 20_000,
+    ] = 50_000,
     read_seconds: Annotated[
         float, typer.Option(min=0.1, help="Seconds for a client to send its request.", metavar="S")
     ] = 30.0,

@@ -39,6 +39,8 @@ from cavity.cli.serving.settings import Access, Limits
 from cavity.errors import CavityError
 
 PATHS = frozenset({"/predict", "/schema", "/health", "/metrics", "/docs", "/openapi.json"})
+SMALL_BYTES = 32 << 10  # of JSON: parsed within a few milliseconds
+CELL_BYTES = 20  # of a number in JSON
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
 REFUSALS = {
     401: "The token is missing or wrong.",
@@ -63,16 +65,24 @@ class Service:
 
     async def answer(self, request: Request, uncertainty: bool) -> bytes:
         """Read a request, predict its rows, and return the answer as JSON."""
-        loop, notes = asyncio.get_running_loop(), Counter[str]()
-        parts: list[bytes] = []
+        notes, parts = Counter[str](), list[bytes]()
         try:
             await self._receive(request, parts)
-            X = await loop.run_in_executor(self._threads, self.reader.read, b"".join(parts), notes)
+            body = b"".join(parts)
+            X = await self._call(len(body), self.reader.read, body, notes)
         finally:
             self._held -= sum(map(len, parts))
         found = await self._unless_left(request, self.batcher.predict(X, uncertainty))
         self.metrics.rows.inc(len(X))
-        return await loop.run_in_executor(self._threads, format_answer, self.model, found, notes, self.digest)
+        size = CELL_BYTES * found["probabilities"].size
+        answer: bytes = await self._call(size, format_answer, self.model, found, notes, self.digest)
+        return answer
+
+    async def _call(self, size: int, work: Any, *args: Any) -> Any:
+        """Parse or format `size` bytes: at once if they are few, so that they do not wait for large ones in the threads."""
+        if size <= SMALL_BYTES:
+            return work(*args)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
     async def _receive(self, request: Request, parts: list[bytes]) -> None:
         """Receive the body of a request, within the limits of one request and of all together."""
