@@ -103,6 +103,12 @@ def test_a_refusal_names_the_row_and_the_column(client, changed, column, words):
     assert f"row 3, column '{column}'" in got.json()["detail"]
 
 
+def test_a_row_of_unknown_keys_costs_one_error(client):
+    got = post(client, json.dumps({"rows": [{f"x{i}": 1 for i in range(100)}]}))
+    (error,) = got.json()["errors"]
+    assert got.status_code == 422 and error["row"] == 1 and "no column 'x0'" in error["message"]
+
+
 def test_every_wrong_row_is_named_up_to_a_limit(toy_client):
     width = toy_client.get("/schema").json()["columns"]
     rows = [[0.0] * width, *([[None] * width] * 30)]
@@ -142,8 +148,9 @@ def test_a_cell_whose_square_overflows_has_a_prediction(toy_model, toy_client, t
 
 def test_a_cell_that_overflows_when_it_is_scaled_is_named(birds):
     model = Model.open(birds / "m")
-    narrow = [c._replace(scale=1e-9) if c.name == "mass" else c for c in model.prepare.columns]
-    model = model._replace(prepare=type(model.prepare)(narrow, model.prepare.target))
+    stored = model.prepare.to_json()
+    next(c for c in stored["columns"] if c["name"] == "mass")["scale"] = 1e-9
+    model = model._replace(prepare=cavity.Preparation.from_json(stored))
     client = TestClient(make_app(model), base_url=LOCAL)
     got = client.post("/predict", json={"rows": [BIRD, BIRD | {"mass": 1e305}]})
     assert got.status_code == 422

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -13,8 +14,10 @@ from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,7 +37,7 @@ from cavity.cli.serving.answers import (
 from cavity.cli.serving.batching import Batcher, Full
 from cavity.cli.serving.metrics import Metrics
 from cavity.cli.serving.page import SECURITY_POLICY, make_page
-from cavity.cli.serving.requests import RowReader
+from cavity.cli.serving.requests import RowReader, list_columns
 from cavity.cli.serving.settings import Access, Limits
 from cavity.errors import CavityError
 
@@ -100,7 +103,7 @@ class Service:
 
     async def _unless_left(self, request: Request, work: Any) -> Any:
         """Return the result of `work`; cancel it if the client disconnects first."""
-        tasks = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+        tasks = asyncio.ensure_future(work), asyncio.ensure_future(_wait_until_left(request))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not tasks[0].done():
@@ -114,6 +117,11 @@ class Service:
         """Let the threads end after what they are doing."""
         self.batcher.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _wait_until_left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def make_app(
@@ -139,7 +147,8 @@ def make_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.add_exception_handler(HTTPException, _format_http_error)  # type: ignore[arg-type]
+    app.add_exception_handler(StarletteHTTPException, _format_http_error)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _format_query_error)  # type: ignore[arg-type]
     _add_routes(app, service, access)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(access.hosts), www_redirect=False)
     app.add_middleware(Observer, service=service)
@@ -215,11 +224,21 @@ async def _answer(service: Service, request: Request, uncertainty: bool) -> Resp
         raise HTTPException(503, str(error), {"retry-after": str(error.seconds)}) from None
     except CavityError as error:
         return Response(format_refusal(error), 422, media_type="application/json")
+    except HTTPException:
+        raise
+    except Exception:  # formatted here, so that it is counted and names the model, as every answer does
+        logging.getLogger("uvicorn.error").exception("a prediction failed")
+        raise HTTPException(500, "the prediction failed: the log of the server says why.") from None
 
 
-async def _format_http_error(_: Request, error: HTTPException) -> Response:
+async def _format_http_error(_: Request, error: StarletteHTTPException) -> Response:
     body = Refusal(detail=str(error.detail)).model_dump_json()
     return Response(body, error.status_code, error.headers, "application/json")
+
+
+async def _format_query_error(_: Request, error: RequestValidationError) -> Response:
+    name, text = error.errors()[0]["loc"][-1], error.errors()[0]["msg"]
+    return Response(Refusal(detail=f"{name}: {text}.").model_dump_json(), 422, media_type="application/json")
 
 
 def _make_token_check(token: str) -> Any:
@@ -274,7 +293,7 @@ def make_example(model: Model) -> dict[str, Any]:
     """Make an example of a request."""
     if model.prepare is None:
         return {"rows": [[0.0] * model.classifier.n_features_in_]}
-    return {"rows": [{column.name: _make_cell(column) for column in model.prepare.columns}]}
+    return {"rows": [{column.name: _make_cell(column) for column in list_columns(model.prepare)}]}
 
 
 def _make_cell(column: Any) -> Any:

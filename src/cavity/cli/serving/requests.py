@@ -23,7 +23,8 @@ from pydantic import ValidationError as Invalid
 
 from cavity.cli.predicting import Model, format_label
 from cavity.errors import BadInput
-from cavity.tabular.columns import Number, Unchanged, suggest_column
+from cavity.tabular.columns import Column, Number, Unchanged, suggest_column
+from cavity.tabular.preparation import Preparation
 
 MOST_ERRORS = 20  # reported per request
 Finite = Annotated[StrictFloat, Field(allow_inf_nan=False)]
@@ -59,7 +60,7 @@ class RowReader:
 
     def __init__(self, model: Model, most_rows: int) -> None:
         self.model, self.most_rows = model, most_rows
-        width = model.classifier.n_features_in_
+        width = model.classifier.n_features_in_ if model.prepare is None else len(model.prepare.inputs)
         listed: Any = Annotated[list[Finite], Field(min_length=width, max_length=width)]
         self.names = [str(i + 1) for i in range(width)]
         self._lists: TypeAdapter[Any] | None = TypeAdapter(listed)
@@ -72,6 +73,7 @@ class RowReader:
             if model.prepare.inputs != model.prepare.names:
                 self._lists = None
             row = named if self._lists is None else named | listed
+        self._known = set(self.names)
         self.Body = create_model(
             "PredictRequest",
             __config__=ConfigDict(extra="forbid"),
@@ -81,18 +83,14 @@ class RowReader:
     def read(self, body: bytes, notes: Counter[str]) -> Any:
         """Read a request: features, [n D]. Raises BadInput; BadRows if the error has a place."""
         rows = parse_rows(body, self.most_rows)
-        errors = []
+        errors: list[CellError] = []
         for i, row in enumerate(rows):
-            adapter = (
-                self._objects if isinstance(row, dict) else self._lists if isinstance(row, list) else None
-            )
-            if adapter is None:
-                errors.append(CellError(row=i + 1, column=None, message=self._describe_row()))
-            else:
-                try:
-                    rows[i] = adapter.validate_python(row)
-                except Invalid as error:
-                    errors += self._describe_errors(i + 1, row, error)
+            try:
+                rows[i] = self._read_row(i + 1, row)
+            except Invalid as error:
+                errors += self._describe_errors(i + 1, error)
+            except BadRows as error:
+                errors += error.errors
             if len(errors) >= MOST_ERRORS:
                 break
         if errors:
@@ -100,6 +98,17 @@ class RowReader:
         X = self._encode(rows, notes)
         self._check_finite(X)
         return X
+
+    def _read_row(self, number: int, row: Any) -> Any:
+        """Check the cells of a row."""
+        if isinstance(row, dict) and self._objects is not None:
+            if len(row) > len(self.names):  # at once, since each unknown key would cost an error
+                name = next(key for key in row if key not in self._known)
+                raise BadRows([CellError(row=number, column=name, message=self._describe_unknown(name))])
+            return self._objects.validate_python(row)
+        if isinstance(row, list) and self._lists is not None:
+            return self._lists.validate_python(row)
+        raise BadRows([CellError(row=number, column=None, message=self._describe_row())])
 
     def _encode(self, rows: list[Any], notes: Counter[str]) -> Any:
         prepare = self.model.prepare
@@ -116,10 +125,13 @@ class RowReader:
         prepare = self.model.prepare
         names = self.names
         if prepare is not None:
-            names = [column.name for column in prepare.columns for _ in column.features]
+            names = [column.name for column in list_columns(prepare) for _ in column.features]
         if len(wrong):
             message = "the cell is missing, or too large for this model: correct it, or leave the row out."
             raise BadRows([CellError(row=i + 1, column=names[j], message=message) for i, j in wrong])
+
+    def _describe_unknown(self, column: str) -> str:
+        return f"the model has no column {column!r:.60}; {suggest_column(column, self.names, 8)}"
 
     def _describe_row(self) -> str:
         numbers = f"a list of {len(self.names)} numbers"
@@ -128,7 +140,7 @@ class RowReader:
         either = "" if self._lists is None else f", or {numbers}"
         return f"each row must be an object by column name{either}; /schema lists the columns."
 
-    def _describe_errors(self, row: int, cells: Any, error: Invalid) -> Iterator[CellError]:
+    def _describe_errors(self, row: int, error: Invalid) -> Iterator[CellError]:
         """Describe the errors of a row, one per column."""
         seen = set()
         for found in error.errors(include_url=False, include_context=False)[: 4 * MOST_ERRORS]:
@@ -147,7 +159,7 @@ class RowReader:
         if found["type"] == "missing":
             return f"the row has no column {column!r}, which the model was trained with; give null if it is unknown."
         if found["type"] == "extra_forbidden":
-            return f"the model has no column {column!r:.60}; {suggest_column(column, self.names, 8)}"
+            return self._describe_unknown(column)
         given, nulls = found["input"], "" if self._objects is None else " or null"
         if isinstance(given, int | float) and not isinstance(given, bool):
             return f"{str(given)[:30]} is not a finite number, or above 1e308: correct it{nulls and ', or give null'}."
@@ -160,10 +172,15 @@ def make_row_model(model: Model) -> type[BaseModel]:
     """Make the type of a row from the columns of a model. All columns are required, and others are refused."""
     assert model.prepare is not None
     fields: dict[str, Any] = {}
-    for i, column in enumerate(model.prepare.columns):
+    for i, column in enumerate(list_columns(model.prepare)):
         cell = NumberCell if isinstance(column, Number | Unchanged) else CategoryCell
         fields[f"column_{i}"] = (cell, Field(alias=column.name, description=column.describe()))
     return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def list_columns(prepare: Preparation) -> tuple[Column, ...]:
+    """Return the columns that a preparation reads."""
+    return prepare.columns
 
 
 def unify_cells(cells: tuple[Any, ...]) -> list[Any]:
