@@ -12,8 +12,9 @@ from fastapi.testclient import TestClient
 
 import cavity
 from cavity.cli.predicting import Model
-from cavity.cli.serving.application import Service, make_app
+from cavity.cli.serving.application import make_app
 from cavity.cli.serving.server import Plan, make_served_app
+from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits, make_access
 from cavity.errors import BadOption
 from cli.penguins import main as write_penguins

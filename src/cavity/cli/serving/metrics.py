@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+PATHS = frozenset(
+    {"/predict", "/schema", "/health", "/metrics", "/docs", "/openapi.json"}
+)  # others are counted as one
 REASONS = {
     400: "host",
     401: "token",
@@ -20,10 +23,8 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class Metrics:
     """Counts of a server process, in a registry of its own."""
 
-    def __init__(
-        self, paths: frozenset[str], waiting: Callable[[], float], digest: str, version: str
-    ) -> None:
-        self._paths, self._registry = paths, CollectorRegistry()
+    def __init__(self, waiting: Callable[[], float], digest: str, version: str) -> None:
+        self._registry = CollectorRegistry()
         registry = self._registry
         self._requests = Counter(
             "cavity_requests", "Answered requests.", ["path", "status"], registry=registry
@@ -41,7 +42,7 @@ class Metrics:
 
     def count(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        path = path if path in self._paths else "other"
+        path = path if path in PATHS else "other"
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
         if status in REASONS:
