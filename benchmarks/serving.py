@@ -1,12 +1,15 @@
 """Requests per second and latency of `cavity serve`, measured by clients on the same machine.
 
 `cavity serve` runs in its own process, with a model of scikit-learn's digits (64 features, 10 classes). Clients are threads, each
-with an open connection; they send rows for some seconds. Every answer must equal, byte for byte, the one that the server gave to
-the same rows before the load, and that one must equal the prediction in Python. Resident memory comes from the operating system.
+with an open connection; they send rows for some seconds. Every answer must equal the prediction in Python to 1e-9,
+whatever requests shared a block with it. Resident memory comes from the operating system.
 
-    python benchmarks/serving.py [--quick] [--seconds 5] [--inducing 100] [--csv FILE]
+Two cases have other clients among those that are timed: `slow`, 100 connections that send a byte now and then and never finish
+their requests, and `large`, two clients that send one request of 10,000 rows after another.
 
-Rows go to benchmarks/results/serving.csv, except with --quick (half a second each).
+    python benchmarks/serving.py [--quick] [--seconds 5] [--inducing 100] [--others slow] [--csv FILE]
+
+Rows go to benchmarks/results/serving.csv, except with --quick (half a second each) or --others.
 """
 
 from __future__ import annotations
@@ -35,7 +38,14 @@ import numpy as np
 RESULTS = Path(__file__).parent / "results" / "serving.csv"
 ROWS, CLIENTS = (1, 100), (1, 4, 16)
 DIFFERENT = 20  # number of different requests
-FIELDS = "rows clients requests errors wrong per_s rows_per_s median_ms p95_ms p99_ms memory_mb".split()
+CASES = [("none", rows, clients) for rows in ROWS for clients in CLIENTS] + [
+    ("slow", 1, 16),
+    ("large", 1, 16),
+]
+SLOW, LARGE = 100, 10_000  # connections that never finish; rows of a large request
+FIELDS = (
+    "others rows clients requests errors wrong per_s rows_per_s median_ms p95_ms p99_ms memory_mb".split()
+)
 
 
 def save_model(path: Path, inducing: int) -> tuple[Any, np.ndarray]:
@@ -91,12 +101,13 @@ def send(connection: http.client.HTTPConnection, body: bytes) -> tuple[int, byte
 
 
 class Load:
-    """Results of the clients: seconds per request, errors, wrong answers."""
+    """Results of the clients: seconds per request, errors, different answers to each request."""
 
-    def __init__(self, port: int, bodies: list[bytes], expected: list[bytes]) -> None:
-        self.port, self.bodies, self.expected = port, bodies, expected
+    def __init__(self, port: int, bodies: list[bytes]) -> None:
+        self.port, self.bodies = port, bodies
         self.seconds: list[float] = []
-        self.errors = self.wrong = 0
+        self.answers: list[set[bytes]] = [set() for _ in bodies]
+        self.errors = 0
 
     def client(self, number: int, until: float) -> None:
         """Send requests one after another until a point in time."""
@@ -112,9 +123,19 @@ class Load:
                 connection.close()
                 continue
             self.seconds.append(time.perf_counter() - begun)
+            if status == 200:
+                self.answers[turn].add(answer)
             self.errors += status != 200
-            self.wrong += answer != self.expected[turn]
         connection.close()
+
+    def count_wrong(self, expected: list[np.ndarray]) -> int:
+        """Count answers that differ from the predictions in Python."""
+        pairs = (
+            (json.loads(answer), P)
+            for answers, P in zip(self.answers, expected, strict=True)
+            for answer in answers
+        )
+        return sum(not np.allclose(found["probabilities"], P, rtol=1e-9, atol=1e-12) for found, P in pairs)
 
     def run(self, clients: int, seconds: float) -> float:
         """Run all clients at once; return the seconds that they took."""
@@ -127,46 +148,84 @@ class Load:
         return time.perf_counter() - begun
 
 
-def make_requests(clf: Any, X: np.ndarray, rows: int, port: int) -> tuple[list[bytes], list[bytes]]:
-    """Bodies of requests and their answers without load, which must equal the predictions of the model."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    bodies, answers = [], []
-    for i in range(DIFFERENT):
-        part = X[(i * rows + np.arange(rows)) % len(X)]
-        bodies.append(json.dumps({"rows": part.tolist()}).encode())
-        status, answer = send(connection, bodies[-1])
+def send_slowly(port: int, stop: threading.Event) -> None:
+    """Hold connections that send a byte now and then; open new ones for those that the server closes."""
+    head = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n"
+    lines: list[socket.socket] = []
+    while not stop.wait(0.2):
+        while len(lines) < SLOW:
+            lines.append(socket.create_connection(("127.0.0.1", port), 10))
+            lines[-1].sendall(head)
+        for each in list(lines):
+            try:
+                each.sendall(b" ")
+            except OSError:
+                lines.remove(each)
+                each.close()
+    for each in lines:
+        each.close()
+
+
+def send_large(port: int, body: bytes, stop: threading.Event) -> None:
+    """Send one large request after another."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    while not stop.is_set():
+        status, answer = send(connection, body)
         assert status == 200, answer[:200]
-        np.testing.assert_allclose(json.loads(answer)["probabilities"], clf.predict_proba(part), rtol=1e-9)
-        answers.append(answer)
-    connection.close()
-    return bodies, answers
 
 
-def measure(clf: Any, X: np.ndarray, path: Path, seconds: float) -> list[dict[str, Any]]:
-    """One row per number of rows and of clients."""
+@contextlib.contextmanager
+def other_clients(kind: str, port: int, X: np.ndarray) -> Iterator[None]:
+    """Run the clients that are not timed."""
+    stop = threading.Event()
+    work: dict[str, Any] = {
+        "none": lambda: None,
+        "slow": lambda: send_slowly(port, stop),
+        "large": lambda: send_large(port, make_body(X[np.arange(LARGE) % len(X)]), stop),
+    }
+    threads = [threading.Thread(target=work[kind]) for _ in range(2 if kind == "large" else 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def make_body(rows: np.ndarray) -> bytes:
+    return json.dumps({"rows": rows.tolist()}).encode()
+
+
+def measure(clf: Any, X: np.ndarray, path: Path, seconds: float, cases: list[Any]) -> list[dict[str, Any]]:
+    """One row per case."""
     table = []
     with start_server(path) as (pid, port):
-        for rows in ROWS:
-            bodies, answers = make_requests(clf, X, rows, port)
-            for clients in CLIENTS:
-                load = Load(port, bodies, answers)
+        for kind, rows, clients in cases:
+            parts = [X[(i * rows + np.arange(rows)) % len(X)] for i in range(DIFFERENT)]
+            load = Load(port, [make_body(part) for part in parts])
+            with other_clients(kind, port, X):
                 load.run(clients, min(1.0, seconds))  # warm up: threads and workspaces
                 load.seconds.clear()
                 took = load.run(clients, seconds)
-                median, p95, p99 = 1e3 * np.percentile(load.seconds, [50, 95, 99])
-                count = len(load.seconds)
-                found = (rows, clients, count, load.errors, load.wrong, count / took, rows * count / took)
-                table.append(dict(zip(FIELDS, (*found, median, p95, p99, resident_mb(pid)), strict=True)))
-                print(line(table[-1]), flush=True)
+            wrong = load.count_wrong([clf.predict_proba(part) for part in parts])
+            median, p95, p99 = 1e3 * np.percentile(load.seconds, [50, 95, 99])
+            count = len(load.seconds)
+            found = (kind, rows, clients, count, load.errors, wrong, count / took, rows * count / took)
+            table.append(dict(zip(FIELDS, (*found, median, p95, p99, resident_mb(pid)), strict=True)))
+            print(line(table[-1]), flush=True)
     return table
 
 
 def line(row: dict[str, Any]) -> str:
     """One line of the printed table."""
-    return (
-        f"{row['rows']:4d} {row['clients']:8d} {row['requests']:9d} {row['errors']:7d} {row['wrong']:6d} {row['per_s']:9.0f} "
-        f"{row['rows_per_s']:9.0f} {row['median_ms']:10.1f} {row['p95_ms']:8.1f} {row['p99_ms']:8.1f} {row['memory_mb']:10.0f}"
-    )
+    widths = dict(zip(FIELDS, (6, 4, 8, 9, 7, 6, 11, 9, 10, 8, 8, 10), strict=True))
+    cells = {
+        k: f"{v:.1f}" if k.endswith("_ms") else f"{v:.0f}" if isinstance(v, float) else str(v)
+        for k, v in row.items()
+    }
+    return " ".join(f"{cells[name]:>{width}}" for name, width in widths.items())
 
 
 def main() -> None:
@@ -176,16 +235,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="half a second each")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--inducing", type=int, default=100)
+    parser.add_argument("--others", choices=["none", "slow", "large"], help="only cases with these clients")
     parser.add_argument("--csv", type=Path)
     args = parser.parse_args()
+    cases = [case for case in CASES if args.others in (None, case[0])]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.cavity"
         clf, X = save_model(path, args.inducing)
         print(
-            "rows  clients  requests  errors  wrong  requests/s    rows/s  median ms   95% ms   99% ms  memory MB"
+            "others rows  clients  requests  errors  wrong  requests/s    rows/s  median ms   95% ms   99% ms  memory MB"
         )
-        table = measure(clf, X, path, 0.5 if args.quick else args.seconds)
-    csv_file = args.csv or (None if args.quick else RESULTS)
+        table = measure(clf, X, path, 0.5 if args.quick else args.seconds, cases)
+    csv_file = args.csv or (None if args.quick or args.others else RESULTS)
     if csv_file is not None:
         with csv_file.open("w", newline="") as file:
             writer = csv.DictWriter(file, FIELDS)

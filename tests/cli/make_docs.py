@@ -1,4 +1,4 @@
-"""Fill the transcripts of docs/cli.md by running their commands, and its table from results: python tests/cli/make_docs.py."""
+"""Fill the transcripts of docs/cli.md and the table of docs/serving.md: python tests/cli/make_docs.py [--rows, the table only]."""
 
 import contextlib
 import csv
@@ -17,7 +17,9 @@ from cavity.cli.app import app
 from cli.penguins import main as write_penguins
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+SERVING_PAGE = PAGE.with_name("serving.md")
 SERVING = Path(__file__).parents[2] / "benchmarks" / "results" / "serving.csv"
+OTHERS = {"none": "none", "slow": "100 slow ones", "large": "2 with 10,000 rows"}
 SERVED = re.compile(r"(?<=<!-- serving -->\n).*?(?=<!-- end -->)", re.DOTALL)
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SETTINGS = """\
@@ -63,17 +65,24 @@ def make_serving_table():
     with SERVING.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["errors"] for row in rows} == {row["wrong"] for row in rows} == {"0"}
-    head = "| rows per request | clients | requests/s | rows/s | median ms | 95 % | 99 % | server's memory, MB |\n|"
+    head = "| other clients | rows per request | clients | requests/s | rows/s | median ms | 95 % | 99 % | server's memory, MB |\n|"
     lines = [
-        [row["rows"], row["clients"], *(f"{float(row[k]):.0f}" for k in ("per_s", "rows_per_s"))]
+        [
+            OTHERS[row["others"]],
+            row["rows"],
+            row["clients"],
+            *(f"{float(row[k]):.0f}" for k in ("per_s", "rows_per_s")),
+        ]
         + [f"{float(row[k]):.0f}" for k in ("median_ms", "p95_ms", "p99_ms", "memory_mb")]
         for row in rows
     ]
-    return head + "---|" * 8 + "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return head + "---|" * 9 + "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    text = SERVED.sub(lambda _: make_serving_table(), PAGE.read_text(encoding="utf-8"))
-    PAGE.write_text(text if "--rows" in sys.argv else fill_transcripts(text), encoding="utf-8")
-    print(PAGE)
+    table = SERVED.sub(lambda _: make_serving_table(), SERVING_PAGE.read_text(encoding="utf-8"))
+    SERVING_PAGE.write_text(table, encoding="utf-8")
+    if "--rows" not in sys.argv:
+        PAGE.write_text(fill_transcripts(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(SERVING_PAGE, "" if "--rows" in sys.argv else PAGE)

@@ -1,5 +1,6 @@
 """cavity serve as a user starts it: a process, a port, many clients at once, some of whom leave."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,22 +22,30 @@ from cavity.cli.app import app
 MOST_BYTES = 20_000
 
 
-@pytest.fixture
-def server(toy_model):
+@contextlib.contextmanager
+def serve(model, *arguments):
     """The process, its port, and the file of its log."""
-    log = toy_model.with_name("log.txt")
-    command = [sys.executable, "-m", "cavity", "serve", str(toy_model), "--port", "0"]
-    command += ["--most-bytes", str(MOST_BYTES), "--device", "cpu"]
+    log = model.with_name(f"log-{time.monotonic_ns()}.txt")
+    command = [
+        sys.executable,
+        "-m",
+        "cavity",
+        "serve",
+        str(model),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+        *arguments,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with log.open("w") as file, subprocess.Popen(command, stderr=file, env=environment) as process:
         try:
-            port = next(
-                int(m.group(1)) for m in (re.search(r":(\d+) \(Press", line) for line in process.stderr) if m
-            )
-            with log.open("w") as file, ThreadPoolExecutor(1) as reader:
-                reader.submit(lambda: file.writelines(process.stderr))
-                yield process, port, log
-                process.kill()
+            until = time.monotonic() + 120
+            while not (found := re.search(r":(\d+) \(Press", log.read_text())):
+                assert process.poll() is None and time.monotonic() < until, log.read_text()
+                time.sleep(0.05)
+            yield process, int(found.group(1)), log
         finally:
             process.kill()
 
@@ -49,38 +59,83 @@ def post(port, body):
     return found
 
 
-def leave(port, body, promised):
-    """A client that goes away: in the middle of its request, or before the answer."""
-    with socket.create_connection(("127.0.0.1", port), 60) as line:
-        line.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % promised + body)
+def start_request(port, body, promised):
+    """A connection on which part of a request is sent."""
+    line = socket.create_connection(("127.0.0.1", port), 60)
+    head = "POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: "
+    line.sendall(f"{head}{promised}\r\n\r\n".encode() + body)
+    return line
 
 
-def test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves(toy_model, server):
-    process, port, log = server
+def test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves(toy_model):
+    """Rows of different requests share a product of matrices, so probabilities may differ in the last bits."""
     clf = cavity.load(toy_model)
     X = np.random.default_rng(0).normal(size=(80, clf.n_features_in_))
 
     def client(number):
         rows = X[number : number + 1 + number % 7]
         body = json.dumps({"rows": rows.tolist()}).encode()
-        if number % 10 == 3:
-            leave(port, body, len(body) + 100)
-        if number % 10 == 6:
-            leave(port, body, len(body))
+        if number % 10 == 3:  # leaves in the middle of its request
+            start_request(port, body, len(body) + 100).close()
+        if number % 10 == 6:  # leaves before the answer
+            start_request(port, body, len(body)).close()
         return rows, *post(port, body)
 
-    with ThreadPoolExecutor(16) as clients:
-        for rows, status, found in clients.map(client, range(70)):
-            P = clf.predict_proba(rows)
-            assert status == 200, found
-            np.testing.assert_array_equal(found["probabilities"], P)
-            assert found["labels"] == [str(label) for label in clf.classes_[P.argmax(1)]]
-    status, found = post(port, b'{"rows": [' + b" " * MOST_BYTES)
-    assert status == 413 and f"{MOST_BYTES} bytes" in found["detail"]
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
-    said = log.read_text()
+    with serve(toy_model, "--most-bytes", str(MOST_BYTES)) as (process, port, log):
+        with ThreadPoolExecutor(16) as clients:
+            for rows, status, found in clients.map(client, range(70)):
+                P = clf.predict_proba(rows)
+                assert status == 200, found
+                np.testing.assert_allclose(found["probabilities"], P, rtol=1e-9, atol=1e-12)
+                assert found["labels"] == [str(label) for label in clf.classes_[P.argmax(1)]]
+        status, found = post(port, b'{"rows": [' + b" " * MOST_BYTES)
+        assert status == 413 and f"{MOST_BYTES} bytes" in found["detail"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        said = log.read_text()
     assert "Traceback" not in said and "ERROR" not in said
+
+
+@pytest.mark.slow  # test_serving_deadlines.py has the quick ones
+def test_half_sent_requests_end_and_do_not_hold_the_server(toy_model):
+    row = json.dumps({"rows": [[0.0] * cavity.load(toy_model).n_features_in_]}).encode()
+    with serve(toy_model, "--read-seconds", "3", "--stop-seconds", "1") as (process, port, log):
+        lines = [start_request(port, b"{", 100) for _ in range(300)]
+        assert post(port, row)[0] == 200
+        for line in lines:
+            with line:
+                assert b"408" in line.recv(1000)
+        lines = [start_request(port, b"{", 100) for _ in range(10)]
+        assert post(port, row)[0] == 200
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        assert time.monotonic() - begun < 2.5  # before the requests' own deadline
+        for line in lines:
+            line.close()
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.slow
+def test_several_workers_serve_one_model(toy_model):
+    more = ("--workers", "2", "--allowed-host", "models.example.org", "--stop-seconds", "1")
+    with serve(toy_model, *more) as (process, port, log):
+        until = time.monotonic() + 120
+        while log.read_text().count("Application startup complete") < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        answers = set()
+        for _ in range(20):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", "/health", headers={"host": "models.example.org"})
+            answer = connection.getresponse()
+            answers.add((answer.status, answer.read()))
+            connection.close()
+        assert len(answers) == 1 and next(iter(answers))[0] == 200
+        lines = [start_request(port, b"{", 100) for _ in range(4)]
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        for line in lines:
+            line.close()
 
 
 def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_messages(toy_model):

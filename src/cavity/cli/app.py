@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -227,16 +228,45 @@ def serve(
         int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.", metavar="N")
     ] = 8000,
     host: Annotated[str, typer.Option(help="Address to listen on.", metavar="NAME")] = "127.0.0.1",
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Further host name that requests may use; may be repeated.", metavar="NAME"),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes, each with its own copy of the model.", metavar="N")
+    ] = 1,
     most_rows: Annotated[int, typer.Option(min=1, help="Maximum rows per request.", metavar="N")] = 10_000,
     most_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.", metavar="N")] = 16
     << 20,
+    most_waiting: Annotated[
+        int, typer.Option(min=1, help="Maximum rows in the queue.", metavar="N")
+    ] = 50_000,
+    read_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for a client to send its request.", metavar="S")
+    ] = 30.0,
+    stop_seconds: Annotated[
+        int, typer.Option(min=1, help="Seconds to finish requests when stopped.", metavar="S")
+    ] = 10,
     device: Device = None,
 ) -> None:
-    """Serve predictions of MODEL over HTTP: /predict, /schema, /health, /docs."""
+    """Serve predictions of MODEL over HTTP: /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
     _check_exist(model)
-    from cavity.cli import serving
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
+        if find_spec(package) is None:
+            raise missing_extra(package, "serve")
+    from cavity.cli.serving import server
+    from cavity.cli.serving.settings import Deadlines, Limits
 
-    serving.run(model, host, port, serving.Limits(most_rows, most_bytes), device)
+    server.run(
+        model,
+        host,
+        port,
+        allowed_hosts=allowed_host or [],
+        limits=Limits(most_rows, most_bytes, most_waiting),
+        deadlines=Deadlines(read_seconds, stop_seconds),
+        workers=workers,
+        device=device,
+    )
 
 
 @app.command(short_help="Describe a model.", epilog="Example: cavity info penguins.cavity")

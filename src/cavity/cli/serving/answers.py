@@ -1,0 +1,109 @@
+"""Answers as typed models, made from the classes of the served model."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections import Counter
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field, create_model
+
+from cavity._version import __version__
+from cavity.cli.predicting import Model, format_label
+from cavity.cli.serving.batching import Array, Columns
+from cavity.cli.serving.requests import BadRows, CellError
+from cavity.errors import CavityError
+
+ENTROPIES = ("total", "aleatoric", "epistemic")
+
+
+class Health(BaseModel):
+    """State of the server, and what it serves."""
+
+    status: Literal["ok"] = "ok"
+    version: str = Field(default=__version__, description="Version of cavity.")
+    model: str = Field(description="SHA-256 of the model file, as sha256sum prints it.")
+    versions: dict[str, str] = Field(description="Versions of Python, torch and numpy.")
+
+
+class Schema(BaseModel):
+    """Columns of a row, classes and limits."""
+
+    columns: list[str] | int = Field(
+        description="Names of the columns, or their number if they have no names."
+    )
+    kinds: dict[str, str] | None = Field(description="What the model learned about each column.")
+    classes: list[str]
+    most_rows: int
+    most_bytes: int
+
+
+class Refusal(BaseModel):
+    """Reason why a request has no answer."""
+
+    detail: str
+    errors: list[CellError] = Field(default=[], description="Rows and columns that are wrong, at most 20.")
+
+
+def make_answer_model(model: Model) -> type[BaseModel]:
+    """Make the type of a prediction from the classes of a model."""
+    label: Any = Literal.__getitem__(tuple(map(format_label, model.classifier.classes_)))
+    entropies: dict[str, Any] = {
+        name: (list[float] | None, Field(None, description=f"{name.capitalize()} entropy per row, in nats."))
+        for name in ENTROPIES
+    }
+    return create_model(
+        "Prediction",
+        labels=(list[label], Field(description="Most probable class per row.")),
+        classes=(list[label], Field(description="Classes, in the order of the probabilities.")),
+        probabilities=(list[list[float]], Field(description="One list per row, one number per class.")),
+        **entropies,
+        notes=(dict[str, int], Field(description="Counts of cells unlike those of the training rows.")),
+        model=(str, Field(description="SHA-256 of the model file.")),
+    )
+
+
+def get_versions() -> dict[str, str]:
+    """Return the versions that predictions depend on."""
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+
+
+def predict_block(model: Model, X: Array, uncertainty: bool) -> Columns:
+    """Predict a block of rows: `probabilities`, [n C], and entropies, [n]."""
+    found = model.predict_columns(X, uncertainty)
+    P = [found.pop(name) for name in list(found) if name.startswith("p_")]
+    del found["label"]
+    return {"probabilities": np.column_stack(P), **found}
+
+
+def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str) -> bytes:
+    """Format a prediction as JSON. Raises BadRows for rows without a finite prediction."""
+    P = found["probabilities"]
+    finite = np.all([np.isfinite(column.reshape(len(P), -1)).all(1) for column in found.values()], axis=0)
+    if not finite.all():
+        message = "the model has no finite prediction for this row: correct it, or leave it out."
+        wrong = np.flatnonzero(~finite)[:20]
+        raise BadRows([CellError(row=int(i) + 1, column=None, message=message) for i in wrong])
+    classes = [format_label(c) for c in model.classifier.classes_]
+    answer = {
+        "labels": [classes[k] for k in P.argmax(1)],
+        "classes": classes,
+        **{name: column.tolist() for name, column in found.items()},
+        "notes": dict(notes),
+        "model": digest,
+    }
+    return json.dumps(answer, allow_nan=False, separators=(",", ":")).encode()
+
+
+def format_refusal(error: CavityError) -> bytes:
+    """Format an error as JSON."""
+    errors = error.errors if isinstance(error, BadRows) else []
+    return Refusal(detail=str(error), errors=errors).model_dump_json().encode()

@@ -1,0 +1,224 @@
+"""The FastAPI application: routes, checks and limits. Requests are JSON and are never executed."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cavity._version import __version__
+from cavity.cli.predicting import Model, format_label
+from cavity.cli.serving.answers import (
+    Health,
+    Refusal,
+    Schema,
+    format_refusal,
+    get_versions,
+    make_answer_model,
+)
+from cavity.cli.serving.batching import Full
+from cavity.cli.serving.page import SECURITY_POLICY, make_page
+from cavity.cli.serving.requests import RowReader, list_columns
+from cavity.cli.serving.service import Service
+from cavity.cli.serving.settings import Access, Limits
+from cavity.errors import CavityError
+
+CLIENT_CLOSED = 499  # status for the log: the client has disconnected
+REFUSALS = {
+    401: "The token is missing or wrong.",
+    408: "The request did not arrive in time.",
+    413: "The request has too many bytes.",
+    415: "The content type is not application/json.",
+    422: "Rows or cells cannot be used.",
+    503: "The queue is full; Retry-After says when to try again.",
+}
+
+
+def make_app(
+    model: Model,
+    limits: Limits = Limits(),  # noqa: B008
+    access: Access = Access(),  # noqa: B008
+    digest: str = "unknown",
+) -> FastAPI:
+    """Make the application."""
+    service = Service(model, digest, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="cavity",
+        version=__version__,
+        description="Class probabilities of a Gaussian process.",
+        lifespan=lifespan,
+        openapi_url=None,  # these two are routes of our own, so that they ask for the token, too
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.add_exception_handler(StarletteHTTPException, _format_http_error)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _format_query_error)  # type: ignore[arg-type]
+    _add_routes(app, service, access)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(access.hosts), www_redirect=False)
+    app.add_middleware(Observer, service=service)
+    return app
+
+
+def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
+    protected = {} if access.token is None else {"dependencies": [Depends(_make_token_check(access.token))]}
+    model, limits, names = service.model, service.limits, service.reader.names
+    versions = get_versions()
+
+    @app.get("/health")
+    async def health() -> Health:
+        """Say that the server is running, and which model it serves. Needs no token."""
+        return Health(model=service.digest, versions=versions)
+
+    @app.get("/schema", **protected)  # type: ignore[arg-type]
+    async def schema() -> Schema:
+        """Describe the columns of a row, the classes and the limits."""
+        return Schema(
+            columns=len(names) if model.prepare is None else names,
+            kinds=None if model.prepare is None else dict(model.prepare.describe()),
+            classes=[format_label(c) for c in model.classifier.classes_],
+            most_rows=limits.rows,
+            most_bytes=limits.bytes,
+        )
+
+    @app.get("/metrics", response_class=Response, **protected)  # type: ignore[arg-type]
+    async def metrics() -> Response:
+        """Return numbers for Prometheus, of the process that answers."""
+        return Response(service.metrics.format(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def predict(request: Request, uncertainty: bool = False) -> Response:
+        """Predict labels and probabilities of rows. With uncertainty=true, entropies per row, too."""
+        return await _answer(service, request, uncertainty)
+
+    refusals: dict[int | str, dict[str, Any]] = {
+        status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
+    }
+    reference = {"$ref": "#/components/schemas/PredictRequest"}
+    app.post(
+        "/predict",
+        response_model=None,
+        responses={200: {"model": make_answer_model(model), "description": "Predictions."}, **refusals},
+        openapi_extra={
+            "requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}
+        },
+        **protected,  # type: ignore[arg-type]
+    )(predict)
+
+    @app.get("/openapi.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
+    async def openapi() -> dict[str, Any]:
+        return describe(app, service.reader)
+
+    @app.get("/docs", include_in_schema=False, **protected)  # type: ignore[arg-type]
+    async def docs() -> HTMLResponse:
+        page = make_page(describe(app, service.reader), make_example(model), access.token is not None)
+        return HTMLResponse(page, headers={"content-security-policy": SECURITY_POLICY})
+
+
+async def _answer(service: Service, request: Request, uncertainty: bool) -> Response:
+    """Answer a request for predictions, or say why not."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, "send JSON with the header content-type: application/json.")
+    try:
+        return Response(await service.answer(request, uncertainty), media_type="application/json")
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_CLOSED)
+    except asyncio.CancelledError:  # the server stops, and its deadline is over
+        raise HTTPException(503, "the server is stopping: try again.", {"retry-after": "1"}) from None
+    except Full as error:
+        raise HTTPException(503, str(error), {"retry-after": str(error.seconds)}) from None
+    except CavityError as error:
+        return Response(format_refusal(error), 422, media_type="application/json")
+    except HTTPException:
+        raise
+    except Exception:  # formatted here, so that it is counted and names the model, as every answer does
+        logging.getLogger("uvicorn.error").exception("a prediction failed")
+        raise HTTPException(500, "the prediction failed: the log of the server says why.") from None
+
+
+async def _format_http_error(_: Request, error: StarletteHTTPException) -> Response:
+    body = Refusal(detail=str(error.detail)).model_dump_json()
+    return Response(body, error.status_code, error.headers, "application/json")
+
+
+async def _format_query_error(_: Request, error: RequestValidationError) -> Response:
+    name, text = error.errors()[0]["loc"][-1], error.errors()[0]["msg"]
+    return Response(Refusal(detail=f"{name}: {text}.").model_dump_json(), 422, media_type="application/json")
+
+
+def _make_token_check(token: str) -> Any:
+    """Make the dependency that compares the token of a request with the server's."""
+    expected, scheme = token.encode(), HTTPBearer(auto_error=False)
+
+    def check(given: HTTPAuthorizationCredentials | None = Depends(scheme)) -> None:  # noqa: B008
+        if given is None or not hmac.compare_digest(given.credentials.encode(), expected):
+            raise HTTPException(
+                401,
+                "send the server's token with the header authorization: Bearer TOKEN.",
+                {"www-authenticate": "Bearer"},
+            )
+
+    return check
+
+
+class Observer:
+    """Middleware that counts requests and adds the model's identity to every answer."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._metrics = app, service.metrics
+        self._headers = [
+            (b"cavity-version", __version__.encode()),
+            (b"cavity-model", service.digest.encode()),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        begun = time.perf_counter()
+
+        async def send_observed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *self._headers]
+                self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
+            await send(message)
+
+        await self._app(scope, receive, send_observed)
+
+
+def describe(app: FastAPI, reader: RowReader) -> dict[str, Any]:
+    """Describe the application for OpenAPI, with the type of a request, which FastAPI does not read itself."""
+    found = app.openapi()
+    body = reader.Body.model_json_schema(ref_template="#/components/schemas/{model}")
+    found["components"]["schemas"] |= {**body.pop("$defs", {}), "PredictRequest": body}
+    return found
+
+
+def make_example(model: Model) -> dict[str, Any]:
+    """Make an example of a request."""
+    if model.prepare is None:
+        return {"rows": [[0.0] * model.classifier.n_features_in_]}
+    return {"rows": [{column.name: _make_cell(column) for column in list_columns(model.prepare)}]}
+
+
+def _make_cell(column: Any) -> Any:
+    """Return a typical cell: the first category, or the mean."""
+    return next(iter(getattr(column, "levels", ())), round(getattr(column, "mean", 0.0), 3))

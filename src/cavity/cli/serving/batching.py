@@ -1,0 +1,170 @@
+"""Predictions for many requests at a time: rows of all waiting requests share blocks, and large requests take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import CavityError
+
+Array = NDArray[np.float64]
+Columns = dict[str, Array]  # of a prediction, one entry per row
+Predict = Callable[[Array, bool], Columns]
+
+BLOCK_SECONDS = (
+    0.1  # a block takes at most about this long; a new request waits for one block before its turn
+)
+SMALLEST, FIRST, LARGEST = 32, 128, 4096  # rows of a block
+THREADS = 2  # blocks at a time: while one is in Python, the other is in torch
+MOST_RETRY_SECONDS = 60
+
+
+class Full(CavityError):
+    """The queue is full. `seconds` says when to try again."""
+
+    def __init__(self, what: str, seconds: int) -> None:
+        super().__init__(f"the server is busy: {what}. Try again in {seconds} s.")
+        self.seconds = seconds
+
+
+class Job:
+    """Rows of a request, and what is predicted of them so far."""
+
+    def __init__(self, X: Array, uncertainty: bool) -> None:
+        self.X, self.uncertainty = X, uncertainty
+        self.taken, self.missing = (
+            0,
+            len(X),
+        )  # rows that are in a block or predicted; rows that are not yet predicted
+        self.found: dict[int, Columns] = {}  # by first row
+        self.done: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
+
+    @property
+    def left(self) -> int:
+        return len(self.X) - self.taken
+
+
+class Part(NamedTuple):
+    """Rows of a job within a block."""
+
+    job: Job
+    first: int
+    X: Array
+
+
+class Batcher:
+    """Queue of jobs, predicted by a few threads in blocks of rows.
+
+    Everything but the prediction runs in the event loop, so there are no locks.
+    """
+
+    def __init__(self, predict: Predict, most_rows: int) -> None:
+        self._predict, self._most = predict, most_rows
+        self._jobs: list[Job] = []
+        self._threads = ThreadPoolExecutor(THREADS, "cavity-predict")
+        self._running: set[asyncio.Task[None]] = set()
+        self._rows_per_second = math.inf
+        self.block = FIRST
+
+    @property
+    def waiting(self) -> int:
+        """Rows in the queue."""
+        return sum(job.left for job in self._jobs)
+
+    async def predict(self, X: Array, uncertainty: bool) -> Columns:
+        """Predict rows. Raises Full if too many rows wait; a cancelled call leaves the queue."""
+        if self._jobs and self.waiting + len(X) > self._most:
+            raise Full(f"{self.waiting} rows are waiting, and the limit is {self._most}", self.retry_seconds)
+        job = Job(X, uncertainty)
+        self._jobs.append(job)
+        if len(self._running) < THREADS:
+            task = asyncio.create_task(self._run())
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        try:
+            return await job.done
+        finally:
+            if job in self._jobs:
+                self._jobs.remove(job)
+
+    @property
+    def retry_seconds(self) -> int:
+        """Seconds until the rows in the queue are predicted, as far as known."""
+        return min(MOST_RETRY_SECONDS, max(1, math.ceil(self.waiting / self._rows_per_second)))
+
+    def close(self) -> None:
+        """Stop after the current blocks."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        """Predict block after block until the queue is empty."""
+        loop = asyncio.get_running_loop()
+        while self._jobs:
+            parts = take_parts(self._jobs, self.block)
+            self._jobs = [job for job in self._jobs if job.left]
+            begun = time.perf_counter()
+            results = await loop.run_in_executor(self._threads, self._predict_parts, parts)
+            self._adapt(sum(len(part.X) for part in parts), time.perf_counter() - begun)
+            for part, result in zip(parts, results, strict=True):
+                self._deliver(part, result)
+
+    def _deliver(self, part: Part, result: Columns | Exception) -> None:
+        job = part.job
+        if job.done.done():  # the client has left, or another part failed
+            return
+        if isinstance(result, Exception):
+            job.done.set_exception(result)
+            self._jobs = [other for other in self._jobs if other is not job]
+            return
+        job.found[part.first] = result
+        job.missing -= len(part.X)
+        if not job.missing:
+            found = [columns for _, columns in sorted(job.found.items())]
+            job.done.set_result({name: np.concatenate([c[name] for c in found]) for name in result})
+
+    def _predict_parts(self, parts: list[Part]) -> list[Columns | Exception]:
+        """Predict a block. If that fails, predict each part alone, so that a bad row fails its own request only."""
+        uncertainty = parts[0].job.uncertainty
+        try:
+            found = self._predict(np.concatenate([part.X for part in parts]), uncertainty)
+        except Exception as error:
+            if len(parts) == 1:
+                return [error]
+            return [result for part in parts for result in self._predict_parts([part])]
+        stops = np.cumsum([len(part.X) for part in parts])[:-1]
+        split = {name: np.split(column, stops) for name, column in found.items()}
+        return [{name: pieces[i] for name, pieces in split.items()} for i in range(len(parts))]
+
+    def _adapt(self, rows: int, seconds: float) -> None:
+        """Choose the size of the next block."""
+        self._rows_per_second = rows / max(seconds, 1e-9)
+        if seconds > BLOCK_SECONDS and rows > self.block // 2:
+            self.block = max(SMALLEST, self.block // 2)
+        elif seconds < BLOCK_SECONDS / 3 and rows == self.block:
+            self.block = min(LARGEST, self.block * 2)
+
+
+def take_parts(jobs: list[Job], room: int) -> list[Part]:
+    """Take the rows of a block from waiting jobs, in equal shares; what small jobs leave of theirs goes to larger ones.
+
+    The oldest job decides whether it is a block with uncertainties. Afterwards it is the last in the queue, if rows of it are
+    left. Each of the first `room` jobs gets at least one row.
+    """
+    kind = jobs[0].uncertainty
+    chosen = [job for job in jobs if job.uncertainty == kind][:room]
+    parts = []
+    for i, job in enumerate(sorted(chosen, key=lambda job: job.left)):
+        count = min(job.left, room // (len(chosen) - i))
+        parts.append(Part(job, job.taken, job.X[job.taken : job.taken + count]))
+        job.taken += count
+        room -= count
+    served = set(map(id, chosen))
+    jobs.sort(key=lambda job: id(job) in served)  # stable: those that were not served come first
+    return parts

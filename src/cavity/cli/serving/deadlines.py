@@ -1,0 +1,80 @@
+"""HTTP connections with deadlines: for the header and body of a request, and for a client to take its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from cavity.cli.serving.settings import HEADER_SECONDS
+
+PHASES = {h11.IDLE: "header", h11.SEND_BODY: "body"}  # by the state of the client; else nothing is awaited
+FLUSH_SECONDS = 1.0  # for the last words to a client that is too slow
+
+
+class DeadlineProtocol(H11Protocol):
+    """uvicorn's connection, which waits for ever, with a deadline for each phase of a request.
+
+    A deadline counts from the start of its phase. A client that sends a byte now and then gains nothing.
+    """
+
+    def __init__(self, *args: Any, seconds: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seconds = seconds
+        self._phase: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._enter("header")
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._enter(PHASES.get(self.conn.their_state))
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is not h11.SEND_BODY:
+            self._enter(None)  # uvicorn's own deadline for connections that are kept alive counts from here
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self._seconds, self._drop_if_stuck)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._enter(None)
+        super().connection_lost(exc)
+
+    def _enter(self, phase: str | None) -> None:
+        """Start the deadline of a phase, unless the connection is in that phase already."""
+        if phase == self._phase:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._phase, self._timer = phase, None
+        if phase is not None:
+            seconds = min(self._seconds, HEADER_SECONDS) if phase == "header" else self._seconds
+            self._timer = self.loop.call_later(seconds, self._expire, phase, seconds)
+
+    def _expire(self, phase: str, seconds: float) -> None:
+        """Answer 408, unless the request has an answer, and close the connection."""
+        if self.transport.is_closing():
+            return
+        if phase == "header" or not self.cycle.response_started:
+            self.transport.write(make_timeout_answer(f"the {phase} did not arrive within {seconds:g} s."))
+        self.transport.close()
+        self.loop.call_later(FLUSH_SECONDS, self.transport.abort)
+
+    def _drop_if_stuck(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+def make_timeout_answer(reason: str) -> bytes:
+    """Return a complete answer with status 408."""
+    body = json.dumps({"detail": reason}).encode()
+    return (
+        b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        b"content-length: %d\r\n\r\n" % len(body) + body
+    )

@@ -1,0 +1,53 @@
+"""Numbers for Prometheus, of one server process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+PATHS = frozenset(
+    {"/predict", "/schema", "/health", "/metrics", "/docs", "/openapi.json"}
+)  # others are counted as one
+REASONS = {
+    400: "host",
+    401: "token",
+    413: "size",
+    415: "content type",
+    422: "rows",
+    503: "queue",
+}  # why a status refuses a request
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """Counts of a server process, in a registry of its own."""
+
+    def __init__(self, waiting: Callable[[], float], digest: str, version: str) -> None:
+        self._registry = CollectorRegistry()
+        registry = self._registry
+        self._requests = Counter(
+            "cavity_requests", "Answered requests.", ["path", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "cavity_request_seconds", "Time to answer.", ["path"], registry=registry, buckets=SECONDS
+        )
+        self._refused = Counter(
+            "cavity_refused", "Refused requests, by reason.", ["reason"], registry=registry
+        )
+        self.rows = Counter("cavity_rows", "Predicted rows.", registry=registry)
+        Gauge("cavity_waiting_rows", "Rows in the queue.", registry=registry).set_function(waiting)
+        info = Gauge("cavity_model", "The served model; always 1.", ["digest", "version"], registry=registry)
+        info.labels(digest, version).set(1)
+
+    def count(self, path: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        path = path if path in PATHS else "other"
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+        if status in REASONS:
+            self._refused.labels(REASONS[status]).inc()
+
+    def format(self) -> bytes:
+        """Return all numbers in Prometheus's text format."""
+        return generate_latest(self._registry)

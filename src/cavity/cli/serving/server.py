@@ -1,0 +1,105 @@
+"""`cavity serve`: load a model and serve it over HTTP until interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import uvicorn
+
+from cavity.cli.predicting import Model
+from cavity.cli.serving.application import make_app
+from cavity.cli.serving.deadlines import DeadlineProtocol
+from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Deadlines, Limits, make_access
+from cavity.errors import BadFile, CavityError
+
+WORKER = "CAVITY_SERVE"  # environment variable by which worker processes learn what to serve
+
+
+class Plan(NamedTuple):
+    """What a process serves. Worker processes read it as JSON."""
+
+    path: str
+    device: str | None
+    limits: Limits
+    access: Access
+
+
+def run(
+    path: Path,
+    host: str,
+    port: int,
+    *,
+    allowed_hosts: Sequence[str] = (),
+    limits: Limits = Limits(),  # noqa: B008
+    deadlines: Deadlines = Deadlines(),  # noqa: B008
+    workers: int = 1,
+    device: str | None = None,
+) -> None:
+    """Serve until interrupted. Several workers are processes that share the port; each has its own copy of the model."""
+    plan = Plan(str(path), device, limits, make_access(host, allowed_hosts))
+    check_port(host, port)
+    app: Any = make_served_app(plan)
+    if workers > 1:
+        plan = plan._replace(access=plan.access._replace(token=None))  # it is in the environment already
+        os.environ[WORKER] = json.dumps([*plan, max(1, torch.get_num_threads() // workers)])
+        app = f"{__name__}:make_worker_app"
+    uvicorn.run(
+        app,
+        factory=workers > 1,
+        host=host,
+        port=port,
+        workers=workers,
+        log_level="info",
+        server_header=False,
+        http=partial(DeadlineProtocol, seconds=deadlines.read),  # type: ignore[arg-type]
+        ws="none",
+        timeout_graceful_shutdown=deadlines.stop,
+        limit_concurrency=CONNECTIONS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+    )
+
+
+def make_served_app(plan: Plan) -> Any:
+    """Load the model and make the application."""
+    digest = compute_digest(plan.path)
+    model = Model.open(Path(plan.path), plan.device)
+    if compute_digest(plan.path) != digest:
+        raise BadFile(f"{plan.path} changed while it was read: start the server again.")
+    return make_app(model, plan.limits, plan.access, digest)
+
+
+def make_worker_app() -> Any:
+    """Make the application in a worker process."""
+    path, device, limits, (hosts, _), threads = json.loads(os.environ[WORKER])
+    torch.set_num_threads(threads)
+    return make_served_app(Plan(path, device, Limits(*limits), make_access("localhost", hosts)))
+
+
+def compute_digest(path: str) -> str:
+    """Return the SHA-256 of a file."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BadFile(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def check_port(host: str, port: int) -> None:
+    """Check that the port is free, before the model is loaded."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise CavityError(
+            f"cannot listen on {host}, port {port} ({error.strerror or error}): try another --port (0 for any free port) or --host."
+        ) from error

@@ -1,0 +1,68 @@
+"""What a server allows: limits, deadlines, host names and the token."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cavity.errors import BadOption
+
+TOKEN = "CAVITY_TOKEN"  # environment variable
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "[::1]")
+ANY_ADDRESS = ("0.0.0.0", "::")  # addresses to listen on, which no client sends as Host
+HEADER_SECONDS = 10.0  # a header is small: it has this long, or the deadline of the body if that is shorter
+CONNECTIONS = 500  # open at a time; more requests are answered with 503
+HEADER_BYTES = 16 << 10
+HOST_NAME = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?|\[?[0-9A-Fa-f]*(:[0-9A-Fa-f]*){2,7}\]?", re.ASCII)
+
+
+class Limits(NamedTuple):
+    """Limits of a request, and of all requests that wait."""
+
+    rows: int = 10_000
+    bytes: int = 16 << 20
+    waiting: int = 50_000  # rows of all requests in the queue
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all requests that are received but not yet parsed."""
+        return 4 * self.bytes
+
+
+class Deadlines(NamedTuple):
+    """Seconds for a client to send a request or to take its answer, and for the server to stop."""
+
+    read: float = 30.0
+    stop: int = 10
+
+
+class Access(NamedTuple):
+    """Who may ask: names of this host that a request may use, and the token that it must carry."""
+
+    hosts: tuple[str, ...] = LOCAL_HOSTS
+    token: str | None = None
+
+
+def make_access(host: str, allowed: Sequence[str]) -> Access:
+    """Allow the names of this machine, the address that the server listens on, and `allowed`; read the token."""
+    for name in allowed:
+        if not HOST_NAME.fullmatch(name):
+            raise BadOption(
+                f"--allowed-host {name!r} is not a host name: give a name without port such as models.example.org, "
+                "'*.example.org' for all names of a domain, or '*' for any."
+            )
+    bound = () if host in ANY_ADDRESS else (host,)
+    return Access(tuple(dict.fromkeys((*LOCAL_HOSTS, *bound, *allowed))), read_token())
+
+
+def read_token() -> str | None:
+    """Return the token of the environment; None if the variable is not set."""
+    token = os.environ.get(TOKEN)
+    if token is not None and (not token.strip() or not token.isascii() or token != token.strip()):
+        raise BadOption(
+            f"{TOKEN} is empty, or has spaces around it or characters outside ASCII: set a random text such as the output of "
+            "`openssl rand -hex 32`, or unset it to serve without a token."
+        )
+    return token

@@ -1,0 +1,133 @@
+"""Slow clients: every phase of a request has a deadline, which a byte now and then does not move."""
+
+import contextlib
+import socket
+import threading
+import time
+from functools import partial
+
+import pytest
+import uvicorn
+
+from cavity.cli.serving.deadlines import DeadlineProtocol
+
+SECONDS = 0.4
+LATE = 4.0  # on a busy machine; without a deadline a connection stays open for ever
+LARGE = 64 << 20  # bytes; more than the buffers of a connection hold
+HALF_HEADER = b"POST / HTTP/1.1\r\nhost: localhost\r\n"
+HALF_BODY = HALF_HEADER + b"content-length: 100\r\n\r\n{"
+WHOLE = HALF_HEADER + b"content-length: 1\r\n\r\n{"
+
+
+async def app(scope, receive, send):
+    """Read the body and answer; /early answers at once, /large with more than a connection holds."""
+    more = scope["path"] != "/early"
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        more = message["more_body"]
+    body = b"x" * (LARGE if scope["path"] == "/large" else 1)
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture(scope="module")
+def server():
+    config = uvicorn.Config(
+        app,
+        port=0,
+        http=partial(DeadlineProtocol, seconds=SECONDS),
+        lifespan="off",
+        log_level="error",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server
+    server.should_exit = True
+    thread.join()
+
+
+@contextlib.contextmanager
+def connect(server):
+    address = server.servers[0].sockets[0].getsockname()
+    with socket.create_connection(address, LATE) as line:
+        yield line
+
+
+def read_all(line):
+    """What the server sends until it closes the connection; it must do so in time."""
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := line.recv(1 << 16):
+            found += part
+    return found
+
+
+def read_answer(line):
+    """One complete answer of `app`."""
+    found = b""
+    while not found.endswith(b"\r\n\r\nx"):
+        found += line.recv(1 << 16)
+    return found
+
+
+@pytest.mark.parametrize("sent, phase", [(b"", "header"), (HALF_HEADER, "header"), (HALF_BODY, "body")])
+def test_half_a_request_is_answered_with_408(server, sent, phase):
+    with connect(server) as line:
+        line.sendall(sent)
+        found = read_all(line)
+    assert found.startswith(b"HTTP/1.1 408") and f"the {phase} did not arrive within".encode() in found
+    assert not server.server_state.connections
+
+
+@pytest.mark.parametrize("sent", [HALF_HEADER + b"a: ", HALF_BODY, HALF_BODY.replace(b"/ ", b"/early ")])
+def test_a_byte_now_and_then_does_not_move_the_deadline(server, sent):
+    """The last one has its answer already."""
+    begun = time.monotonic()
+    with connect(server) as line:
+        line.sendall(sent)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while time.monotonic() < begun + LATE:
+                line.sendall(b"x")
+                time.sleep(SECONDS / 10)
+    assert time.monotonic() < begun + LATE
+
+
+def test_a_second_request_on_a_connection_has_deadlines_too(server):
+    with connect(server) as line:
+        line.sendall(WHOLE)
+        assert read_answer(line).startswith(b"HTTP/1.1 200")
+        line.sendall(HALF_BODY)
+        assert read_all(line).startswith(b"HTTP/1.1 408")
+
+
+def test_a_client_in_time_is_not_disturbed(server):
+    """A connection that is kept alive for longer than the deadline, and two requests at once."""
+    with connect(server) as line:
+        for _ in range(3):
+            line.sendall(WHOLE)
+            assert read_answer(line).startswith(b"HTTP/1.1 200")
+            time.sleep(SECONDS)
+        line.sendall(WHOLE + WHOLE)
+        found = read_answer(line)
+        if found.count(b"HTTP/1.1 200") < 2:
+            found += read_answer(line)
+    assert found.count(b"HTTP/1.1 200") == 2
+
+
+def test_a_client_that_does_not_take_its_answer_is_dropped(server):
+    with connect(server) as line:
+        line.sendall(WHOLE.replace(b"/ ", b"/large "))
+        until = time.monotonic() + LATE + 6  # and uvicorn keeps an idle connection for 5 s
+        while not server.server_state.connections:
+            time.sleep(0.01)
+        while server.server_state.connections and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not server.server_state.connections
+        assert len(read_all(line)) < LARGE
