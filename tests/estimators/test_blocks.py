@@ -146,7 +146,7 @@ def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
 
 def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alike(tmp_path):
     mixed = pa.table({"a": X[:, 0], "shade": np.where(X[:, 1] > 0, "light", "dark"), "label": Y})
-    prepare = Preparation.fit([mixed], target="label")
+    prepare = Preparation(target="label").fit(mixed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = GPClassifier("sep", n_inducing=6, max_epochs=2, batch_size=60, random_state=0)

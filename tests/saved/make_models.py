@@ -28,7 +28,7 @@ def table(rows=60):
 
 
 def classifier(data):
-    preparation = Preparation.fit([data], target="kind")
+    preparation = Preparation(target="kind").fit(data)
     X, y = preparation.transform(data), preparation.labels(data)
     clf = GPClassifier(
         REP(epsilon=0.02, sites="tied"), kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15,
@@ -41,7 +41,7 @@ def classifier(data):
 
 def regressor(data):
     """Its predictions go back to the training rows, which are in the file."""
-    preparation = Preparation.fit([{name: data[name] for name in ("height", "colour")}])
+    preparation = Preparation().fit({name: data[name] for name in ("height", "colour")})
     X, y = preparation.transform(data), target(data)
     gp = GPRegressor(
         "cg", kernel=Matern52() + Linear(), n_inducing=5, max_epochs=5, random_state=0, device="cpu"

@@ -108,7 +108,9 @@ def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> Inspect
 
     ignore = [*settings.ignore, *([settings.weight] if settings.weight else [])]
     with name_file_in_errors(file):
-        prepare = Preparation.fit(count_rows(), settings.target, ignore, settings.columns, settings.unseen)
+        prepare = Preparation(
+            target=settings.target, ignore=ignore, kinds=settings.columns, unseen=settings.unseen
+        ).fit_batches(count_rows())
     terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
     terminal.say(format_table([(name or "(no name)", what) for name, what in prepare.describe()]))
     return InspectedTable(file, prepare, count)
@@ -148,7 +150,7 @@ def _fit(model: GPClassifier, table: InspectedTable, settings: Settings, termina
 def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:
     """Read and prepare the whole table: X, labels and weights."""
     parts = []
-    target = table.prepare.target
+    target = table.prepare.target_
     assert target is not None
     table.prepare.check(table.file.names)
     columns = [*table.prepare.inputs, target.name, *([weight] if weight else [])]
@@ -157,7 +159,7 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
         raise BadInput(f"{table.file.path} has no column {absent!r}.")
     for chunk in terminal.show_progress(table.file.chunks(columns), "rows", _count_rows):
         w = None if weight is None else _weights(chunk, weight)
-        parts.append((table.prepare.transform(chunk), table.prepare.labels(chunk), w))
+        parts.append((table.prepare.encode(chunk), table.prepare.labels(chunk), w))
     if not parts:
         raise BadInput(f"{table.file.path} has no rows.")
     X, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))

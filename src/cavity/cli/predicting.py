@@ -49,7 +49,7 @@ class Model(NamedTuple):
 
     @property
     def target(self) -> str | None:
-        return None if self.prepare is None or self.prepare.target is None else self.prepare.target.name
+        return None if self.prepare is None or self.prepare.target_ is None else self.prepare.target_.name
 
     def choose_preparation(self, file: TableFile, target: str | None) -> Preparation:
         """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
@@ -113,7 +113,7 @@ def predict(
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
     with _open_writer(out) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
-            found = model.predict_columns(prepare.transform(chunk, notes), uncertainty)
+            found = model.predict_columns(prepare.encode(chunk, notes), uncertainty)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
             write(arrow.table(kept | {_choose_name(name, kept): column for name, column in found.items()}))
             rows += chunk.table.num_rows
@@ -225,7 +225,7 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
     scores, notes = Scores(len(places)), Counter[str]()
     for chunk in read_chunks(file, [*prepare.inputs, target], terminal):
         y = encode_labels(chunk, target, places)
-        scores.add(model.classifier.predict_log_proba(prepare.transform(chunk, notes)), y)
+        scores.add(model.classifier.predict_log_proba(prepare.encode(chunk, notes)), y)
     if not scores.confusion.sum():
         raise BadInput(f"{file.path} has no rows.")
     report_notes(notes, terminal)

@@ -59,7 +59,7 @@ def _sample_rows(
     kept = [np.empty((0, model.classifier.n_features_in_)), np.empty(0, dtype=np.int64), np.empty(0)]
     rows = 0
     for chunk in read_chunks(file, [*prepare.inputs, *([named] if labelled and named else [])], terminal):
-        X = prepare.transform(chunk, notes)
+        X = prepare.encode(chunk, notes)
         y = encode_labels(chunk, named, places) if labelled and named else np.zeros(len(X), dtype=np.int64)
         kept = [np.concatenate(pair) for pair in zip(kept, (X, y, rng.random(len(X))), strict=True)]
         if len(kept[0]) > most:

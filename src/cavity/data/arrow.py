@@ -24,7 +24,7 @@ class Preparing(Protocol):
     """What `Arrow` needs of a `cavity.Preparation`."""
 
     @property
-    def target(self) -> Named | None: ...
+    def target_(self) -> Named | None: ...
 
     @property
     def inputs(self) -> tuple[str, ...]: ...
@@ -32,7 +32,7 @@ class Preparing(Protocol):
     @property
     def names(self) -> tuple[str, ...]: ...
 
-    def transform(self, data: Any) -> Array: ...
+    def encode(self, data: Any) -> Array: ...
 
     def labels(self, data: Any) -> NDArray[Any]: ...
 
@@ -58,8 +58,8 @@ class Arrow:
         labelled: bool = True,
     ) -> None:
         files = open_dataset(data)
-        if prepare is not None and prepare.target is not None:
-            target = prepare.target.name
+        if prepare is not None and prepare.target_ is not None:
+            target = prepare.target_.name
         self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
         if labelled:
             _check_named(files.schema, target, weight)
@@ -111,7 +111,7 @@ class Arrow:
             for j, name in enumerate(self.names):
                 X[:, j] = to_floats(table.column(name))
         else:
-            X = self.prepare.transform(chunk)
+            X = self.prepare.encode(chunk)
         return Piece(
             np.arange(chunk.first, chunk.first + rows), X, self._make_labels(chunk), weight, chunk.where
         )
@@ -119,7 +119,7 @@ class Arrow:
     def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
         if self.target is None:
             return np.zeros(chunk.table.num_rows, dtype=np.int64)
-        if self.prepare is None or self.prepare.target is None:
+        if self.prepare is None or self.prepare.target_ is None:
             return to_labels(chunk.table.column(self.target))
         return self.prepare.labels(chunk)
 
@@ -148,7 +148,7 @@ def _check_types(file: File, names: tuple[str, ...]) -> None:
     if bad:
         named = ", ".join(f"{f.name!r} ({f.type})" for f in bad)
         raise BadInput(
-            f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass prepare=cavity.Preparation.fit(...), "
+            f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass prepare=cavity.Preparation().fit(...), "
             "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
         )
 

@@ -34,8 +34,12 @@ def get_column(table: Any, name: str) -> Any:
     """Return a column by name as one array, with dictionaries decoded."""
     column = table.column(name)
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    if import_pyarrow().types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    types = import_pyarrow().types
+    if types.is_dictionary(column.type):
+        values = column.dictionary
+        if types.is_string_view(values.type):  # polars; Arrow cannot take from views
+            values = values.cast("string")
+        column = values.take(column.indices)
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 

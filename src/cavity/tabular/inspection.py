@@ -65,7 +65,11 @@ class Inspection:
             self.names = names
             skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
             self.unnamed = names.count("")
-            self.seen = {n: _ColumnSummary(n, self.kinds.get(n)) for n in names if n and n not in skip}
+            self.seen = {
+                n: _ColumnSummary(n, self.kinds.get(n) or declared_kind(table.schema.field(n).type))
+                for n in names
+                if n and n not in skip
+            }
         if names != self.names:
             raise BadInput(
                 "the columns differ between batches: give every batch the same columns in the same order."
@@ -111,6 +115,11 @@ class Inspection:
                 )
             )
         return columns, self.labels.decide() if self.labels is not None else None, ignored
+
+
+def declared_kind(kind: Any) -> str | None:
+    """Return the kind of column that an Arrow type declares: a dictionary is a category, even one of numbers."""
+    return "category" if import_pyarrow().types.is_dictionary(kind) else None
 
 
 class _ColumnSummary:
