@@ -94,7 +94,7 @@ def test_predict_writes_labels_and_probabilities(birds):
     assert np.mean([r["label"] == r["species"] for r in rows]) > 0.8
     clf = cavity.load(birds / "birds.cavity")
     (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
-    np.testing.assert_allclose(P, clf.predict_proba(clf.preparation_.transform(chunk)), rtol=1e-9)
+    np.testing.assert_allclose(P, clf.predict_proba(chunk.table), rtol=1e-9)
 
 
 def test_parquet_and_stdout_have_the_same_predictions(birds):
@@ -111,7 +111,7 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     scores = json.loads(done.stdout)
     clf = cavity.load(birds / "birds.cavity")
     (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
-    X, y = clf.preparation_.transform(chunk), clf.preparation_.labels(chunk)
+    X, y = chunk.table, clf.preparation_.labels(chunk)
     assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))
     P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)

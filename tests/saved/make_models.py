@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity import GPClassifier, GPRegressor, Preparation, persist
+from cavity.intake.frames import Prepared
 from cavity.kernels import Constant, Linear, Matern52
 from cavity.methods import REP
 
@@ -35,8 +36,9 @@ def classifier(data):
         learn=("kernel", "inducing", "noise"),
         class_weight={"ash": 1.0, "elm": 2.0, "oak": 1.0}, random_state=0, device="cpu",
     )  # fmt: skip
-    clf.fit(X, y).preparation_ = preparation
-    return clf, {"p": clf.predict_proba(X[:8]).tolist(), "label": clf.predict(X[:8]).tolist()}
+    clf.fit(Prepared(X, preparation), y)
+    new = Prepared(X[:8])
+    return clf, {"p": clf.predict_proba(new).tolist(), "label": clf.predict(new).tolist()}
 
 
 def regressor(data):
@@ -46,8 +48,8 @@ def regressor(data):
     gp = GPRegressor(
         "cg", kernel=Matern52() + Linear(), n_inducing=5, max_epochs=5, random_state=0, device="cpu"
     )
-    gp.fit(X, y, sample_weight=np.arange(len(y)) % 3 + 1).preparation_ = preparation
-    mean, std = gp.predict(X[:8], return_std=True)
+    gp.fit(Prepared(X, preparation), y, sample_weight=np.arange(len(y)) % 3 + 1)
+    mean, std = gp.predict(Prepared(X[:8]), return_std=True)
     return gp, {"mean": mean.tolist(), "std": std.tolist()}
 
 

@@ -30,6 +30,7 @@ from cavity.data import Arrow
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier
+from cavity.intake.frames import Prepared
 from cavity.tabular.cells import get_column, to_numbers
 from cavity.tabular.files import TableFile, explain_errors, open_table, spool_table
 from cavity.tabular.preparation import Preparation
@@ -64,7 +65,7 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
     begun, stopped = time.perf_counter(), 0
     if settings.validation is not None:
         held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), None, terminal)
-        model.set_params(callbacks=[Validation(held[0], held[1], model.patience)])
+        model.set_params(callbacks=[Validation(Prepared(held[0]), held[1], model.patience)])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -73,7 +74,6 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
             stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
                 raise fail("interrupted before a first model existed; nothing was saved.", stopped) from None
-    model.preparation_ = table.prepare
     model.notes_ = {
         "data": str(table.file.path),
         "rows": table.rows,
@@ -131,7 +131,7 @@ def _fit(model: GPClassifier, table: InspectedTable, settings: Settings, termina
     with name_file_in_errors(table.file):
         if 8 * table.rows * len(prepare.names) <= IN_MEMORY:
             X, y, weight = read_rows(table, settings.weight, terminal)
-            model.fit(X, y, sample_weight=weight)
+            model.fit(Prepared(X, prepare), y, sample_weight=weight)
             return
         if model.validation_fraction is not None:
             raise BadOption(
@@ -144,7 +144,6 @@ def _fit(model: GPClassifier, table: InspectedTable, settings: Settings, termina
             explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)),
         ):
             model.fit(Arrow(path, weight=settings.weight, prepare=prepare))
-    del model.feature_names_in_  # the preparation stores them, and passes arrays
 
 
 def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:

@@ -17,6 +17,7 @@ from cavity.cli.terminal import Terminal, format_table
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.estimators import load
+from cavity.intake.frames import Prepared
 from cavity.report.calibration import BINS, reliability
 from cavity.tabular.cells import get_column, read_labels
 from cavity.tabular.columns import suggest_column
@@ -44,7 +45,6 @@ class Model(NamedTuple):
         names = getattr(classifier, "feature_names_in_", None)
         if prepare is None and names is not None:
             prepare = Preparation.identity([str(name) for name in names])
-            del classifier.feature_names_in_  # rows are passed as arrays, in this order
         return cls(classifier, prepare)
 
     @property
@@ -65,11 +65,12 @@ class Model(NamedTuple):
         return Preparation.identity(names)
 
     def predict_columns(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
-        """Predict rows and return the columns of the output.
+        """Predict prepared rows and return the columns of the output.
 
         Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean and
         standard deviation of the latent function, without the noise.
         """
+        X = Prepared(X)
         if not hasattr(self.classifier, "classes_"):
             if uncertainty:
                 raise BadOption(
@@ -119,6 +120,7 @@ def predict(
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
+    prepare.note_new_columns(file.names, rows, notes)
     report_notes(notes, terminal)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
@@ -225,7 +227,7 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
     scores, notes = Scores(len(places)), Counter[str]()
     for chunk in read_chunks(file, [*prepare.inputs, target], terminal):
         y = encode_labels(chunk, target, places)
-        scores.add(model.classifier.predict_log_proba(prepare.encode(chunk, notes)), y)
+        scores.add(model.classifier.predict_log_proba(Prepared(prepare.encode(chunk, notes))), y)
     if not scores.confusion.sum():
         raise BadInput(f"{file.path} has no rows.")
     report_notes(notes, terminal)

@@ -154,7 +154,7 @@ def _encode_rows(model: Model, rows: list[Any], notes: Counter[str]) -> Any:
     """Encode rows as features."""
     if all(isinstance(row, dict) for row in rows) and model.prepare is not None:
         return model.prepare.transform(_collect_columns(model.prepare, rows), notes)
-    width = model.classifier.n_features_in_
+    width = model.classifier.n_features_in_ if model.prepare is None else len(model.prepare.inputs)
     numeric = model.prepare is None or model.prepare.inputs == model.prepare.names
     if not numeric or not all(isinstance(row, list) and len(row) == width for row in rows):
         what = f"a list of {width} numbers" if model.prepare is None else "an object by column name"

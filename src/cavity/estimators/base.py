@@ -31,8 +31,10 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
         self._result, self._fitted = result, result.model
-        self.n_features_in_ = result.features.n
-        names = result.features.names
+        features, prepare = result.features, result.features.preparation
+        self._set_optional("preparation_", prepare)
+        self.n_features_in_ = features.n if prepare is None else prepare.n_features_in_
+        names = features.names if prepare is None else prepare.feature_names_in_
         self._set_optional("feature_names_in_", None if names is None else np.array(names, dtype=object))
         self.kernel_ = result.model.prior.kernel
         self.log_marginal_likelihood_ = result.evidence
@@ -57,13 +59,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     def _features(self) -> Features:
         """Return the features of the fit."""
         check_is_fitted(self, "_fitted")
-        names = getattr(self, "feature_names_in_", None)
-        return Features(
-            type(self).__name__,
-            self.n_features_in_,
-            None if names is None else tuple(map(str, names)),
-            getattr(self, "preparation_", None),
-        )
+        return self._result.features
 
     def _continuation(self) -> Continuation | None:
         """Return what a warm start continues from."""
@@ -82,20 +78,17 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         path : str or Path
             The file. It is written to a temporary file first and then renamed.
         """
-        features, classes = self._features(), getattr(self, "classes_", None)
+        check_is_fitted(self, "_fitted")
+        classes = getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
-        result = self._result._replace(features=features, classes=classes, warnings=texts)
+        result = self._result._replace(classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
-        modelfile.save(
-            Record(self._kind, self.get_params(deep=False), result, features.preparation, notes), path
-        )
+        modelfile.save(Record(self._kind, self.get_params(deep=False), result, notes), path)
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:
         made = cls(**record.arguments)
         made._store(record.result)
-        if record.preparation is not None:
-            made.preparation_ = record.preparation
         if record.notes:
             made.notes_ = record.notes
         return made

@@ -16,6 +16,8 @@ from cavity import persist
 from cavity._version import __version__
 from cavity.errors import BadInput
 from cavity.estimators import GPClassifier
+from cavity.intake.frames import Prepared
+from cavity.intake.validation import check_rows
 from cavity.report import model_card
 from cavity.report.figures import ReportFigure, draw_figures
 from cavity.report.model_card import Facts, Predictions
@@ -77,9 +79,9 @@ def render_page(
     """Render the report as text."""
     about = model_card.describe_model(clf)
     columns = model_card.find_column_names(clf, X, names)
-    if len(columns) != clf.n_features_in_:
+    if len(columns) != clf._features().n:
         raise BadInput(
-            f"names has {len(columns)} entries, but X has {clf.n_features_in_} columns: give one name per column."
+            f"names has {len(columns)} entries, but X has {clf._features().n} columns: give one name per column."
         )
     predictions = predict_rows(clf, X, y)
     with warnings.catch_warnings():  # predict_rows has checked the names of the columns; arrays have none
@@ -113,14 +115,9 @@ def predict_rows(clf: GPClassifier, X: Any, y: Any) -> Predictions | None:
         if y is not None:
             raise BadInput("labels y were given without rows X: give both or neither.")
         return None
-    P = clf.predict_proba(X)
+    rows = check_rows(X, clf._features())
+    P = clf.predict_proba(Prepared(rows))
     predicted = np.asarray(clf.classes_[P.argmax(1)])
-    try:
-        rows = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise BadInput(
-            "X has columns that are not numeric: give the rows after preparation, as numbers."
-        ) from None
     if y is None:
         return Predictions(rows, P, predicted, None, None)
     labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
@@ -230,7 +227,7 @@ def _render_rows(clf: GPClassifier, predictions: Predictions | None, names: list
         return ""
     least, most = model_card.find_extremes(predictions)
     shown = np.concatenate([least, most])
-    parts = clf.predict_uncertainty(predictions.X[shown])
+    parts = clf.predict_uncertainty(Prepared(predictions.X[shown]))
     head = ["Row", "Group", "Predicted", "Probability"] + (
         ["True", "Right"] if predictions.y is not None else []
     )

@@ -14,6 +14,8 @@ from cavity.data.source import Array
 from cavity.errors import BadInput
 from cavity.tabular.cells import to_numbers, to_text
 
+MEAN_IS_USED = "the mean is used"
+
 
 class Number(NamedTuple):
     """Numeric column, encoded as (value − mean)/scale, with 0 for missing cells.
@@ -43,7 +45,7 @@ class Number(NamedTuple):
         if self.missing:
             X[:, 1] = lacks
         else:
-            context.note_missing(self.name, int(lacks.sum()), "the mean is used")
+            context.note_missing(self.name, int(lacks.sum()), MEAN_IS_USED)
         return X
 
 
@@ -128,6 +130,7 @@ class Ignored(NamedTuple):
 
     name: str
     why: str
+    informs: bool = False  # it has information that the model does not get
 
     def describe(self) -> str:
         """Describe the column in one line."""

@@ -202,10 +202,13 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The features; a frame if `set_output` asks for one.
         """
         check_is_fitted(self, "columns_")
-        return self.encode(X, notes)
+        chunk, notes = self.to_chunk(X), Counter() if notes is None else notes
+        rows = self.encode(chunk, notes)
+        self.note_new_columns(chunk.table.column_names, len(rows), notes)
+        return rows
 
     def encode(self, data: Any, notes: Counter[str] | None = None) -> Array:
-        """Encode rows as numbers: `transform`, but always an array.
+        """Encode rows as numbers: `transform`, but always an array, and without notes on new columns.
 
         Parameters
         ----------
@@ -219,13 +222,25 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ndarray of shape (n, len(names))
             The features.
         """
-        chunk = self._to_chunk(data)
+        chunk = self.to_chunk(data)
         self.check(chunk.table.column_names)
         context = EncodingContext(chunk.first, self.unseen, Counter() if notes is None else notes)
         parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
-    def _to_chunk(self, data: Any) -> Chunk:
+    def to_chunk(self, data: Any) -> Chunk:
+        """Convert a table of any kind to an Arrow table.
+
+        Parameters
+        ----------
+        data : data frame, pyarrow table, record batch, dict of columns, or array
+            The rows.
+
+        Returns
+        -------
+        Chunk
+            The rows as an Arrow table.
+        """
         return to_chunk(data, self.feature_names_in_.tolist())
 
     def check(self, names: Sequence[str]) -> None:
@@ -250,6 +265,24 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"the data have no column {absent[0]!r}{more}, which the model was trained with; {hint}"
             )
 
+    def note_new_columns(self, names: Sequence[str], n_rows: int, notes: Counter[str]) -> None:
+        """Count the cells of columns that the training rows did not have.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns of the table.
+        n_rows : int
+            Number of its rows.
+        notes : collections.Counter
+            As for `transform`.
+        """
+        known = {*self.feature_names_in_.tolist(), self.target}
+        new = [name for name in names if name and name not in known]
+        if new and n_rows:
+            few = ", ".join(map(repr, new[:5])) + (", ..." if len(new) > 5 else "")
+            notes[f"columns that the training rows did not have are ignored: {few}"] += n_rows * len(new)
+
     def to_table(self, data: Any, more: Sequence[str] = ()) -> Any:
         """Convert the cells of numeric columns to numbers.
 
@@ -265,7 +298,7 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         pyarrow.Table
             The columns that `transform` reads, and `more`.
         """
-        chunk, arrow = self._to_chunk(data), import_pyarrow()
+        chunk, arrow = self.to_chunk(data), import_pyarrow()
         columns = {name: get_column(chunk.table, name) for name in (*self.inputs, *more)}
         for column in self.columns_:
             if not isinstance(column, Category):
@@ -286,7 +319,7 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ndarray of shape (n,)
             Labels as whole numbers or text. A missing label raises `BadInput`.
         """
-        chunk, target = self._to_chunk(data), self.target_
+        chunk, target = self.to_chunk(data), self.target_
         if target is None:
             raise BadOption("this preparation has no target: name it with Preparation(target=...).")
         text = read_labels(get_column(chunk.table, target.name), target.name, chunk.first)

@@ -23,7 +23,7 @@ def read_target(value: Any) -> Target | None:
 
 def read_ignored(value: Any) -> Ignored:
     """Return an ignored column."""
-    return Ignored(read_text(value["name"]), read_text(value["why"]))
+    return Ignored(read_text(value["name"]), read_text(value["why"]), bool(value.get("informs", False)))
 
 
 def read_column(value: dict[str, Any]) -> Column:
