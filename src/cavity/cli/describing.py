@@ -77,7 +77,12 @@ def print_info(path: Path, terminal: Terminal) -> None:
             )
         )
     if found["target"] is not None:
-        rows.append(("target", found["target"]))
+        lost = (
+            f" ({trained['unlabelled']} rows without a label were not used)"
+            if trained.get("unlabelled")
+            else ""
+        )
+        rows.append(("target", found["target"] + lost))
     terminal.say(format_table(rows, indent=0))
     if found["columns"] is not None:
         terminal.say("columns")

@@ -77,6 +77,7 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
     model.notes_ = {
         "data": str(table.file.path),
         "rows": table.rows,
+        "unlabelled": table.prepare.target_.missing if table.prepare.target_ else 0,
         "seconds": round(time.perf_counter() - begun, 3),
         "seed": settings.seed,
         "cavity": __version__,
@@ -97,7 +98,7 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
 
 def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> InspectedTable:
     """Make the first pass: learn the preparation of the columns and print it."""
-    file = open_table(data)
+    file = open_table(data, settings.strict)
     count = 0
 
     def count_rows() -> Iterator[Any]:
@@ -109,10 +110,20 @@ def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> Inspect
     ignore = [*settings.ignore, *([settings.weight] if settings.weight else [])]
     with name_file_in_errors(file):
         prepare = Preparation(
-            target=settings.target, ignore=ignore, kinds=settings.columns, unseen=settings.unseen
+            target=settings.target,
+            ignore=ignore,
+            kinds=settings.columns,
+            unseen=settings.unseen,
+            strict=settings.strict,
         ).fit_batches(count_rows())
     terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
     terminal.say(format_table([(name or "(no name)", what) for name, what in prepare.describe()]))
+    for note in file.notes:
+        terminal.note(note)
+    assert prepare.target_ is not None
+    if prepare.target_.missing:
+        terminal.note(f"{prepare.target_.missing} rows without a label are not used")
+        count -= prepare.target_.missing
     return InspectedTable(file, prepare, count)
 
 
@@ -157,9 +168,11 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
     if absent is not None:
         raise BadInput(f"{table.file.path} has no column {absent!r}.")
     for chunk in terminal.show_progress(table.file.chunks(columns), "rows", _count_rows):
-        w = None if weight is None else _weights(chunk, weight)
-        parts.append((table.prepare.encode(chunk), table.prepare.labels(chunk), w))
-    if not parts:
+        keep = table.prepare.find_labelled(chunk)
+        w = None if weight is None else _weights(chunk, weight)[keep]
+        labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
+        parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w))
+    if not any(len(part[1]) for part in parts):
         raise BadInput(f"{table.file.path} has no rows.")
     X, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     return X, y, None if weight is None else np.concatenate([part[2] for part in parts])

@@ -121,7 +121,7 @@ def predict(
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
     prepare.note_new_columns(file.names, rows, notes)
-    report_notes(notes, terminal)
+    report_notes(notes, terminal, file)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
@@ -144,8 +144,12 @@ def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iter
     )
 
 
-def report_notes(notes: Counter[str], terminal: Terminal) -> None:
-    """Print which cells differ from the training rows."""
+def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0) -> None:
+    """Print how the file was read, and which cells differ from the training rows."""
+    for remark in file.notes:
+        terminal.note(remark)
+    if unlabelled:
+        terminal.note(f"{unlabelled} rows without a label are not used")
     for note, count in notes.items():
         terminal.note(f"{note} ({count} cells)")
 
@@ -224,13 +228,16 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
         )
     prepare = model.choose_preparation(file, target)
     places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
-    scores, notes = Scores(len(places)), Counter[str]()
+    scores, notes, unlabelled = Scores(len(places)), Counter[str](), 0
     for chunk in read_chunks(file, [*prepare.inputs, target], terminal):
         y = encode_labels(chunk, target, places)
-        scores.add(model.classifier.predict_log_proba(Prepared(prepare.encode(chunk, notes))), y)
+        unlabelled += int((y < 0).sum())
+        X = prepare.encode(chunk, notes)[y >= 0]
+        if len(X):
+            scores.add(model.classifier.predict_log_proba(Prepared(X)), y[y >= 0])
     if not scores.confusion.sum():
-        raise BadInput(f"{file.path} has no rows.")
-    report_notes(notes, terminal)
+        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
+    report_notes(notes, terminal, file, unlabelled)
     found = scores.compute()
     terminal.say(
         format_table(
@@ -246,9 +253,9 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
 
 
 def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
-    """Encode the labels of a chunk as numbers of classes."""
-    text = read_labels(get_column(chunk.table, target), target, chunk.first).to_pylist()
-    other = {_normalise_label(name): place for name, place in places.items()}
+    """Encode the labels of a chunk as numbers of classes, with −2 for missing labels."""
+    text = read_labels(get_column(chunk.table, target), target, chunk.first, strict=False).to_pylist()
+    other = {_normalise_label(name): place for name, place in places.items()} | {None: -2}
     codes = [places[label] if label in places else other.get(_normalise_label(label), -1) for label in text]
     if -1 in codes:
         row = codes.index(-1)
@@ -260,8 +267,10 @@ def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     return np.array(codes)
 
 
-def _normalise_label(label: str) -> str:
+def _normalise_label(label: str | None) -> str | None:
     """Normalise different spellings of a label: 2.0 and 2, True and true."""
+    if label is None:
+        return None
     if label.lower() in ("true", "false"):
         return label.lower()
     number = re.fullmatch(r"([+-]?\d+)\.0*", label)

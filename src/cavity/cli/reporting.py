@@ -58,10 +58,12 @@ def _sample_rows(
     places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
     rng, notes = np.random.default_rng(SEED), Counter[str]()
     kept = [np.empty((0, len(prepare.names))), np.empty(0, dtype=np.int64), np.empty(0)]
-    rows = 0
+    rows = unlabelled = 0
     for chunk in read_chunks(file, [*prepare.inputs, *([named] if labelled and named else [])], terminal):
         X = prepare.encode(chunk, notes)
         y = encode_labels(chunk, named, places) if labelled and named else np.zeros(len(X), dtype=np.int64)
+        unlabelled += int((y < 0).sum())
+        X, y = X[y >= 0], y[y >= 0]
         kept = [np.concatenate(pair) for pair in zip(kept, (X, y, rng.random(len(X))), strict=True)]
         if len(kept[0]) > most:
             chosen = np.sort(np.argpartition(kept[2], most)[:most])
@@ -69,7 +71,7 @@ def _sample_rows(
         rows += len(X)
     if not rows:
         raise BadInput(f"{file.path} has no rows.")
-    report_notes(notes, terminal)
+    report_notes(notes, terminal, file, unlabelled)
     return kept[0], model.classifier.classes_[kept[1]] if labelled else None, rows
 
 

@@ -95,6 +95,7 @@ def render_page(
         ("warnings", "Warnings", _render_warnings(model_card.list_warnings(clf))),
         ("model", "Model card", _render_facts(about, "Properties of the model")),
         ("data", "Data", _render_data(clf, predictions, columns)),
+        ("columns", "How columns are used", _render_preparation(clf)),
         ("learning", "Learning curve", _render_figure(figures.get("learning"))),
         (
             "calibration",
@@ -208,6 +209,15 @@ def _render_data(clf: GPClassifier, predictions: Predictions | None, names: list
             "Rows per class", classes, model_card.count_classes(clf, predictions), len(clf.classes_)
         )
         + _render_table("Columns", columns, model_card.summarise_columns(predictions.X, names), D)
+    )
+
+
+def _render_preparation(clf: GPClassifier) -> str:
+    prepare = clf._features().preparation
+    if prepare is None:
+        return ""
+    return _render_facts(
+        [(name or "(no name)", how) for name, how in prepare.describe()], "Columns of the table"
     )
 
 

@@ -14,9 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.tabular.cells import get_column, parse_numbers, read_labels, to_numbers
+from cavity.tabular.cells import get_column, parse_numbers, read_labels
 from cavity.tabular.columns import (
-    Category,
     Column,
     EncodingContext,
     Ignored,
@@ -32,7 +31,7 @@ UNSEEN = ("ignore", "error")
 
 
 class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Transformer of tables with mixed columns: standardised numbers, one-hot categories, imputed missing cells.
+    """Transformer of tables with mixed columns: standardised numbers, one-hot categories, parts of dates, missing cells.
 
     `fit` stores what it learns of each column, so new rows are treated as the training rows were. `GPClassifier` and
     `GPRegressor` prepare data frames with it; a fitted model has its preparation as `preparation_`.
@@ -47,10 +46,13 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected.
     unseen : {"ignore", "error"}, default="ignore"
         Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
+    strict : bool, default=False
+        Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels. By default dates
+        become numbers, formatted numbers are read, and columns that a model cannot use are ignored.
 
     Attributes
     ----------
-    columns_ : tuple of Number, Category or Unchanged
+    columns_ : tuple of Number, Category, Date or Unchanged
         The columns to read, with what was learned of each.
     target_ : Target or None
         The column of the labels.
@@ -86,11 +88,13 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ignore: Sequence[str] = (),
         kinds: Mapping[str, str] | None = None,
         unseen: str = "ignore",
+        strict: bool = False,
     ) -> None:
         self.target = target
         self.ignore = ignore
         self.kinds = kinds
         self.unseen = unseen
+        self.strict = strict
 
     def fit(self, X: Any, y: Any = None) -> Preparation:
         """Learn the preparation of a table.
@@ -122,7 +126,7 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self : Preparation
             The fitted preparation.
         """
-        inspection = Inspection(self.target, self.ignore, self.kinds or {})
+        inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict)
         for batch in batches:
             inspection.add(to_chunk(batch).table)
         columns, target, ignored = inspection.decide()
@@ -284,7 +288,7 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             notes[f"columns that the training rows did not have are ignored: {few}"] += n_rows * len(new)
 
     def to_table(self, data: Any, more: Sequence[str] = ()) -> Any:
-        """Convert the cells of numeric columns to numbers.
+        """Convert the cells of numeric columns to numbers, and dates to time stamps.
 
         Parameters
         ----------
@@ -299,12 +303,9 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The columns that `transform` reads, and `more`.
         """
         chunk, arrow = self.to_chunk(data), import_pyarrow()
-        columns = {name: get_column(chunk.table, name) for name in (*self.inputs, *more)}
-        for column in self.columns_:
-            if not isinstance(column, Category):
-                value, lacks = to_numbers(columns[column.name], column.name, chunk.first)
-                columns[column.name] = arrow.array(value, mask=lacks)
-        return arrow.table(columns)
+        cells = {name: get_column(chunk.table, name) for name in (*self.inputs, *more)}
+        cells |= {c.name: c.simplify(cells[c.name], chunk.first) for c in self.columns_}
+        return arrow.table(cells)
 
     def labels(self, data: Any) -> NDArray[Any]:
         """Read the labels.
@@ -317,7 +318,7 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n,)
-            Labels as whole numbers or text. A missing label raises `BadInput`.
+            Labels as whole numbers or text. A missing label raises `BadInput`; see `find_labelled`.
         """
         chunk, target = self.to_chunk(data), self.target_
         if target is None:
@@ -336,6 +337,24 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"column {target.name!r} has labels that are not whole numbers, as those of the training rows were ({error})."
             ) from error
 
+    def find_labelled(self, data: Any) -> NDArray[np.bool_]:
+        """Return which rows have a label.
+
+        Parameters
+        ----------
+        data : data frame, pyarrow table, record batch, or dict of columns
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            False for rows without a label. If `strict`, such a row raises `BadInput`.
+        """
+        chunk, target = self.to_chunk(data), self.target_
+        assert target is not None
+        labels = read_labels(get_column(chunk.table, target.name), target.name, chunk.first, self.strict)
+        return ~np.asarray(labels.is_null())
+
     def to_json(self) -> dict[str, Any]:
         """Convert to a dict that JSON can store.
 
@@ -349,6 +368,7 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "target": None if self.target_ is None else self.target_._asdict(),
             "left_out": [c._asdict() for c in self.ignored_],
             "unseen": self.unseen,
+            "strict": self.strict,
             "features": self.feature_names_in_.tolist(),
         }
 
@@ -371,7 +391,11 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             target, ignored = read_target(value["target"]), [read_ignored(c) for c in value["left_out"]]
             known = [c.name for c in (*columns, *ignored)]  # older files do not store the order
             names = [read_text(name) for name in value.get("features", known)]
-            made = cls(None if target is None else target.name, unseen=value["unseen"])
+            made = cls(
+                None if target is None else target.name,
+                unseen=value["unseen"],
+                strict=bool(value.get("strict")),
+            )
             made._store(columns, target, ignored, names)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadFile(

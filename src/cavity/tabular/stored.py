@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from cavity.tabular.columns import Category, Column, Ignored, Number, Target, Unchanged
+from cavity.tabular.columns import Category, Column, Date, Ignored, Number, Target, Unchanged
+from cavity.tabular.dates import MAX_DAYS, ORDERS, PARTS
+from cavity.tabular.formatted import STYLES
 
-KIND_NAMES = {Number: "number", Category: "category", Unchanged: "plain"}
+KIND_NAMES = {Number: "number", Category: "category", Date: "date", Unchanged: "plain"}
 
 
 def store_column(column: Column) -> dict[str, Any]:
@@ -18,7 +20,11 @@ def store_column(column: Column) -> dict[str, Any]:
 
 def read_target(value: Any) -> Target | None:
     """Return the target, or None. Damage raises KeyError, TypeError or ValueError."""
-    return None if value is None else Target(read_text(value["name"]), bool(value["whole"]))
+    return (
+        None
+        if value is None
+        else Target(read_text(value["name"]), bool(value["whole"]), int(value.get("missing", 0)))
+    )
 
 
 def read_ignored(value: Any) -> Ignored:
@@ -33,7 +39,12 @@ def read_column(value: dict[str, Any]) -> Column:
         mean, scale = float(value["mean"]), float(value["scale"])
         if not (np.isfinite(mean) and np.isfinite(scale) and scale > 0):
             raise ValueError(f"column {name!r} has mean {mean:g} and scale {scale:g}")
-        return Number(name, mean, scale, bool(value["missing"]))
+        style = value.get("style")
+        if style not in (None, *STYLES):
+            raise ValueError(f"column {name!r} has numbers of style {style!r:.40}")
+        return Number(name, mean, scale, bool(value["missing"]), style)
+    if kind == "date":
+        return _read_date(name, value)
     if kind == "category":
         levels = tuple(read_text(level) for level in value["levels"])
         if len(set(levels)) < len(levels):
@@ -42,6 +53,17 @@ def read_column(value: dict[str, Any]) -> Column:
     if kind == "plain":
         return Unchanged(name)
     raise ValueError(f"a column of kind {kind!r:.40}")
+
+
+def _read_date(name: str, value: dict[str, Any]) -> Date:
+    parts = tuple(read_text(part) for part in value["parts"])
+    days, years = (tuple(map(float, value[key])) for key in ("days", "years"))
+    low, high = float(value["low"]), float(value["high"])
+    units = np.array([*days, *years, low, high])
+    known = set(parts) <= set(PARTS) and len(set(parts)) == len(parts) > 0 and value["order"] in ORDERS
+    if not known or len(units) != 6 or not (np.abs(units) < MAX_DAYS).all() or min(days[1], years[1]) <= 0:
+        raise ValueError(f"column {name!r} has a damaged date")
+    return Date(name, value["order"], parts, low, high, days, years, bool(value["missing"]))  # type: ignore[arg-type]
 
 
 def read_text(value: Any) -> str:
