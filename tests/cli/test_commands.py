@@ -19,6 +19,7 @@ import pytest
 import cavity
 from cavity.cli import fitting
 from cavity.cli.app import app
+from cavity.intake.frames import Prepared
 from cli.penguins import main as write_penguins
 from cli.running import TRAIN, run
 from support import toy
@@ -147,7 +148,7 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
     )
     assert run(*common, "--out", tmp_path / "b", "--quiet").output == ""
     a, b = (cavity.load(p) for p in (tmp_path / "a", tmp_path / "b"))
-    first, second = (c.predict_log_proba(np.zeros((1, c.n_features_in_))) for c in (a, b))
+    first, second = (c.predict_log_proba(Prepared(np.zeros((1, len(c.preparation_.names))))) for c in (a, b))
     np.testing.assert_array_equal(first, second)  # the default seed is 0
 
 
@@ -182,7 +183,7 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
     monkeypatch.setattr(fitting, "IN_MEMORY", 0)
     assert run("fit", birds / name, "--out", tmp_path / "read", *common).exit_code == 0
     held, streamed = (cavity.load(tmp_path / m) for m in ("held", "read"))
-    X = np.random.default_rng(0).normal(size=(20, held.n_features_in_))
+    X = Prepared(np.random.default_rng(0).normal(size=(20, len(held.preparation_.names))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # about names of columns
         np.testing.assert_allclose(streamed.predict_proba(X), held.predict_proba(X), rtol=1e-6)
@@ -238,7 +239,7 @@ def test_a_run_is_continued_from_its_checkpoint(birds, tmp_path):
     assert run(*common, "--out", tmp_path / "n", "--max-epochs", "5").exit_code == 0
     resumed, whole = cavity.load(tmp_path / "m"), cavity.load(tmp_path / "n")
     assert resumed.n_epochs_ == 5
-    X = np.zeros((1, whole.n_features_in_))
+    X = Prepared(np.zeros((1, len(whole.preparation_.names))))
     np.testing.assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))
 
 
@@ -554,7 +555,7 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
     assert done.stdout.count("Saved") == 1 and done.stdout.count("240 rows") == 1  # one rank speaks
     assert run(*common, "--out", tmp_path / "one").exit_code == 0
     one, two = (cavity.load(tmp_path / name) for name in ("one", "two"))
-    X = np.random.default_rng(0).normal(size=(30, one.n_features_in_))
+    X = Prepared(np.random.default_rng(0).normal(size=(30, len(one.preparation_.names))))
     np.testing.assert_allclose(two.predict_log_proba(X), one.predict_log_proba(X), rtol=1e-8, atol=1e-8)
 
 

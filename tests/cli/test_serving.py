@@ -4,12 +4,14 @@ import json
 import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
 import cavity
 from cavity.cli import serving
 from cavity.cli.predicting import Model
+from cavity.intake.frames import Prepared
 from cli.penguins import main as write_penguins
 from cli.running import TRAIN, run
 from support import toy
@@ -72,9 +74,11 @@ def test_export_writes_a_graph_that_predicts(birds):
     done = run("export", birds / "m", "--onnx", birds / "m.onnx")
     assert done.exit_code == 0 and "prepared features" in done.output
     clf = cavity.load(birds / "m")
-    X = np.random.default_rng(0).standard_normal((7, clf.n_features_in_))
+    X = np.random.default_rng(0).standard_normal((7, len(clf.preparation_.names)))
     session = onnxruntime.InferenceSession(birds / "m.onnx")
-    np.testing.assert_allclose(session.run(["probabilities"], {"X": X})[0], clf.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(
+        session.run(["probabilities"], {"X": X})[0], clf.predict_proba(Prepared(X)), atol=1e-5
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,7 @@ def test_served_predictions_are_the_commands(birds, client):
     got = client.post("/predict?uncertainty=true", json={"rows": sent})
     assert got.status_code == 200, got.text
     model = Model.open(birds / "m")
-    P = model.classifier.predict_proba(model.prepare.transform({n: [r[n] for r in sent] for n in names}))
+    P = model.classifier.predict_proba(pa.table({n: [r[n] for r in sent] for n in names}))
     np.testing.assert_array_equal(got.json()["probabilities"], P)
     assert got.json()["labels"] == list(model.classifier.classes_[P.argmax(1)])
     assert len(got.json()["epistemic"]) == 4

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 import cavity
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
 from cavity.callbacks import Validation
+from cavity.intake.frames import Prepared
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 RNG = np.random.default_rng(0)
@@ -44,11 +45,12 @@ def fitted():
 
 
 def test_a_fit_is_that_of_the_prepared_rows(fitted):
-    X = Preparation().fit_transform(FRAME)
-    expected = model().fit(X, Y)
-    np.testing.assert_array_equal(fitted.predict_proba(FRAME), expected.predict_proba(X))
+    prepare = Preparation().fit(FRAME)
+    X = prepare.encode(FRAME)
+    expected = model().fit(Prepared(X, prepare), Y)
+    np.testing.assert_array_equal(fitted.predict_proba(FRAME), expected.predict_proba(Prepared(X)))
     piped = make_pipeline(Preparation(), model()).fit(FRAME, Y)
-    np.testing.assert_array_equal(fitted.predict_proba(FRAME), piped.predict_proba(FRAME))
+    np.testing.assert_array_equal(piped.predict_proba(FRAME), model().fit(X, Y).predict_proba(X))
     assert fitted.n_features_in_ == 4 and fitted.feature_names_in_.tolist() == list(FRAME)
 
 

@@ -134,8 +134,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         be above 0, which the probability of labels cannot be.
     elbo_ : float
         Evidence lower bound, for variational methods.
-    feature_relevance_ : ndarray of shape (D,) or None
-        Share of each feature by inverse lengthscale.
+    feature_relevance_ : ndarray of shape (n_features_in_,) or None
+        Share of each column of X by inverse lengthscale.
     history_ : list of dict
         One row per epoch.
     n_epochs_ : int

@@ -75,8 +75,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Inducing points in the units of X.
     frequencies_ : ndarray of shape (H, D)
         Frequencies in radians per unit of a feature, with inducing="spectrum".
-    feature_relevance_ : ndarray of shape (D,) or None
-        Share of each feature by inverse lengthscale.
+    feature_relevance_ : ndarray of shape (n_features_in_,) or None
+        Share of each column of X by inverse lengthscale.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)

@@ -192,15 +192,15 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
     model = restore_model(tensors, meta["prior"], arguments.get("kernel"), C, q, likelihood)
     settle_kernel(model)
     record_history, D = history(meta["history"]), len(model.prior.center)
-    scalars = meta["scalars"]
+    scalars, features = meta["scalars"], _read_features(meta, cls.__name__, D)
     evidence = scalars["log_marginal_likelihood_"]  # null if there is none
     return Result(
         model=model,
-        features=_read_features(meta, cls.__name__, D),
+        features=features,
         evidence=math.nan if evidence is None else finite(evidence),
         is_bound="elbo_" in scalars,
         history=record_history,
-        relevance=relevance(tensors.get("feature_relevance"), D),
+        relevance=_read_relevance(tensors, features),
         warnings=tuple(texts(meta.get("warnings", []))),  # the first files have none
         classes=classes,
         growing=restore_growing(tensors, meta.get("growing"), model, record_history),
@@ -211,12 +211,22 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
 
 
 def _read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
+    names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
     if meta["preparation"] is None:
-        return Features(owner, D, None if meta["names"] is None else tuple(column_names(meta["names"], D)))
+        return Features(owner, D, names)
     features = prepared_features(owner, Preparation.from_json(meta["preparation"]))
     if features.n != D:
         raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
     return features
+
+
+def _read_relevance(tensors: dict[str, Tensor], features: Features) -> Any:
+    """Return the share of each column of X; files of 0.2 have those of the features instead."""
+    found, prepare = tensors.get("feature_relevance"), features.preparation
+    if found is None or prepare is None or tuple(found.shape) == (prepare.n_features_in_,):
+        return relevance(found, features.n if prepare is None else prepare.n_features_in_)
+    folded = prepare.fold_relevance(relevance(found, features.n)[None])[0]
+    return folded / folded.sum()
 
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:

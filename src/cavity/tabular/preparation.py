@@ -24,6 +24,7 @@ from cavity.tabular.columns import (
     suggest_column,
 )
 from cavity.tabular.conversion import to_chunk
+from cavity.tabular.grouping import fold_weights
 from cavity.tabular.inspection import Inspection
 from cavity.tabular.stored import read_column, read_ignored, read_target, read_text, store_column
 
@@ -404,6 +405,24 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if len(set(made.inputs)) < len(made.inputs) or not made.inputs or not set(made.inputs) <= set(names):
             raise BadFile("the preparation of the columns is damaged: it has a column twice, or no columns.")
         return made
+
+    def fold_relevance(self, weights: Array) -> Array:
+        """Return the relevance of the table's columns from that of the features.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (C, len(names))
+            Weights of the features.
+
+        Returns
+        -------
+        ndarray of shape (C, n_features_in_)
+            Weights of the columns; 0 for ignored columns.
+        """
+        place = {name: j for j, name in enumerate(self.feature_names_in_)}
+        found = np.zeros((len(weights), self.n_features_in_))
+        found[:, [place[name] for name in self.inputs]] = fold_weights(weights, self.columns_)
+        return found
 
     def describe(self) -> list[tuple[str, str]]:
         """Describe how each column is used.
