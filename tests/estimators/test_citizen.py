@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
-from cavity import GPClassifier
+from cavity import BadOption, GPClassifier, GPRegressor
 from cavity.kernels import RBF, Linear, Matern52
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -204,6 +204,18 @@ def test_two_classes_of_any_kind(make_table, labels):
     assert 0 < second.sum() < len(new)
     np.testing.assert_array_equal(second, fitted.predict_proba(new)[:, 1] > 0.5)
     np.testing.assert_array_equal(second, fitted.predict_latent(new)[0][:, 0] > 0)
+
+
+@pytest.mark.parametrize("estimator", [GPClassifier(), GPRegressor()])
+def test_options_of_an_object_that_is_not_given_are_refused_with_what_to_give(estimator):
+    for key, given in (
+        ("kernel__lengthscale", "kernel=cavity.kernels.RBF()"),
+        ("method__tol", "method=cavity.methods."),
+    ):
+        with pytest.raises(BadOption) as error:
+            estimator.set_params(**{key: 1.0})
+        assert repr(key) in str(error.value) and given in str(error.value)
+    assert clone(estimator).set_params(kernel=RBF(), kernel__lengthscale=2.0).kernel.lengthscale == 2.0
 
 
 def test_a_class_of_one_percent_is_found_and_not_overstated(method):

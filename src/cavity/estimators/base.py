@@ -13,12 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
 from cavity.diagnostics.sampling import Asked
+from cavity.errors import BadOption
 from cavity.fitting.job import Continuation, Result
 from cavity.intake.validation import Features
 from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel
 
 Array = NDArray[np.float64]
+EXAMPLES = {"model": "cavity.methods.EP()", "regressor": "cavity.methods.BCM()"}  # methods as objects
 
 
 class GPEstimator(BaseEstimator):  # type: ignore[misc]
@@ -27,6 +29,31 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
     _fitted: FittedModel  # of the result
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments, those of the kernel as `kernel__argument` and those of the method as `method__argument`.
+
+        Parameters
+        ----------
+        **params : dict
+            Argument values by name.
+
+        Returns
+        -------
+        self : GPClassifier or GPRegressor
+            The estimator itself.
+        """
+        for name in ("kernel", "method"):
+            inner = next((key for key in params if key.startswith(f"{name}__")), None)
+            value = params.get(name, getattr(self, name))
+            if inner is not None and not hasattr(value, "get_params"):
+                example = "cavity.kernels.RBF()" if name == "kernel" else EXAMPLES[self._kind]
+                raise BadOption(
+                    f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. Give an object that has, for example "
+                    f"{type(self).__name__}({name}={example})."
+                )
+        super().set_params(**params)
+        return self
 
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
