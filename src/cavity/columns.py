@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,27 @@ class Columns(NamedTuple):
     center: Array  # [D]
     spread: Array  # [D], positive
     distance: float
+    group: NDArray[np.int64] | None = None  # [D], number of each column's lengthscale; None: each has its own
+
+
+def share_units(
+    columns: Columns,
+    group: NDArray[np.int64],
+    blocks: Sequence[slice],
+    U: Array,
+    weight: Array,
+    rng: np.random.Generator,
+) -> tuple[Columns, Array]:
+    """Return columns with shared lengthscales, in which a block counts as one column, and the rows U in the new units.
+
+    U are rows in the old units. A block holds the one-hot columns of one category: its unit s, with s² the sum of the squared
+    spreads, makes the mean squared distance between rows that of one standardised column, and all pairs of levels equally far.
+    """
+    spread = columns.spread.copy()
+    for block in blocks:
+        spread[block] = np.sqrt((spread[block] ** 2).sum())
+    U = U * (columns.spread / spread)
+    return Columns(columns.center, spread, median_distance(U, weight, rng), group), U
 
 
 def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:

@@ -93,7 +93,7 @@ class Spectrum(Prior):
 
     def _scaled(self) -> Tensor:
         """Return ω in units of the kernel, [C H D]."""
-        rate: Tensor = self.kernel.log_lengthscale.neg().exp()  # [C D]
+        rate: Tensor = self.kernel.log_scale.neg().exp()  # [C D]
         return self.inducing * rate[:, None]
 
     def _features(self, X: Tensor) -> Tensor:

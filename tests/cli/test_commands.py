@@ -19,6 +19,7 @@ import pytest
 import cavity
 from cavity.cli import fitting
 from cavity.cli.app import app
+from cavity.intake.frames import Prepared
 from cli.penguins import main as write_penguins
 from cli.running import TRAIN, run
 from support import toy
@@ -94,7 +95,7 @@ def test_predict_writes_labels_and_probabilities(birds):
     assert np.mean([r["label"] == r["species"] for r in rows]) > 0.8
     clf = cavity.load(birds / "birds.cavity")
     (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
-    np.testing.assert_allclose(P, clf.predict_proba(clf.preparation_.transform(chunk)), rtol=1e-9)
+    np.testing.assert_allclose(P, clf.predict_proba(chunk.table), rtol=1e-9)
 
 
 def test_parquet_and_stdout_have_the_same_predictions(birds):
@@ -111,7 +112,7 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     scores = json.loads(done.stdout)
     clf = cavity.load(birds / "birds.cavity")
     (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
-    X, y = clf.preparation_.transform(chunk), clf.preparation_.labels(chunk)
+    X, y = chunk.table, clf.preparation_.labels(chunk)
     assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))
     P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)
@@ -147,7 +148,7 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
     )
     assert run(*common, "--out", tmp_path / "b", "--quiet").output == ""
     a, b = (cavity.load(p) for p in (tmp_path / "a", tmp_path / "b"))
-    first, second = (c.predict_log_proba(np.zeros((1, c.n_features_in_))) for c in (a, b))
+    first, second = (c.predict_log_proba(Prepared(np.zeros((1, len(c.preparation_.names))))) for c in (a, b))
     np.testing.assert_array_equal(first, second)  # the default seed is 0
 
 
@@ -182,7 +183,7 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
     monkeypatch.setattr(fitting, "IN_MEMORY", 0)
     assert run("fit", birds / name, "--out", tmp_path / "read", *common).exit_code == 0
     held, streamed = (cavity.load(tmp_path / m) for m in ("held", "read"))
-    X = np.random.default_rng(0).normal(size=(20, held.n_features_in_))
+    X = Prepared(np.random.default_rng(0).normal(size=(20, len(held.preparation_.names))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # about names of columns
         np.testing.assert_allclose(streamed.predict_proba(X), held.predict_proba(X), rtol=1e-6)
@@ -238,7 +239,7 @@ def test_a_run_is_continued_from_its_checkpoint(birds, tmp_path):
     assert run(*common, "--out", tmp_path / "n", "--max-epochs", "5").exit_code == 0
     resumed, whole = cavity.load(tmp_path / "m"), cavity.load(tmp_path / "n")
     assert resumed.n_epochs_ == 5
-    X = np.zeros((1, whole.n_features_in_))
+    X = Prepared(np.zeros((1, len(whole.preparation_.names))))
     np.testing.assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))
 
 
@@ -554,7 +555,7 @@ def test_under_torchrun_the_model_is_that_of_one_process(birds, tmp_path):
     assert done.stdout.count("Saved") == 1 and done.stdout.count("240 rows") == 1  # one rank speaks
     assert run(*common, "--out", tmp_path / "one").exit_code == 0
     one, two = (cavity.load(tmp_path / name) for name in ("one", "two"))
-    X = np.random.default_rng(0).normal(size=(30, one.n_features_in_))
+    X = Prepared(np.random.default_rng(0).normal(size=(30, len(one.preparation_.names))))
     np.testing.assert_allclose(two.predict_log_proba(X), one.predict_log_proba(X), rtol=1e-8, atol=1e-8)
 
 

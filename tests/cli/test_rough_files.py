@@ -73,7 +73,7 @@ def test_the_index_of_a_frame_is_no_column(tmp_path):
     assert Arrow(tmp_path / "t.parquet", target="k").names == ("height", "weight")
     for rows in (frame, open_table(tmp_path / "t.parquet")):
         batches = [rows] if rows is frame else rows.chunks()
-        assert Preparation.fit(batches, "k").inputs == ("height", "weight")
+        assert Preparation(target="k").fit_batches(batches).inputs == ("height", "weight")
 
 
 def test_a_quote_that_is_never_closed_is_refused(sizes, tmp_path):
@@ -133,8 +133,8 @@ def test_one_slip_makes_no_category_of_a_column_of_numbers(tmp_path):
     frame = SIZES.assign(k=np.repeat(["a", "b"], 20), height=[f"{h:.3f}" for h in SIZES["height"]])
     frame.loc[5, "height"] = "abc"
     with pytest.raises(BadInput, match="numbers in most rows, but 'abc' in row 6"):
-        Preparation.fit([frame], "k")
-    assert Preparation.fit([frame], "k", kinds={"height": "category"}).columns[0].levels
+        Preparation(target="k").fit(frame)
+    assert Preparation(target="k", kinds={"height": "category"}).fit(frame).columns_[0].levels
 
 
 def test_a_missing_weight_is_named(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import cavity
+from cavity.intake.frames import Prepared
 from cli.penguins import main as write_penguins
 from cli.running import TRAIN, run
 
@@ -68,6 +69,7 @@ def test_export_writes_a_graph_that_predicts(birds):
     done = run("export", birds / "m", "--onnx", birds / "m.onnx")
     assert done.exit_code == 0 and "prepared features" in done.output
     clf = cavity.load(birds / "m")
-    X = np.random.default_rng(0).standard_normal((7, clf.n_features_in_))
+    X = np.random.default_rng(0).standard_normal((7, len(clf.preparation_.names)))
     session = onnxruntime.InferenceSession(birds / "m.onnx")
-    np.testing.assert_allclose(session.run(["probabilities"], {"X": X})[0], clf.predict_proba(X), atol=1e-5)
+    found = session.run(["probabilities"], {"X": X})[0]
+    np.testing.assert_allclose(found, clf.predict_proba(Prepared(X)), atol=1e-5)

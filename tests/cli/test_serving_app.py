@@ -17,6 +17,7 @@ from cavity.cli.serving.server import Plan, make_served_app
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits, make_access
 from cavity.errors import BadOption
+from cavity.intake.frames import Prepared
 from cli.penguins import main as write_penguins
 from cli.running import TRAIN, run
 from support import toy
@@ -57,7 +58,8 @@ def test_served_predictions_are_the_commands(birds, client):
     got = client.post("/predict?uncertainty=true", json={"rows": sent})
     assert got.status_code == 200, got.text
     model = Model.open(birds / "m")
-    P = model.classifier.predict_proba(model.prepare.transform({n: [r[n] for r in sent] for n in names}))
+    X = model.prepare.encode({n: [r[n] for r in sent] for n in names})
+    P = model.classifier.predict_proba(Prepared(X))
     np.testing.assert_array_equal(got.json()["probabilities"], P)
     assert got.json()["labels"] == list(model.classifier.classes_[P.argmax(1)])
     assert len(got.json()["epistemic"]) == 4

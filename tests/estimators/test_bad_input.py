@@ -75,8 +75,8 @@ def test_missing_cells_of_a_frame_have_names_at_fit_and_at_predict(three, frame)
 def test_none_and_nullable_integers_are_missing_cells(three, cells):
     X, y, _ = three
     column = pd.concat([pd.Series(cells, dtype=getattr(cells, "dtype", object))] * 30, ignore_index=True)
-    with pytest.raises(BadInput, match="column 'b': 30 NaN"):
-        model().fit(pd.DataFrame({"a": X[:, 0], "b": column}), y)
+    fitted = model().fit(pd.DataFrame({"a": X[:, 0], "b": column}), y)
+    assert fitted.preparation_.names == ("a", "b", "b missing")
 
 
 def test_a_wide_table_of_missing_cells_is_summed_up(three):
@@ -92,17 +92,15 @@ def test_text_in_a_numeric_column_is_named(three):
     for rows in (table, table.tolist()):
         with pytest.raises(BadInput) as error:
             model().fit(rows, y)
-        says(error, "column 1:", "'about 3'", "ColumnTransformer")
-    frame = pd.DataFrame(table, columns=["a", "b", "c"])
-    with pytest.raises(BadInput, match="column 'b': categories, dates or text"):
-        model().fit(frame, y)
+        says(error, "column 1:", "'about 3'", "fit(pandas.DataFrame(X), y)")
+    fitted = model().fit(pd.DataFrame(X, columns=["a", "b", "c"]), y)
+    with pytest.raises(BadInput, match=r"column 'b': .* was fitted on numbers only"):
+        fitted.predict(pd.DataFrame(table, columns=["a", "b", "c"]))
 
 
 def test_dates_are_no_numbers(three):
-    X, y, _ = three
+    _, y, _ = three
     days = pd.date_range("2020-01-01", periods=len(y))
-    with pytest.raises(BadInput, match="column 'day'"):
-        model().fit(pd.DataFrame({"x": X[:, 0], "day": days}), y)
     with pytest.raises(BadInput, match="column 0"):
         model().fit(days.to_numpy()[:, None], y)
 

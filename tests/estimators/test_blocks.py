@@ -12,6 +12,7 @@ from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
 from cavity.data import Arrays, Arrow
+from cavity.intake.frames import Prepared
 from cavity.prediction import model as prediction
 from cavity.tabular.preparation import Preparation
 
@@ -146,13 +147,12 @@ def test_a_source_has_the_score_of_its_rows_in_memory(models, tmp_path):
 
 def test_a_model_that_knows_how_its_columns_were_prepared_prepares_new_ones_alike(tmp_path):
     mixed = pa.table({"a": X[:, 0], "shade": np.where(X[:, 1] > 0, "light", "dark"), "label": Y})
-    prepare = Preparation.fit([mixed], target="label")
+    prepare = Preparation(target="label").fit(mixed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = GPClassifier("sep", n_inducing=6, max_epochs=2, batch_size=60, random_state=0)
         model.fit(Arrow(mixed, prepare=prepare))
-        model.preparation_ = prepare
-        expected = model.predict_proba(prepare.transform(mixed))
+        expected = model.predict_proba(Prepared(prepare.transform(mixed)))
     pq.write_table(mixed.drop_columns(["label"]), tmp_path / "new.parquet")
     np.testing.assert_array_equal(model.predict_proba(tmp_path / "new.parquet"), expected)
     assert model.score(mixed) == np.mean(model.classes_[expected.argmax(1)] == Y)

@@ -6,13 +6,12 @@ import polars as pl
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
-from cavity import BadInput, GPClassifier
+from cavity import BadOption, GPClassifier, GPRegressor
 from cavity.kernels import RBF, Linear, Matern52
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -207,24 +206,16 @@ def test_two_classes_of_any_kind(make_table, labels):
     np.testing.assert_array_equal(second, fitted.predict_latent(new)[0][:, 0] > 0)
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
-def test_a_categorical_column_is_refused_and_the_advice_works(three, frame):
-    X, y, _ = three
-    colour = np.array(["red", "green", "blue", "grey", "white", "black"])[np.arange(len(y)) % 6]
-    columns = {"size": X[:, 0], "colour": colour}
-    table = frame(columns)
-    if frame is pd.DataFrame:
-        table["colour"] = table["colour"].astype("category")
-    with pytest.raises(BadInput, match="column 'colour'") as error:
-        model().fit(table, y)
-    advice = str(error.value).split("for example ")[1].rstrip(".")
-    known = dict(
-        make_pipeline=make_pipeline, ColumnTransformer=ColumnTransformer, OneHotEncoder=OneHotEncoder
-    )
-    pipe = eval(advice, known | {"GPClassifier": model})
-    by_hand = np.c_[(colour[:, None] == np.unique(colour)).astype(float), X[:, 0]]
-    expected = model().fit(by_hand, y).predict_proba(by_hand)
-    np.testing.assert_array_equal(pipe.fit(table, y).predict_proba(table), expected)
+@pytest.mark.parametrize("estimator", [GPClassifier(), GPRegressor()])
+def test_options_of_an_object_that_is_not_given_are_refused_with_what_to_give(estimator):
+    for key, given in (
+        ("kernel__lengthscale", "kernel=cavity.kernels.RBF()"),
+        ("method__tol", "method=cavity.methods."),
+    ):
+        with pytest.raises(BadOption) as error:
+            estimator.set_params(**{key: 1.0})
+        assert repr(key) in str(error.value) and given in str(error.value)
+    assert clone(estimator).set_params(kernel=RBF(), kernel__lengthscale=2.0).kernel.lengthscale == 2.0
 
 
 def test_a_class_of_one_percent_is_found_and_not_overstated(method):

@@ -42,7 +42,7 @@ def once(content: bytes) -> None:
     path.write_bytes(content[1:])
     try:
         table = open_table(path)
-        learnt = Preparation.fit(table.chunks(), target="kind" if "kind" in table.names else None)
+        learnt = Preparation(target="kind" if "kind" in table.names else None).fit_batches(table.chunks())
         for chunk in table.chunks():
             learnt.transform(chunk)
             if learnt.target is not None:

@@ -8,8 +8,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 from cavity import GPClassifier, GPRegressor, Preparation, persist
+from cavity.intake.frames import Prepared
 from cavity.kernels import Constant, Linear, Matern52
 from cavity.methods import REP
 
@@ -28,26 +30,28 @@ def table(rows=60):
 
 
 def classifier(data):
-    preparation = Preparation.fit([data], target="kind")
+    preparation = Preparation(target="kind").fit(data)
     X, y = preparation.transform(data), preparation.labels(data)
     clf = GPClassifier(
         REP(epsilon=0.02, sites="tied"), kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15,
         learn=("kernel", "inducing", "noise"),
         class_weight={"ash": 1.0, "elm": 2.0, "oak": 1.0}, random_state=0, device="cpu",
+        calibration="temperature", effort="best", ensemble=[HistGradientBoostingClassifier(max_iter=2)],
     )  # fmt: skip
-    clf.fit(X, y).preparation_ = preparation
-    return clf, {"p": clf.predict_proba(X[:8]).tolist(), "label": clf.predict(X[:8]).tolist()}
+    clf.fit(Prepared(X, preparation), y)
+    new = Prepared(X[:8])
+    return clf, {"p": clf.predict_proba(new).tolist(), "label": clf.predict(new).tolist()}
 
 
 def regressor(data):
     """Its predictions go back to the training rows, which are in the file."""
-    preparation = Preparation.fit([{name: data[name] for name in ("height", "colour")}])
+    preparation = Preparation().fit({name: data[name] for name in ("height", "colour")})
     X, y = preparation.transform(data), target(data)
     gp = GPRegressor(
         "cg", kernel=Matern52() + Linear(), n_inducing=5, max_epochs=5, random_state=0, device="cpu"
     )
-    gp.fit(X, y, sample_weight=np.arange(len(y)) % 3 + 1).preparation_ = preparation
-    mean, std = gp.predict(X[:8], return_std=True)
+    gp.fit(Prepared(X, preparation), y, sample_weight=np.arange(len(y)) % 3 + 1)
+    mean, std = gp.predict(Prepared(X[:8]), return_std=True)
     return gp, {"mean": mean.tolist(), "std": std.tolist()}
 
 

@@ -44,7 +44,7 @@ NAMES = (
 
 @pytest.fixture
 def learnt():
-    return Preparation.fit([FRAME], target="kind")
+    return Preparation(target="kind").fit(FRAME)
 
 
 def csv(path, frame=FRAME, separator=","):
@@ -66,7 +66,7 @@ def test_numbers_are_standardised_categories_one_hot_and_what_is_missing_is_said
     np.testing.assert_allclose(X[:, 2].std(), 1)
     expected = np.array([[c == level for level in ("blue", "green", "red", None)] for c in COLOUR])
     np.testing.assert_array_equal(X[:, 4:], expected)
-    assert {c.name: c.why for c in learnt.ignored} == {"same": "always 7", "nothing": "no values"}
+    assert {c.name: c.why for c in learnt.ignored_} == {"same": "always 7", "nothing": "no values"}
     assert learnt.labels(FRAME).tolist() == FRAME["kind"]
 
 
@@ -74,7 +74,7 @@ def test_numbers_are_standardised_categories_one_hot_and_what_is_missing_is_said
 def test_one_pass_over_pieces_is_one_over_the_whole(learnt, cut):
     table = pa.table(FRAME)
     pieces = [table.slice(i, cut) for i in range(0, 6, cut)]
-    again = Preparation.fit(pieces, target="kind")
+    again = Preparation(target="kind").fit_batches(pieces)
     assert again.names == learnt.names
     np.testing.assert_allclose(again.transform(table), learnt.transform(table), rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(
@@ -111,10 +111,10 @@ def test_every_container_gives_the_same_numbers(learnt, tmp_path, kind):
         np.savez(path, open=np.array(FRAME["open"]), **known)
     else:
         frame = pd.DataFrame(FRAME) if kind == "pandas" else pl.DataFrame(FRAME)
-        again = Preparation.fit([frame], target="kind")
+        again = Preparation(target="kind").fit(frame)
         np.testing.assert_array_equal(again.transform(frame), learnt.transform(FRAME))
         return
-    again = Preparation.fit(open_table(path).chunks(), target="kind")
+    again = Preparation(target="kind").fit_batches(open_table(path).chunks())
     order = [again.names.index(name) for name in learnt.names]
     X = np.concatenate([again.transform(chunk) for chunk in open_table(path).chunks()])
     np.testing.assert_allclose(X[:, order], learnt.transform(FRAME), rtol=1e-12, atol=1e-12)
@@ -128,7 +128,7 @@ def test_json_holds_everything(learnt):
 
 @pytest.mark.parametrize("unseen", ["ignore", "error"])
 def test_unseen_categories_are_ignored_or_refused(unseen):
-    learnt = Preparation.fit([FRAME], target="kind", unseen=unseen)
+    learnt = Preparation(target="kind", unseen=unseen).fit(FRAME)
     new = FRAME | {"colour": ["red", "mauve", None, "mauve", "red", "red"]}
     if unseen == "error":
         with pytest.raises(
@@ -158,15 +158,15 @@ def test_other_columns_and_another_order_do_not_matter(learnt):
 
 def test_the_user_has_the_last_word_on_what_a_column_is():
     zip_code = {"zip": ["1001", "1002", "1001", "1003"], "x": [1, 2, 3, 4], "y": [0, 1, 0, 1]}
-    assert Preparation.fit([zip_code], target="y").names == ("zip", "x")
-    chosen = Preparation.fit([zip_code], target="y", kinds={"zip": "category"}, ignore=["x"])
+    assert Preparation(target="y").fit(zip_code).names == ("zip", "x")
+    chosen = Preparation(target="y", kinds={"zip": "category"}, ignore=["x"]).fit(zip_code)
     assert chosen.names == ("zip=1001", "zip=1002", "zip=1003")
-    whole = Preparation.fit(
-        [zip_code | {"zip": [1001, 1002, 1001, 1003]}], target="y", kinds={"zip": "category"}, ignore=["x"]
+    whole = Preparation(target="y", kinds={"zip": "category"}, ignore=["x"]).fit(
+        zip_code | {"zip": [1001, 1002, 1001, 1003]}
     )
     np.testing.assert_array_equal(whole.transform(zip_code), chosen.transform(zip_code))
     with pytest.raises(BadOption, match="kind 'text' of a column is unknown"):
-        Preparation.fit([zip_code], kinds={"zip": "text"})
+        Preparation(kinds={"zip": "text"}).fit(zip_code)
 
 
 LABELS = {
@@ -184,7 +184,7 @@ LABELS = {
 def test_labels_are_whole_numbers_or_text(name):
     given_labels, expected = LABELS[name]
     table = {"x": [1, 2, 3], "y": given_labels}
-    assert Preparation.fit([table], target="y").labels(table).tolist() == expected
+    assert Preparation(target="y").fit(table).labels(table).tolist() == expected
 
 
 NAMES_OF_PEOPLE = [f"person {i}" for i in range(60)]
@@ -232,13 +232,13 @@ REFUSED = {
     ],
 )
 def test_texts_with_digits_are_categories(cells):
-    learnt = Preparation.fit([{"x": cells * 2, "y": [0, 1] * 2}], target="y")
-    assert learnt.columns[0].levels == tuple(sorted(cells))
+    learnt = Preparation(target="y").fit({"x": cells * 2, "y": [0, 1] * 2})
+    assert learnt.columns_[0].levels == tuple(sorted(cells))
 
 
 def test_numbers_in_another_dress_may_be_categories():
     table = {"x": ["1,5", "2,5"] * 2, "y": [0, 1] * 2}
-    assert Preparation.fit([table], target="y", kinds={"x": "category"}).names == ("x=1,5", "x=2,5")
+    assert Preparation(target="y", kinds={"x": "category"}).fit(table).names == ("x=1,5", "x=2,5")
 
 
 @pytest.mark.parametrize(
@@ -248,17 +248,17 @@ def test_numbers_in_another_dress_may_be_categories():
 def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
     table = pa.table({name: cells, "x": [1.5, 0.5, 2.5, 1.0], "y": [0, 1] * 2})
     pieces = [table.slice(0, 1), table.slice(1, 3)]
-    learnt = Preparation.fit(pieces, target="y")
-    assert learnt.names == ("x",) and learnt.ignored[0] == (name, "row number")
-    assert Preparation.fit(pieces, target="y", kinds={name: "number"}).names == (name, "x")
-    assert Preparation.fit([table.rename_columns(["step", "x", "y"])], target="y").names == ("step", "x")
-    assert Preparation.fit([table.take([0, 2, 1, 3])], target="y").names == (name, "x")
+    learnt = Preparation(target="y").fit_batches(pieces)
+    assert learnt.names == ("x",) and learnt.ignored_[0][:2] == (name, "row number")
+    assert Preparation(target="y", kinds={name: "number"}).fit_batches(pieces).names == (name, "x")
+    assert Preparation(target="y").fit(table.rename_columns(["step", "x", "y"])).names == ("step", "x")
+    assert Preparation(target="y").fit(table.take([0, 2, 1, 3])).names == (name, "x")
 
 
 def test_truth_values_are_the_categories_that_a_text_file_spelt(tmp_path):
     """pandas writes True, Arrow says true; JSON and Parquet have neither."""
     (tmp_path / "t.csv").write_text("b,y\nTrue,0\nFalse,1\n")
-    learnt = Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y")
+    learnt = Preparation(target="y").fit_batches(open_table(tmp_path / "t.csv").chunks())
     assert learnt.names == ("b=False", "b=True")
     np.testing.assert_array_equal(learnt.transform({"b": [True, False, None]}), [[0, 1], [1, 0], [0, 0]])
 
@@ -272,12 +272,12 @@ def test_what_cannot_be_used_is_named_with_what_to_do(name):
         else {**columns, "y": [0, 1]}
     )
     with pytest.raises(BadInput, match=words):
-        Preparation.fit([table], target="y")
+        Preparation(target="y", strict=True).fit(table)
 
 
 def test_all_bad_columns_are_named_at_once():
     with pytest.raises(BadInput, match=r"'a'.*'b'"):
-        Preparation.fit([{"a": ["2020-01-01"] * 2, "b": [[1], [2]], "y": [0, 1]}], target="y")
+        Preparation(target="y", strict=True).fit({"a": ["2020-01-01"] * 2, "b": [[1], [2]], "y": [0, 1]})
 
 
 def test_a_number_that_became_text_is_named_with_its_row(learnt):
@@ -313,7 +313,7 @@ def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, mon
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i / 7},{i % 2}\n" for i in range(2000)))
     table = open_table(tmp_path / "t.csv")
     assert len(list(table.chunks())) > 10
-    with spool_table(table, Preparation.fit(table.chunks(), target="y"), ["y"]) as path:
+    with spool_table(table, Preparation(target="y").fit_batches(table.chunks()), ["y"]) as path:
         copy = pq.ParquetFile(path)
         assert copy.metadata.num_row_groups <= 4 and copy.metadata.num_rows == 2000
         np.testing.assert_allclose(copy.read().column("x").to_numpy(), np.arange(2000) / 7, rtol=1e-12)
@@ -324,14 +324,14 @@ def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, mon
 
 def test_an_index_without_a_name_is_left_out(tmp_path):
     (tmp_path / "t.csv").write_text(",x,y\n0,1.5,a\n1,2.5,b\n")
-    learnt = Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y")
+    learnt = Preparation(target="y").fit_batches(open_table(tmp_path / "t.csv").chunks())
     assert learnt.names == ("x",)
 
 
 def test_text_may_hold_commas_and_line_breaks(tmp_path):
     (tmp_path / "t.csv").write_text('x,y\n"a,\nb",0\nc,1\n"a,\nb",1\n')
-    learnt = Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y")
-    assert learnt.columns[0].levels == ("a,\nb", "c")
+    learnt = Preparation(target="y").fit_batches(open_table(tmp_path / "t.csv").chunks())
+    assert learnt.columns_[0].levels == ("a,\nb", "c")
 
 
 HEADERS = {
@@ -346,13 +346,13 @@ HEADERS = {
 @pytest.mark.parametrize("name", HEADERS)
 def test_headers_of_all_sorts(name, tmp_path):
     (tmp_path / "t.csv").write_bytes(HEADERS[name])
-    learnt = Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y")
-    assert learnt.names == ("x",) and learnt.columns[0].mean == 1.5
+    learnt = Preparation(target="y").fit_batches(open_table(tmp_path / "t.csv").chunks())
+    assert learnt.names == ("x",) and learnt.columns_[0].mean == 1.5
 
 
 def test_a_name_may_hold_delimiters_and_line_breaks_and_a_stray_quote_is_no_end(tmp_path):
     (tmp_path / "t.csv").write_text('"a,\nb",y\n1,0\n2,1\n')
-    assert Preparation.fit(open_table(tmp_path / "t.csv").chunks(), target="y").names == ("a,\nb",)
+    assert Preparation(target="y").fit_batches(open_table(tmp_path / "t.csv").chunks()).names == ("a,\nb",)
     (tmp_path / "t.csv").write_text('screen 5",y\n1,0\n2,1\n')
     assert open_table(tmp_path / "t.csv").names == ['screen 5"', "y"]
 
@@ -389,7 +389,7 @@ def test_a_bad_file_is_named_with_its_trouble(name, tmp_path):
     if content is not None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(BadInput, match=words):
-        Preparation.fit(open_table(tmp_path / file).chunks(), target="y")
+        Preparation(target="y").fit_batches(open_table(tmp_path / file, strict=True).chunks())
 
 
 def test_pickles_in_an_archive_are_not_read(tmp_path):
@@ -452,7 +452,7 @@ def survives(accident, folder):
     (folder / name).write_bytes(damage(sound[name], *what))
     try:
         table = open_table(folder / name)
-        learnt = Preparation.fit(table.chunks(), target="kind")
+        learnt = Preparation(target="kind").fit_batches(table.chunks())
         for chunk in table.chunks():
             learnt.transform(chunk)
             learnt.labels(chunk)

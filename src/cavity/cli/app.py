@@ -86,6 +86,9 @@ def fit(
     device: Device = None,
     dtype: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed (default 0).", metavar="N")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse dates, identifiers, formatted numbers, missing labels.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -110,6 +113,7 @@ def fit(
         "device": device,
         "dtype": dtype,
         "seed": seed,
+        "strict": strict or None,
     }
     chosen = settings.read(flags, config)
     from cavity.cli import fitting

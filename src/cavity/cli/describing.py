@@ -18,7 +18,7 @@ def describe_model(path: Path) -> dict[str, Any]:
     """Describe a model as a dict that JSON can store."""
     model = Model.open(path, regressor=True)
     clf, prepare = model.classifier, model.prepare
-    names = list(prepare.names) if prepare is not None else [f"column {j}" for j in range(clf.n_features_in_)]
+    names = getattr(clf, "feature_names_in_", [f"column {j}" for j in range(clf.n_features_in_)])
     relevance = (
         None
         if clf.feature_relevance_ is None
@@ -85,7 +85,12 @@ def print_info(path: Path, terminal: Terminal) -> None:
             )
         )
     if found["target"] is not None:
-        rows.append(("target", found["target"]))
+        lost = (
+            f" ({trained['unlabelled']} rows without a label were not used)"
+            if trained.get("unlabelled")
+            else ""
+        )
+        rows.append(("target", found["target"] + lost))
     terminal.say(format_table(rows, indent=0))
     if found["columns"] is not None:
         terminal.say("columns")
@@ -93,4 +98,8 @@ def print_info(path: Path, terminal: Terminal) -> None:
     if found["relevance"] is not None:
         order = sorted(found["relevance"].items(), key=lambda item: -item[1])[:MAX_FEATURES]
         terminal.say("most relevant features")
-        terminal.say(format_table([(name, f"{share:.2f}") for name, share in order if np.isfinite(share)]))
+        terminal.say(
+            format_table(
+                [(name or "(no name)", f"{share:.2f}") for name, share in order if np.isfinite(share)]
+            )
+        )

@@ -30,6 +30,7 @@ from cavity.data import Arrow
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier
+from cavity.intake.frames import Prepared
 from cavity.tabular.cells import get_column, to_numbers
 from cavity.tabular.files import TableFile, explain_errors, open_table, spool_table
 from cavity.tabular.preparation import Preparation
@@ -64,7 +65,7 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
     begun, stopped = time.perf_counter(), 0
     if settings.validation is not None:
         held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), None, terminal)
-        model.set_params(callbacks=[Validation(held[0], held[1], model.patience)])
+        model.set_params(callbacks=[Validation(Prepared(held[0]), held[1], model.patience)])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -73,10 +74,10 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
             stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
                 raise fail("interrupted before a first model existed; nothing was saved.", stopped) from None
-    model.preparation_ = table.prepare
     model.notes_ = {
         "data": str(table.file.path),
         "rows": table.rows,
+        "unlabelled": table.prepare.target_.missing if table.prepare.target_ else 0,
         "seconds": round(time.perf_counter() - begun, 3),
         "seed": settings.seed,
         "cavity": __version__,
@@ -97,7 +98,7 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
 
 def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> InspectedTable:
     """Make the first pass: learn the preparation of the columns and print it."""
-    file = open_table(data)
+    file = open_table(data, settings.strict)
     count = 0
 
     def count_rows() -> Iterator[Any]:
@@ -108,9 +109,21 @@ def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> Inspect
 
     ignore = [*settings.ignore, *([settings.weight] if settings.weight else [])]
     with name_file_in_errors(file):
-        prepare = Preparation.fit(count_rows(), settings.target, ignore, settings.columns, settings.unseen)
+        prepare = Preparation(
+            target=settings.target,
+            ignore=ignore,
+            kinds=settings.columns,
+            unseen=settings.unseen,
+            strict=settings.strict,
+        ).fit_batches(count_rows())
     terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
     terminal.say(format_table([(name or "(no name)", what) for name, what in prepare.describe()]))
+    for note in file.notes:
+        terminal.note(note)
+    assert prepare.target_ is not None
+    if prepare.target_.missing:
+        terminal.note(f"{prepare.target_.missing} rows without a label are not used")
+        count -= prepare.target_.missing
     return InspectedTable(file, prepare, count)
 
 
@@ -129,7 +142,7 @@ def _fit(model: GPClassifier, table: InspectedTable, settings: Settings, termina
     with name_file_in_errors(table.file):
         if 8 * table.rows * len(prepare.names) <= IN_MEMORY:
             X, y, weight = read_rows(table, settings.weight, terminal)
-            model.fit(X, y, sample_weight=weight)
+            model.fit(Prepared(X, prepare), y, sample_weight=weight)
             return
         if model.validation_fraction is not None:
             raise BadOption(
@@ -142,13 +155,12 @@ def _fit(model: GPClassifier, table: InspectedTable, settings: Settings, termina
             explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)),
         ):
             model.fit(Arrow(path, weight=settings.weight, prepare=prepare))
-    del model.feature_names_in_  # the preparation stores them, and passes arrays
 
 
 def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:
     """Read and prepare the whole table: X, labels and weights."""
     parts = []
-    target = table.prepare.target
+    target = table.prepare.target_
     assert target is not None
     table.prepare.check(table.file.names)
     columns = [*table.prepare.inputs, target.name, *([weight] if weight else [])]
@@ -156,9 +168,11 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
     if absent is not None:
         raise BadInput(f"{table.file.path} has no column {absent!r}.")
     for chunk in terminal.show_progress(table.file.chunks(columns), "rows", _count_rows):
-        w = None if weight is None else _weights(chunk, weight)
-        parts.append((table.prepare.transform(chunk), table.prepare.labels(chunk), w))
-    if not parts:
+        keep = table.prepare.find_labelled(chunk)
+        w = None if weight is None else _weights(chunk, weight)[keep]
+        labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
+        parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w))
+    if not any(len(part[1]) for part in parts):
         raise BadInput(f"{table.file.path} has no rows.")
     X, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     return X, y, None if weight is None else np.concatenate([part[2] for part in parts])

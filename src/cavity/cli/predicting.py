@@ -17,6 +17,7 @@ from cavity.cli.terminal import Terminal, format_table
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.estimators import load
+from cavity.intake.frames import Prepared
 from cavity.report.calibration import BINS, reliability
 from cavity.tabular.cells import get_column, read_labels
 from cavity.tabular.columns import suggest_column
@@ -44,12 +45,11 @@ class Model(NamedTuple):
         names = getattr(classifier, "feature_names_in_", None)
         if prepare is None and names is not None:
             prepare = Preparation.identity([str(name) for name in names])
-            del classifier.feature_names_in_  # rows are passed as arrays, in this order
         return cls(classifier, prepare)
 
     @property
     def target(self) -> str | None:
-        return None if self.prepare is None or self.prepare.target is None else self.prepare.target.name
+        return None if self.prepare is None or self.prepare.target_ is None else self.prepare.target_.name
 
     def choose_preparation(self, file: TableFile, target: str | None) -> Preparation:
         """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
@@ -65,11 +65,12 @@ class Model(NamedTuple):
         return Preparation.identity(names)
 
     def predict_columns(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
-        """Predict rows and return the columns of the output.
+        """Predict prepared rows and return the columns of the output.
 
         Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean and
         standard deviation of the latent function, without the noise.
         """
+        X = Prepared(X)
         if not hasattr(self.classifier, "classes_"):
             if uncertainty:
                 raise BadOption(
@@ -113,13 +114,14 @@ def predict(
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
     with _open_writer(out) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
-            found = model.predict_columns(prepare.transform(chunk, notes), uncertainty)
+            found = model.predict_columns(prepare.encode(chunk, notes), uncertainty)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
             write(arrow.table(kept | {_choose_name(name, kept): column for name, column in found.items()}))
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
-    report_notes(notes, terminal)
+    prepare.note_new_columns(file.names, rows, notes)
+    report_notes(notes, terminal, file)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
@@ -142,8 +144,12 @@ def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iter
     )
 
 
-def report_notes(notes: Counter[str], terminal: Terminal) -> None:
-    """Print which cells differ from the training rows."""
+def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0) -> None:
+    """Print how the file was read, and which cells differ from the training rows."""
+    for remark in file.notes:
+        terminal.note(remark)
+    if unlabelled:
+        terminal.note(f"{unlabelled} rows without a label are not used")
     for note, count in notes.items():
         terminal.note(f"{note} ({count} cells)")
 
@@ -222,13 +228,16 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
         )
     prepare = model.choose_preparation(file, target)
     places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
-    scores, notes = Scores(len(places)), Counter[str]()
+    scores, notes, unlabelled = Scores(len(places)), Counter[str](), 0
     for chunk in read_chunks(file, [*prepare.inputs, target], terminal):
         y = encode_labels(chunk, target, places)
-        scores.add(model.classifier.predict_log_proba(prepare.transform(chunk, notes)), y)
+        unlabelled += int((y < 0).sum())
+        X = prepare.encode(chunk, notes)[y >= 0]
+        if len(X):
+            scores.add(model.classifier.predict_log_proba(Prepared(X)), y[y >= 0])
     if not scores.confusion.sum():
-        raise BadInput(f"{file.path} has no rows.")
-    report_notes(notes, terminal)
+        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
+    report_notes(notes, terminal, file, unlabelled)
     found = scores.compute()
     terminal.say(
         format_table(
@@ -244,9 +253,9 @@ def evaluate(path: Path, data: Path, target: str | None, device: str | None, ter
 
 
 def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
-    """Encode the labels of a chunk as numbers of classes."""
-    text = read_labels(get_column(chunk.table, target), target, chunk.first).to_pylist()
-    other = {_normalise_label(name): place for name, place in places.items()}
+    """Encode the labels of a chunk as numbers of classes, with −2 for missing labels."""
+    text = read_labels(get_column(chunk.table, target), target, chunk.first, strict=False).to_pylist()
+    other = {_normalise_label(name): place for name, place in places.items()} | {None: -2}
     codes = [places[label] if label in places else other.get(_normalise_label(label), -1) for label in text]
     if -1 in codes:
         row = codes.index(-1)
@@ -258,8 +267,10 @@ def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     return np.array(codes)
 
 
-def _normalise_label(label: str) -> str:
+def _normalise_label(label: str | None) -> str | None:
     """Normalise different spellings of a label: 2.0 and 2, True and true."""
+    if label is None:
+        return None
     if label.lower() in ("true", "false"):
         return label.lower()
     number = re.fullmatch(r"([+-]?\d+)\.0*", label)

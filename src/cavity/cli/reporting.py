@@ -11,7 +11,7 @@ import numpy as np
 from cavity.cli.predicting import Model, encode_labels, format_label, read_chunks, report_notes
 from cavity.cli.terminal import Terminal
 from cavity.errors import BadInput, BadOption
-from cavity.estimators import load
+from cavity.intake.frames import Prepared
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
 
@@ -36,7 +36,8 @@ def report(
         (None, None, 0) if data is None else _sample_rows(model, open_table(data), target, most, terminal)
     )
     shown = 0 if X is None else len(X)
-    write_report(model.classifier, out, X, y, names=names, title=f"{path.name}")
+    rows_to_show = None if X is None else Prepared(X)
+    write_report(model.classifier, out, rows_to_show, y, names=names, title=f"{path.name}")
     if shown < rows:
         terminal.note(f"the report shows a random sample of {shown} of {rows} rows; raise --rows for more")
     terminal.say(f"Wrote {out}")
@@ -56,11 +57,13 @@ def _sample_rows(
     prepare = model.choose_preparation(file, named)
     places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
     rng, notes = np.random.default_rng(SEED), Counter[str]()
-    kept = [np.empty((0, model.classifier.n_features_in_)), np.empty(0, dtype=np.int64), np.empty(0)]
-    rows = 0
+    kept = [np.empty((0, len(prepare.names))), np.empty(0, dtype=np.int64), np.empty(0)]
+    rows = unlabelled = 0
     for chunk in read_chunks(file, [*prepare.inputs, *([named] if labelled and named else [])], terminal):
-        X = prepare.transform(chunk, notes)
+        X = prepare.encode(chunk, notes)
         y = encode_labels(chunk, named, places) if labelled and named else np.zeros(len(X), dtype=np.int64)
+        unlabelled += int((y < 0).sum())
+        X, y = X[y >= 0], y[y >= 0]
         kept = [np.concatenate(pair) for pair in zip(kept, (X, y, rng.random(len(X))), strict=True)]
         if len(kept[0]) > most:
             chosen = np.sort(np.argpartition(kept[2], most)[:most])
@@ -68,7 +71,7 @@ def _sample_rows(
         rows += len(X)
     if not rows:
         raise BadInput(f"{file.path} has no rows.")
-    report_notes(notes, terminal)
+    report_notes(notes, terminal, file, unlabelled)
     return kept[0], model.classifier.classes_[kept[1]] if labelled else None, rows
 
 
@@ -79,10 +82,9 @@ def export(path: Path, onnx: Path | None, dtype: str, terminal: Terminal) -> Non
     from cavity.export import onnx as write_onnx
 
     model = Model.open(path)
-    write_onnx(load(path), onnx, dtype=dtype)  # not model.classifier, which has no column names
-    terminal.say(
-        f"Wrote {onnx}: input X (n, {model.classifier.n_features_in_}), outputs label and probabilities"
-    )
+    write_onnx(model.classifier, onnx, dtype=dtype)
+    width = model.classifier._features().n
+    terminal.say(f"Wrote {onnx}: input X (n, {width}), outputs label and probabilities")
     if hasattr(model.classifier, "preparation_"):
         terminal.note(
             "the graph takes prepared features: standardised numbers, one-hot categories, indicators of missing cells; "

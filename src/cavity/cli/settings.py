@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cavity.errors import BadOption
 
-OWN = ("target", "out", "weight", "ignore", "columns", "unseen", "validation", "seed")
+OWN = ("target", "out", "weight", "ignore", "columns", "unseen", "strict", "validation", "seed")
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 
@@ -24,6 +24,7 @@ class Settings(NamedTuple):
     ignore: tuple[str, ...]
     columns: dict[str, str]  # kind of a column by name: number, category, ignore
     unseen: str
+    strict: bool  # refuse rough cells
     validation: Path | None
     seed: int
     arguments: dict[str, Any]  # arguments of GPClassifier
@@ -51,6 +52,7 @@ def read(flags: dict[str, Any], config: Path | None) -> Settings:
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=_check_kinds(values.get("columns", {})),
         unseen=values.get("unseen", "ignore"),
+        strict=bool(values.get("strict", False)),
         validation=None if validation is None else Path(_check_text("validation", validation)),
         seed=seed,
         arguments={"random_state": seed} | arguments,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ class Preparing(Protocol):
     """What `Arrow` needs of a `cavity.Preparation`."""
 
     @property
-    def target(self) -> Named | None: ...
+    def target_(self) -> Named | None: ...
 
     @property
     def inputs(self) -> tuple[str, ...]: ...
@@ -32,7 +33,7 @@ class Preparing(Protocol):
     @property
     def names(self) -> tuple[str, ...]: ...
 
-    def transform(self, data: Any) -> Array: ...
+    def encode(self, data: Any, notes: Counter[str] | None = None) -> Array: ...
 
     def labels(self, data: Any) -> NDArray[Any]: ...
 
@@ -58,13 +59,14 @@ class Arrow:
         labelled: bool = True,
     ) -> None:
         files = open_dataset(data)
-        if prepare is not None and prepare.target is not None:
-            target = prepare.target.name
+        self.notes: Counter[str] = Counter()  # cells that differ from the training rows, by message
+        if prepare is not None and prepare.target_ is not None:
+            target = prepare.target_.name
         self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
         if labelled:
             _check_named(files.schema, target, weight)
         if features is None:
-            features = _list_features(files.schema, target, weight)
+            features = list_features(files.schema, target, weight)
         self.names: tuple[str, ...] = tuple(features) if prepare is None else prepare.names
         inputs = features if prepare is None else prepare.inputs
         more = [name for name in (self.target, weight) if name is not None]
@@ -111,7 +113,7 @@ class Arrow:
             for j, name in enumerate(self.names):
                 X[:, j] = to_floats(table.column(name))
         else:
-            X = self.prepare.transform(chunk)
+            X = self.prepare.encode(chunk, self.notes)
         return Piece(
             np.arange(chunk.first, chunk.first + rows), X, self._make_labels(chunk), weight, chunk.where
         )
@@ -119,7 +121,7 @@ class Arrow:
     def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
         if self.target is None:
             return np.zeros(chunk.table.num_rows, dtype=np.int64)
-        if self.prepare is None or self.prepare.target is None:
+        if self.prepare is None or self.prepare.target_ is None:
             return to_labels(chunk.table.column(self.target))
         return self.prepare.labels(chunk)
 
@@ -133,7 +135,8 @@ def _check_named(schema: Any, target: Any, weight: str | None) -> None:
             raise BadInput(f"{argument}={name!r} is not a column; the columns are {known}.")
 
 
-def _list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
+def list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
+    """Return the names of all other columns than these."""
     names = tuple(n for n in schema.names if n not in (target, weight) and not PANDAS_INDEX.fullmatch(n))
     if not names:
         known = ", ".join(map(repr, schema.names))
@@ -148,7 +151,7 @@ def _check_types(file: File, names: tuple[str, ...]) -> None:
     if bad:
         named = ", ".join(f"{f.name!r} ({f.type})" for f in bad)
         raise BadInput(
-            f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass prepare=cavity.Preparation.fit(...), "
+            f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass prepare=cavity.Preparation().fit(...), "
             "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
         )
 

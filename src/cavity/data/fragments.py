@@ -261,6 +261,22 @@ def _reopen(fragment: Any) -> Any:
     return fragment.format.make_fragment(fragment.path, fragment.filesystem, fragment.partition_expression)
 
 
+def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
+    """Return whether columns have missing cells, as far as the files' statistics say; NaN does not count."""
+    return any(_count_missing(fragment, set(columns)) for fragment in dataset.get_fragments())
+
+
+def _count_missing(fragment: Any, columns: set[str]) -> int:
+    if not _is_parquet(fragment):
+        in_memory = not getattr(fragment, "path", "")
+        return sum(b.column(n).null_count for b in fragment.to_batches() for n in columns) if in_memory else 0
+    metadata = _open_parquet(fragment).metadata
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    cells = (group.column(j) for group in groups for j in range(group.num_columns))
+    known = (c.statistics for c in cells if c.path_in_schema in columns and c.statistics is not None)
+    return sum(s.null_count or 0 for s in known)
+
+
 def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
     """Read the schema and the number of rows of each row group."""
     try:

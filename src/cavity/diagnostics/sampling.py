@@ -252,7 +252,8 @@ def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
             continue
         values = np.exp(part)
         if last == "log_lengthscale":
-            values = values * as_array(owners[path].unit)
+            group = getattr(owners[path], "group", None)
+            values = (values if group is None else values[..., group.cpu()]) * as_array(owners[path].unit)
         if id(parameter) not in names:  # the likelihood's own
             values = values[..., 0] * scale**2
         found[f"{path}.{last}".removeprefix(".").removeprefix("kernel.").replace("log_", "")] = values

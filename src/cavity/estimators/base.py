@@ -13,12 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
 from cavity.diagnostics.sampling import Asked
+from cavity.errors import BadOption
 from cavity.fitting.job import Continuation, Result
 from cavity.intake.validation import Features
 from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel
 
 Array = NDArray[np.float64]
+EXAMPLES = {"model": "cavity.methods.EP()", "regressor": "cavity.methods.BCM()"}  # methods as objects
 
 
 class GPEstimator(BaseEstimator):  # type: ignore[misc]
@@ -28,11 +30,38 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     _result: Result
     _fitted: FittedModel  # of the result
 
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments, those of the kernel as `kernel__argument` and those of the method as `method__argument`.
+
+        Parameters
+        ----------
+        **params : dict
+            Argument values by name.
+
+        Returns
+        -------
+        self : GPClassifier or GPRegressor
+            The estimator itself.
+        """
+        for name in ("kernel", "method"):
+            inner = next((key for key in params if key.startswith(f"{name}__")), None)
+            value = params.get(name, getattr(self, name))
+            if inner is not None and not hasattr(value, "get_params"):
+                example = "cavity.kernels.RBF()" if name == "kernel" else EXAMPLES[self._kind]
+                raise BadOption(
+                    f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. Give an object that has, for example "
+                    f"{type(self).__name__}({name}={example})."
+                )
+        super().set_params(**params)
+        return self
+
     def _store(self, result: Result) -> None:
         """Set the fitted attributes: NumPy arrays in the user's units."""
         self._result, self._fitted = result, result.model
-        self.n_features_in_ = result.features.n
-        names = result.features.names
+        features, prepare = result.features, result.features.preparation
+        self._set_optional("preparation_", prepare)
+        self.n_features_in_ = features.n if prepare is None else prepare.n_features_in_
+        names = features.names if prepare is None else prepare.feature_names_in_
         self._set_optional("feature_names_in_", None if names is None else np.array(names, dtype=object))
         self.kernel_ = result.model.prior.kernel
         self.log_marginal_likelihood_ = result.evidence
@@ -65,13 +94,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     def _features(self) -> Features:
         """Return the features of the fit."""
         check_is_fitted(self, "_fitted")
-        names = getattr(self, "feature_names_in_", None)
-        return Features(
-            type(self).__name__,
-            self.n_features_in_,
-            None if names is None else tuple(map(str, names)),
-            getattr(self, "preparation_", None),
-        )
+        return self._result.features
 
     def _continuation(self) -> Continuation | None:
         """Return what a warm start continues from."""
@@ -90,20 +113,17 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         path : str or Path
             The file. It is written to a temporary file first and then renamed.
         """
-        features, classes = self._features(), getattr(self, "classes_", None)
+        check_is_fitted(self, "_fitted")
+        classes = getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
-        result = self._result._replace(features=features, classes=classes, warnings=texts)
+        result = self._result._replace(classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
-        modelfile.save(
-            Record(self._kind, self.get_params(deep=False), result, features.preparation, notes), path
-        )
+        modelfile.save(Record(self._kind, self.get_params(deep=False), result, notes), path)
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:
         made = cls(**record.arguments)
         made._store(record.result)
-        if record.preparation is not None:
-            made.preparation_ = record.preparation
         if record.notes:
             made.notes_ = record.notes
         return made

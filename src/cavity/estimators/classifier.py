@@ -126,9 +126,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     n_features_in_ : int
-        Number of features.
+        Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, if X had names.
+        Names of the columns of X, if it had names.
+    preparation_ : cavity.Preparation
+        How columns of a frame become features, if the frame had other columns than numbers, or missing cells.
     kernel_ : Kernel
         The kernel with learnt values.
     inducing_points_ : ndarray of shape (C, M, D)
@@ -155,8 +157,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
         available for a source, on several ranks, with validation_fraction, above 50,000 rows (unless effort="fast"), and after
         pickling or loading.
-    feature_relevance_ : ndarray of shape (D,) or None
-        Share of each feature by inverse lengthscale.
+    feature_relevance_ : ndarray of shape (n_features_in_,) or None
+        Share of each column of X by inverse lengthscale.
     history_ : list of dict
         One row per epoch.
     n_epochs_ : int
@@ -265,7 +267,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array-like of shape (N, D), or a source
+        X : array-like of shape (N, D), a frame, or a source
+            Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
             Sources: a .npy file or `numpy.memmap` with y an array or .npy file; a Parquet or Arrow file, a folder of them, a
             pyarrow dataset or table, with `target`; a callable that returns an iterator of batches (X, y) or (X, y, weight), or
             an iterable of them that can be iterated repeatedly. Rows of batches have no row numbers, so "auto" is SEP, and
@@ -275,7 +278,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         sample_weight : array-like of shape (N,) or None
             A row of weight w counts as w identical rows.
         target, weight : str
-            Columns of a Parquet or Arrow source with the labels and the weights. All other columns must be numbers.
+            Columns of a Parquet or Arrow source with the labels and the weights.
 
         Returns
         -------

@@ -75,12 +75,14 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Inducing points in the units of X.
     frequencies_ : ndarray of shape (H, D)
         Frequencies in radians per unit of a feature, with inducing="spectrum".
-    feature_relevance_ : ndarray of shape (D,) or None
-        Share of each feature by inverse lengthscale.
+    feature_relevance_ : ndarray of shape (n_features_in_,) or None
+        Share of each column of X by inverse lengthscale.
     n_features_in_ : int
-        Number of features.
+        Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the features, if X had names.
+        Names of the columns of X, if it had names.
+    preparation_ : cavity.Preparation
+        How columns of a frame become features, if the frame had other columns than numbers, or missing cells.
     history_ : list of dict
         One row per epoch.
     n_epochs_ : int
@@ -165,7 +167,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array-like of shape (N, D), or a source
+        X : array-like of shape (N, D), a frame, or a source
+            Frames as for `GPClassifier.fit`.
             For methods "svi" and "vi" also a source that is read in pieces and never whole, as for `GPClassifier.fit`.
         y : array-like of shape (N,) or None
             Targets. None if the source holds them.
@@ -222,8 +225,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         features, result = self._features(), self._result
         (shift, scale), rows, residual = result.units, result.rows, result.predicts_residual
         if return_cov:
-            center, cov = predict_joint(self._fitted, rows, residual, as_tensor(check_rows(X, features)))
-            return shift + scale * center.cpu().numpy(), scale**2 * cov.cpu().numpy()
+            new = as_tensor(check_rows(X, features, lambda: as_array(self._fitted.prior.center)))
+            mean, cov = predict_joint(self._fitted, rows, residual, new)
+            return shift + scale * mean.cpu().numpy(), scale**2 * cov.cpu().numpy()
 
         def moments(model: FittedModel, new: Array) -> tuple[Array, Array]:
             f = predict_moments(model, rows, residual, as_tensor(new))

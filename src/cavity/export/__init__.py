@@ -90,7 +90,7 @@ def onnx_model(clf: GPClassifier, *, dtype: str = "float64") -> Any:
         raise BadOption(
             f"{type(clf).__name__} is not a classifier: only GPClassifier can be written as an ONNX graph."
         )
-    return make_onnx_model(clf._fitted, clf.classes_, clf.n_features_in_, _metadata(clf), dtype=dtype)
+    return make_onnx_model(clf._fitted, clf.classes_, clf._features().n, _metadata(clf), dtype=dtype)
 
 
 @torch.no_grad()
@@ -229,8 +229,7 @@ def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:
 
 
 def _metadata(clf: GPClassifier) -> dict[str, str]:
-    prepare = getattr(clf, "preparation_", None)
-    names = getattr(clf, "feature_names_in_", None) if prepare is None else prepare.names
+    names = clf._features().names
     return {
         "method": str(clf.method),
         "classes": json.dumps(clf.classes_.tolist(), default=str),

@@ -28,7 +28,7 @@ from cavity.fitting.calibration import (
 from cavity.fitting.partial_fit import Growing, keep_growing
 from cavity.inference import Engine, State
 from cavity.intake.sources import find_source, read_source
-from cavity.intake.tables import Facts, Request, Start, Table, read_table
+from cavity.intake.tables import Facts, Request, Start, Table, read_table, share_lengthscales
 from cavity.intake.target_sources import StreamedTargets, read_target_source
 from cavity.intake.targets import Targets, check_targets, read_targets
 from cavity.intake.validation import Features
@@ -238,7 +238,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
 
 def start_values(session: Session, table: Facts, features: Features) -> Start:
     """Return the table's starting values; a warm start keeps the units of the old parameters."""
-    begin, earlier = table.start(session.rng), session.earlier
+    begin, earlier = share_lengthscales(table.start(session.rng), features, session.rng), session.earlier
     if earlier is not None and len(earlier.columns.center) == features.n:
         begin = begin._replace(columns=earlier.columns)
     return begin
@@ -279,7 +279,7 @@ def common_result(run: Run, begin: Start, features: Features, evidence: float, w
         evidence=evidence,
         is_bound=run.engine.removal == 0 and run.engine.factor.bounds,
         history=run.history,
-        relevance=find_relevance(model.prior.kernel, begin.columns),
+        relevance=find_relevance(model.prior.kernel, begin.columns, features),
         continuation=None if state is None else Continuation(state, begin.columns),
     )
 
@@ -291,12 +291,13 @@ def settle_kernel(model: FittedModel) -> None:
         kernel.settle(1 if model.likelihood.linear else model.prior.n_latent)
 
 
-def find_relevance(kernel: Any, columns: Columns) -> Array | None:
-    """Return the share of each feature: inverse lengthscales in units of the spread, averaged over classes."""
+def find_relevance(kernel: Any, columns: Columns, features: Features) -> Array | None:
+    """Return the share of each column of X: inverse lengthscales in units of the spread, averaged over classes."""
     weights = kernel.relevance(columns) if isinstance(kernel, Kernel) else None
     if weights is None:
         return None
-    mean = np.asarray(weights).mean(0)
+    prepare = features.preparation
+    mean = np.asarray(weights).mean(0) if prepare is None else prepare.fold_relevance(weights).mean(0)
     return np.asarray(mean / mean.sum())
 
 

@@ -22,7 +22,7 @@ from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import build
 from cavity.inference import Engine, Info, Optimiser, State, Tied
-from cavity.intake.tables import Facts, Request, Start, Table
+from cavity.intake.tables import Facts, Request, Start, Table, share_lengthscales
 from cavity.intake.validation import Features, check_rows, read_labels, read_rows
 from cavity.prediction.model import to_cpu
 from cavity.training.guard import Guard
@@ -131,7 +131,7 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, known: Known 
     options = complete(config, table.n_rows, table.n_latent, M, numbered=False)
     config.method.check_classes(table.n_classes)
     if old is None:
-        old = _start(config, table, options)
+        old = _start(config, table, options, features)
     _check_learn(old.engine, options.learn)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
     engine = _add_rows(_engine_to(old.engine, config.device), table, lightest, heaviest, options)
@@ -174,10 +174,10 @@ def _first_classes(labels: NDArray[Any], classes: Any) -> NDArray[Any]:
     return found
 
 
-def _start(config: Config, table: Table, options: Options) -> Growing:
+def _start(config: Config, table: Table, options: Options, features: Features) -> Growing:
     """Return a model without rows; its starting values come from the rows that will be the first."""
     rng = np.random.default_rng(int(check_random_state(config.random_state).randint(2**31 - 1)))
-    begin = table.start(rng)
+    begin = share_lengthscales(table.start(rng), features, rng)
     M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.weight.sum())
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
     engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)

@@ -25,13 +25,18 @@ from cavity.data import (
     survey,
     survey_section,
 )
+from cavity.data.arrow import list_features
 from cavity.data.content import Content, hash_labels, sum_rows
-from cavity.data.fragments import open_dataset
+from cavity.data.fragments import Fragments, has_missing, open_dataset
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
+from cavity.intake.frames import warn_unused
 from cavity.intake.tables import Array, Labelled, Request, Start, Table
-from cavity.intake.validation import Features, check_labels, weight_of_class
+from cavity.intake.validation import Features, check_labels, prepared_features, weight_of_class
+from cavity.tabular.cells import classify_type
+from cavity.tabular.preparation import Preparation
 
+CHUNK_ROWS = 65_536
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 
 
@@ -44,7 +49,8 @@ def find_source(
 ) -> Source | None:
     """Return the source that these arguments of `fit` name, or None for a table in memory.
 
-    No row is read. With `features`, those of a fitted model, the source must have them. `check` validates a y in memory.
+    Rows are read only to prepare mixed columns. With `features`, those of a fitted model, the source must have them.
+    `check` validates a y in memory.
     """
     X, y, sample_weight, target, weight = request
     path = path_of(X)
@@ -57,7 +63,9 @@ def find_source(
         return source
     if path or (type(X).__module__.startswith("pyarrow") and y is None):
         _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
-        return Arrow(X, target, weight) if features is None else select_columns(X, features, target, weight)
+        return (
+            open_arrow(X, target, weight) if features is None else select_columns(X, features, target, weight)
+        )
     if y is None and is_batches(X):
         _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
         return Batches(X)
@@ -68,6 +76,18 @@ def find_source(
 def path_of(X: Any) -> str:
     """Return X if it is a path, else an empty string."""
     return os.fspath(X) if isinstance(X, str | os.PathLike) else ""
+
+
+def open_arrow(X: Any, target: Any, weight: Any) -> Arrow:
+    """Open files or Arrow tables for a fit; one pass learns how to prepare columns that are mixed or have missing cells."""
+    data = open_dataset(X)
+    names = list_features(data.schema, target, weight)
+    mixed = any(classify_type(data.schema.field(name).type) != "number" for name in names)
+    if target is None or not (mixed or has_missing(data, names)):
+        return Arrow(data, target, weight)
+    prepare = Preparation().fit_batches(Fragments(data, names).chunks(CHUNK_ROWS))
+    warn_unused(prepare)
+    return Arrow(data, target, weight, prepare)
 
 
 def select_columns(
@@ -81,7 +101,10 @@ def select_columns(
     prepare = features.preparation
     if prepare is not None:
         prepare.check(data.schema.names)
-        return Arrow(data, target, weight, prepare, labelled=labelled)
+        source = Arrow(data, target, weight, prepare, labelled=labelled)
+        others = [name for name in data.schema.names if name not in (target, weight)]
+        prepare.note_new_columns(others, source.n_rows, source.notes)
+        return source
     rest = [name for name in data.schema.names if name not in (target, weight)]
     names = rest if features.names is None else list(features.names)
     absent = [name for name in names if name not in rest]
@@ -213,6 +236,12 @@ class Streamed(NamedTuple):
         )
 
 
+def features_of_source(source: Source, owner: str, n: int) -> Features:
+    """Return the features of a source."""
+    prepare: Any = getattr(source, "prepare", None)
+    return Features(owner, n, source.names) if prepare is None else prepared_features(owner, prepare)
+
+
 def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce: Local) -> Labelled:
     """Survey a labelled source in one pass."""
     summary = survey_ranks(source, (seed, 1), reduce)
@@ -229,7 +258,7 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     if not (factor > 0).all():
         raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
     return Labelled(
-        Streamed(source, summary, factor), Features(owner, len(summary.low), source.names), classes
+        Streamed(source, summary, factor), features_of_source(source, owner, len(summary.low)), classes
     )
 
 

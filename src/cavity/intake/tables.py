@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from cavity import inducing
-from cavity.columns import Columns, distinct_rows, summarize
+from cavity.columns import Columns, distinct_rows, share_units, summarize
 from cavity.config import Config
 from cavity.data import Arrays, Divisible, Rows, Stream
 from cavity.errors import BadInput
 from cavity.intake.validation import Features, check_rows, encode, read_labels, read_rows
+from cavity.tabular.grouping import group_features
 
 Array = NDArray[np.float64]
 
@@ -75,6 +76,18 @@ class Start(NamedTuple):
 
     columns: Columns
     pool: inducing.Candidates
+
+
+def share_lengthscales(begin: Start, features: Features, rng: np.random.Generator) -> Start:
+    """Let the features of each raw column share a lengthscale; features that nothing prepared stay as they are."""
+    prepare = features.preparation
+    if prepare is None or begin.columns.group is not None:
+        return begin
+    group, _, blocks = group_features(prepare.columns_)
+    if len(np.unique(group)) == len(group):
+        return begin
+    columns, U = share_units(begin.columns, group, blocks, begin.pool.U, begin.pool.weight, rng)
+    return Start(columns, begin.pool._replace(U=U, distance=columns.distance))
 
 
 class Labelled(NamedTuple):

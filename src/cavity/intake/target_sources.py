@@ -49,7 +49,7 @@ def read_target_source(
     if normalize:
         mean, square = float(moments.mean[0, -1]), float(moments.square[0, -1] / moments.weight[0])
         units = mean, spread(mean, math.sqrt(square))
-    features = Features(owner, len(summary.low) - 1, source.names)
+    features = sources.features_of_source(source, owner, len(summary.low) - 1)
     return StreamedTargets(TargetColumn(source, *units), _without_last(summary), np.ones(1)), features
 
 

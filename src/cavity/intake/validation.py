@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,35 +14,72 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 
 from cavity.data.source import refuse_masked
 from cavity.errors import BadInput
+from cavity.intake.frames import (
+    Prepared,
+    apply_preparation,
+    fill_missing,
+    find_mixed_columns,
+    is_frame,
+    is_missing,
+    is_number,
+    learn_preparation,
+)
 from cavity.tabular.preparation import Preparation
 
 Array = NDArray[np.float64]
 
 
 class Features(NamedTuple):
-    """The columns that a model was fitted on."""
+    """The columns that a model was fitted on, after preparation."""
 
     owner: str  # class of the estimator, for messages
     n: int
     names: tuple[str, ...] | None = None
-    preparation: Preparation | None = None  # how the command line prepared raw columns
+    preparation: Preparation | None = None  # how raw columns become these
+
+
+def prepared_features(owner: str, preparation: Preparation) -> Features:
+    """Return the features that a preparation makes."""
+    names = preparation.names
+    return Features(owner, len(names), names, preparation)
 
 
 def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
-    """Return X as a finite float64 table, and its features."""
-    reader = _reader(owner)
-    rows = _validate(X, reader, reset=True)
-    names = getattr(reader, "feature_names_in_", None)
-    return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
+    """Return X as a finite float64 table, and its features. A frame with mixed columns or missing cells is prepared."""
+    if isinstance(X, Prepared):
+        assert X.preparation is not None
+        features = prepared_features(owner, X.preparation)
+        return check_rows(X, features), features
+    reader, frame = _reader(owner), is_frame(X)
+    _refuse_nothing(X)
+    if not frame or not find_mixed_columns(X):
+        rows = _convert(X, reader, reset=True)
+        names = getattr(reader, "feature_names_in_", None)
+        if not frame or names is None or np.isfinite(rows).all() or np.isinf(rows).any():
+            _refuse_missing(rows, names, owner)
+            return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
+    rows, preparation = learn_preparation(X)
+    return rows, prepared_features(owner, preparation)
 
 
-def check_rows(X: Any, features: Features) -> Array:
-    """Return X as a finite float64 table with these features."""
+def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = None) -> Array:
+    """Return X as a finite float64 table with these features.
+
+    With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
+    """
     reader = _reader(features.owner)
     reader.n_features_in_ = features.n
-    if features.names is not None:
+    if isinstance(X, Prepared):
+        X = X.X
+    elif features.preparation is not None:
+        X = apply_preparation(X, features.preparation, features.owner)
+    elif features.names is not None:
         reader.feature_names_in_ = np.array(features.names, dtype=object)
-    return _validate(X, reader, reset=False)
+    rows = _convert(X, reader, reset=False)
+    if center is not None and features.names is not None and is_frame(X) and not np.isinf(rows).any():
+        rows = fill_missing(rows, features.names, center)
+    _refuse_missing(rows, features.names, features.owner)
+    return rows
 
 
 def _reader(owner: str) -> Any:
@@ -49,13 +87,12 @@ def _reader(owner: str) -> Any:
     return type(owner, (BaseEstimator,), {})()
 
 
-def _validate(X: Any, reader: Any, reset: bool) -> Array:
-    owner = type(reader).__name__
+def _convert(X: Any, reader: Any, reset: bool) -> Array:
+    """Return X as float64, with NaN for missing cells."""
     refuse_masked(X, "X")
     _refuse_nothing(X)
-    _refuse_text(X, owner)
+    _refuse_text(X, type(reader).__name__)
     X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1)
-    _refuse_missing(X, getattr(reader, "feature_names_in_", None), owner)
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 
 
@@ -78,7 +115,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
 
 
 def _refuse_odd_labels(y: NDArray[Any]) -> None:
-    missing = np.array([_is_missing(label) for label in y], dtype=bool)
+    missing = np.array([is_missing(label) for label in y], dtype=bool)
     if missing.any():
         raise BadInput(
             f"y contains NaN or None in {int(missing.sum())} rows: drop them, or give them a class of their own."
@@ -137,11 +174,6 @@ def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDAr
     return np.asarray(np.searchsorted(classes, labels))
 
 
-def _names(X: Any) -> list[str] | None:
-    columns = getattr(X, "columns", None)
-    return None if columns is None else [str(c) for c in columns]
-
-
 def _refuse_nothing(X: Any) -> None:
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 2 and 0 in shape:
@@ -153,33 +185,32 @@ def _refuse_nothing(X: Any) -> None:
 
 
 def _refuse_text(X: Any, estimator: str) -> None:
-    """Refuse columns that are not numbers, by name."""
-    names = _names(X)
-    if names is not None:
-        if len(set(names)) == len(names):  # otherwise scikit-learn's message is about the names
-            _refuse_columns(
-                [n for n, c in zip(names, X.columns, strict=True) if _is_categorical(X[c])], estimator
+    """Refuse columns that are not numbers: in an array always, in a frame if the model was fitted on numbers."""
+    if is_frame(X):
+        bad = find_mixed_columns(X)
+        if bad:
+            raise BadInput(
+                f"column{_plural(bad)} {_quote(bad)}: categories, dates or text, but {estimator} was fitted on numbers only; give "
+                "numbers, or fit it on a frame with such columns."
             )
         return
     array = _object_array(X) if isinstance(X, list | tuple) else X
     if isinstance(array, np.ndarray) and array.ndim == 2 and not _converts(array):
-        _refuse_columns(
-            [j for j in range(array.shape[1]) if not all(map(_is_number, array[:, j]))], estimator, array
-        )
+        bad = [j for j in range(array.shape[1]) if not all(map(is_number, array[:, j]))]
+        if bad:
+            example = next(v for v in array[:, bad[0]] if not is_number(v))
+            raise BadInput(
+                f"column{_plural(bad)} {_quote(bad)}: categories, dates or text, not numbers (could not convert string to float: "
+                f"{str(example)!r}); give a data frame, whose columns are prepared: {estimator}().fit(pandas.DataFrame(X), y)."
+            )
 
 
-def _refuse_columns(bad: list[Any], estimator: str, array: NDArray[Any] | None = None) -> None:
-    """Name the columns, show a cell (scikit-learn says "could not convert ..."), and say how to encode them."""
-    if not bad:
-        return
-    quoted = ", ".join(map(repr, bad))
-    example = None if array is None else next(v for v in array[:, bad[0]] if not _is_number(v))
-    why = "" if array is None else f" (could not convert string to float: {str(example)!r})"
-    raise BadInput(
-        f"column{'' if len(bad) == 1 else 's'} {quoted}: categories, dates or text, not numbers{why}; encode first, "
-        "for example make_pipeline(ColumnTransformer([('onehot', OneHotEncoder(sparse_output=False, handle_unknown='ignore'), "
-        f"[{quoted}])], remainder='passthrough'), {estimator}())."
-    )
+def _plural(items: list[Any]) -> str:
+    return "" if len(items) == 1 else "s"
+
+
+def _quote(items: list[Any]) -> str:
+    return ", ".join(map(repr, items))
 
 
 def _object_array(X: Any) -> NDArray[Any]:
@@ -199,30 +230,6 @@ def _converts(array: NDArray[Any]) -> bool:
     return True
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a cell is a number, the text of one, or missing; dates are not."""
-    if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
-        return False
-    if _is_missing(value) or not np.isscalar(value):
-        return True  # nested cells are for scikit-learn to refuse
-    try:
-        float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _is_categorical(column: Any) -> bool:
-    kind = str(getattr(column, "dtype", "")).lower()
-    if any(word in kind for word in ("categor", "enum", "str", "utf8", "date", "time", "duration")):
-        return True
-    return kind == "object" and not all(map(_is_number, column))
-
-
 def _refuse_missing(X: Array, names: Any, estimator: str) -> None:
     wrong = ~np.isfinite(X)
     if not wrong.any():
@@ -236,5 +243,6 @@ def _refuse_missing(X: Array, names: Any, estimator: str) -> None:
     more = int(wrong.any(0).sum()) - len(what)
     raise BadInput(
         f"Input X contains NaN or infinity ({'; '.join(what)}{f'; and {more} more columns' if more > 0 else ''}). "
-        f"Impute them, for example with make_pipeline(SimpleImputer(add_indicator=True), {estimator}()), or drop these rows."
+        f"Impute them, for example with make_pipeline(SimpleImputer(add_indicator=True), {estimator}()), drop these rows, or fit "
+        "on a data frame with missing cells."
     )

@@ -36,10 +36,10 @@ class Linear(Scaled):
     """
 
     def usual(self, columns: Columns) -> float:
-        return math.sqrt(len(columns.spread))
+        return math.sqrt(len(columns.spread) if columns.group is None else columns.group.max() + 1)
 
     def _scaled(self, X: Tensor) -> Tensor:
-        scale = self.unit * (self.log_lengthscale - 0.5 * self.log_variance[:, None]).exp()
+        scale = self.unit * (self.log_scale - 0.5 * self.log_variance[:, None]).exp()
         return (shrink_far_rows(X, self.center, self.unit) - self.center) / scale[:, None, :]
 
     def full(self, Z: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Linear(Scaled):
         return self._scaled(X).square().sum(-1)
 
     def graph(self, Z: Tensor, X: Value) -> Covariance:
-        scale = self.unit * (self.log_lengthscale - 0.5 * self.log_variance[:, None]).exp()
+        scale = self.unit * (self.log_scale - 0.5 * self.log_variance[:, None]).exp()
         unit, most = to_numpy(self.unit), ROW_REACH[self.center.dtype]
         largest = float(np.finfo(np.float64).max)
         d = (X - to_numpy(self.center)).at_least(-largest).at_most(largest)

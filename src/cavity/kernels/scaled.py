@@ -35,6 +35,7 @@ class Scaled(Kernel):
 
     unit: Tensor
     center: Tensor
+    group: Tensor | None  # [D], number of each column's lengthscale, if columns share some
 
     def __init__(self, lengthscale: Given = None, variance: Given = 1.0) -> None:
         super().__init__()
@@ -47,18 +48,28 @@ class Scaled(Kernel):
 
     def bind(self, classes: int, columns: Columns) -> None:
         unit, name = columns.spread, type(self).__name__
-        value = unit * self.usual(columns) if self.lengthscale is None else self.lengthscale
-        self.log_lengthscale = log_parameter(value, (classes, len(unit)), unit, f"lengthscale of {name}")
+        value = unit * self.usual(columns) if self.lengthscale is None else np.asarray(self.lengthscale)
+        first = slice(None) if columns.group is None else np.unique(columns.group, return_index=True)[1]
+        if np.ndim(value) and np.shape(value)[-1] == len(unit):
+            value = value[..., first]
+        shape = (classes, len(unit[first]))
+        self.log_lengthscale = log_parameter(value, shape, unit[first], f"lengthscale of {name}")
         variance = per_class(self.variance, classes, f"variance of {name}")
         self.log_variance = log_parameter(variance, (classes,), 1.0, f"variance of {name}")
+        self.register_buffer("group", None if columns.group is None else torch.tensor(columns.group))
         self.register_buffer("unit", torch.tensor(unit))
         self.register_buffer("center", torch.tensor(columns.center))
 
     def settle(self, classes: int) -> None:
-        lengthscale = to_numpy(self.unit * self.log_lengthscale.exp())
+        lengthscale = to_numpy(self.unit * self.log_scale.exp())
         self.lengthscale = np.repeat(lengthscale, classes // len(lengthscale), axis=0)
         variance = to_numpy(self.log_variance.exp())
         self.variance = np.repeat(variance, classes // len(variance))
+
+    @property
+    def log_scale(self) -> Tensor:
+        """Logarithm of each column's lengthscale in units of its spread, [C D]."""
+        return self.log_lengthscale if self.group is None else self.log_lengthscale[:, self.group]
 
     def _units(self, X: Tensor) -> Tensor:
         """Centre the columns and divide them by their spread, so that distances do not depend on the units of the data."""

@@ -62,13 +62,13 @@ class Stationary(Scaled):
         raise NotImplementedError
 
     def full(self, Z: Tensor) -> Tensor:
-        return self._value(half_square_distance(self._units(Z), None, self.log_lengthscale))
+        return self._value(half_square_distance(self._units(Z), None, self.log_scale))
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self._value(half_square_distance(self._units(Z), self._units(X), self.log_lengthscale))
+        return self._value(half_square_distance(self._units(Z), self._units(X), self.log_scale))
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        U, V, log_scale = self._units(Z), self._units(X), self.log_lengthscale
+        U, V, log_scale = self._units(Z), self._units(X), self.log_scale
         full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))
         return self._value(full), self._value(cross)
 
@@ -76,7 +76,7 @@ class Stationary(Scaled):
         return self.log_variance.exp()[:, None].expand(-1, X.shape[-2])
 
     def graph(self, Z: Tensor, X: Value) -> Covariance:
-        rate = to_numpy((-self.log_lengthscale).exp())[:, None, :]  # [C 1 D]
+        rate = to_numpy((-self.log_scale).exp())[:, None, :]  # [C 1 D]
         U = to_numpy(self._units(Z)) * rate  # [C M D]
         most = cell_limit(torch.float64)
         units = ((X - to_numpy(self.center)) / to_numpy(self.unit)).at_least(-most).at_most(most)
@@ -141,7 +141,7 @@ class RBF(Stationary):
     spectral_degrees = math.inf
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        return gaussian_pair(self._units(Z), self._units(X), self.log_lengthscale, self.log_variance)
+        return gaussian_pair(self._units(Z), self._units(X), self.log_scale, self.log_variance)
 
     def _value(self, s: Tensor) -> Tensor:
         return s.add_(self.log_variance[:, None, None]).exp_()

@@ -15,7 +15,7 @@ from cavity.config.methods import Method, method_names, read_method
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.job import Result, settle_kernel
-from cavity.intake.validation import Features
+from cavity.intake.validation import Features, prepared_features
 from cavity.modelfile.checks import (
     check_finite,
     column_names,
@@ -51,7 +51,6 @@ class Record(NamedTuple):
     kind: str
     arguments: dict[str, Any]
     result: Result
-    preparation: Preparation | None = None
     notes: dict[str, Any] = {}  # noqa: RUF012
 
 
@@ -77,6 +76,8 @@ def register(cls: E) -> E:
 def save(record: Record, path: str | Path) -> None:
     """Write a fitted estimator; `load` reads it."""
     packing, result = Packing(), record.result
+    prepare = result.features.preparation
+    names = result.features.names if prepare is None else None  # a preparation has them
     evidence = None if math.isnan(result.evidence) else result.evidence
     scalars = {"log_marginal_likelihood_": evidence} | ({"elbo_": evidence} if result.is_bound else {})
     meta: dict[str, Any] = {
@@ -84,13 +85,13 @@ def save(record: Record, path: str | Path) -> None:
         "arguments": {
             k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items() if k not in PATHS
         },
-        "names": None if result.features.names is None else list(result.features.names),
+        "names": None if names is None else list(names),
         "prior": describe_prior(result.model.prior),
         "likelihood": describe_likelihood(result.model.likelihood, packing),
         "history": result.history,
         "warnings": list(result.warnings),
         "scalars": scalars,
-        "preparation": None if record.preparation is None else record.preparation.to_json(),
+        "preparation": None if prepare is None else prepare.to_json(),
         "notes": record.notes,
         "rows": describe_rows_inside(result.model, result.rows),
         "classes": None if result.classes is None else pack_labels(result.classes),
@@ -176,10 +177,7 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
     tensors, meta = stored
     check_finite(tensors)
     arguments = _read_arguments(meta, Unpacking(tensors, kernel))
-    prepared = None if meta["preparation"] is None else Preparation.from_json(meta["preparation"])
-    return Record(
-        meta["kind"], arguments, _read_result(tensors, meta, arguments), prepared, dict(meta["notes"])
-    )
+    return Record(meta["kind"], arguments, _read_result(tensors, meta, arguments), dict(meta["notes"]))
 
 
 def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: dict[str, Any]) -> Result:
@@ -199,18 +197,16 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
     if n_classes is not None:
         pool = restore_pool(tensors, meta.get("pool"), len(model.prior.center), n_classes)
         model = model._replace(pool=pool)
-    record_history = history(meta["history"])
-    D = len(model.prior.center)
-    names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
-    scalars = meta["scalars"]
+    record_history, D = history(meta["history"]), len(model.prior.center)
+    scalars, features = meta["scalars"], _read_features(meta, cls.__name__, D)
     evidence = scalars["log_marginal_likelihood_"]  # null if there is none
     return Result(
         model=model,
-        features=Features(cls.__name__, D, names),
+        features=features,
         evidence=math.nan if evidence is None else finite(evidence),
         is_bound="elbo_" in scalars,
         history=record_history,
-        relevance=relevance(tensors.get("feature_relevance"), D),
+        relevance=_read_relevance(tensors, features),
         warnings=tuple(texts(meta.get("warnings", []))),  # the first files have none
         classes=classes,
         growing=restore_growing(tensors, meta.get("growing"), model, record_history),
@@ -219,6 +215,25 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
         predicts_residual=method.predicts_residual,
         calibration=None if meta.get("calibration") is None else str(meta["calibration"])[:100],
     )
+
+
+def _read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
+    names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
+    if meta["preparation"] is None:
+        return Features(owner, D, names)
+    features = prepared_features(owner, Preparation.from_json(meta["preparation"]))
+    if features.n != D:
+        raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
+    return features
+
+
+def _read_relevance(tensors: dict[str, Tensor], features: Features) -> Any:
+    """Return the share of each column of X; files of 0.2 have those of the features instead."""
+    found, prepare = tensors.get("feature_relevance"), features.preparation
+    if found is None or prepare is None or tuple(found.shape) == (prepare.n_features_in_,):
+        return relevance(found, features.n if prepare is None else prepare.n_features_in_)
+    folded = prepare.fold_relevance(relevance(found, features.n)[None])[0]
+    return folded / folded.sum()
 
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:

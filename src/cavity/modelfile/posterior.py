@@ -108,9 +108,10 @@ def _prior(
     if K not in (1, C):
         raise BadFile(f"the kernel has {K!r:.20} sets of parameters for {C} latent functions.")
     if isinstance(kernel, Kernel):
-        _check_lengthscales(kernel, tensors, (K, D))
+        group = _read_group(kernel, tensors, D)
+        _check_lengthscales(kernel, tensors, (K, D if group is None else int(group.max()) + 1))
         where, wide = (tensors[f"prior.{name}"].double().numpy() for name in ("center", "spread"))
-        kernel.bind(K, Columns(where, wide, 1.0))
+        kernel.bind(K, Columns(where, wide, 1.0, group))
     kernel.requires_grad_("kernel" in learn)
     noise = tensors["prior.log_noise" if "noise" in learn else "prior.fixed_noise"]
     expect("the noise", noise, [(1,), (C,)], dtype)
@@ -123,6 +124,20 @@ def _prior(
     prior = kind(kernel, Z, torch.ones_like(noise), center, spread, C, learn).to(dtype)
     _fill(prior, tensors)
     return prior
+
+
+def _read_group(kernel: nn.Module, tensors: dict[str, Tensor], D: int) -> Any:
+    """Return which columns share a lengthscale, [D]; None if none do."""
+    named = [f"{name}.group" for name, _ in kernel.named_modules(prefix="prior.kernel")]
+    found = [tensors[name] for name in named if name in tensors]
+    if not found:
+        return None
+    for group in found:
+        expect("a group of columns", group, [(D,)], torch.int64)
+        numbers = set(group.tolist())
+        if not torch.equal(group, found[0]) or numbers != set(range(len(numbers))):
+            raise BadFile("the groups of columns that share lengthscales do not fit together.")
+    return found[0].numpy().copy()
 
 
 def _check_lengthscales(kernel: nn.Module, tensors: dict[str, Tensor], shape: tuple[int, int]) -> None:

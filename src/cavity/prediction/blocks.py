@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -14,8 +15,9 @@ from cavity.data.mapped import open_array
 from cavity.data.prefetch import prefetch
 from cavity.errors import BadInput
 from cavity.intake import sources
+from cavity.intake.frames import warn_notes
 from cavity.intake.validation import Features, check_rows
-from cavity.prediction.model import FittedModel, predict_labels, rows_per_block
+from cavity.prediction.model import FittedModel, as_array, predict_labels, rows_per_block
 
 Array = NDArray[np.float64]
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
@@ -26,20 +28,27 @@ class Blocks(NamedTuple):
 
     n_rows: int | None  # None if they must be read to be counted
     rows: Iterator[Array]  # [b D]
+    notes: Counter[str]  # cells that differ from the training rows, by message
 
 
 def predict_blocks(
     model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], tuple[Any, ...]]
 ) -> tuple[Any, ...]:
     """Join what `predict` returns for the model and each block of X; memory holds one block of anything else."""
-    blocks = _open_blocks(X, features, _block_size(model, features))
+    blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.prior.center))
+    found = _join(blocks, lambda rows: predict(model, rows))
+    warn_notes(blocks.notes)
+    return found
+
+
+def _join(blocks: Blocks, predict: Callable[[Array], tuple[Any, ...]]) -> tuple[Any, ...]:
     if blocks.n_rows is None:
-        parts = (predict(model, rows) for rows in blocks.rows)
+        parts = (predict(rows) for rows in blocks.rows)
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
     whole: tuple[Any, ...] = ()
     done = 0
     for rows in blocks.rows:
-        part = predict(model, rows)
+        part = predict(rows)
         whole = whole or tuple(np.empty((blocks.n_rows, *x.shape[1:]), x.dtype) for x in part)
         place = slice(done, done + len(part[0]))
         for to, of in zip(whole, part, strict=True):
@@ -57,6 +66,7 @@ def accuracy(model: FittedModel, features: Features, source: Source, classes: ND
         (labels,) = predict_labels(model, piece.X, classes)
         right += float(weight[labels == piece.y].sum())
         total += float(weight.sum())
+    warn_notes(_notes(source))
     return right / total
 
 
@@ -76,13 +86,21 @@ def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
         )
 
 
-def _open_blocks(X: Any, features: Features, size: int) -> Blocks:
+def _open_blocks(X: Any, features: Features, size: int, center: Callable[[], Array]) -> Blocks:
     source = _find_unlabelled(X, features)
     if source is not None:
         rows = (np.ascontiguousarray(p.X, dtype=np.float64) for p in _read_pieces(source, features, size))
-        return Blocks(getattr(source, "n_rows", None), rows)
-    table = check_rows(X, features)
-    return Blocks(len(table), (table[start : start + size] for start in range(0, len(table), size)))
+        return Blocks(getattr(source, "n_rows", None), rows, _notes(source))
+    table = check_rows(X, features, center)
+    return Blocks(
+        len(table), (table[start : start + size] for start in range(0, len(table), size)), Counter()
+    )
+
+
+def _notes(source: Source) -> Counter[str]:
+    """Return what a source notes of its rows; only prepared ones do."""
+    found: Counter[str] = getattr(source, "notes", None) or Counter()
+    return found
 
 
 def _find_unlabelled(X: Any, features: Features) -> Source | None:

@@ -65,6 +65,7 @@ def _plan_figures(clf: GPClassifier, predictions: Predictions | None, names: lis
     if predictions is not None and predictions.y is not None and predictions.X.shape[1] == 2:
         yield _plan_regions(clf, predictions, names)
     weights = clf.feature_relevance_
+    names = list(getattr(clf, "feature_names_in_", names)) if hasattr(clf, "preparation_") else names
     if weights is not None and len(weights) == len(names):
         best = np.argsort(-np.asarray(weights), kind="stable")[:3]
         ranked = ", ".join(f"{names[d]} {weights[d]:.2f}" for d in best)

@@ -16,6 +16,8 @@ from cavity import persist
 from cavity._version import __version__
 from cavity.errors import BadInput
 from cavity.estimators import GPClassifier
+from cavity.intake.frames import Prepared
+from cavity.intake.validation import check_rows
 from cavity.report import model_card
 from cavity.report.figures import ReportFigure, draw_figures
 from cavity.report.model_card import Facts, Predictions
@@ -77,9 +79,9 @@ def render_page(
     """Render the report as text."""
     about = model_card.describe_model(clf)
     columns = model_card.find_column_names(clf, X, names)
-    if len(columns) != clf.n_features_in_:
+    if len(columns) != clf._features().n:
         raise BadInput(
-            f"names has {len(columns)} entries, but X has {clf.n_features_in_} columns: give one name per column."
+            f"names has {len(columns)} entries, but X has {clf._features().n} columns: give one name per column."
         )
     predictions = predict_rows(clf, X, y)
     with warnings.catch_warnings():  # predict_rows has checked the names of the columns; arrays have none
@@ -93,6 +95,7 @@ def render_page(
         ("warnings", "Warnings", _render_warnings(model_card.list_warnings(clf))),
         ("model", "Model card", _render_facts(about, "Properties of the model")),
         ("data", "Data", _render_data(clf, predictions, columns)),
+        ("columns", "How columns are used", _render_preparation(clf)),
         ("learning", "Learning curve", _render_figure(figures.get("learning"))),
         (
             "calibration",
@@ -113,14 +116,9 @@ def predict_rows(clf: GPClassifier, X: Any, y: Any) -> Predictions | None:
         if y is not None:
             raise BadInput("labels y were given without rows X: give both or neither.")
         return None
-    P = clf.predict_proba(X)
+    rows = check_rows(X, clf._features())
+    P = clf.predict_proba(Prepared(rows))
     predicted = np.asarray(clf.classes_[P.argmax(1)])
-    try:
-        rows = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise BadInput(
-            "X has columns that are not numeric: give the rows after preparation, as numbers."
-        ) from None
     if y is None:
         return Predictions(rows, P, predicted, None, None)
     labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
@@ -214,6 +212,15 @@ def _render_data(clf: GPClassifier, predictions: Predictions | None, names: list
     )
 
 
+def _render_preparation(clf: GPClassifier) -> str:
+    prepare = clf._features().preparation
+    if prepare is None:
+        return ""
+    return _render_facts(
+        [(name or "(no name)", how) for name, how in prepare.describe()], "Columns of the table"
+    )
+
+
 def _render_figure(figure: ReportFigure | None) -> str:
     if figure is None:
         return ""
@@ -230,7 +237,7 @@ def _render_rows(clf: GPClassifier, predictions: Predictions | None, names: list
         return ""
     least, most = model_card.find_extremes(predictions)
     shown = np.concatenate([least, most])
-    parts = clf.predict_uncertainty(predictions.X[shown])
+    parts = clf.predict_uncertainty(Prepared(predictions.X[shown]))
     head = ["Row", "Group", "Predicted", "Probability"] + (
         ["True", "Right"] if predictions.y is not None else []
     )

@@ -114,11 +114,12 @@ def _measure_memory(clf: GPClassifier) -> str:
 
 
 def find_column_names(clf: GPClassifier, X: Any, names: Any) -> list[str]:
-    """Return the given names, those of the table, those of the fit, or numbers."""
-    for known in (names, getattr(X, "columns", None), getattr(clf, "feature_names_in_", None)):
+    """Return the given names, those of the fit, those of the table, or numbers."""
+    features = clf._features()
+    for known in (names, features.names, getattr(X, "columns", None)):
         if known is not None:
             return [str(name) for name in known]
-    return [f"column {d}" for d in range(clf.n_features_in_)]
+    return [f"column {d}" for d in range(features.n)]
 
 
 def compute_scores(predictions: Predictions) -> Facts:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput, missing_extra
+from cavity.intake.frames import Prepared
 from cavity.report.calibration import BINS, Array, reliability
 from cavity.report.selective import rejection
 
@@ -63,7 +64,7 @@ def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: 
     Parameters
     ----------
     clf : classifier
-        Fitted classifier of two columns.
+        Fitted classifier of two features.
     X : array-like of shape (n, 2)
         Rows to draw. They also set the range of the plot.
     y : array-like of shape (n,)
@@ -94,7 +95,8 @@ def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: 
     palette = _to_rgb(choose_colours(len(clf.classes_)))
     box = _find_box(X)
     plane, across, up = _make_grid(box, grid)
-    P = np.asarray(clf.predict_proba(plane))
+    prepared = getattr(clf, "preparation_", None) is not None  # then X is what it makes of the rows
+    P = np.asarray(clf.predict_proba(Prepared(plane) if prepared else plane))
     pale = palette + PALE * (1 - palette)
     ax.imshow(
         (P @ pale).clip(0, 1).reshape(grid, grid, 3),

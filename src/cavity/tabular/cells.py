@@ -12,6 +12,7 @@ from cavity.data.source import Array
 from cavity.errors import BadInput
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
+MICROS_PER_DAY = 86_400e6
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 _MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -34,13 +35,17 @@ def get_column(table: Any, name: str) -> Any:
     """Return a column by name as one array, with dictionaries decoded."""
     column = table.column(name)
     column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    if import_pyarrow().types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    types = import_pyarrow().types
+    if types.is_dictionary(column.type):
+        values = column.dictionary
+        if types.is_string_view(values.type):  # polars; Arrow cannot take from views
+            values = values.cast("string")
+        column = values.take(column.indices)
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
 def classify_type(kind: Any) -> str:
-    """Classify an Arrow type as number, text, date, nothing or other."""
+    """Classify an Arrow type as number, text, date, duration, nothing or other."""
     types = import_pyarrow().types
     if types.is_dictionary(kind):
         return "text"
@@ -48,6 +53,7 @@ def classify_type(kind: Any) -> str:
         "nothing": (types.is_null,),
         "number": (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
         "text": (types.is_string, types.is_large_string, types.is_string_view),
+        "duration": (types.is_duration,),
         "date": (types.is_temporal,),
     }
     return next((name for name, each in tests.items() if any(test(kind) for test in each)), "other")
@@ -69,7 +75,11 @@ def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
 
     Raises BadInput with the row of the first cell that is not a number.
     """
-    if classify_type(column.type) == "number":
+    if classify_type(column.type) == "duration":
+        micros = column.cast(import_pyarrow().duration("us"), safe=False).cast("int64")
+        value = np.asarray(_cast(micros, "float64").to_numpy(zero_copy_only=False)) / MICROS_PER_DAY
+        lacks = np.isnan(value)
+    elif classify_type(column.type) == "number":
         value = np.asarray(_cast(column, "float64").to_numpy(zero_copy_only=False))
         lacks = np.isnan(value)
     else:
@@ -77,13 +87,19 @@ def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
         lacks = np.asarray(text.is_null())
         wrong = np.flatnonzero(~match_cells(text, NUMBER) & ~lacks)
         if len(wrong):
-            raise BadInput(
-                f"column {name!r} is numeric, but row {first + int(wrong[0]) + 1} has {text[int(wrong[0])].as_py()!r:.60}"
-                f"{f' (and {len(wrong) - 1} more rows)' if len(wrong) > 1 else ''}: correct these cells or leave them empty."
-            )
+            raise_not_number(name, text, wrong, first)
         value = parse_numbers(text)
     check_finite(value, lacks, name, first)
     return value, lacks
+
+
+def raise_not_number(name: str, text: Any, wrong: Any, first: int) -> None:
+    """Raise BadInput for the cells with these indices."""
+    row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+    raise BadInput(
+        f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells or leave "
+        "them empty."
+    )
 
 
 def match_cells(text: Any, pattern: str) -> NDArray[np.bool_]:
@@ -110,8 +126,8 @@ def check_finite(value: Array, lacks: NDArray[np.bool_], name: str, first: int) 
         )
 
 
-def read_labels(column: Any, name: str, first: int) -> Any:
-    """Convert labels to text, whole numbers without a point. Raises BadInput with the row of a missing label."""
+def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
+    """Convert labels to text, whole numbers without a point. If strict, a missing label raises BadInput with its row."""
     import pyarrow.compute as pc
 
     types = import_pyarrow().types
@@ -127,7 +143,7 @@ def read_labels(column: Any, name: str, first: int) -> Any:
         )
     text = to_text(column)
     lacks = np.flatnonzero(np.asarray(text.is_null()))
-    if len(lacks):
+    if len(lacks) and strict:
         more = f" and {len(lacks) - 1} more rows" if len(lacks) > 1 else ""
         raise BadInput(
             f"the label (column {name!r}) is missing in row {first + int(lacks[0]) + 1}{more}: remove these rows, "

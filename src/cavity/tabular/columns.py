@@ -13,6 +13,19 @@ from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadInput
 from cavity.tabular.cells import to_numbers, to_text
+from cavity.tabular.dates import (
+    DAY,
+    check_days,
+    find_season,
+    find_weekdays,
+    find_years,
+    format_day,
+    to_circle,
+    to_days,
+)
+from cavity.tabular.formatted import describe_style, read_numbers
+
+MEAN_IS_USED = "the mean is used"
 
 
 class Number(NamedTuple):
@@ -25,6 +38,7 @@ class Number(NamedTuple):
     mean: float
     scale: float
     missing: bool
+    style: str | None = None  # what separates the decimals of formatted numbers
 
     @property
     def features(self) -> list[str]:
@@ -33,18 +47,24 @@ class Number(NamedTuple):
     def describe(self) -> str:
         """Describe the column in one line."""
         missing = ", some missing" if self.missing else ""
-        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{missing}"
+        style = "" if self.style is None else f", {describe_style(self.style)}"
+        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{missing}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, 1] or, with an indicator, [n, 2]."""
-        value, lacks = to_numbers(column, self.name, context.first)
+        value, lacks = read_numbers(column, self.name, context.first, self.style)
         X = np.zeros((len(value), len(self.features)))
         X[:, 0] = np.where(lacks, 0.0, (value - self.mean) / self.scale)
         if self.missing:
             X[:, 1] = lacks
         else:
-            context.note_missing(self.name, int(lacks.sum()), "the mean is used")
+            context.note_missing(self.name, int(lacks.sum()), MEAN_IS_USED)
         return X
+
+    def simplify(self, column: Any, first: int) -> Any:
+        """Return the cells as numbers."""
+        value, lacks = read_numbers(column, self.name, first, self.style)
+        return import_pyarrow().array(value, mask=lacks)
 
 
 class Category(NamedTuple):
@@ -82,6 +102,10 @@ class Category(NamedTuple):
         else:
             context.note_missing(self.name, int(lacks.sum()), "no category is set")
         return X
+
+    def simplify(self, column: Any, first: int) -> Any:
+        """Return the cells as they are."""
+        return column
 
     def _find_levels(self, text: Any, kind: Any) -> Any:
         """Return the number of each cell's level, [n]; −1 for unknown levels."""
@@ -122,12 +146,78 @@ class Unchanged(NamedTuple):
         """Encode cells as [n, 1]."""
         return to_numbers(column, self.name, context.first)[0][:, None]
 
+    def simplify(self, column: Any, first: int) -> Any:
+        """Return the cells as numbers."""
+        value, lacks = to_numbers(column, self.name, first)
+        return import_pyarrow().array(value, mask=lacks)
+
+
+class Date(NamedTuple):
+    """Column of dates or times, encoded by what matters in them; missing cells are 0.
+
+    `parts` are some of "days" (since the first date) and "year", in units of their spread; "season", "weekday" and "clock"
+    (time of day) are pairs of sine and cosine. With `missing`, one more column indicates which cells are missing.
+    """
+
+    name: str
+    order: str  # "day" or "month": which comes first in 03/04/2020
+    parts: tuple[str, ...]
+    low: float  # first date, in days since 1970
+    high: float
+    days: tuple[float, float]  # mean and spread of the days since 1970
+    years: tuple[float, float]  # mean and spread of the years
+    missing: bool
+
+    @property
+    def features(self) -> list[str]:
+        pairs = [[p] if p in ("days", "year") else [f"{p} sin", f"{p} cos"] for p in self.parts]
+        return [*(f"{self.name} {name}" for pair in pairs for name in pair), *_indicator(self)]
+
+    def describe(self) -> str:
+        """Describe the column in one line."""
+        missing = ", some missing" if self.missing else ""
+        parts = ", ".join(self.parts)
+        if self.parts == ("clock",):
+            return f"time of day{missing}"
+        return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{missing}"
+
+    def encode(self, column: Any, context: EncodingContext) -> Array:
+        """Encode cells as [n, len(features)]."""
+        days = to_days(column, self.order)
+        check_days(days, self.name, context.first)
+        value = np.where(days.lacks, self.low, days.value)
+        X = np.zeros((len(value), len(self.features)))
+        found = [part for name in self.parts for part in self._encode_part(name, value)]
+        X[:, : len(found)] = np.where(days.lacks[:, None], 0.0, np.column_stack(found))
+        if self.missing:
+            X[:, -1] = days.lacks
+        else:
+            context.note_missing(self.name, int(days.lacks.sum()), "no date is set")
+        return X
+
+    def simplify(self, column: Any, first: int) -> Any:
+        """Return the cells as time stamps."""
+        days = to_days(column, self.order)
+        check_days(days, self.name, first)
+        micros = np.round(np.where(days.lacks, 0.0, days.value) * DAY * 1e6).astype(np.int64)
+        return import_pyarrow().array(micros, mask=days.lacks).cast(import_pyarrow().timestamp("us"))
+
+    def _encode_part(self, part: str, days: Array) -> Sequence[Array]:
+        if part == "days":
+            return [(days - self.days[0]) / self.days[1]]
+        if part == "year":
+            return [(find_years(days) - self.years[0]) / self.years[1]]
+        if part == "season":
+            return to_circle(find_season(days))
+        return to_circle(find_weekdays(days) / 7 if part == "weekday" else days % 1)
+
 
 class Ignored(NamedTuple):
     """Column that is not used, and the reason."""
 
     name: str
     why: str
+    informs: bool = False  # it has information that the model does not get
 
     def describe(self) -> str:
         """Describe the column in one line."""
@@ -135,10 +225,11 @@ class Ignored(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Column of the labels: whole numbers or text."""
+    """Column of the labels: whole numbers or text. `missing` rows without a label are not used."""
 
     name: str
     whole: bool
+    missing: int = 0
 
 
 class EncodingContext(NamedTuple):
@@ -155,10 +246,10 @@ class EncodingContext(NamedTuple):
             self.notes[note] += count
 
 
-Column = Number | Category | Unchanged
+Column = Number | Category | Date | Unchanged
 
 
-def _indicator(column: Number | Category) -> list[str]:
+def _indicator(column: Number | Category | Date) -> list[str]:
     return [f"{column.name} missing"] if column.missing else []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -33,6 +34,8 @@ MAX_QUOTED_BYTES = 1 << 20  # quotes in a header must close within this many byt
 QUOTED = re.compile('"[^"]*"')
 BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
+SCAN_BYTES = 1 << 20
+NOT_CP1252 = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # that Windows-1252 does not define
 CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
 SPOOL_PAGE = 32 << 10  # bytes
@@ -47,6 +50,11 @@ class TableFile(Protocol):
     @property
     def names(self) -> list[str]: ...
 
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on how the file is read."""
+        ...
+
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         """Read all rows in order, of all columns or of these."""
         ...
@@ -56,13 +64,15 @@ class TableFile(Protocol):
         ...
 
 
-def open_table(path: str | Path) -> TableFile:
+def open_table(path: str | Path, strict: bool = False) -> TableFile:
     """Open a table with the reader for its file name, and check its columns.
 
     Parameters
     ----------
     path : str or Path
         A file (.csv, .tsv, .txt, .parquet, .pq, .arrow, .feather, .ipc, .npz) or a folder of Parquet or Arrow files.
+    strict : bool
+        Refuse text in other encodings than UTF-8.
 
     Returns
     -------
@@ -78,7 +88,7 @@ def open_table(path: str | Path) -> TableFile:
         if path.is_dir() or kind in FORMATS:
             table: TableFile = Columnar(path)
         elif kind in TEXTS:
-            table = Csv(path, TEXTS[kind])
+            table = Csv(path, TEXTS[kind], strict)
         elif kind == ".npz":
             table = Npz(path)
         elif kind in SHEETS:
@@ -123,10 +133,14 @@ def _check_names(names: list[str], path: Path) -> None:
 
 
 class Csv:
-    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text."""
+    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text.
 
-    def __init__(self, path: Path, delimiter: str | None) -> None:
+    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
+    """
+
+    def __init__(self, path: Path, delimiter: str | None, strict: bool = False) -> None:
         self.path = path
+        self.encoding = "utf8" if strict else self._find_encoding()
         line = self._read_header()
         self.block = max(BLOCK_BYTES, 4 * len(line))
         if delimiter is None:
@@ -136,9 +150,45 @@ class Csv:
             _check_names([""] * (line.count(delimiter) + 1), path)
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
+    def _find_encoding(self) -> str:
+        """Read the file once to find its encoding."""
+        decoder, encoding = codecs.getincrementaldecoder("utf-8")(), "utf8"
+        with import_pyarrow().input_stream(str(self.path)) as stream:
+            block = stream.read(SCAN_BYTES)
+            if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                return "utf-16"
+            while block:
+                try:
+                    if encoding == "utf8":
+                        decoder.decode(block)
+                except UnicodeDecodeError:
+                    encoding = "cp1252"
+                if encoding == "cp1252" and block.translate(None, NOT_CP1252) != block:
+                    return "latin-1"
+                block = stream.read(SCAN_BYTES)
+        return encoding
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on how the file is read."""
+        names = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
+        return (
+            [] if self.encoding == "utf8" else [f"{self.path} is not UTF-8: read as {names[self.encoding]}"]
+        )
+
+    def _open(self) -> Any:
+        """Open the file as a stream of UTF-8."""
+        arrow = import_pyarrow()
+        stream = arrow.input_stream(str(self.path))
+        return (
+            stream
+            if self.encoding == "utf8"
+            else arrow.transcoding_input_stream(stream, self.encoding, "utf8")
+        )
+
     def _read_header(self) -> str:
         """Read the header, which may have line ends between quotes; skips empty lines before it."""
-        with import_pyarrow().input_stream(str(self.path)) as stream:
+        with self._open() as stream:
             content, found = b"", None
             while found is None and (more := stream.read(1 << 20)):
                 content = (content + more).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
@@ -160,7 +210,7 @@ class Csv:
             wanted = list(self.names if columns is None else columns)
             last = self.names[-1]
             reader = text.open_csv(
-                str(self.path),
+                self._open(),
                 text.ReadOptions(block_size=self.block, use_threads=False),
                 text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                 text.ConvertOptions(
@@ -190,7 +240,7 @@ class Csv:
     def _read_tail(self) -> bytes:
         """Read the end of the file, without trailing white space."""
         tail = b""
-        with import_pyarrow().input_stream(str(self.path)) as stream:
+        with self._open() as stream:
             while more := stream.read(1 << 20):
                 tail = (tail + more)[-(1 << 16) :]
         return tail.rstrip()
@@ -214,6 +264,8 @@ def _cut_first_line(content: bytes) -> bytes:
 
 class Columnar:
     """Parquet or Arrow file, or a folder of such files."""
+
+    notes: list[str] = []  # noqa: RUF012
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -243,6 +295,8 @@ class Columnar:
 
 class Npz:
     """NumPy archive: uses the arrays with one entry per row (those of maximal length); 2-D arrays give several columns."""
+
+    notes: list[str] = []  # noqa: RUF012
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -298,9 +352,9 @@ def _rows_per_chunk(n_columns: int) -> int:
 def spool_table(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Path]:
     """Give the path of a file that can be read in any order: the table itself, or a temporary copy in Parquet.
 
-    The copy has the columns that `prepare` reads, and `more`.
+    The copy has the columns that `prepare` reads, and `more`, of the rows with a label.
     """
-    if isinstance(table, Columnar):
+    if isinstance(table, Columnar) and not (prepare.target_ and prepare.target_.missing):
         yield table.path
         return
     with tempfile.TemporaryDirectory(prefix="cavity-") as folder:
@@ -323,7 +377,7 @@ def _write_copy(table: TableFile, prepare: Preparation, more: Sequence[str], pat
     import pyarrow.parquet as parquet
 
     columns = [*prepare.inputs, *more]
-    parts = (prepare.to_table(chunk, more) for chunk in table.chunks(columns))
+    parts = (_labelled(prepare, chunk, more) for chunk in table.chunks(columns))
     writer = None
     try:
         for group in _join_tables(parts, _rows_per_chunk(len(columns))):
@@ -332,6 +386,13 @@ def _write_copy(table: TableFile, prepare: Preparation, more: Sequence[str], pat
     finally:
         if writer is not None:
             writer.close()
+
+
+def _labelled(prepare: Preparation, chunk: Chunk, more: Sequence[str]) -> Any:
+    part = prepare.to_table(chunk, more)
+    if not (prepare.target_ and prepare.target_.missing):
+        return part
+    return part.filter(import_pyarrow().array(prepare.find_labelled(chunk)))
 
 
 def _join_tables(tables: Iterable[Any], least: int) -> Iterator[Any]:

@@ -12,7 +12,6 @@ import numpy as np
 from cavity.data.fragments import PANDAS_INDEX, import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.tabular.cells import (
-    DATE,
     FORMATTED,
     NUMBER,
     WHOLE,
@@ -27,6 +26,8 @@ from cavity.tabular.cells import (
     to_text,
 )
 from cavity.tabular.columns import Category, Column, Ignored, Number, Target, suggest_column
+from cavity.tabular.dates import format_day
+from cavity.tabular.moments import DateMoments, Moments, StyleMoments
 
 KINDS = ("number", "category", "ignore")
 MAX_LEVELS = 1000
@@ -35,6 +36,7 @@ SOME_LEVELS, MOSTLY = (
     20,
     0.9,
 )  # with more levels, and 90 % of the cells numbers, the others are taken for errors
+UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
 ADVICE = "ignore the column (--ignore, in Python ignore=)"
 # usual names of a column of row numbers; it is ignored if its cells are row numbers, too
@@ -44,16 +46,18 @@ ROW_NUMBER = re.compile(r"unnamed: ?\d+|index|id|row|row[ _]?(id|number|num|no)"
 class Inspection:
     """Counts and moments of every column, updated batch by batch."""
 
-    def __init__(self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str]) -> None:
+    def __init__(
+        self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str], strict: bool = False
+    ) -> None:
         wrong = next((k for k in kinds.values() if k not in KINDS), None)
         if wrong is not None:
             raise BadOption(
                 f"the kind {wrong!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
             )
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
-        self.unnamed = 0
+        self.unnamed, self.strict = 0, strict
         self.seen: dict[str, _ColumnSummary] = {}
-        self.labels = _TargetSummary(target) if target is not None else None
+        self.labels = _TargetSummary(target, strict) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
 
@@ -65,7 +69,16 @@ class Inspection:
             self.names = names
             skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
             self.unnamed = names.count("")
-            self.seen = {n: _ColumnSummary(n, self.kinds.get(n)) for n in names if n and n not in skip}
+            self.seen = {
+                n: _ColumnSummary(
+                    n,
+                    self.kinds.get(n) or declared_kind(table.schema.field(n).type),
+                    self.strict,
+                    n in self.kinds,
+                )
+                for n in names
+                if n and n not in skip
+            }
         if names != self.names:
             raise BadInput(
                 "the columns differ between batches: give every batch the same columns in the same order."
@@ -113,15 +126,19 @@ class Inspection:
         return columns, self.labels.decide() if self.labels is not None else None, ignored
 
 
+def declared_kind(kind: Any) -> str | None:
+    """Return the kind of column that an Arrow type declares: a dictionary is a category, even one of numbers."""
+    return "category" if import_pyarrow().types.is_dictionary(kind) else None
+
+
 class _ColumnSummary:
     """Running summary of one column."""
 
-    def __init__(self, name: str, wanted: str | None) -> None:
-        self.name, self.wanted = name, wanted
-        self.rows = self.missing = self.numbers = self.dates = self.formatted = 0
+    def __init__(self, name: str, wanted: str | None, strict: bool, asked: bool) -> None:
+        self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
+        self.rows = self.missing = self.formatted = 0
         self.counts_rows = bool(ROW_NUMBER.fullmatch(name)) and wanted is None
-        self.mean = self.square = 0.0
-        self.low, self.high = np.inf, -np.inf
+        self.numbers, self.styles, self.dates = Moments(), StyleMoments(), DateMoments()
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.typed: str | None = None
@@ -130,11 +147,14 @@ class _ColumnSummary:
         """Add cells, the first of which is in row `first`."""
         kind = classify_type(column.type)
         self.rows += len(column)
-        if kind in ("date", "other"):
-            self.typed = f"{kind}:{column.type}"
+        if kind in ("date", "other") or (kind == "duration" and self.strict):
+            self.typed = f"{kind.replace('duration', 'date')}:{column.type}"
+            self.missing += column.null_count
+            if kind == "date":
+                self.dates.add(column, np.asarray(column.is_null()))
         elif kind == "nothing":
             self.missing += len(column)
-        elif kind == "number" and self.wanted != "category":
+        elif kind in ("number", "duration") and self.wanted != "category":
             value, lacks = to_numbers(column, self.name, first)
             self.levels = None if self.typed is None else self.levels
             self.typed = "number"
@@ -154,52 +174,74 @@ class _ColumnSummary:
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
-            formatted = match_cells(text, FORMATTED)
-            self.formatted += int((formatted & ~good).sum())
-        self.dates += int(match_cells(text, DATE).sum())
+            self.formatted += int((match_cells(text, FORMATTED) & ~good).sum())
+            self.styles.add(text, good, lacks)
+            self.dates.add(text, lacks)
         if self.levels is not None:
             self.levels.update(v for v in text.unique().to_pylist() if v is not None)
             if len(self.levels) > MAX_LEVELS:
                 self.levels = None
 
     def _add_numbers(self, value: Any) -> None:
-        """Merge the moments of more values (Chan's rule)."""
-        if not len(value):
-            return
-        if self.counts_rows:
-            begin = self.low if self.numbers else float(value[0])
-            self.counts_rows = np.array_equal(value, begin + self.numbers + np.arange(len(value)))
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = float(value.mean())
-            total, gap = self.numbers + len(value), mean - self.mean
-            self.square += float(((value - mean) ** 2).sum()) + gap * gap * self.numbers * len(value) / total
-        self.mean += gap * len(value) / total
-        self.numbers = total
-        self.low, self.high = min(self.low, float(value.min())), max(self.high, float(value.max()))
+        if len(value) and self.counts_rows:
+            begin = self.numbers.low if self.numbers.n else float(value[0])
+            self.counts_rows = np.array_equal(value, begin + self.numbers.n + np.arange(len(value)))
+        self.numbers.add(value)
 
     def decide(self) -> Column | Ignored:
         """Decide how to use the column, or raise BadInput."""
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
         present = self.rows - self.missing
-        if self.typed is not None and self.typed.startswith(("date:", "other:")):
-            kind, _, what = self.typed.partition(":")
-            self._raise_date(what) if kind == "date" else self._raise(
-                f"has the type {what}, neither numbers nor categories"
-            )
+        if self.typed is not None and self.typed.startswith("other:"):
+            return self._set_aside(f"has the type {self.typed[6:]}, neither numbers nor categories")
         if not present:
             return Ignored(self.name, "no values")
-        if self.wanted == "number" and self.odd is not None:
+        if self.wanted != "category":
+            found = self._decide_date() or self._decide_style() if self.odd or self.typed else None
+            if found is not None:
+                return found
+            if self.wanted == "number" and self.odd is not None:
+                self._raise(
+                    f"must be numeric, but row {self.odd[1]} has {self.odd[0]!r:.60}",
+                    "correct such cells or leave them empty",
+                )
+            if self.odd is None:
+                return self._decide_number(self.numbers)
+            self._check_mostly_numbers(present)
+        return self._decide_category(present)
+
+    def _decide_date(self) -> Column | Ignored | None:
+        """Return the column if all its cells are dates or times."""
+        is_typed = self.typed is not None and self.typed.startswith("date:")
+        if not is_typed and (self.odd is None or self.numbers.n):
+            return None
+        date = self.dates.decide(self.name, self.missing > 0)
+        if date is None and not is_typed:
+            return None
+        if self.strict or date is None:
             self._raise(
-                f"must be numeric, but row {self.odd[1]} has {self.odd[0]!r:.60}",
-                "correct such cells or leave them empty",
+                f"has dates or times ({self.typed[5:] if self.typed is not None and is_typed else 'text'})",
+                "replace them by numbers (the year, the month, the weekday, days since an event)",
             )
-        if self.wanted != "category" and self.odd is None:
-            return self._decide_number()
-        if self.wanted != "category" and self.dates == present:
-            self._raise_date("text")
-        if self.formatted and self.numbers + self.formatted == present and self.odd is not None:
-            if self.numbers > self.formatted:
+        if date.low == date.high and not self.missing:
+            return Ignored(self.name, f"always {format_day(date.low)}")
+        return date
+
+    def _decide_style(self) -> Column | Ignored | None:
+        """Return the column if all its cells are numbers, some of them formatted."""
+        if self.odd is None or self.typed == "number":
+            return None
+        found = self.styles.decide()
+        if found is None or self.strict:
+            return None
+        return self._decide_number(found[1], found[0])
+
+    def _check_mostly_numbers(self, present: int) -> None:
+        """Refuse numbers in formats that contradict each other, and a few texts between numbers."""
+        assert self.odd is not None
+        if self.formatted and self.numbers.n + self.formatted == present:
+            if self.numbers.n > self.formatted:
                 self._raise_odd_cells()
             self._raise(
                 f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
@@ -207,41 +249,41 @@ class _ColumnSummary:
                 "--config)",
             )
         many = self.levels is None or len(self.levels) > SOME_LEVELS
-        if self.wanted is None and many and self.numbers > MOSTLY * present:
+        if many and self.numbers.n > MOSTLY * present:
             self._raise_odd_cells()
-        return self._decide_category(present)
 
-    def _decide_number(self) -> Column | Ignored:
+    def _decide_number(self, found: Moments, style: str | None = None) -> Column | Ignored:
         if self.counts_rows and not self.missing and self.rows > 1:
             return Ignored(self.name, "row number")
-        if self.low == self.high and not self.missing:
-            return Ignored(self.name, f"always {self.low:g}")
-        scale = float(np.sqrt(self.square / self.numbers)) if self.low < self.high else 1.0
-        if not (np.isfinite(self.mean) and np.isfinite(scale)) or scale == 0:
+        if found.low == found.high and not self.missing:
+            return Ignored(self.name, f"always {found.low:g}")
+        if not (np.isfinite(found.mean) and np.isfinite(found.scale)) or found.scale == 0:
             self._raise(
                 "cannot be standardised: its numbers are too large, or too close to each other",
                 "use other units",
             )
-        return Number(self.name, self.mean, scale, self.missing > 0)
+        return Number(self.name, found.mean, found.scale, self.missing > 0, style)
 
     def _decide_category(self, present: int) -> Column | Ignored:
-        if self.levels is None or (len(self.levels) > FEW_LEVELS and len(self.levels) > present / 2):
-            share = self.numbers / present
-            if self.wanted != "category" and share > 0.5 and self.odd is not None:
+        n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)
+        unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
+        if self.levels is None or (n > FEW_LEVELS and n > present / 2) or unique:
+            if self.wanted != "category" and self.numbers.n > present / 2:
                 self._raise_odd_cells()
-            many = f"more than {MAX_LEVELS}" if self.levels is None else str(len(self.levels))
-            self._raise(
-                f"has {many} different texts in {present} rows, and a model cannot learn from names, identifiers or free text"
+            many = f"more than {MAX_LEVELS}" if self.levels is None else str(n)
+            return self._set_aside(
+                f"has {many} different texts in {present} rows, and a model cannot learn from names, identifiers or free text",
+                f"{many} different texts in {present} rows: names, identifiers or free text",
             )
-        if len(self.levels) == 1 and not self.missing:
+        if n == 1 and not self.missing:
             return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")
         return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
 
-    def _raise_date(self, what: str) -> NoReturn:
-        self._raise(
-            f"has dates or times ({what})",
-            "replace them by numbers (the year, the month, the weekday, days since an event)",
-        )
+    def _set_aside(self, why: str, short: str | None = None) -> Ignored:
+        """Ignore the column; raise BadInput if the user asked for it, or for strictness."""
+        if self.strict or self.asked:
+            self._raise(why)
+        return Ignored(self.name, short or why, informs=True)
 
     def _raise_odd_cells(self) -> NoReturn:
         assert self.odd is not None
@@ -258,13 +300,16 @@ class _ColumnSummary:
 class _TargetSummary:
     """Running summary of the target: its classes, and whether they are whole numbers."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.whole, self.numbers = name, True, True
+    def __init__(self, name: str, strict: bool) -> None:
+        self.name, self.strict, self.whole, self.numbers = name, strict, True, True
+        self.missing = 0
         self.classes: set[str] = set()
 
     def add(self, column: Any, first: int) -> None:
         """Add labels, the first of which is in row `first`."""
-        values = read_labels(column, self.name, first).unique()
+        labels = read_labels(column, self.name, first, self.strict)
+        self.missing += labels.null_count
+        values = labels.drop_null().unique()
         self.whole &= bool(match_cells(values, WHOLE).all())
         self.numbers &= bool(match_cells(values, NUMBER).all())
         self.classes.update(values.to_pylist())
@@ -280,8 +325,10 @@ class _TargetSummary:
             odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
             if odd is not None:
                 raise_continuous(self.name, odd)
+        if not self.classes:
+            raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
         if len(self.classes) < 2:
             raise BadInput(
                 f"the target {self.name!r} has only one class, {next(iter(self.classes))!r:.60}: a classifier needs at least two."
             )
-        return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes))
+        return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes), self.missing)

@@ -8,54 +8,61 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.tabular.cells import get_column, parse_numbers, read_labels, to_numbers
+from cavity.tabular.cells import get_column, parse_numbers, read_labels
 from cavity.tabular.columns import (
-    Category,
     Column,
     EncodingContext,
     Ignored,
-    Number,
     Target,
     Unchanged,
     suggest_column,
 )
+from cavity.tabular.conversion import to_chunk
+from cavity.tabular.grouping import fold_weights
 from cavity.tabular.inspection import Inspection
+from cavity.tabular.stored import read_column, read_ignored, read_target, read_text, store_column
 
 UNSEEN = ("ignore", "error")
-KIND_NAMES = {Number: "number", Category: "category", Unchanged: "plain"}  # in model files
 
 
-class Preparation:
-    """Preparation of a table with mixed columns: standardised numbers, one-hot categories, imputed missing cells.
+class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Transformer of tables with mixed columns: standardised numbers, one-hot categories, parts of dates, missing cells.
 
-    Make one with `fit`. It stores what it learned of each column, so new rows are treated as the training rows were. A
-    model that `cavity fit` saved has its preparation as `preparation_`.
+    `fit` stores what it learns of each column, so new rows are treated as the training rows were. `GPClassifier` and
+    `GPRegressor` prepare data frames with it; a fitted model has its preparation as `preparation_`.
 
     Parameters
     ----------
-    columns : sequence of Number, Category or Unchanged
-        The columns to read, with what was learned of each.
-    target : Target, optional
-        The column of the labels.
-    ignored : sequence of Ignored, optional
-        Columns that are not used, with the reasons.
+    target : str, optional
+        Name of the column of the labels, if the table has one. It is not a feature.
+    ignore : sequence of str, optional
+        Names of columns to ignore.
+    kinds : dict, optional
+        Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected.
     unseen : {"ignore", "error"}, default="ignore"
         Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
+    strict : bool, default=False
+        Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels. By default dates
+        become numbers, formatted numbers are read, and columns that a model cannot use are ignored.
 
     Attributes
     ----------
-    columns : tuple of Number, Category or Unchanged
-        The columns to read.
-    target : Target or None
+    columns_ : tuple of Number, Category, Date or Unchanged
+        The columns to read, with what was learned of each.
+    target_ : Target or None
         The column of the labels.
-    ignored : tuple of Ignored
-        Columns that are not used.
-    unseen : str
-        Policy for unseen categories.
+    ignored_ : tuple of Ignored
+        Columns that are not used, with the reasons.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns of the table, without the target.
+    n_features_in_ : int
+        Number of these columns.
     inputs : tuple of str
         Names of the columns to read.
     names : tuple of str
@@ -65,7 +72,7 @@ class Preparation:
     --------
     >>> from cavity import Preparation
     >>> table = {"mass": [3.0, 5.0, None, 4.0], "island": ["Dream", "Biscoe", "Dream", "Dream"], "y": [0, 1, 0, 1]}
-    >>> prepare = Preparation.fit([table], target="y")
+    >>> prepare = Preparation(target="y").fit(table)
     >>> prepare.names
     ('mass', 'mass missing', 'island=Biscoe', 'island=Dream')
     >>> prepare.transform(table)[:2].round(2)
@@ -77,50 +84,69 @@ class Preparation:
 
     def __init__(
         self,
-        columns: Sequence[Column],
-        target: Target | None = None,
-        ignored: Sequence[Ignored] = (),
-        unseen: str = "ignore",
-    ) -> None:
-        if unseen not in UNSEEN:
-            raise BadOption(f"unseen={unseen!r} is unknown; use one of {', '.join(map(repr, UNSEEN))}.")
-        self.columns, self.target = tuple(columns), target
-        self.ignored, self.unseen = tuple(ignored), unseen
-
-    @classmethod
-    def fit(
-        cls,
-        batches: Iterable[Any],
         target: str | None = None,
+        *,
         ignore: Sequence[str] = (),
         kinds: Mapping[str, str] | None = None,
         unseen: str = "ignore",
-    ) -> Preparation:
-        """Learn a preparation from one pass over a table.
+        strict: bool = False,
+    ) -> None:
+        self.target = target
+        self.ignore = ignore
+        self.kinds = kinds
+        self.unseen = unseen
+        self.strict = strict
+
+    def fit(self, X: Any, y: Any = None) -> Preparation:
+        """Learn the preparation of a table.
+
+        Parameters
+        ----------
+        X : data frame, pyarrow table, record batch, dict of columns, or array of shape (n, D)
+            The rows. The columns of an array have the names x0, x1, ...
+        y : ignored
+            Only for pipelines.
+
+        Returns
+        -------
+        self : Preparation
+            The fitted preparation.
+        """
+        return self.fit_batches([X])
+
+    def fit_batches(self, batches: Iterable[Any]) -> Preparation:
+        """Learn the preparation in one pass over the consecutive parts of a table.
 
         Parameters
         ----------
         batches : iterable of tables
-            Consecutive rows of the table: data frames, pyarrow tables, record batches, or dicts of columns. All must have
-            the same columns.
-        target : str, optional
-            Name of the column of the labels.
-        ignore : sequence of str, optional
-            Names of columns to ignore.
-        kinds : dict, optional
-            Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected.
-        unseen : {"ignore", "error"}, default="ignore"
-            Policy for categories that the training rows did not have.
+            Consecutive rows, in any form that `fit` takes. All must have the same columns.
 
         Returns
         -------
-        Preparation
-            The preparation.
+        self : Preparation
+            The fitted preparation.
         """
-        inspection = Inspection(target, ignore, kinds or {})
+        inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict)
         for batch in batches:
             inspection.add(to_chunk(batch).table)
-        return cls(*inspection.decide(), unseen)
+        columns, target, ignored = inspection.decide()
+        names = [name for name in inspection.names or () if name != self.target]
+        return self._store(columns, target, ignored, names)
+
+    def _store(
+        self,
+        columns: Iterable[Column],
+        target: Target | None,
+        ignored: Iterable[Ignored],
+        names: Sequence[str],
+    ) -> Preparation:
+        if self.unseen not in UNSEEN:
+            raise BadOption(f"unseen={self.unseen!r} is unknown; use one of {', '.join(map(repr, UNSEEN))}.")
+        self.columns_, self.target_, self.ignored_ = tuple(columns), target, tuple(ignored)
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_ = len(names)
+        return self
 
     @classmethod
     def identity(cls, names: Sequence[str]) -> Preparation:
@@ -136,38 +162,91 @@ class Preparation:
         Preparation
             The preparation.
         """
-        return cls([Unchanged(name) for name in names])
+        return cls()._store([Unchanged(name) for name in names], None, (), names)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the columns to read."""
-        return tuple(column.name for column in self.columns)
+        return tuple(column.name for column in self.columns_)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features, the columns of `transform`."""
-        return tuple(name for column in self.columns for name in column.features)
+        return tuple(name for column in self.columns_ for name in column.features)
 
-    def transform(self, data: Any, notes: Counter[str] | None = None) -> Array:
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the features.
+
+        Parameters
+        ----------
+        input_features : ignored
+            As in scikit-learn.
+
+        Returns
+        -------
+        ndarray of str
+            The columns of `transform`.
+        """
+        check_is_fitted(self, "columns_")
+        return np.array(self.names, dtype=object)
+
+    def transform(self, X: Any, notes: Counter[str] | None = None) -> Any:
         """Encode rows as numbers.
 
         Parameters
         ----------
-        data : data frame, pyarrow table, record batch, or dict of columns
-            The rows.
+        X : data frame, pyarrow table, record batch, dict of columns, or array
+            The rows. Columns may come in any order, and columns that the training rows did not have are ignored. The columns
+            of an array are those of the training rows, in their order.
         notes : collections.Counter, optional
             Counts cells that differ from the training rows (new categories, unexpected missing cells), by message.
 
         Returns
         -------
         ndarray of shape (n, len(names))
+            The features; a frame if `set_output` asks for one.
+        """
+        check_is_fitted(self, "columns_")
+        chunk, notes = self.to_chunk(X), Counter() if notes is None else notes
+        rows = self.encode(chunk, notes)
+        self.note_new_columns(chunk.table.column_names, len(rows), notes)
+        return rows
+
+    def encode(self, data: Any, notes: Counter[str] | None = None) -> Array:
+        """Encode rows as numbers: `transform`, but always an array, and without notes on new columns.
+
+        Parameters
+        ----------
+        data : data frame, pyarrow table, record batch, dict of columns, or array
+            The rows.
+        notes : collections.Counter, optional
+            As for `transform`.
+
+        Returns
+        -------
+        ndarray of shape (n, len(names))
             The features.
         """
-        chunk = to_chunk(data)
+        chunk = self.to_chunk(data)
         self.check(chunk.table.column_names)
         context = EncodingContext(chunk.first, self.unseen, Counter() if notes is None else notes)
-        parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns]
+        parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    def to_chunk(self, data: Any) -> Chunk:
+        """Convert a table of any kind to an Arrow table.
+
+        Parameters
+        ----------
+        data : data frame, pyarrow table, record batch, dict of columns, or array
+            The rows.
+
+        Returns
+        -------
+        Chunk
+            The rows as an Arrow table.
+        """
+        return to_chunk(data, self.feature_names_in_.tolist())
 
     def check(self, names: Sequence[str]) -> None:
         """Check that a table has all columns that the preparation reads.
@@ -191,8 +270,26 @@ class Preparation:
                 f"the data have no column {absent[0]!r}{more}, which the model was trained with; {hint}"
             )
 
+    def note_new_columns(self, names: Sequence[str], n_rows: int, notes: Counter[str]) -> None:
+        """Count the cells of columns that the training rows did not have.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns of the table.
+        n_rows : int
+            Number of its rows.
+        notes : collections.Counter
+            As for `transform`.
+        """
+        known = {*self.feature_names_in_.tolist(), self.target}
+        new = [name for name in names if name and name not in known]
+        if new and n_rows:
+            few = ", ".join(map(repr, new[:5])) + (", ..." if len(new) > 5 else "")
+            notes[f"columns that the training rows did not have are ignored: {few}"] += n_rows * len(new)
+
     def to_table(self, data: Any, more: Sequence[str] = ()) -> Any:
-        """Convert the cells of numeric columns to numbers.
+        """Convert the cells of numeric columns to numbers, and dates to time stamps.
 
         Parameters
         ----------
@@ -206,13 +303,10 @@ class Preparation:
         pyarrow.Table
             The columns that `transform` reads, and `more`.
         """
-        chunk, arrow = to_chunk(data), import_pyarrow()
-        columns = {name: get_column(chunk.table, name) for name in (*self.inputs, *more)}
-        for column in self.columns:
-            if not isinstance(column, Category):
-                value, lacks = to_numbers(columns[column.name], column.name, chunk.first)
-                columns[column.name] = arrow.array(value, mask=lacks)
-        return arrow.table(columns)
+        chunk, arrow = self.to_chunk(data), import_pyarrow()
+        cells = {name: get_column(chunk.table, name) for name in (*self.inputs, *more)}
+        cells |= {c.name: c.simplify(cells[c.name], chunk.first) for c in self.columns_}
+        return arrow.table(cells)
 
     def labels(self, data: Any) -> NDArray[Any]:
         """Read the labels.
@@ -225,15 +319,13 @@ class Preparation:
         Returns
         -------
         ndarray of shape (n,)
-            Labels as whole numbers or text. A missing label raises `BadInput`.
+            Labels as whole numbers or text. A missing label raises `BadInput`; see `find_labelled`.
         """
-        chunk = to_chunk(data)
-        if self.target is None:
-            raise BadOption(
-                "this preparation has no target: name it with target= when you call Preparation.fit."
-            )
-        text = read_labels(get_column(chunk.table, self.target.name), self.target.name, chunk.first)
-        if not self.target.whole:
+        chunk, target = self.to_chunk(data), self.target_
+        if target is None:
+            raise BadOption("this preparation has no target: name it with Preparation(target=...).")
+        text = read_labels(get_column(chunk.table, target.name), target.name, chunk.first)
+        if not target.whole:
             coded = text.dictionary_encode()
             values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
             return np.asarray(values[np.asarray(coded.indices)])
@@ -243,8 +335,26 @@ class Preparation:
             return value.astype(np.int64) if exact else np.asarray(text.cast("int64"))
         except ValueError as error:  # pyarrow's errors derive from it
             raise BadInput(
-                f"column {self.target.name!r} has labels that are not whole numbers, as those of the training rows were ({error})."
+                f"column {target.name!r} has labels that are not whole numbers, as those of the training rows were ({error})."
             ) from error
+
+    def find_labelled(self, data: Any) -> NDArray[np.bool_]:
+        """Return which rows have a label.
+
+        Parameters
+        ----------
+        data : data frame, pyarrow table, record batch, or dict of columns
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            False for rows without a label. If `strict`, such a row raises `BadInput`.
+        """
+        chunk, target = self.to_chunk(data), self.target_
+        assert target is not None
+        labels = read_labels(get_column(chunk.table, target.name), target.name, chunk.first, self.strict)
+        return ~np.asarray(labels.is_null())
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a dict that JSON can store.
@@ -255,15 +365,17 @@ class Preparation:
             Everything that `from_json` needs.
         """
         return {
-            "columns": [{"kind": KIND_NAMES[type(c)], **c._asdict()} for c in self.columns],
-            "target": None if self.target is None else self.target._asdict(),
-            "left_out": [c._asdict() for c in self.ignored],
+            "columns": [store_column(c) for c in self.columns_],
+            "target": None if self.target_ is None else self.target_._asdict(),
+            "left_out": [c._asdict() for c in self.ignored_],
             "unseen": self.unseen,
+            "strict": self.strict,
+            "features": self.feature_names_in_.tolist(),
         }
 
     @classmethod
     def from_json(cls, value: Any) -> Preparation:
-        """Make a preparation from the result of `to_json`.
+        """Make a fitted preparation from the result of `to_json`.
 
         Parameters
         ----------
@@ -276,21 +388,41 @@ class Preparation:
             The preparation.
         """
         try:
-            columns = [_read_column(dict(c)) for c in value["columns"]]
-            target = (
-                None
-                if value["target"] is None
-                else Target(_check_text(value["target"]["name"]), bool(value["target"]["whole"]))
+            columns = [read_column(dict(c)) for c in value["columns"]]
+            target, ignored = read_target(value["target"]), [read_ignored(c) for c in value["left_out"]]
+            known = [c.name for c in (*columns, *ignored)]  # older files do not store the order
+            names = [read_text(name) for name in value.get("features", known)]
+            made = cls(
+                None if target is None else target.name,
+                unseen=value["unseen"],
+                strict=bool(value.get("strict")),
             )
-            ignored = [Ignored(_check_text(c["name"]), _check_text(c["why"])) for c in value["left_out"]]
-            made = cls(columns, target, ignored, value["unseen"])
+            made._store(columns, target, ignored, names)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadFile(
                 f"the preparation of the columns is damaged ({type(error).__name__} {error!s:.100})."
             ) from error
-        if len(set(made.inputs)) < len(made.inputs) or not made.inputs:
+        if len(set(made.inputs)) < len(made.inputs) or not made.inputs or not set(made.inputs) <= set(names):
             raise BadFile("the preparation of the columns is damaged: it has a column twice, or no columns.")
         return made
+
+    def fold_relevance(self, weights: Array) -> Array:
+        """Return the relevance of the table's columns from that of the features.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (C, len(names))
+            Weights of the features.
+
+        Returns
+        -------
+        ndarray of shape (C, n_features_in_)
+            Weights of the columns; 0 for ignored columns.
+        """
+        place = {name: j for j, name in enumerate(self.feature_names_in_)}
+        found = np.zeros((len(weights), self.n_features_in_))
+        found[:, [place[name] for name in self.inputs]] = fold_weights(weights, self.columns_)
+        return found
 
     def describe(self) -> list[tuple[str, str]]:
         """Describe how each column is used.
@@ -300,49 +432,9 @@ class Preparation:
         list of (str, str)
             Name and description of each column, including ignored ones.
         """
-        return [(c.name, c.describe()) for c in (*self.columns, *self.ignored)]
+        return [(c.name, c.describe()) for c in (*self.columns_, *self.ignored_)]
 
-
-def to_chunk(data: Any) -> Chunk:
-    """Convert a table, a record batch, a data frame or a dict of columns to a chunk."""
-    if isinstance(data, Chunk):
-        return data
-    arrow = import_pyarrow()
-    try:
-        if isinstance(data, arrow.RecordBatch):
-            data = arrow.Table.from_batches([data])
-        if type(data).__module__.partition(".")[0] == "pandas":
-            data = arrow.Table.from_pandas(data, preserve_index=False)
-        table = data if isinstance(data, arrow.Table) else arrow.table(data)
-    except OverflowError:
-        raise BadInput(
-            "a cell has a whole number of more than 19 digits: write it with a decimal point, or use other units."
-        ) from None
-    except (TypeError, ValueError) as error:
-        raise BadInput(
-            f"the data are not a table with named columns ({error!s:.200}): give a data frame or a pyarrow table."
-        ) from error
-    return Chunk(table, 0, "")
-
-
-def _read_column(value: dict[str, Any]) -> Column:
-    kind, name = value["kind"], _check_text(value["name"])
-    if kind == "number":
-        mean, scale = float(value["mean"]), float(value["scale"])
-        if not (np.isfinite(mean) and np.isfinite(scale) and scale > 0):
-            raise ValueError(f"column {name!r} has mean {mean:g} and scale {scale:g}")
-        return Number(name, mean, scale, bool(value["missing"]))
-    if kind == "category":
-        levels = tuple(_check_text(level) for level in value["levels"])
-        if len(set(levels)) < len(levels):
-            raise ValueError(f"column {name!r} has a level twice")
-        return Category(name, levels, bool(value["missing"]))
-    if kind == "plain":
-        return Unchanged(name)
-    raise ValueError(f"a column of kind {kind!r:.40}")
-
-
-def _check_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is not text")
-    return value
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags

@@ -117,7 +117,7 @@ class RowReader:
         cells = [row if isinstance(row, list) else list(row.__dict__.values()) for row in rows]
         columns = map(unify_cells, zip(*cells, strict=True))
         with np.errstate(over="ignore"):  # `_check_finite` names what overflows
-            return prepare.transform(dict(zip(prepare.inputs, columns, strict=True)), notes)
+            return prepare.encode(dict(zip(prepare.inputs, columns, strict=True)), notes)
 
     def _check_finite(self, X: Any) -> None:
         """Name the cells that are missing where the model needs them, or overflow when they are scaled."""
@@ -180,7 +180,7 @@ def make_row_model(model: Model) -> type[BaseModel]:
 
 def list_columns(prepare: Preparation) -> tuple[Column, ...]:
     """Return the columns that a preparation reads."""
-    return prepare.columns
+    return prepare.columns_
 
 
 def unify_cells(cells: tuple[Any, ...]) -> list[Any]:

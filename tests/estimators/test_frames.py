@@ -1,0 +1,154 @@
+"""Frames with mixed columns and missing cells: fitted and predicted as they are, by every method of the estimators."""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+
+import cavity
+from cavity import BadInput, GPClassifier, GPRegressor, Preparation
+from cavity.callbacks import Validation
+from cavity.intake.frames import Prepared
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+RNG = np.random.default_rng(0)
+N = 80
+COLOUR, SIZE = RNG.choice(["red", "green", "blue"], N), RNG.normal(size=N)
+FRAME = pd.DataFrame(
+    {
+        "size": np.where(np.arange(N) % 9 == 0, np.nan, SIZE),
+        "colour": pd.Categorical(COLOUR),
+        "open": RNG.random(N) < 0.5,
+        "same": 1.0,
+    }
+)
+Y = np.where((COLOUR == "red") ^ (SIZE > 0.5), "yes", "no")
+VALUE = SIZE + 2.0 * (COLOUR == "red")
+
+
+def model(**options):
+    return GPClassifier("sep", **{"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0} | options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model().fit(FRAME, Y)
+
+
+def test_a_fit_is_that_of_the_prepared_rows(fitted):
+    prepare = Preparation().fit(FRAME)
+    X = prepare.encode(FRAME)
+    expected = model().fit(Prepared(X, prepare), Y)
+    np.testing.assert_array_equal(fitted.predict_proba(FRAME), expected.predict_proba(Prepared(X)))
+    piped = make_pipeline(Preparation(), model()).fit(FRAME, Y)
+    np.testing.assert_array_equal(piped.predict_proba(FRAME), model().fit(X, Y).predict_proba(X))
+    assert fitted.n_features_in_ == 4 and fitted.feature_names_in_.tolist() == list(FRAME)
+
+
+@pytest.mark.parametrize(
+    "table", [pl.from_pandas(FRAME), pa.Table.from_pandas(FRAME)], ids=["polars", "arrow"]
+)
+def test_every_kind_of_frame_gives_the_same_model(fitted, table):
+    expected = fitted.predict_proba(FRAME)
+    np.testing.assert_array_equal(fitted.predict_proba(table), expected)
+    np.testing.assert_array_equal(model().fit(table, Y).predict_proba(table), expected)
+    assert fitted.score(table, Y) == fitted.score(FRAME, Y)
+
+
+def test_frames_of_numbers_are_not_prepared():
+    numbers = pd.DataFrame({"a": SIZE, "b": RNG.normal(size=N), "c": COLOUR == "red"})
+    frames = [numbers, pl.from_pandas(numbers), pa.Table.from_pandas(numbers)]
+    array = numbers.to_numpy(dtype=float)
+    expected = model().fit(array, Y).predict_proba(array)
+    for frame in frames:
+        clf = model().fit(frame, Y)
+        assert not hasattr(clf, "preparation_")
+        np.testing.assert_array_equal(clf.predict_proba(frame), expected)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_a_missing_cell_is_the_mean_of_a_column_that_had_none(frame):
+    clf = model().fit(frame({"a": SIZE, "b": SIZE**2}), Y)
+    with pytest.warns(UserWarning, match=r"column 'a' has missing cells.*the mean is used \(1 cells\)"):
+        found = clf.predict_proba(frame({"a": [None, 1.0], "b": [0.5, 0.5]}))
+    mean = clf.predict_proba(frame({"a": [SIZE.mean(), 1.0], "b": [0.5, 0.5]}))
+    np.testing.assert_allclose(found, mean, rtol=1e-9)
+
+
+def test_columns_are_found_by_name_and_what_is_new_is_said_in_one_warning(fitted):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(
+            fitted.predict_proba(FRAME[["open", "colour", "size"]]), fitted.predict_proba(FRAME)
+        )
+    new = FRAME.assign(colour=["mauve", None, *COLOUR[2:]], more=1)
+    words = [r"categories that the.*\(1 cells\)", r"missing cells.*\(1 cells\)", r"'more' \(80 cells\)"]
+    for table in (new, pa.Table.from_pandas(new)):
+        with pytest.warns(UserWarning) as caught:
+            P = fitted.predict_proba(table)
+        (said,) = (str(w.message) for w in caught)
+        assert all(re.search(word, said) for word in words)
+        np.testing.assert_array_equal(P[2:], fitted.predict_proba(FRAME)[2:])
+    with pytest.raises(BadInput, match="no column 'size'"):
+        fitted.predict(FRAME.drop(columns="size"))
+
+
+def test_an_array_has_the_raw_columns(fitted):
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        P = fitted.predict_proba(FRAME.to_numpy())
+    np.testing.assert_array_equal(P, fitted.predict_proba(FRAME))
+    with pytest.raises(BadInput, match=r"X has 6 features.*expecting 4 features.*not prepared"):
+        fitted.predict(fitted.preparation_.transform(FRAME))
+
+
+def test_a_file_holds_the_preparation(fitted, tmp_path):
+    fitted.save(tmp_path / "m.cavity")
+    loaded = cavity.load(tmp_path / "m.cavity")
+    np.testing.assert_array_equal(loaded.predict_proba(FRAME), fitted.predict_proba(FRAME))
+    assert loaded.feature_names_in_.tolist() == list(FRAME) and loaded.n_features_in_ == 4
+    assert loaded.preparation_.to_json() == fitted.preparation_.to_json()
+
+
+def test_more_rows_more_ways(fitted):
+    """partial_fit, validation rows, uncertainty, ranking, latent values, cross-validation."""
+    grown = model().partial_fit(FRAME[:50], Y[:50]).partial_fit(FRAME[50:], Y[50:])
+    assert grown.predict_proba(FRAME).shape == (N, 2) and grown.feature_names_in_.tolist() == list(FRAME)
+    stopped = model(callbacks=[Validation(FRAME[:20], Y[:20])]).fit(FRAME[20:], Y[20:])
+    assert "validation_nll" in stopped.history_[0]
+    assert fitted.predict_uncertainty(FRAME).total.shape == (N,) == fitted.rank_for_labeling(FRAME).shape
+    assert fitted.predict_latent(FRAME)[0].shape == (N, 1)
+    assert len(cross_val_score(model(), FRAME, Y, cv=2)) == 2
+
+
+def test_a_regressor_takes_frames_too():
+    gp = GPRegressor("vi", n_inducing=10, max_epochs=5, random_state=0).fit(FRAME, VALUE)
+    mean, std = gp.predict(FRAME, return_std=True)
+    joint, _ = gp.predict(pl.from_pandas(FRAME), return_cov=True)
+    np.testing.assert_allclose(joint, mean, rtol=1e-8)
+    assert gp.score(FRAME, VALUE) > 0.5 and (std > 0).all()
+
+
+def test_files_with_mixed_columns_are_prepared_out_of_core(tmp_path, fitted):
+    pq.write_table(pa.Table.from_pandas(FRAME.assign(y=Y)), tmp_path / "t.parquet", row_group_size=30)
+    read = model().fit(tmp_path / "t.parquet", target="y")
+    np.testing.assert_allclose(read.predict_proba(FRAME), fitted.predict_proba(FRAME), rtol=1e-6)
+    assert read.feature_names_in_.tolist() == list(FRAME)
+    assert read.score(tmp_path / "t.parquet", target="y") == read.score(FRAME, Y)
+    gaps = pa.table({"a": [None, *SIZE[1:]], "y": Y})
+    assert model().fit(gaps, target="y").preparation_.names == ("a", "a missing")
+
+
+def test_masked_and_infinite_cells_are_refused(fitted):
+    with pytest.raises(BadInput, match="'size' has an infinite"):
+        fitted.predict(FRAME.assign(size=np.inf))
+    with pytest.raises(BadInput, match="0 sample"):
+        fitted.predict(FRAME[:0])

@@ -1,0 +1,100 @@
+"""Features of one column share a lengthscale: the kernel of a category, and one relevance per column."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from cavity import GPClassifier, Preparation
+from cavity.columns import Columns, share_units
+from cavity.kernels import RBF, Linear, Matern32, RationalQuadratic
+from cavity.tabular.grouping import group_features
+
+RNG = np.random.default_rng(0)
+N = 200
+TABLE = pd.DataFrame(
+    {
+        "size": np.where(RNG.random(N) < 0.2, np.nan, RNG.normal(size=N)),
+        "colour": RNG.choice(["red", "green", "blue", None], N, p=[0.6, 0.2, 0.1, 0.1]),
+        "when": pd.date_range("2019-01-01", periods=N, freq="7D")
+        + pd.to_timedelta(RNG.integers(7, size=N), "D"),
+        "x": RNG.normal(size=N),
+    }
+)
+GROUP = np.array([0, 0, 1, 1, 1, 1, 2, 3, 4, 4, 5, 5, 6])
+
+
+def test_groups_follow_the_columns():
+    group, owner, blocks = group_features(Preparation().fit(TABLE).columns_)
+    assert group.tolist() == GROUP.tolist() and blocks == [slice(2, 6)]
+    assert owner.tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "make", [RBF, Matern32, RationalQuadratic, Linear, lambda: RBF() * Linear() + Linear()]
+)
+def test_a_shared_lengthscale_is_equal_lengthscales(make):
+    X = torch.tensor(Preparation().fit_transform(TABLE))
+    D, Z = X.shape[1], X[None, :5]
+    spread = np.linspace(0.5, 2.0, D)
+    shared, own = make(), make()
+    shared.bind(2, Columns(np.zeros(D), spread, 1.5, GROUP))
+    own.bind(2, Columns(np.zeros(D), spread, 1.5))
+    with torch.no_grad():
+        for (name, p), (_, q) in zip(shared.named_parameters(), own.named_parameters(), strict=True):
+            p.copy_(torch.tensor(RNG.normal(scale=0.3, size=p.shape)))
+            q.copy_(p[:, GROUP] if name.endswith("log_lengthscale") else p)
+    for a, b in zip(shared.pair(Z, X), own.pair(Z, X), strict=True):
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(shared.diag(X), own.diag(X))
+    for kernel in (shared, own):
+        kernel.cross(Z, X).sin().sum().backward()
+    for (name, p), (_, q) in zip(shared.named_parameters(), own.named_parameters(), strict=True):
+        if name.endswith("log_lengthscale"):
+            summed = torch.zeros_like(p).index_add_(1, torch.tensor(GROUP), q.grad)
+            torch.testing.assert_close(p.grad, summed)
+    for kernel in (shared, own):
+        kernel.settle(2)
+    part = "k2" if hasattr(shared, "k2") else None
+    lengthscales = [(getattr(k, part) if part else k).lengthscale for k in (shared, own)]
+    np.testing.assert_allclose(*lengthscales)
+
+
+def test_all_levels_are_equally_far_and_a_category_counts_as_one_column():
+    table = pd.DataFrame(
+        {"colour": RNG.choice(["a", "b", "c"], 500, p=[0.7, 0.25, 0.05]), "x": RNG.normal(size=500)}
+    )
+    prepare = Preparation().fit(table)
+    X = prepare.encode(table)
+    group, _, blocks = group_features(prepare.columns_)
+    spread = X.std(0)
+    columns = Columns(X.mean(0), spread, 1.0)
+    found, U = share_units(columns, group, blocks, (X - columns.center) / spread, np.ones(500), RNG)
+    np.testing.assert_allclose(U, (X - found.center) / found.spread)
+    i, j = np.triu_indices(500, 1)
+    square = (U[i] - U[j]) ** 2
+    np.testing.assert_allclose([square[:, :3].sum(1).mean(), square[:, 3].mean()], 2, rtol=0.01)
+    kernel = RBF()
+    kernel.bind(1, found)
+    levels = torch.tensor(prepare.encode({"colour": ["a", "b", "c"], "x": [0.0] * 3}))
+    K = kernel.full(levels[None])[0].detach().numpy()
+    np.testing.assert_allclose(K[np.triu_indices(3, 1)], K[0, 1])
+
+
+def test_relevance_is_one_number_per_column_and_noise_has_little():
+    """A coin's two one-hot features had a larger share together than the signal."""
+    n = 300
+    table = pd.DataFrame(
+        {
+            "coin": RNG.choice(["heads", "tails"], n),
+            "signal": RNG.normal(size=n),
+            "id": [f"row {i}" for i in range(n)],
+            "place": RNG.choice([f"p{i}" for i in range(20)], n),
+        }
+    )
+    y = table["signal"] + 0.2 * RNG.normal(size=n) > 0
+    with pytest.warns(UserWarning, match=r"not used as features: 'id' \(300 different texts"):
+        clf = GPClassifier(n_inducing=20, tol=1e-3, max_epochs=100, random_state=0).fit(table, y)
+    coin, signal, identifier, place = clf.feature_relevance_
+    assert clf.feature_relevance_.sum() == pytest.approx(1)
+    assert signal > 2 * max(coin, place) and identifier == 0
