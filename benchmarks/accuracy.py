@@ -81,10 +81,10 @@ SETTINGS = (
 class Length(NamedTuple):
     """How long the judge samples, and at how many test rows it is asked."""
 
-    chains: int = 32
-    sweeps: int = 1000
-    burn_in: int = 300
-    every: int = 20
+    chains: int = 48
+    sweeps: int = 500
+    burn_in: int = 200
+    every: int = 10
     test_rows: int = 30
 
 
