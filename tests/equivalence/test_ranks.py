@@ -1,0 +1,68 @@
+"""Simulation-based calibration: f from the prior, labels from the likelihood, then the rank of f in the posterior q.
+
+If inference is exact, ranks are uniform and z = (f − mean)/sd has E z² = 1, whatever the shape of the posterior. Talts et al. (2018).
+Every method sees labels of its own likelihood, the true hyper-parameters, and one inducing point per row: what is left is the
+error of inference. f is the difference of the first two latent functions at the first row (the latent function, if there is one).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy.stats import kstest, norm
+
+from cavity import GPRegressor, methods
+from cavity.kernels import RBF
+from reference.kernels import rbf
+from support import classifier
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
+N, NOISE, VARIANCE = 12, 0.5, 2.0
+
+
+class Ranks(NamedTuple):
+    """z of each simulation, and its rank as a share."""
+
+    z: np.ndarray
+    u: np.ndarray
+
+    @property
+    def p_value(self) -> float:
+        """Of the Kolmogorov–Smirnov test for uniform ranks."""
+        return float(kstest(self.u, "uniform").pvalue)
+
+    @property
+    def excess(self) -> float:
+        """(mean z² − 1) in standard errors: above 0, q is too narrow."""
+        square = self.z**2
+        return float((square.mean() - 1) / (square.std(ddof=1) / np.sqrt(len(square))))
+
+
+def draw_labels(f, likelihood, rng):
+    """f (N, C), or (N, 1) for two classes."""
+    C = max(2, f.shape[1])
+    noise = {"gumbel": rng.gumbel(size=f.shape), "normal": np.sqrt(NOISE) * rng.normal(size=f.shape)}
+    if f.shape[1] == 1:
+        noise["gumbel"] = rng.logistic(size=f.shape)
+        return ((f + noise[likelihood])[:, 0] > 0).astype(int), C
+    return (f + noise[likelihood]).argmax(1), C
+
+
+def simulate(method, latents, simulations, likelihood="normal", seed=0):
+    """Draw, fit, compare, `simulations` times."""
+    rng, z = np.random.default_rng(seed), []
+    options = {} if method.name == "laplace" else {"noise": NOISE if likelihood == "normal" else 0.0}
+    while len(z) < simulations:
+        X = rng.normal(size=(N, 2))
+        K = rbf(X, X, 1.0, VARIANCE) + 1e-9 * np.eye(N)
+        f = np.linalg.cholesky(K) @ rng.normal(size=(N, latents))
+        y, C = draw_labels(f, likelihood, rng)
+        if len(set(y)) < C:
+            continue  # a choice by the labels alone leaves exact ranks uniform
+        gp = classifier(method, kernel=RBF(1.0, VARIANCE), inducing=X, learn=(), device="cpu", **options).fit(X, y)
+        mean, var = (t[0] for t in gp.predict_latent(X[:1]))
+        var = var - options.get("noise", 0.0)
+        sign = np.array([1.0, -1.0])[:latents]
+        z.append(sign @ (f[0, :2] - mean[:2]) / np.sqrt(var[:2].sum()))
+    z = np.array(z)
+    return Ranks(z, norm.cdf(z))
