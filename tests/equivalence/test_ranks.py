@@ -59,7 +59,9 @@ def simulate(method, latents, simulations, likelihood="normal", seed=0):
         y, C = draw_labels(f, likelihood, rng)
         if len(set(y)) < C:
             continue  # a choice by the labels alone leaves exact ranks uniform
-        gp = classifier(method, kernel=RBF(1.0, VARIANCE), inducing=X, learn=(), device="cpu", **options).fit(X, y)
+        gp = classifier(method, kernel=RBF(1.0, VARIANCE), inducing=X, learn=(), device="cpu", **options).fit(
+            X, y
+        )
         mean, var = (t[0] for t in gp.predict_latent(X[:1]))
         var = var - options.get("noise", 0.0)
         sign = np.array([1.0, -1.0])[:latents]
