@@ -9,8 +9,8 @@ from scipy.stats import truncnorm
 from cavity import BadInput, BadOption
 from cavity.diagnostics.importance import Diagnosis
 from cavity.kernels import RBF
-from reference.exact import binary_log_evidence_orthant
 from reference.brute_ep import probabilities as largest
+from reference.exact import binary_log_evidence_orthant
 from reference.gibbs import (
     chain_probabilities,
     gibbs,

@@ -1,6 +1,6 @@
 """Simulation-based calibration: f from the prior, labels from the likelihood, then the rank of f in the posterior q.
 
-If inference is exact, ranks are uniform and z = (f − mean)/sd has E z² = 1, whatever the shape of the posterior. Talts et al. (2018).
+If inference is exact, ranks are uniform, and z = (f − mean)/sd has E z² = 1 whatever the shape of the posterior (Talts et al. 2018).
 Every method sees labels of its own likelihood, the true hyper-parameters, and one inducing point per row: what is left is the
 error of inference. f is the difference of the first two latent functions at the first row (the latent function, if there is one).
 """
@@ -68,3 +68,50 @@ def simulate(method, latents, simulations, likelihood="normal", seed=0):
         z.append(sign @ (f[0, :2] - mean[:2]) / np.sqrt(var[:2].sum()))
     z = np.array(z)
     return Ranks(z, norm.cdf(z))
+
+
+def simulate_regression(simulations, seed=0):
+    """The same for the exact Gaussian process: f at a new row."""
+    rng, z = np.random.default_rng(seed), []
+    for _ in range(simulations):
+        X = rng.normal(size=(N + 1, 2))
+        f = np.linalg.cholesky(rbf(X, X, 1.0, VARIANCE) + 1e-9 * np.eye(N + 1)) @ rng.normal(size=N + 1)
+        y = f[:N] + np.sqrt(NOISE) * rng.normal(size=N)
+        options = {"kernel": RBF(1.0, VARIANCE), "noise": NOISE, "learn": (), "normalize_y": False}
+        mean, sd = GPRegressor("exact", device="cpu", **options).fit(X[:N], y).predict(X[N:], return_std=True)
+        z.append((f[N] - mean[0]) / np.sqrt(sd[0] ** 2 - NOISE))
+    return Ranks(np.array(z), norm.cdf(z))
+
+
+PASS = {
+    "EP": (methods.EP(), "normal"),
+    "SEP": (methods.SEP(), "normal"),
+    "PowerEP": (methods.PowerEP(), "normal"),
+    "REP": (methods.REP(epsilon=0), "normal"),
+    "tied REP": (methods.REP(epsilon=0, sites="tied"), "normal"),
+    "GFITC": (methods.GFITC(), "normal"),
+    "Laplace": (methods.Laplace(), "gumbel"),
+    "VI, softmax": (methods.VI(likelihood="softmax"), "gumbel"),
+}
+
+
+def test_exact_regression_has_uniform_ranks():
+    ranks = simulate_regression(400)
+    assert ranks.p_value > 0.01 and abs(ranks.excess) < 3
+
+
+@pytest.mark.parametrize("name", PASS)
+@pytest.mark.parametrize("latents", [1, 3])
+def test_ranks_are_uniform_as_far_as_100_simulations_can_tell(latents, name):
+    """At level 0.01: these methods are approximations, and more simulations would tell them from exact inference."""
+    method, likelihood = PASS[name]
+    ranks = simulate(method, latents, 100, likelihood)
+    assert ranks.p_value > 0.01 and abs(ranks.excess) < 3
+
+
+@pytest.mark.parametrize("latents", [1, 3])
+def test_robust_max_vi_is_over_confident(latents):
+    """q is too narrow by design: true values lie in its tails, so z² is too large, and ranks are too often extreme."""
+    ranks = simulate(methods.VI(), latents, 50)
+    assert ranks.excess > 3
+    assert np.mean(np.abs(ranks.u - 0.5) > 0.45) > 0.2  # exact: 0.1
