@@ -59,8 +59,8 @@ def table(rows: list[Row], sparse: bool) -> str:
 
 def _cell(kl: np.ndarray) -> str:
     mean, error = 1e3 * kl.mean(), 1e3 * kl.std(ddof=1) / np.sqrt(len(kl))
-    digits = 0 if mean >= 10 else 2
-    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+    digits = 2 if mean < 10 else 1 if mean < 100 else 0
+    return f"{round(mean, digits) + 0.0:.{digits}f} ± {error:.{digits}f}"  # + 0.0: no minus zero
 
 
 def facts(rows: list[Row]) -> str:

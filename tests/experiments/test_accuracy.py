@@ -59,7 +59,9 @@ def test_the_exact_factor_is_nearest_to_the_judge_with_more_classes():
     assert rep < 0.5 * ep and gfitc == pytest.approx(rep, rel=0.2, abs=1e-4) and vi > 10 * ep
 
 
-def test_inducing_points_cost_more_than_inference():
-    sparse = {case: found for case, found in SCORES.items() if case[2] < case[1]}
-    for (C, N, _, noise), found in sparse.items():
-        assert found[accuracy.EXACT].mean() > DENSE[C, N, N, noise]["REP(epsilon=0)"].mean()
+def test_with_the_exact_factor_most_of_the_distance_comes_from_the_points():
+    sparse = [found for case, found in SCORES.items() if case[2] < case[1]]
+    assert len(sparse) > 1
+    for found in sparse:
+        points, rep = mean(found, accuracy.EXACT, "REP(epsilon=0)")
+        assert points > 0.5 * rep
