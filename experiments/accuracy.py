@@ -90,7 +90,13 @@ def draw(rows: list[Row], path: Path) -> None:
     for axis, (C, N) in zip(axes, cases, strict=True):
         for i, name in enumerate(METHODS):
             mean = {k[3]: v[name].mean() for k, v in scores.items() if k[:3] == (C, N, N) and name in v}
-            axis.plot(list(mean), np.maximum(list(mean.values()), 1e-5), f"C{i}o-", ms=4, label=name)
+            axis.plot(
+                list(mean),
+                np.maximum(list(mean.values()), 1e-5),
+                f"C{i}o{'--' if name == 'GFITC' else '-'}",
+                ms=4,
+                label=name,
+            )
         axis.set(xscale="log", yscale="log", xlabel="noise variance", title=f"{C} classes, {N} rows")
     axes[0].set(ylabel="KL from the judge (nats)")
     figure.legend(

@@ -445,21 +445,17 @@ def test_draws_of_a_classifier_stay_where_the_density_is(sampler, C, share):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "options", "solve"),
-    [("ep", {}, brute_ep.sparse_ep), ("rep", {"epsilon": 0.1}, brute_ep.robust_ep)],
-)
-def test_draws_of_a_classifier_have_the_moments_of_a_grid(sampler, method, options, solve):
-    """The evidence by explicit matrices, times the prior, on a grid of log ℓ."""
+def test_draws_of_a_classifier_have_the_moments_of_a_grid(sampler):
+    """The evidence of EP by explicit matrices, times the prior, on a grid of log ℓ."""
     x, curve = line(24)
     y, Z = (curve > 0).astype(int), np.linspace(-3, 3, 6)[:, None]
     given = dict(kernel=Width(), inducing=Z, noise=0.3, learn="kernel", device="cpu", random_state=0)
-    model = quietly(support.classifier(method, **given, **options).fit, x, y)
+    model = quietly(support.classifier("ep", **given).fit, x, y)
     length = dict(n_samples=150, warmup=60, chains=1, random_state=1)
     draws = quietly(model.sample_hyperparameters, x, y, over="kernel", **length)
     where = np.linspace(-3, 3, 41)
     kernels = [lambda a, b, l=l: np.exp(-0.5 * (a - b.T) ** 2 / np.exp(2 * l)) for l in where]
-    log_p = [solve(x, 2 * y - 1, Z[None], [k], 0.3, tol=1e-8, **options).log_z for k in kernels]
+    log_p = [brute_ep.sparse_ep(x, 2 * y - 1, Z[None], [k], 0.3, tol=1e-8).log_z for k in kernels]
     log_p -= 0.5 * where**2 / 4  # the library's prior: sd 2 around the start
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
