@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from experiments import comparison, figures, tables, toy
+from experiments import accuracy, comparison, figures, tables, toy
 from experiments.jobs import ROOT, Row
 from experiments.methods import title
 from experiments.scores import mean_cells
@@ -165,6 +165,9 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
     "ranks": lambda rows: comparison.rank_table(rows.select("compare")),
+    "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
+    "accuracy-sparse": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=True),
+    "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
     "gpu": lambda rows: comparison.gpu_table(rows.folder),
     "gpu-line": lambda rows: comparison.gpu_sentence(rows.folder),
     "gpu-steps": lambda rows: comparison.gpu_step_table(rows.folder),
@@ -195,7 +198,8 @@ def figure_digests(results: Path) -> dict[str, str]:
     """Name of each figure → digest of the rows that it must show."""
     rows = Rows(results)
     shown = {name: rows.select(name) for name, target in TARGETS.items() if target.figure}
-    return {name: figures.digest(found) for name, found in shown.items() if found}
+    digests = {name: figures.digest(found) for name, found in shown.items() if found}
+    return digests | {"accuracy": accuracy.digest(accuracy.read(results))}
 
 
 def find_stale(results: Path, root: Path = ROOT) -> list[Path]:
@@ -214,7 +218,9 @@ def write_all(results: Path, root: Path = ROOT) -> int:
     stale = find_stale(results, root)
     for name in figure_digests(results):
         path = root / FIGURES / f"{name}.png"
-        if path in stale:
+        if path in stale and name == "accuracy":
+            accuracy.draw(accuracy.read(results), path)
+        elif path in stale:
             figures.draw(TARGETS[name], TARGETS[name].result_file(results).read(), path)
     for path, text in make_documents(results, root).items():
         path.write_text(text, encoding="utf-8")

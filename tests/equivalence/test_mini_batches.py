@@ -11,6 +11,8 @@ from cavity import GPClassifier
 from cavity.data import Batch
 from cavity.kernels import RBF
 from cavity.posterior import Sums
+from reference import brute_ep, solver
+from reference import kernels as written_out
 from support import Machine, converge, latents, machine, toy
 
 
@@ -46,6 +48,38 @@ def distance(run, state, rest):
     X = run.rows.X.numpy()
     f, g = latents(run, state, X), latents(run, rest, X)
     return float(((f.mean - g.mean).abs() / g.var.sqrt()).max())
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.4])
+@pytest.mark.parametrize("method", ["ep", "sep"])
+@pytest.mark.parametrize("C", [2, 3, 5])
+def test_every_batch_is_that_of_explicit_matrices_in_the_same_order(C, method, damping):
+    """Three shuffled passes in batches of 7, 7, 7 and 3 rows: P and h of the inducing values after each batch, then the latents."""
+    run = setting(C, method)
+    X, y = run.rows.X.numpy(), run.rows.y.numpy()
+    Z = run.engine.prior.inducing.detach().numpy()
+    ks = written_out.one_per_class(written_out.rbf, np.ones((len(Z), 2)), np.ones(len(Z)))
+    model = brute_ep.build_model(Z, ks, 0.2, 1e-6)
+    factor = brute_ep.probit_factors(model, X, 2 * y - 1 if C == 2 else y)
+    whiten = np.linalg.inv(np.linalg.cholesky(model.K))  # w = L⁻¹u, so P of u is L⁻ᵀ P L⁻¹
+    state, sweep = fresh(run.state, damping), solver.averaged_sweep if method == "ep" else solver.tied_sweep
+    found = (np.zeros(factor.r.shape),) * 2 if method == "ep" else [t.numpy() for t in state.sums]
+    for batch in [b for seed in range(3) for b in run.rows.batches(7, torch.Generator().manual_seed(seed))]:
+        state, info = run.step(state, batch)
+        part = np.isin(factor.rows, batch.index.numpy())
+        found = sweep(model, factor, [part], damping, *found)
+        P, h = solver.site_sums(factor, *found, len(Z)) if method == "ep" else found
+        assert not info.failed and int(info.skipped) == 0
+        np.testing.assert_allclose(
+            np.swapaxes(whiten, 1, 2) @ state.sums.P.numpy() @ whiten, P, rtol=1e-8, atol=1e-8
+        )
+        np.testing.assert_allclose(np.einsum("cji,cj->ci", whiten, state.sums.h), h, rtol=1e-8, atol=1e-8)
+    mean, var = brute_ep.latent(
+        solver.EPResult(0.0, *solver.moments(model.K, P, h), P, h, None, None, model, factor, 0, 0.0), X
+    )
+    f = latents(run, state, X)
+    np.testing.assert_allclose(f.mean.T, mean, atol=1e-9)
+    np.testing.assert_allclose(f.var.T, var, rtol=1e-9)
 
 
 @pytest.mark.parametrize("method", ["ep", "sep"])

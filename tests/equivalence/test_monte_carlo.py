@@ -9,8 +9,16 @@ from scipy.stats import truncnorm
 from cavity import BadInput, BadOption
 from cavity.diagnostics.importance import Diagnosis
 from cavity.kernels import RBF
+from reference.brute_ep import probabilities as largest
 from reference.exact import binary_log_evidence_orthant
-from reference.gibbs import gibbs, probabilities, truncated
+from reference.gibbs import (
+    chain_probabilities,
+    gibbs,
+    gibbs_chains,
+    largest_of_equal_variances,
+    probabilities,
+    truncated,
+)
 from reference.kernels import rbf
 from support import classifier, toy
 
@@ -54,6 +62,26 @@ def samples():
 def test_every_sample_obeys_the_labels(samples):
     _, y, _, g = samples
     assert (g.argmax(1) == y).all()
+
+
+def test_many_chains_of_two_problems_at_once_agree_with_one_long_chain(samples):
+    """The judge of benchmarks/accuracy.py: to five of its own standard errors, and those of the long chain."""
+    X, y, K, g = samples
+    batch = gibbs_chains(np.stack([K[0]] * 2), np.stack([y, 2 - y]), NOISE, 3, 40, 60, 40, 5)
+    assert (batch.argmax(3) == np.stack([y, 2 - y])[..., None]).all()
+    cross, kss = rbf(NEW, X, ELL, VAR), np.full(6, VAR)
+    p = chain_probabilities(batch, np.stack([K[0]] * 2), NOISE, np.stack([cross] * 2), kss)
+    error = p.std(1, ddof=1) / np.sqrt(40)
+    long = probabilities(g, K, NOISE, [cross] * 3, [kss] * 3)
+    assert error.max() < 0.02
+    np.testing.assert_array_less(np.abs(p[0].mean(0) - long), 5 * error[0] + 0.04)
+    np.testing.assert_array_less(np.abs(p[0].mean(0) - p[1].mean(0)[:, ::-1]), 5 * (error[0] + error[1]))
+
+
+def test_the_trapezoid_rule_gives_the_probability_of_the_largest():
+    mean = np.random.default_rng(0).normal(size=(8, 5), scale=2.0)
+    p = largest_of_equal_variances(mean, np.full(8, 0.7))
+    np.testing.assert_allclose(p, largest(mean, np.full((8, 5), 0.49)), atol=1e-9)
 
 
 @pytest.mark.parametrize(("method", "options", "latent", "probable"), METHODS, ids=[m[0] for m in METHODS])

@@ -18,6 +18,7 @@ from cavity.kernels import RBF, Constant, Kernel
 from cavity.kernels.base import log_parameter
 from cavity.prediction.model import predict_log_proba
 from cavity.training import nuts
+from reference import brute_ep
 from support import assert_gradient, central_differences, toy
 
 SHORT = dict(n_samples=20, warmup=20, chains=1, random_state=0)
@@ -441,6 +442,29 @@ def test_draws_of_a_classifier_stay_where_the_density_is(sampler, C, share):
     P = len(best.run.state.theta)
     assert top - 3 * P < draws.log_posterior.mean() < top + P and draws.divergences < 6
     np.testing.assert_allclose(draws.predict_proba(X).sum(1), 1, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_draws_of_a_classifier_have_the_moments_of_a_grid(sampler):
+    """The evidence of EP by explicit matrices, times the prior, on a grid of log ℓ."""
+    x, curve = line(24)
+    y, Z = (curve > 0).astype(int), np.linspace(-3, 3, 6)[:, None]
+    given = dict(kernel=Width(), inducing=Z, noise=0.3, learn="kernel", device="cpu", random_state=0)
+    model = quietly(support.classifier("ep", **given).fit, x, y)
+    length = dict(n_samples=150, warmup=60, chains=1, random_state=1)
+    draws = quietly(model.sample_hyperparameters, x, y, over="kernel", **length)
+    where = np.linspace(-3, 3, 41)
+    kernels = [lambda a, b, l=l: np.exp(-0.5 * (a - b.T) ** 2 / np.exp(2 * l)) for l in where]
+    log_p = [brute_ep.sparse_ep(x, 2 * y - 1, Z[None], [k], 0.3, tol=1e-8).log_z for k in kernels]
+    log_p -= 0.5 * where**2 / 4  # the library's prior: sd 2 around the start
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    mean = where @ p
+    sd = np.sqrt((where - mean) ** 2 @ p)
+    got, ess = np.log(draws.draws["lengthscale"]).ravel(), float(draws.ess["lengthscale"].ravel()[0])
+    assert ess > 30 and p[[0, -1]].max() < 1e-3
+    assert abs(got.mean() - mean) < 3 * sd / np.sqrt(ess)
+    assert abs(got.std() / sd - 1) < 3 / np.sqrt(2 * ess)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -11,6 +11,9 @@ from sklearn.exceptions import NotFittedError
 
 from cavity import BadFile, BadOption, GPClassifier, GPRegressor, export, kernels
 from cavity.onnx_graph import OPSET
+from reference import brute_ep
+from reference import kernels as written_out
+from reference.problems import hyper_parameters
 from support import classifier, toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -67,6 +70,30 @@ def assert_same(clf: GPClassifier, X: np.ndarray, tolerance: float = 1e-7, **opt
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: "-".join(map(str, m.values())))
 def test_every_method(method, C) -> None:
     assert_same(fitted(C, **method), new_rows())
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "solve"),
+    [
+        ("ep", {}, brute_ep.sparse_ep),
+        ("sep", {}, brute_ep.sep),
+        ("rep", {"epsilon": 0.1}, brute_ep.robust_ep),
+        ("gfitc", {}, brute_ep.gfitc),
+    ],
+    ids=["ep", "sep", "rep", "gfitc"],
+)
+@pytest.mark.parametrize("C", [2, 3])
+def test_the_graph_says_what_explicit_matrices_say(C, method, options, solve) -> None:
+    """Known hyper-parameters, inference and prediction both written without the library."""
+    X, y = toy(10, C)
+    Z, lengthscale, variance, noise = hyper_parameters(C, 3)
+    ks = written_out.one_per_class(written_out.matern32, lengthscale, variance)
+    exact = solve(X, 2 * y - 1 if C == 2 else y, Z, ks, noise, **options)
+    given = {"kernel": kernels.Matern32(lengthscale, variance), "inducing": Z, "noise": noise, "learn": ()}
+    clf = classifier(method, **given, **options, tol=1e-13, max_epochs=2000).fit(X, y)
+    new = np.random.default_rng(2).normal(size=(20, 2), scale=2.0)
+    P = session(clf).run(["probabilities"], {"X": new})[0]
+    np.testing.assert_allclose(P, brute_ep.predict_proba(exact, new), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("C", [10, 20])

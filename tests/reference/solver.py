@@ -117,6 +117,22 @@ def own_sweep(model, factor, parts, damping, tau, nu):
     return tau, nu
 
 
+def averaged_sweep(model, factor, parts, damping, tau, nu):
+    """Mini-batch EP: P_c ← (1 − ρ|B|/N) P_c + ρ Σ_B τ_new υυᵀ, same for h.
+
+    What the sums hold of every site decays with them, so P = Σ τ υυᵀ at all times, and a cavity removes just that. |B|/N is the
+    share of the rows.
+    """
+    tau, nu, N = tau.copy(), nu.copy(), len(np.unique(factor.rows))
+    for part in parts:
+        batch = factor.at(part)
+        new = new_sites(batch, moments(*own_cavities(model, factor, tau, nu, part)))
+        for site, value in zip((tau, nu), new, strict=True):
+            site *= 1 - damping * len(np.unique(batch.rows)) / N
+            site[part] += damping * value
+    return tau, nu
+
+
 def tied_sweep(model, factor, parts, damping, P, h):
     """P_c ← (1 − ρ b_c/n_c) P_c + ρ Σ_part τ_new υυᵀ, same for h; b_c the factors of the part on class c."""
     counts = count_factors(factor, len(P))
