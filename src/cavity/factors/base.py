@@ -155,7 +155,7 @@ class Likelihood(Parameters):
         Parameters
         ----------
         least : float
-            The smallest weight of a row, times the power of power EP.
+            The smallest weight of a row, at most 1.
         """
 
     def sites(self, y: Tensor) -> Tensor:

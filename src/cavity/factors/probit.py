@@ -31,9 +31,7 @@ class _Step(NamedTuple):
     dr: Tensor
 
 
-def _probit(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float
-) -> _Step:
+def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float) -> _Step:
     r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
 
     `var` includes `residual`. Exponents below one need quadrature.
