@@ -82,13 +82,15 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         path : str or Path
             The file. It is written to a temporary file first and then renamed.
         """
+        modelfile.save(self._record(), path)
+
+    def _record(self) -> Record:
+        """Return what a model file holds."""
         features, classes = self._features(), getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
         result = self._result._replace(features=features, classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
-        modelfile.save(
-            Record(self._kind, self.get_params(deep=False), result, features.preparation, notes), path
-        )
+        return Record(self._kind, self.get_params(deep=False), result, features.preparation, notes)
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:
