@@ -24,6 +24,7 @@ SWEEPS = 500
 DEPTH = 7  # a trajectory of at most 2⁷ gradients, each of them a run to convergence
 SPREAD = 0.5  # of the chains' starts around the fit, in logarithms
 STEP = 0.1  # of the differences of gradients that give the metric
+ENOUGH = 20  # warm-up draws per hyper-parameter from which a metric can be learnt
 FLAT = 1e-2  # least curvature of the metric, relative to the largest
 
 
@@ -89,7 +90,11 @@ class Chains(NamedTuple):
 
 
 def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed: int) -> Chains:
-    """Run NUTS with the curvature at the fit as metric; the warm-up adapts the step size. Chains run one after the other."""
+    """Run NUTS. Chains start near the fit and run one after the other.
+
+    The warm-up adapts the step size. It also learns a diagonal metric if it is long enough; otherwise the metric is the curvature
+    at the fit.
+    """
     mici = _import_mici()
     rng = np.random.default_rng(seed)
     center = target.run.state.theta.double().cpu().numpy()
@@ -100,7 +105,11 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
         value, gradient = target(theta)
         return -gradient, -value
 
-    metric = mici.matrices.DensePositiveDefiniteMatrix(_estimate_curvature(target, center))
+    adapters, metric = [mici.adapters.DualAveragingStepSizeAdapter(accept)], None
+    if warmup >= ENOUGH * len(center):
+        adapters.append(mici.adapters.OnlineVarianceMetricAdapter())
+    else:
+        metric = mici.matrices.DensePositiveDefiniteMatrix(_estimate_curvature(target, center))
     system = mici.systems.EuclideanMetricSystem(
         lambda theta: -target(theta)[0], metric=metric, grad_neg_log_dens=slope
     )
@@ -111,7 +120,7 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
         warmup,
         n,
         starts,
-        adapters=[mici.adapters.DualAveragingStepSizeAdapter(accept)],
+        adapters=adapters,
         trace_funcs=[lambda state: {"theta": state.pos, "value": -system.neg_log_dens(state)}],
         display_progress=False,
     )
