@@ -1,4 +1,7 @@
-"""Files of tensors and JSON: safetensors with a digest, written to a temporary file and renamed, read without running code."""
+"""Files of tensors and JSON: safetensors with a digest, written to a temporary file and renamed, read without running code.
+
+torch is loaded with the first tensor: `read_facts` needs none.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from cavity.errors import BadFile, BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 
@@ -32,20 +35,20 @@ _MOSTLY_HOLES = (
 )  # least share of a file's size that must be on the disk; triangular factors may compress to a half
 _HEADER_BYTES = 100_000_000  # most that safetensors allows
 _SMALL = 16 << 20  # bytes; smaller files may be of holes
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "U16": torch.uint16,
-    "U32": torch.uint32,
-    "U64": torch.uint64,
-    "BOOL": torch.bool,
+_DTYPES = {  # names in torch, and bytes
+    "F64": ("float64", 8),
+    "F32": ("float32", 4),
+    "F16": ("float16", 2),
+    "BF16": ("bfloat16", 2),
+    "I64": ("int64", 8),
+    "I32": ("int32", 4),
+    "I16": ("int16", 2),
+    "I8": ("int8", 1),
+    "U8": ("uint8", 1),
+    "U16": ("uint16", 2),
+    "U32": ("uint32", 4),
+    "U64": ("uint64", 8),
+    "BOOL": ("bool", 1),
 }
 
 
@@ -57,7 +60,13 @@ class Entry(NamedTuple):
 
     def as_meta(self) -> Tensor:
         """Return a tensor of this type and shape without memory."""
-        return torch.empty(self.shape, dtype=_DTYPES[self.dtype], device="meta")
+        return self.allocate("meta")
+
+    def allocate(self, device: str) -> Tensor:
+        """Return a tensor of this type and shape whose values are not set."""
+        import torch
+
+        return torch.empty(self.shape, dtype=getattr(torch, _DTYPES[self.dtype][0]), device=device)
 
 
 class _Place(NamedTuple):
@@ -111,6 +120,8 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
 
 def digest(tensors: dict[str, Tensor], head: str) -> str:
     """Return SHA-256 of the JSON and of every tensor: its name, type, shape and bytes."""
+    import torch
+
     hasher = hashlib.sha256(head.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().contiguous().cpu()
@@ -208,6 +219,37 @@ def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
     return _open(Path(path), read_head)
 
 
+def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
+    """Read only the JSON of a file of this kind, or of `others`, and check the digest. Makes no tensor."""
+
+    def read_and_hash(file: BinaryIO) -> dict[str, Any]:
+        with _explain_damage(Path(path)):
+            words, places = _read_header(file, os.fstat(file.fileno()).st_size)
+            head = words.get(_KEY)
+            meta = _check_head(Path(path), json.loads(head) if head else None, (kind, *others))
+            found = _hash_file(file, places, str(head))
+        _check_digest(Path(path), found, words.get(_DIGEST), meta["format"])
+        return meta
+
+    return _open(Path(path), read_and_hash)
+
+
+def _hash_file(file: BinaryIO, places: dict[str, _Place], head: str) -> str:
+    """Return what `digest` returns of the file's tensors."""
+    hasher = hashlib.sha256(head.encode())
+    for name in sorted(places):
+        (dtype, shape), start, stop = places[name]
+        hasher.update(f"\0{name}\0torch.{_DTYPES[dtype][0]}\0{shape}\0".encode())
+        file.seek(start)
+        while start < stop:
+            part = file.read(min(_HASH_BYTES, stop - start))
+            if not part:
+                raise EOFError("the file shrank while it was read")
+            hasher.update(part)
+            start += len(part)
+    return hasher.hexdigest()
+
+
 def _open(path: Path, work: Callable[[BinaryIO], T]) -> T:
     """Open a file once, since its name may stand for a newer file at any moment, and read it."""
     try:
@@ -236,7 +278,7 @@ def _read(path: Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | Non
         if check is not None:
             check({name: place.entry for name, place in places.items()}, meta)
         tensors = {name: _read_tensor(file, place) for name, place in places.items()}
-    _check_digest(path, tensors, str(head), words.get(_DIGEST), meta["format"])
+    _check_digest(path, digest(tensors, str(head)), words.get(_DIGEST), meta["format"])
     return Stored(tensors, meta)
 
 
@@ -274,14 +316,16 @@ def _place(about: Any, base: int) -> _Place:
     bits = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (*entry.shape, start, stop))
     if not bits or entry.dtype not in _DTYPES:
         raise EOFError("a tensor of an unknown type or shape")
-    if math.prod(entry.shape) * _DTYPES[entry.dtype].itemsize != stop - start:
+    if math.prod(entry.shape) * _DTYPES[entry.dtype][1] != stop - start:
         raise EOFError("a tensor of another size than its shape says")
     return _Place(entry, base + start, base + stop)
 
 
 def _read_tensor(file: BinaryIO, place: _Place) -> Tensor:
     """Read into memory of its own: BLAS chooses its path by alignment, which a file does not keep."""
-    tensor = torch.empty(place.entry.shape, dtype=_DTYPES[place.entry.dtype])
+    import torch
+
+    tensor = place.entry.allocate("cpu")
     file.seek(place.start)
     if tensor.numel():
         raw = tensor.reshape(-1).view(torch.uint8).numpy().data
@@ -303,13 +347,11 @@ def _check_head(path: Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]
     return meta
 
 
-def _check_digest(
-    path: Path, tensors: dict[str, Tensor], head: str, expected: str | None, number: int
-) -> None:
+def _check_digest(path: Path, found: str, expected: str | None, number: int) -> None:
     """Refuse a file whose contents changed after it was written. Files of format 1 have no digest."""
     if expected is None and number < _DIGEST_SINCE:
         return
-    if expected != digest(tensors, head):
+    if expected != found:
         raise BadFile(
             f"{path} is damaged: its contents do not match its SHA-256 digest. Restore the file from a copy, or fit again."
         )

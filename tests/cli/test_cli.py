@@ -1,5 +1,6 @@
 """The command line answers without torch, says what is missing, and runs the demo."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from typer.testing import CliRunner
 import cavity
 from cavity.cli import main
 from cavity.cli.app import app
+from cavity.cli.describing import FACTS, describe_model
+from cavity.modelfile import describe
+from support import toy
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,6 +49,36 @@ print("heavy", [name for name in ("torch", "numpy", "pyarrow") if name in sys.mo
     result = python(code, *arguments)
     assert f"code {int('no-such-file' in arguments)}" in result.stdout, result.stderr
     assert "heavy []" in result.stdout
+
+
+def test_info_reads_a_model_without_torch_and_says_the_same_as_a_loaded_model(tmp_path: Path) -> None:
+    X, y = toy(14, 3)
+    path = tmp_path / "toy.cavity"
+    model = cavity.GPClassifier("ep", n_inducing=4, max_epochs=2, tol=1.0, random_state=0).fit(X, y)
+    model.save(path)
+    code = """
+import sys
+from pathlib import Path
+from cavity.cli.describing import describe_model
+from cavity.cli.app import app
+print(describe_model(Path(sys.argv[1])))
+print("heavy", [name for name in ("torch", "sklearn", "scipy", "pandas", "pyarrow", "numpy") if name in sys.modules])
+"""
+    facts, heavy = python(code, str(path)).stdout.splitlines()
+    assert heavy == "heavy []"
+    found = ast.literal_eval(facts)
+    assert {name: found[name] for name in FACTS} == describe(cavity.load(path)._record())
+
+
+def test_info_refuses_a_model_with_a_changed_byte(tmp_path: Path) -> None:
+    X, y = toy(14, 3)
+    path = tmp_path / "toy.cavity"
+    cavity.GPClassifier("ep", n_inducing=4, max_epochs=1, tol=1.0, random_state=0).fit(X, y).save(path)
+    raw = bytearray(path.read_bytes())
+    raw[-3] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(cavity.BadFile, match="digest"):
+        describe_model(path)
 
 
 def test_without_typer_it_says_what_to_install() -> None:

@@ -227,6 +227,15 @@ def test_draws_of_a_normal_have_its_moments(sampler):
     np.testing.assert_allclose(found.log_density[1, 7], Bell()(found.theta[1, 7])[0], rtol=1e-12)
 
 
+def test_a_short_warm_up_reaches_the_acceptance_asked_for(sampler):
+    """Twenty draws are too few to learn a metric: the curvature at the start is exact for a normal."""
+    found = nuts.sample(Bell(), 60, 20, 2, 0.8, 0)
+    assert 0.6 < found.acceptance.mean() < 0.97 and not found.diverging.any()
+    np.testing.assert_allclose(
+        nuts._estimate_curvature(Bell(), np.zeros(2)), np.linalg.inv(Bell.cov), rtol=1e-6
+    )
+
+
 def test_draws_of_a_regressor_have_the_moments_of_a_grid(sampled):
     """Likelihood times prior on a grid of (log ℓ, log noise), by explicit matrices."""
     _, x, y, draws = sampled

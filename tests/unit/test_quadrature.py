@@ -6,10 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from cavity.quadrature import MANY, argmax, log_argmax_probability, probit_power
 from cavity.quadrature.grid import bumps
+from cavity.quadrature.power import RULES
 from reference.probit import hazard
 from reference.robust import log_largest
 from reference.tilted import averages, log_integral, tilt
@@ -157,6 +160,11 @@ def power(*values):
     return [float(x) for x in probit_power(*(torch.tensor([v], dtype=torch.float64) for v in values))]
 
 
+def shortened(e):
+    """The least exponent of the shortest rule for e."""
+    return max((rule.least for rule in RULES if rule.least <= e), default=0.0)
+
+
 CASES = [
     (0.3, 1.2, 0.5, 0.7),
     (-4.0, 0.7, 0.2, 0.3),
@@ -210,10 +218,45 @@ def test_probit_power_derivatives_are_those_of_its_value(case):
 def test_probit_power_can_be_differentiated(case):
     """Through its value, by autograd: the same derivatives."""
     inputs = [torch.tensor([v], dtype=torch.float64, requires_grad=True) for v in case[:3]]
-    got = probit_power(*inputs, torch.tensor([case[3]], dtype=torch.float64))
+    got = probit_power(*inputs, torch.tensor([case[3]], dtype=torch.float64), shortened(case[3]))
     slopes = torch.autograd.grad(got.value.sum(), inputs)
     for slope, expected in zip(slopes, got[1:], strict=True):
         torch.testing.assert_close(slope, expected.detach(), rtol=1e-5, atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@given(
+    st.sampled_from([rule.least for rule in RULES]),
+    st.floats(0, 1),
+    st.floats(-5, 5),
+    st.floats(-2, 2),
+    st.floats(-15, 6),
+)
+def test_short_rules_keep_ten_digits(least, share, log_ratio, log_var, alpha):
+    """Each rule against adaptive quadrature, for exponents from its least one to 1; derivatives in units of √(V + R) and of R."""
+    e, var = least ** (1 - share), 10**log_var
+    residual = var * 10**log_ratio
+    mean = alpha * math.sqrt(var + residual)
+    inputs = (torch.tensor([v], dtype=torch.float64) for v in (mean, var, residual, e))
+    got, exact = probit_power(*inputs, least), power_by_quad(mean, var, residual, e)
+    scales = (1, math.sqrt(var + residual), residual, residual)
+    for value, expected, scale in zip(got, exact, scales, strict=True):
+        assert scale * float(value) == pytest.approx(scale * expected, rel=1e-10, abs=1e-10)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.least))
+def test_short_rules_agree_with_long_ones(rule):
+    """On many cases, against the rule for any exponent, whose own error is 4e-10."""
+    rng = np.random.default_rng(4)
+    e, var = rule.least ** rng.uniform(0, 1, 500), 10 ** rng.uniform(-2, 2, 500)
+    residual = var * 10 ** rng.uniform(-6, 6, 500)
+    mean = rng.normal(size=500) * 6 * np.sqrt(var + residual)
+    inputs = [torch.tensor(v) for v in (mean, var, residual, e)]
+    scales = (1, inputs[1].add(inputs[2]).sqrt(), inputs[2], inputs[2])
+    for short, long, scale in zip(
+        probit_power(*inputs, rule.least), probit_power(*inputs), scales, strict=True
+    ):
+        torch.testing.assert_close(scale * short, scale * long, rtol=1e-9, atol=1e-9)
 
 
 def test_probit_power_one_is_the_closed_form():

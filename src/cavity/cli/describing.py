@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from cavity import persist
+from cavity.cli.terminal import Terminal, format_evidence, format_table
 
-from cavity.cli.predicting import Model, format_label
-from cavity.cli.terminal import Terminal, format_evidence, format_table, known_evidence
-from cavity.modelfile import describe_rows_inside
-
+KINDS = ("model", "regressor")
+FACTS = (
+    "method", "kernel", "classes", "inducing_points", "features", "noise", "rows_inside", "n_features", "dtype", "epochs",
+    "log_marginal_likelihood", "temperature", "calibration", "ensemble_weights", "target", "columns", "relevance",
+)  # fmt: skip
 MAX_FEATURES = 5  # most relevant features to print
 
 
 def describe_model(path: Path) -> dict[str, Any]:
     """Describe a model as a dict that JSON can store."""
-    model = Model.open(path, regressor=True)
-    clf, prepare = model.classifier, model.prepare
-    names = getattr(clf, "feature_names_in_", [f"column {j}" for j in range(clf.n_features_in_)])
-    relevance = (
-        None
-        if clf.feature_relevance_ is None
-        else dict(zip(names, clf.feature_relevance_.tolist(), strict=True))
-    )
-    return {
-        "model": str(path),
-        "bytes": path.stat().st_size,
-        "method": str(clf.method),
-        "kernel": repr(clf.kernel_),
-        "classes": [format_label(c) for c in getattr(clf, "classes_", ())],
-        "inducing_points": int(clf.inducing_points_.shape[-2]),
-        "features": clf._fitted.prior.size if hasattr(clf, "frequencies_") else None,
-        "noise": clf.noise_.tolist() if hasattr(clf, "classes_") else clf.noise_,
-        "rows_inside": describe_rows_inside(clf._fitted, clf._result.rows),
-        "n_features": int(clf.n_features_in_),
-        "dtype": str(clf.dtype),
-        "epochs": clf.n_epochs_,
-        "log_marginal_likelihood": known_evidence(clf),
-        "temperature": getattr(clf, "temperature_", None),
-        "calibration": getattr(clf, "calibration_", None),
-        "ensemble_weights": getattr(clf, "ensemble_weights_", np.ones(1)).tolist(),
-        "target": model.target,
-        "columns": None if prepare is None else dict(prepare.describe()),
-        "relevance": relevance,
-        "training": getattr(clf, "notes_", {}),
-    }
+    meta = persist.read_facts(path, *KINDS)
+    found = meta.get("summary")
+    if not isinstance(found, dict) or not set(FACTS) <= set(found):
+        found = _load_summary(path)
+    about = {"model": str(path), "bytes": path.stat().st_size}
+    return about | found | {"training": meta.get("notes") or {}}
+
+
+def _load_summary(path: Path) -> dict[str, Any]:
+    """Make the summary of a model that an older version saved; this loads torch."""
+    from cavity.estimators import load
+    from cavity.modelfile import describe
+
+    return describe(load(path)._record())
 
 
 def print_info(path: Path, terminal: Terminal) -> None:
@@ -98,8 +85,5 @@ def print_info(path: Path, terminal: Terminal) -> None:
     if found["relevance"] is not None:
         order = sorted(found["relevance"].items(), key=lambda item: -item[1])[:MAX_FEATURES]
         terminal.say("most relevant features")
-        terminal.say(
-            format_table(
-                [(name or "(no name)", f"{share:.2f}") for name, share in order if np.isfinite(share)]
-            )
-        )
+        named = [(name or "(no name)", f"{share:.2f}") for name, share in order if math.isfinite(share)]
+        terminal.say(format_table(named))

@@ -18,6 +18,7 @@ from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.estimators import load
 from cavity.intake.frames import Prepared
+from cavity.modelfile.summary import format_label as format_label
 from cavity.report.calibration import BINS, reliability
 from cavity.tabular.cells import get_column, read_labels
 from cavity.tabular.columns import suggest_column
@@ -83,14 +84,6 @@ class Model(NamedTuple):
             f"p_{format_label(c)}": P[:, i] for i, c in enumerate(classes)
         }
         return columns | (self.classifier.predict_uncertainty(X)._asdict() if uncertainty else {})
-
-
-def format_label(label: Any) -> str:
-    """Format a label as text: whole numbers without a point, booleans in lower case as in Arrow."""
-    value = label.item() if isinstance(label, np.generic) else label
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def predict(

@@ -113,12 +113,16 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         path : str or Path
             The file. It is written to a temporary file first and then renamed.
         """
+        modelfile.save(self._record(), path)
+
+    def _record(self) -> Record:
+        """Return what a model file holds."""
         check_is_fitted(self, "_fitted")
         classes = getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
         result = self._result._replace(classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
-        modelfile.save(Record(self._kind, self.get_params(deep=False), result, notes), path)
+        return Record(self._kind, self.get_params(deep=False), result, notes)
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:

@@ -149,6 +149,15 @@ class Likelihood(Parameters):
         bound.n_classes = n_classes
         return bound
 
+    def expect_exponents(self, least: float) -> None:
+        """Take a lower bound of the exponents that `moments` will get. The default ignores it.
+
+        Parameters
+        ----------
+        least : float
+            The smallest weight of a row, at most 1.
+        """
+
     def sites(self, y: Tensor) -> Tensor:
         """Return the latent function on which each site sits.
 

@@ -31,7 +31,7 @@ class _Step(NamedTuple):
     dr: Tensor
 
 
-def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None) -> _Step:
+def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float) -> _Step:
     r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
 
     `var` includes `residual`. Exponents below one need quadrature.
@@ -44,7 +44,7 @@ def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None
     closed = _Step(log_ndtr(alpha), dm, dv, dv)
     if exponent is None:
         return closed
-    power = probit_power(mean, var - residual, residual, exponent.clamp(max=1.0))
+    power = probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
     whole = exponent == 1
     return _Step(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
 
@@ -59,8 +59,17 @@ def rivals(y: Tensor, n_classes: int) -> Tensor:
     return k + (k >= y[:, None])
 
 
+class _Tempered(Likelihood):
+    """A likelihood whose quadrature is the shorter, the closer all exponents are to 1."""
+
+    _least = 0.0
+
+    def expect_exponents(self, least: float) -> None:
+        self._least = least
+
+
 @LIKELIHOODS.register
-class ProbitPairs(Likelihood):
+class ProbitPairs(_Tempered):
     """The own class beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)), in closed form. The default of EP.
 
     Each rival has two sites: C − 1 sites on the own class come first, then those on the rivals. Two classes have `BinaryProbit`.
@@ -98,7 +107,7 @@ class ProbitPairs(Likelihood):
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         mean, var, residual = self._gaps(f)
         power = None if exponent is None else exponent[:, None].expand_as(mean)
-        return self._both(_probit(mean, var, residual, power))
+        return self._both(_probit(mean, var, residual, power, self._least))
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         return self._both(_average(*self._gaps(f)))
@@ -125,7 +134,7 @@ class ProbitPairs(Likelihood):
 
 
 @LIKELIHOODS.register
-class BinaryProbit(Likelihood):
+class BinaryProbit(_Tempered):
     """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r). One site per row.
 
     Examples
@@ -143,7 +152,7 @@ class BinaryProbit(Likelihood):
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
         sign = signs(y, f.mean)
         power = None if exponent is None else exponent[:, None]
-        return self._signed(_probit(sign * f.mean, f.var, f.residual, power), sign)
+        return self._signed(_probit(sign * f.mean, f.var, f.residual, power, self._least), sign)
 
     def average(self, f: Latents, y: Tensor) -> Moments:
         sign = signs(y, f.mean)

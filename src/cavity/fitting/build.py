@@ -187,6 +187,8 @@ def make_engine(
 ) -> Engine:
     """Make the engine, with the method's own likelihood or another one."""
     likelihood = likelihood or make_likelihood(table, options)
+    if options.method.removal == 1:
+        likelihood.expect_exponents(min(1.0, table.lightest))
     sites = make_site_store(table, likelihood, module.size, options)
     parameters = (*learnt_parameters(module), *likelihood.parameters)
     placement: Placement = PLACEMENTS[options.method.placement]()

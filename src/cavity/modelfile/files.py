@@ -32,6 +32,7 @@ from cavity.modelfile.pools import describe_pool, pool_tensors, restore_pool
 from cavity.modelfile.posterior import describe_prior, model_tensors, read_posterior, restore_model
 from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels, unpack_labels
 from cavity.modelfile.sizes import check_sizes
+from cavity.modelfile.summary import summarise
 from cavity.prediction.model import FittedModel
 from cavity.prediction.rowwise import TENSORS, TrainingRows, with_canonical_layout
 from cavity.spectrum import Spectrum
@@ -94,6 +95,7 @@ def save(record: Record, path: str | Path) -> None:
         "preparation": None if prepare is None else prepare.to_json(),
         "notes": record.notes,
         "rows": describe_rows_inside(result.model, result.rows),
+        "summary": describe(record),
         "classes": None if result.classes is None else pack_labels(result.classes),
         "units": list(result.units) if result.classes is None else None,
         "growing": describe_growing(result.growing),
@@ -107,6 +109,13 @@ def save(record: Record, path: str | Path) -> None:
     if result.rows is not None:
         tensors |= {f"rows.{name}": getattr(result.rows, name).clone() for name in TENSORS}
     persist.write(path, record.kind, tensors, meta)
+
+
+def describe(record: Record) -> dict[str, Any]:
+    """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
+    result = record.result
+    rows = describe_rows_inside(result.model, result.rows)
+    return summarise(record.arguments, result, rows)
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:

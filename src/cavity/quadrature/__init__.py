@@ -6,7 +6,8 @@ from cavity.quadrature.correlated import log_softmax_probability, softmax_uncert
 from cavity.quadrature.grid import ORDER, SPREAD
 from cavity.quadrature.information import Latent, Uncertainty, uncertainty
 from cavity.quadrature.largest import Win, win
-from cavity.quadrature.probit import probit_average, probit_power
+from cavity.quadrature.power import probit_power
+from cavity.quadrature.probit import probit_average
 from cavity.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
 
 __all__ = [

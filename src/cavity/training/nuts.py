@@ -18,10 +18,14 @@ from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 
-TOL = 1e-6  # of the sites, which is about the gradient's error too
+TOL = 1e-4  # of the sites; the error of log Z_q is of its square
+CENTER_TOL = 1e-6  # at the fit, where every evaluation starts
 SWEEPS = 500
 DEPTH = 7  # a trajectory of at most 2⁷ gradients, each of them a run to convergence
 SPREAD = 0.5  # of the chains' starts around the fit, in logarithms
+STEP = 0.1  # of the differences of gradients that give the metric
+ENOUGH = 20  # warm-up draws per hyper-parameter from which a metric can be learnt
+FLAT = 1e-2  # least curvature of the metric, relative to the largest
 
 
 class Target:
@@ -35,7 +39,9 @@ class Target:
         self.evaluations = 0
         self.linear = run.engine.factor.linear  # then one sweep from empty sites is the fixed point
         if not self.linear:
+            self.tol = min(tol, CENTER_TOL)
             run.state = self.at(run.state.theta.double().cpu().numpy())
+            self.tol = tol
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
@@ -66,7 +72,7 @@ class Target:
             state, info = run.engine.step(undamped, run.whole, run.reduce, None, True)
             return None if bool(info.failed) else state
         for share in (1.0, 0.5, 0.25):
-            damped = begin._replace(damping=share * run.state.damping)
+            damped = begin._replace(damping=torch.full_like(begin.damping, share))
             converged = find_fixed_point(run, damped, lambda size, _: size < self.tol, SWEEPS)
             if converged is not None:
                 return converged._replace(damping=run.state.damping)
@@ -84,7 +90,11 @@ class Chains(NamedTuple):
 
 
 def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed: int) -> Chains:
-    """Run NUTS; the warm-up adapts step size and diagonal metric. Chains start near the fit and run one after the other."""
+    """Run NUTS. Chains start near the fit and run one after the other.
+
+    The warm-up adapts the step size. It also learns a diagonal metric if it is long enough; otherwise the metric is the curvature
+    at the fit.
+    """
     mici = _import_mici()
     rng = np.random.default_rng(seed)
     center = target.run.state.theta.double().cpu().numpy()
@@ -95,7 +105,14 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
         value, gradient = target(theta)
         return -gradient, -value
 
-    system = mici.systems.EuclideanMetricSystem(lambda theta: -target(theta)[0], grad_neg_log_dens=slope)
+    adapters, metric = [mici.adapters.DualAveragingStepSizeAdapter(accept)], None
+    if warmup >= ENOUGH * len(center):
+        adapters.append(mici.adapters.OnlineVarianceMetricAdapter())
+    else:
+        metric = mici.matrices.DensePositiveDefiniteMatrix(_estimate_curvature(target, center))
+    system = mici.systems.EuclideanMetricSystem(
+        lambda theta: -target(theta)[0], metric=metric, grad_neg_log_dens=slope
+    )
     sampler = mici.samplers.DynamicMultinomialHMC(
         system, mici.integrators.LeapfrogIntegrator(system), rng, max_tree_depth=DEPTH
     )
@@ -103,16 +120,25 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
         warmup,
         n,
         starts,
-        adapters=[
-            mici.adapters.DualAveragingStepSizeAdapter(accept),
-            mici.adapters.OnlineVarianceMetricAdapter(),
-        ],
+        adapters=adapters,
         trace_funcs=[lambda state: {"theta": state.pos, "value": -system.neg_log_dens(state)}],
         display_progress=False,
     )
     found = (np.stack(x) for x in (traces["theta"], traces["value"]))
     names = ("av_metrop_accept_prob", "diverging", "n_step")
     return Chains(*found, *(np.stack(statistics[name]) for name in names))
+
+
+def _estimate_curvature(target: Target, center: Array) -> Array:
+    """Return minus the Hessian at the fit by central differences of gradients, with eigenvalues made positive.        [P P]
+
+    A warm-up of a few dozen draws is too short to learn a metric of many hyper-parameters, and a bad one costs acceptance.
+    """
+    moves = STEP * np.eye(len(center))
+    rise = np.stack([target(center - d)[1] - target(center + d)[1] for d in moves])
+    values, vectors = np.linalg.eigh(0.25 / STEP * (rise + rise.T))
+    curvature = np.maximum(np.abs(values), FLAT * np.abs(values).max())
+    return np.asarray((vectors * curvature) @ vectors.T)
 
 
 def _ensure_posterior(target: Target, center: Array) -> None:
