@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from .counting import Outcome, Tally, broken
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["cavity", "cavity.estimators", "cavity.cli.fitting", "pyarrow.dataset", "pyarrow.csv"])
+PRELOADED = ("cavity.cli.fitting", "cavity.cli.predicting", "pyarrow.dataset", "pyarrow.csv", "safetensors.torch", "typer.testing")
+CONTEXT.set_forkserver_preload([*PRELOADED, "torch.fx.experimental.symbolic_shapes"])  # torch imports it in the first fit
 LONG = 120.0  # seconds after which a process that should have ended hangs
 
 
