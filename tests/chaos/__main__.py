@@ -64,9 +64,13 @@ def write_results(rows: dict[str, dict[str, object]], path: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--runs", type=int, default=200, metavar="N", help="kills; other kinds in proportion (default 200)")
+    parser.add_argument(
+        "--runs", type=int, default=200, metavar="N", help="kills; other kinds in proportion (default 200)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="random seed (default 0)")
-    parser.add_argument("--only", choices=KINDS, action="append", metavar="KIND", help=f"one of {', '.join(KINDS)}")
+    parser.add_argument(
+        "--only", choices=KINDS, action="append", metavar="KIND", help=f"one of {', '.join(KINDS)}"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="CSV file of the counts")
     given = parser.parse_args()
     print(f"{'kind':<18}{'runs':>7}" + "".join(f"{name:>10}" for name in OUTCOMES) + f"{'seconds':>9}")
@@ -76,11 +80,21 @@ def main() -> int:
         tally = count(kind, given.runs, given.seed)
         seconds = time.monotonic() - begun
         counts = {name: getattr(tally, name) for name in OUTCOMES}
-        print(f"{kind:<18}{tally.runs:>7}" + "".join(f"{n:>10}" for n in counts.values()) + f"{seconds:>9.0f}", flush=True)
+        print(
+            f"{kind:<18}{tally.runs:>7}" + "".join(f"{n:>10}" for n in counts.values()) + f"{seconds:>9.0f}",
+            flush=True,
+        )
         for example in tally.examples:
             print(f"    {example}", file=sys.stderr)
         failed |= tally.failed
-        rows[kind] = {"kind": kind, "runs": tally.runs, **counts, "seed": given.seed, "seconds": round(seconds), "version": __version__}
+        rows[kind] = {
+            "kind": kind,
+            "runs": tally.runs,
+            **counts,
+            "seed": given.seed,
+            "seconds": round(seconds),
+            "version": __version__,
+        }
         write_results(rows, given.out)
     return int(failed)
 

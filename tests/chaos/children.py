@@ -15,8 +15,17 @@ from typing import Any, NamedTuple
 from .counting import Outcome, Tally, broken
 
 CONTEXT = multiprocessing.get_context("forkserver")
-PRELOADED = ("cavity.cli.fitting", "cavity.cli.predicting", "pyarrow.dataset", "pyarrow.csv", "safetensors.torch", "typer.testing")
-CONTEXT.set_forkserver_preload([*PRELOADED, "torch.fx.experimental.symbolic_shapes"])  # torch imports it in the first fit
+PRELOADED = (
+    "cavity.cli.fitting",
+    "cavity.cli.predicting",
+    "pyarrow.dataset",
+    "pyarrow.csv",
+    "safetensors.torch",
+    "typer.testing",
+)
+CONTEXT.set_forkserver_preload(
+    [*PRELOADED, "torch.fx.experimental.symbolic_shapes"]
+)  # torch imports it in the first fit
 LONG = 120.0  # seconds after which a process that should have ended hangs
 
 
@@ -99,7 +108,9 @@ def count_series(make: Callable[..., Item], n: int, *arguments: Any, seconds: fl
         sender.close()
         try:
             while first < n:
-                if not receiver.poll(seconds + 30 * (first == 0)):  # the first one waits for the preparation, too
+                if not receiver.poll(
+                    seconds + 30 * (first == 0)
+                ):  # the first one waits for the preparation, too
                     child.kill()
                     raise EOFError
                 tally.add(receiver.recv())

@@ -74,7 +74,15 @@ class Client:
 
     def __call__(self, i: int) -> Outcome:
         rng = np.random.default_rng([self.seed, i])
-        kinds = (self.ask, self.ask, self.send_nonsense, self.send_nonsense, self.leave, self.send_slowly, self.send_bytes)
+        kinds = (
+            self.ask,
+            self.ask,
+            self.send_nonsense,
+            self.send_nonsense,
+            self.leave,
+            self.send_slowly,
+            self.send_bytes,
+        )
         kind = kinds[rng.choice(len(kinds), p=(0.3, 0.1, 0.2, 0.15, 0.1, 0.05, 0.1))]
         try:
             found = kind(rng)
@@ -124,7 +132,10 @@ class Client:
 
     def send_nonsense(self, rng: np.random.Generator) -> Outcome:
         """A body that is not a sound request: status 4xx with a reason, or an answer for every row of what it says."""
-        body, kind = make_body(rng, self.rows), ("application/json", "text/plain", "")[rng.choice(3, p=(0.8, 0.1, 0.1))]
+        body, kind = (
+            make_body(rng, self.rows),
+            ("application/json", "text/plain", "")[rng.choice(3, p=(0.8, 0.1, 0.1))],
+        )
         status, found = self._post(body, kind)
         if 400 <= status < 500 or status == 503:
             return refused(found) if json.loads(found).get("detail") else broken(f"{status} without a reason")
@@ -156,7 +167,9 @@ class Client:
             found = _read_all(line)
         if b" 200 " in found[:20]:
             got = json.loads(found.split(b"\r\n\r\n", 1)[1])["probabilities"]
-            return SURVIVED if np.allclose(got, self.answers[:1], atol=1e-12) else silent("other probabilities")
+            return (
+                SURVIVED if np.allclose(got, self.answers[:1], atol=1e-12) else silent("other probabilities")
+            )
         return refused(found) if found[:12] in (b"HTTP/1.1 408", b"HTTP/1.1 503") else broken(found)
 
     def send_bytes(self, rng: np.random.Generator) -> Outcome:

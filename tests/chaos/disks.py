@@ -107,7 +107,9 @@ def predict(folder: Path, disk: Path, mounted: bool, room: int) -> Outcome:
     out = disk / "p.csv"
     out.write_text("old")
     leave_room(disk, room, mounted)
-    done = CliRunner().invoke(app, ["predict", str(folder / "model.cavity"), str(folder / "t.csv"), "--out", str(out)])
+    done = CliRunner().invoke(
+        app, ["predict", str(folder / "model.cavity"), str(folder / "t.csv"), "--out", str(out)]
+    )
     free_room(disk, mounted)
     if done.exit_code == 0:
         lines = len(out.read_text().splitlines())

@@ -38,7 +38,9 @@ def write_rows(folder: Path) -> Path:
     (folder / "rows").mkdir(exist_ok=True)
     for i in range(3):
         part = slice(30 * i, 30 * i + 30)
-        pq.write_table(pa.table({"a": X[part, 0], "b": X[part, 1], "label": y[part]}), folder / "rows" / f"{i}.parquet")
+        pq.write_table(
+            pa.table({"a": X[part, 0], "b": X[part, 1], "label": y[part]}), folder / "rows" / f"{i}.parquet"
+        )
     return folder / "rows"
 
 

@@ -32,7 +32,10 @@ def make_model_flips(folder: Path, seed: int) -> Item:
     from .fits import make_rows
 
     X, y = make_rows()
-    models = [fit_small(), GPRegressor("cg", n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y)]
+    models = [
+        fit_small(),
+        GPRegressor("cg", n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y),
+    ]
     contents = []
     for i, model in enumerate(models):
         model.save(folder / f"sound-{i}.cavity")
@@ -40,7 +43,11 @@ def make_model_flips(folder: Path, seed: int) -> Item:
 
     def answers(model):
         at = make_rows(10, seed=5)[0]
-        return digest(model) if model is None or hasattr(model, "classes_") else model.predict(at, return_std=True)
+        return (
+            digest(model)
+            if model is None or hasattr(model, "classes_")
+            else model.predict(at, return_std=True)
+        )
 
     wanted = [repr(answers(load(folder / f"sound-{i}.cavity"))) for i in range(2)]
 

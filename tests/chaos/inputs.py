@@ -17,7 +17,22 @@ from .counting import SURVIVED, Outcome, Tally, broken, refused, silent
 from .fits import make_rows
 
 NAMES = ("height", "colour", "kind")
-HOSTILE = (b"nan", b"inf", b"-", b'"', b"\0", b"\xff\xfe", b"1e999", b",", b"\r", b"\n\n", b"", b"9" * 400, "é€".encode(), b"=1+1")
+HOSTILE = (
+    b"nan",
+    b"inf",
+    b"-",
+    b'"',
+    b"\0",
+    b"\xff\xfe",
+    b"1e999",
+    b",",
+    b"\r",
+    b"\n\n",
+    b"",
+    b"9" * 400,
+    "é€".encode(),
+    b"=1+1",
+)
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> bytes:
@@ -79,7 +94,11 @@ def read_otherwise(path: Path) -> dict[str, list[Any]] | None:
 
     try:
         if path.suffix in (".parquet", ".arrow"):
-            table = pq.read_table(path) if path.suffix == ".parquet" else feather.read_table(path, memory_map=False)
+            table = (
+                pq.read_table(path)
+                if path.suffix == ".parquet"
+                else feather.read_table(path, memory_map=False)
+            )
             table.validate(full=True)
             return table.to_pydict()
         if path.suffix == ".npz":
@@ -121,7 +140,11 @@ def check_table(path: Path) -> Outcome:
     if not np.isfinite(X).all():
         return silent("features that are not finite")
     others = read_otherwise(path)
-    return SURVIVED if others is None or same(columns, others) else silent("other cells than another reader finds")
+    return (
+        SURVIVED
+        if others is None or same(columns, others)
+        else silent("other cells than another reader finds")
+    )
 
 
 def check_fit(path: Path) -> Outcome:
@@ -175,7 +198,18 @@ def make_predict(folder: Path, sound: bytes) -> Callable[[Path], Outcome]:
 
     (folder / "train.csv").write_bytes(sound)
     model, out = str(folder / "model.cavity"), folder / "p.csv"
-    fit = ["fit", str(folder / "train.csv"), "--target", "kind", "--out", model, "--max-epochs", "3", "--device", "cpu"]
+    fit = [
+        "fit",
+        str(folder / "train.csv"),
+        "--target",
+        "kind",
+        "--out",
+        model,
+        "--max-epochs",
+        "3",
+        "--device",
+        "cpu",
+    ]
     assert CliRunner().invoke(app, fit).exit_code == 0
 
     def predict(path: Path) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import sys
 import time
@@ -40,7 +41,9 @@ def count_fit_kills(n: int, rng: np.random.Generator, folder: Path) -> Tally:
     raise AssertionError
 
 
-def _kill_until_done(name: str, rows: Path, path: Path, seconds: float, rng: np.random.Generator) -> tuple[int, End]:
+def _kill_until_done(
+    name: str, rows: Path, path: Path, seconds: float, rng: np.random.Generator
+) -> tuple[int, End]:
     kills = 0
     while True:
         child = Child(fit, name, rows, path)
@@ -107,40 +110,44 @@ def count_save_kills(n: int, rng: np.random.Generator, folder: Path) -> Tally:
 # ---------------------------------------------------------------- SIGTERM
 
 
-def run_command(*arguments: str) -> None:
+def run_command(log: Path, *arguments: str) -> None:
     from cavity.cli import main
 
+    for descriptor in (1, 2):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     sys.argv = ["cavity", *arguments]
     main()
 
 
 def count_terminations(n: int, rng: np.random.Generator, folder: Path) -> Tally:
-    """SIGTERM at random moments of `cavity fit`: a model is saved, or the message says that none existed and the old one is intact."""
+    """SIGTERM at random moments of `cavity fit`: a model is saved, or the message says that none existed and the old file stays."""
     tally, table, old = Tally(), folder / "t.csv", b"not touched"
     X, y = make_rows()
     np.savetxt(table, np.column_stack([X, y]), delimiter=",", header="a,b,y", comments="")
-    for i in range(n):
-        out = folder / f"{i}.cavity"
+    out, log = folder / "m.cavity", folder / "log.txt"
+    command = (run_command, log, "fit", str(table), "--target", "y", "--out", str(out), "--method", "sep",
+               "--n-inducing", "8", "--max-epochs", "40", "--device", "cpu")  # fmt: skip
+    begun = time.monotonic()
+    Child(*command).wait()
+    seconds = time.monotonic() - begun
+    while tally.runs < n:
         out.write_bytes(old)
-        # the last of these ends soon, so that some signals fall into the save
-        epochs = str(10 ** int(rng.integers(1, 4)))
-        arguments = ("fit", str(table), "--target", "y", "--out", str(out), "--method", "sep", "--n-inducing", "8",
-                     "--max-epochs", epochs, "--device", "cpu")  # fmt: skip
-        child = Child(run_command, *arguments)
-        child.signal_after(rng.uniform(0, 1.5), signal.SIGTERM)
-        tally.add(_judge_termination(child.wait(), out, old))
+        log.write_bytes(b"")
+        child = Child(*command)
+        if child.signal_after(rng.uniform(0, 1.1 * seconds), signal.SIGTERM):
+            tally.add(_judge_termination(child.wait(), out, old, log.read_text()))
     return tally
 
 
-def _judge_termination(end: End, out: Path, old: bytes) -> Outcome:
+def _judge_termination(end: End, out: Path, old: bytes, said: str) -> Outcome:
     code: Any = end.value if end.kind == "died" else end
-    if code not in (0, 143, -signal.SIGTERM):
-        return broken(f"exit code {code}")
-    if out.read_bytes() == old:
-        return refused("nothing was saved") if code else silent("exit code 0, and no model")
-    if code == -signal.SIGTERM:
-        return refused("after the end of the command")
-    return judge_file(out, Anything())
+    if code not in (0, 143, -signal.SIGTERM) or "Traceback" in said:
+        return broken(f"exit code {code}: {said}")
+    if out.read_bytes() != old:
+        return judge_file(out, Anything())
+    if "Training on" not in said or "nothing was saved" in said:
+        return refused(said)
+    return silent(f"exit code {code}, and the fit is lost: {said}")
 
 
 class Anything:

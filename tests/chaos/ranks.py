@@ -32,11 +32,18 @@ def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) ->
             if self.steps == step and rank == who:
                 os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
 
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
     falls = how in ("stop", "kill")
     distributed.join("gloo", timeout=TIMEOUT if falls else MOST_SECONDS)
     X, y = make_rows(60)
-    options = dict(method="sep", n_inducing=4, batch_size=20, random_state=0, device="cpu", max_epochs=50, tol=0.0)
+    options = dict(
+        method="sep", n_inducing=4, batch_size=20, random_state=0, device="cpu", max_epochs=50, tol=0.0
+    )
     if rank == who and not falls:
         X, y, options = disagree(how, X, y, options)
     begun = time.monotonic()

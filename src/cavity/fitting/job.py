@@ -77,12 +77,12 @@ class Job:
         """
         try:
             self.run = runs.find_loop(self.run, self.options)(self.run)
+            result = self.make_result(self.run)
+            store(result)
         except KeyboardInterrupt:
             monitoring.restore_best(self.run)
             store(self.make_result(self.run))
             raise
-        result = self.make_result(self.run)
-        store(result)
         found = runs.find_warnings(self.run, self.options, self.lightest)
         found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
