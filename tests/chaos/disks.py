@@ -11,7 +11,7 @@ import numpy as np
 
 from .children import Item, count_series
 from .counting import SURVIVED, Outcome, Tally, broken, refused, silent
-from .fits import RUNS, digest, fit, fit_small, make_rows, write_rows
+from .fits import digest, fit, fit_small, make_rows, write_rows
 
 SIZE = 4 << 20  # bytes of the file system
 NEW_NAMESPACE, PRIVATE = 0x00020000, 1 << 18 | 1 << 14
