@@ -10,6 +10,7 @@ import re
 import secrets
 import stat
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from cavity.errors import BadFile, BadInput
+from cavity.errors import BadFile, BadInput, OldFormat
 
 T = TypeVar("T")
 
@@ -306,8 +307,14 @@ def _check_head(path: Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]
 def _check_digest(
     path: Path, tensors: dict[str, Tensor], head: str, expected: str | None, number: int
 ) -> None:
-    """Refuse a file whose contents changed after it was written. Files of format 1 have no digest."""
+    """Refuse a file whose contents changed after it was written. Files of format 1 have no digest: a warning says so."""
     if expected is None and number < _DIGEST_SINCE:
+        warnings.warn(
+            f"{path} has format {number}, without a digest: damage to it cannot be noticed. Load it and save it again; the new "
+            f"file has format {FORMAT}.",
+            OldFormat,
+            stacklevel=2,
+        )
         return
     if expected != digest(tensors, head):
         raise BadFile(

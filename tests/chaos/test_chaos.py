@@ -12,8 +12,8 @@ from chaos.counting import Outcome, Tally
 from chaos.flips import make_model_flips
 
 SMALL = {
-    "kill-fit": 3,
-    "kill-save": 3,
+    "kill-fit": 2,
+    "kill-save": 2,
     "full-disk": 3,
     "flip-model": 30,
     "flip-checkpoint": 6,
