@@ -22,8 +22,10 @@ HEAD = """# What is promised and how it is tested
 Each promise has tests, which run with `make test` (the slow ones with `make test-all`). `make chaos` breaks things on purpose, at
 random, and counts what happens. The counts below are those of its last run; `make chaos` writes them here.
 
-A run **survived** if its result was right, to the bit. It was **refused** if an error of cavity said what was wrong. It was **silent** if
-a result was wrong without an error, and **broken** if another error, a crash or a hang came. The last two must be 0, or `make chaos` fails.
+- **survived**: the result was right, to the bit.
+- **refused**: an error of cavity said what was wrong.
+- **silent**: a result was wrong without an error. Must be 0, or `make chaos` fails.
+- **broken**: another error, a crash or a hang. Must be 0, or `make chaos` fails.
 
 """
 

@@ -280,5 +280,5 @@ def judge_end(process: subprocess.Popen, held: list[socket.socket], log: Path) -
         return broken(f"the server did not end within {STOP_SECONDS:g} s of SIGTERM")
     for line in held:
         line.close()
-    text = log.read_text()
-    return broken(text[-2000:]) if "Traceback" in text else SURVIVED
+    found = re.search(r".*Traceback.*(\n.*){60}", log.read_text())
+    return broken(found[0]) if found else SURVIVED
