@@ -387,7 +387,7 @@ def test_a_file_of_an_older_format_is_read_with_a_note_until_it_is_saved_again(p
         warnings.simplefilter("always")
         cavity.load(path).save(tmp_path / "again.cavity")
         cavity.load(tmp_path / "again.cavity")
-    old = f"format-{persist.FORMAT}" not in path.stem
+    old = path.stem.startswith("format-1")  # later ones have a digest
     assert [w.category for w in caught] == [OldFormat] * old
     assert all(str(path) in str(w.message) and "save it again" in str(w.message) for w in caught)
 
