@@ -24,6 +24,7 @@ from .ranks import count_disagreeing_ranks, count_silent_ranks
 from .writers import count_reads
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "chaos.csv"
+FULL = 200  # runs from which the counts are kept in RESULTS
 COLUMNS = ("kind", "runs", *OUTCOMES, "seed", "seconds", "version")
 Count = Callable[[int, np.random.Generator, Path], Tally]
 
@@ -65,14 +66,20 @@ def write_results(rows: dict[str, dict[str, object]], path: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument(
-        "--runs", type=int, default=200, metavar="N", help="kills; other kinds in proportion (default 200)"
+        "--runs", type=int, default=FULL, metavar="N", help="kills; other kinds in proportion (default 200)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="random seed (default 0)")
     parser.add_argument(
         "--only", choices=KINDS, action="append", metavar="KIND", help=f"one of {', '.join(KINDS)}"
     )
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="CSV file of the counts")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=f"CSV file of the counts (default: {RESULTS.name}, from {FULL} runs on)",
+    )
     given = parser.parse_args()
+    out = given.out or (RESULTS if given.runs >= FULL else None)
     print(f"{'kind':<18}{'runs':>7}" + "".join(f"{name:>10}" for name in OUTCOMES) + f"{'seconds':>9}")
     failed, rows = False, {}
     for kind in given.only or KINDS:
@@ -95,7 +102,8 @@ def main() -> int:
             "seconds": round(seconds),
             "version": __version__,
         }
-        write_results(rows, given.out)
+        if out is not None:
+            write_results(rows, out)
     return int(failed)
 
 
