@@ -2,6 +2,7 @@
 #   PYTHON       interpreter for the environment (3.11 or newer)
 #   WORKERS      number of processes for tests and experiments
 #   TARGET       what `make reproduce` computes; ARGS: more arguments, such as --splits 5
+#   RUNS, ONLY   kills of `make chaos` (other faults in proportion), and one kind of fault
 #   SECONDS      time limit of each of the two harnesses of `make fuzz`
 #   CONSTRAINTS  file with the versions to install
 #   PIP_ARGS     more arguments for pip, for example an index that has the torch build you want
@@ -10,6 +11,8 @@
 PYTHON       ?= python3
 WORKERS      ?= 2
 TARGET       ?= all
+RUNS         ?= 200
+ONLY         ?=
 SECONDS      ?= 120
 CONSTRAINTS  ?= constraints.txt
 PIP_ARGS     ?=
@@ -30,7 +33,7 @@ BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
 
-.PHONY: help demo test test-all test-browser coverage fuzz check lint format docs wheel test-wheel bench reproduce compare clean distclean
+.PHONY: help demo test test-all test-browser coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## list the targets
@@ -72,6 +75,23 @@ coverage: $(VENV)/.dev  ## run the fast tests and measure the lines they cover (
 fuzz: $(VENV)/.fuzz     ## fuzz model files and tables with libFuzzer, SECONDS each
 	@for what in load tables; do echo "==> Fuzzing: $$what ($(SECONDS) s)"; \
 	  OMP_NUM_THREADS=1 $(PY) tests/fuzz/fuzz_$$what.py -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; done
+
+chaos: $(VENV)/.test    ## kill runs, fill disks, flip bits, silence ranks, damage tables; count what happens (RUNS=200)
+	@echo "==> Faults on purpose (a few kinds: ONLY=kill-fit)"
+	@OMP_NUM_THREADS=1 $(PY) -W ignore -m tests.chaos --runs $(RUNS) $(if $(ONLY),--only $(ONLY))
+	@$(PY) tools/promises.py
+
+# The packages that users install: the extras for tests, documentation and benchmarks are not among them.
+LOCKED := cli plot diagnose mcmc onnx serve
+lock: $(VENV)/.audit    ## write requirements.lock: every package that users install, with hashes
+	@$(BIN)/uv pip compile -q --universal --generate-hashes $(LOCKED:%=--extra %) --python-version 3.11 -c constraints.txt \
+	  --no-annotate --custom-compile-command "make lock" pyproject.toml -o requirements.lock
+
+audit: $(VENV)/.audit   ## search the packages of requirements.lock for known vulnerabilities
+	@echo "==> Auditing requirements.lock"
+	@$(BIN)/pip-audit -r requirements.lock --require-hashes --disable-pip --strict --progress-spinner off || \
+	  { echo "==> The audit failed. A package that is 'not found', or a connection error, means that the service with the list of"; \
+	    echo "    vulnerabilities did not answer: the packages are then NOT known to be safe. Run it again with a network."; exit 1; }
 
 check: lint             ## run everything that CI runs: lint, then the fast tests
 	@$(MAKE) --no-print-directory test

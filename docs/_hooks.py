@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "NOTATION.md"]
+PAGES = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "NOTATION.md", "SECURITY.md"]
 OTHERS = ["LICENSE", "CITATION.cff", "constraints.txt", "pyproject.toml", "Makefile"]
 _LINK = re.compile(r"(\]\()((?:\.\./)*)([^)#:]+)([^)]*\))")
 

@@ -1,4 +1,4 @@
-"""Errors. All derive from ValueError, and their messages say what to try."""
+"""Errors and a warning. All errors derive from ValueError, and their messages say what to try."""
 
 
 class CavityError(ValueError):
@@ -23,6 +23,10 @@ class BadFile(CavityError):
 
 class LostRank(CavityError, RuntimeError):
     """A rank of a distributed run does not answer."""
+
+
+class OldFormat(FutureWarning):
+    """A file of an older format was read. It has no digest, so damage cannot be noticed: load it and save it again."""
 
 
 class MissingExtra(ModuleNotFoundError, BadOption):

@@ -13,12 +13,13 @@ import re
 import secrets
 import stat
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
-from cavity.errors import BadFile, BadInput
+from cavity.errors import BadFile, BadInput, OldFormat
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -348,8 +349,14 @@ def _check_head(path: Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]
 
 
 def _check_digest(path: Path, found: str, expected: str | None, number: int) -> None:
-    """Refuse a file whose contents changed after it was written. Files of format 1 have no digest."""
+    """Refuse a file whose contents changed after it was written. Files of format 1 have no digest: a warning says so."""
     if expected is None and number < _DIGEST_SINCE:
+        warnings.warn(
+            f"{path} has format {number}, without a digest: damage to it cannot be noticed. Load it and save it again; the new "
+            f"file has format {FORMAT}.",
+            OldFormat,
+            stacklevel=2,
+        )
         return
     if expected != found:
         raise BadFile(

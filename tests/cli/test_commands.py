@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -508,6 +509,24 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
     assert "interrupted" in message and "saved the model after" in message and "Traceback" not in message
     clf = cavity.load(tmp_path / "m.cavity")
     assert clf.n_epochs_ >= 1 and clf.notes_["interrupted"]
+
+
+@pytest.mark.parametrize("where", ["cavity.persist.os.fsync", "cavity.fitting.job.extract_model"])
+def test_a_signal_after_training_does_not_lose_the_model(birds, tmp_path, monkeypatch, where):
+    """Found by make chaos: SIGTERM while the result was made or saved ended the command without a model."""
+    owner, name = where.rsplit(".", 1)
+    work, calls = pkgutil.resolve_name(owner).__dict__[name], []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return work(*args)
+
+    monkeypatch.setattr(where, interrupted)
+    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    assert done.exit_code == 143 and "saved the model after" in done.stderr and len(calls) > 1
+    assert cavity.load(tmp_path / "m").n_epochs_ >= 1
 
 
 def test_an_interrupt_before_training_saves_nothing(birds, tmp_path, monkeypatch):

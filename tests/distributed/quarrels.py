@@ -1,6 +1,6 @@
 """Run as several ranks: fits that cannot go well, each with what it raised, one JSON line per case.
 
-python quarrels.py differ FOLDER | python quarrels.py (stop | kill | busy) RANK
+python quarrels.py differ FOLDER | python quarrels.py (stop | kill | busy | beat) RANK
 """
 
 import json
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import CavityError, GPClassifier, GPRegressor, distributed
 from cavity.callbacks import Callback
+from cavity.distributed import heartbeat
 from support import toy
 
 X, Y = toy(60, 3, seed=2)
@@ -77,15 +78,30 @@ class Fall(Callback):
         os.kill(os.getpid(), signal.SIGSTOP if self.how == "stop" else signal.SIGKILL)
 
 
+def report_heartbeat():
+    """End this rank with the first thing that its heartbeat says, as one JSON line."""
+    begun = time.monotonic()
+
+    def say(text):
+        print(json.dumps(["beat", text, time.monotonic() - begun]), flush=True)
+        os._exit(0)
+
+    distributed.print_error = say
+    heartbeat.Heartbeat.__init__.__defaults__ = (0.5, 5.0)
+
+
 def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     what, more = sys.argv[1:]
-    reduce = distributed.join("gloo", timeout=60 if what == "differ" else 4)
+    if what == "beat":
+        report_heartbeat()
+    reduce = distributed.join("gloo", timeout=60 if what == "differ" else 600 if what == "beat" else 4)
     if what == "differ":
         differ(Path(more), reduce.rank)
     else:
-        options = QUICK | {"max_epochs": 50, "tol": 0.0, "callbacks": [Fall(what, int(more))]}
+        how = "stop" if what == "beat" else what
+        options = QUICK | {"max_epochs": 50, "tol": 0.0, "callbacks": [Fall(how, int(more))]}
         outcome(what, lambda: GPClassifier(**options).fit(X, Y))
     distributed.leave()
 

@@ -112,6 +112,15 @@ def test_a_silent_rank_is_named_by_all_others_within_a_minute(how, world, silent
             assert "resume=True" in text
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_stopped_process_is_named_long_before_the_communication_times_out(silent):
+    """Gloo stands in for NCCL: the heartbeat does not use the backend."""
+    found = launch(2, "beat", silent, silent=silent)
+    name, text, seconds = found[1 - silent][0]
+    assert name == "beat" and text.startswith(f"rank {silent} of 2 has not answered") and seconds < 60
+
+
 @pytest.mark.parametrize("timeout", [0, -1, "long", True, float("nan"), float("inf")])
 def test_a_timeout_is_a_positive_number(timeout):
     with pytest.raises(BadOption, match="timeout="):

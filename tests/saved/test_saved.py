@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 import cavity
 from cavity import BadFile, BadInput, BadOption, Preparation, persist
 from cavity.callbacks import Callback
+from cavity.errors import OldFormat
 from cavity.kernels import (
     RBF,
     Constant,
@@ -31,6 +32,7 @@ from cavity.kernels import (
     RationalQuadratic,
     Stationary,
 )
+from cli.running import run
 from saved.make_models import table, target
 from support import classifier, toy
 
@@ -362,7 +364,9 @@ def test_there_is_a_file_of_the_present_format():
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_files_of_every_format_load_for_ever(path):
     assert path.stat().st_size < 50_000
-    clf = cavity.load(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OldFormat)
+        clf = cavity.load(path)
     expected = json.loads(path.with_suffix(".json").read_text())
     X = pd.DataFrame(table())[list(clf.preparation_.inputs)]
     assert clf.notes_ and isinstance(clf.preparation_, Preparation)
@@ -375,3 +379,20 @@ def test_files_of_every_format_load_for_ever(path):
     np.testing.assert_allclose(clf.predict_proba(X[:8]), expected["p"], rtol=1e-9)
     assert clf.predict(X[:8]).tolist() == expected["label"]
     clf.partial_fit(X, clf.preparation_.labels(table()))
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_a_file_of_an_older_format_is_read_with_a_note_until_it_is_saved_again(path, tmp_path):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cavity.load(path).save(tmp_path / "again.cavity")
+        cavity.load(tmp_path / "again.cavity")
+    old = path.stem.startswith("format-1")  # later ones have a digest
+    assert [w.category for w in caught] == [OldFormat] * old
+    assert all(str(path) in str(w.message) and "save it again" in str(w.message) for w in caught)
+
+
+def test_commands_print_the_note_of_an_older_format():
+    done = run("info", MODELS[0])
+    assert MODELS[0].stem.startswith("format-1") and done.exit_code == 0
+    assert f"note: {MODELS[0]} has format 1" in done.stderr and "Warning" not in done.stderr

@@ -232,6 +232,14 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
         fit(**RUNS["ep"], checkpoint=path, resume=True)
 
 
+@pytest.mark.parametrize("first, then", [("ep", "ep full"), ("ep full", "ep")])
+def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path, first, then):
+    """Found by make chaos: a raw ValueError. Mini-batches use Adam, full batches the sign rule."""
+    fit(**RUNS[first] | {"max_epochs": 1}, checkpoint=tmp_path / "run.ckpt")
+    with pytest.raises(BadFile, match=r"another run: optimizer is .*resume=False"):
+        fit(**RUNS[then], checkpoint=tmp_path / "run.ckpt", resume=True)
+
+
 @pytest.mark.parametrize("keep", [0, 7, 200, -1])
 def test_a_truncated_checkpoint_is_refused_in_words(tmp_path, keep):
     path = tmp_path / "run.ckpt"

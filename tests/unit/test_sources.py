@@ -636,3 +636,13 @@ def test_a_pass_in_order_has_as_many_rows_as_the_first(rows):
 def test_arrays_that_do_not_fit_are_refused(make, words, tmp_path):
     with pytest.raises(BadInput, match=words):
         make(tmp_path)
+
+
+@pytest.mark.parametrize("header", [b"(", b"{'descr': '<f8", b"\xa3", b"9" * 60])
+def test_a_npy_file_with_a_damaged_header_is_refused(header, tmp_path):
+    """Found by make chaos: numpy tokenises the header as Python, and raised TokenError."""
+    np.save(tmp_path / "X.npy", X)
+    content = (tmp_path / "X.npy").read_bytes()
+    (tmp_path / "X.npy").write_bytes(content[:66] + header + content[66 + len(header) :])
+    with pytest.raises(BadInput, match=r"X\.npy"):
+        Arrays(tmp_path / "X.npy", Y)

@@ -87,13 +87,23 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
         "interrupted": bool(stopped),
     }
     if terminal.rank == 0:
-        model.save(settings.out)
+        stopped = _save(model, settings.out) or stopped
     _report_fit(model, settings, terminal)
     if stopped:
         raise fail(
             f"interrupted; saved the model after {model.n_epochs_} epochs to {settings.out}.",
             stopped,
         )
+
+
+def _save(model: GPClassifier, out: Path) -> int:
+    """Save the model. If an interrupt ends the save, save again and return its exit code, else 0."""
+    try:
+        model.save(out)
+    except KeyboardInterrupt as stop:
+        model.save(out)
+        return exit_code(stop)
+    return 0
 
 
 def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> InspectedTable:

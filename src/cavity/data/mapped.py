@@ -101,5 +101,7 @@ def open_array(value: Any, what: str) -> NDArray[Any]:
         return np.asarray(np.load(path, mmap_mode="r"))
     except FileNotFoundError:
         raise BadInput(f"{what}: file {path!r} does not exist.") from None
-    except (ValueError, EOFError, OSError) as error:
-        raise BadInput(f"{what}={path!r} cannot be memory-mapped: {error}") from error
+    except (
+        Exception
+    ) as error:  # numpy tokenises the header as Python, so a damaged one raises many kinds of errors
+        raise BadInput(f"{what}={path!r} cannot be memory-mapped: {error!s:.200}") from error

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from cavity.distributed.agreement import check_same, run_together
+from cavity.distributed.heartbeat import Heartbeat, announce_end, print_error
 from cavity.distributed.silence import find_silent, get_store
 from cavity.errors import BadOption, LostRank
 
@@ -182,7 +183,8 @@ class Group(Local):
     def _name_lost_ranks(self) -> Iterator[None]:
         """Raise LostRank, with the ranks that do not answer, if a communication fails or takes too long.
 
-        This rank leaves the group first, so that ranks that wait for it notice. NCCL does not raise: it ends the process.
+        This rank leaves the group first, so that ranks that wait for it notice. NCCL does not raise, it ends the process:
+        the heartbeat has named the rank then.
         """
         try:
             yield
@@ -249,7 +251,8 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
         Backend, by default "nccl" if every rank has a GPU, else "gloo".
     timeout : float
         Seconds that a rank waits for the others in one communication. Then it raises `cavity.errors.LostRank`, which names the
-        ranks that do not answer; NCCL ends the process instead.
+        ranks that do not answer; NCCL ends the process instead. With either, a rank that shows no sign of life for 30 seconds
+        is named on stderr.
 
     Returns
     -------
@@ -282,6 +285,8 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
         raise LostRank(
             f"the ranks did not find each other within {timeout:g} s: {str(error).splitlines()[0]:.200}"
         ) from error
+    joined = dist.group.WORLD
+    Heartbeat(get_store(), rank, world, lambda: dist.group.WORLD is joined, print_error).start()
     return current()
 
 
@@ -294,6 +299,9 @@ def leave() -> None:
     >>> distributed.leave()
     """
     if dist.is_available() and dist.is_initialized():
+        store = get_store()
+        if store is not None:
+            announce_end(store, dist.get_rank())
         dist.destroy_process_group()
 
 

@@ -91,13 +91,13 @@ class Job:
         """
         try:
             self.run = runs.find_loop(self.run, self.options)(self.run)
+            result = self.make_result(self.run)
+            store(result)
         except KeyboardInterrupt:
             monitoring.restore_best(self.run)
             store(self.make_result(self.run))
             raise
-        result = self.make_result(self.run)
-        store(result)  # an interrupt from here on leaves this model
-        if self.calibrate is not None:
+        if self.calibrate is not None:  # an interrupt from here on leaves the model as it is
             result = self.calibrate(result)
             store(result)
         found = runs.find_warnings(self.run, self.options, self.lightest)
@@ -258,9 +258,10 @@ def start_run(
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
     run.started = begun  # max_seconds counts the start-up, too
-    facts = (
-        monitoring.describe_run(config, table, classes, engine.prior.size, seed) if config.checkpoint else {}
-    )
+    facts: dict[str, Any] = {}
+    if config.checkpoint:  # an optimiser cannot read what another one remembers
+        facts = monitoring.describe_run(config, table, classes, engine.prior.size, seed)
+        facts["optimizer"] = options.optimizer
     run.callbacks = (*stopping, *monitoring.make_callbacks(config, features, classes, facts, reduce))
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:

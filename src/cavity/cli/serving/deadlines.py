@@ -35,6 +35,13 @@ class DeadlineProtocol(H11Protocol):
         super().data_received(data)
         self._enter(PHASES.get(self.conn.their_state))
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer 400, and tell a request that is being answered that its client is gone."""
+        super().send_400_response(msg)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.their_state is not h11.SEND_BODY:

@@ -1,0 +1,37 @@
+"""docs/promises.md names tests that exist and counts of the last `make chaos`, none of which is silent or broken."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from chaos.__main__ import KINDS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def promises():
+    spec = importlib.util.spec_from_file_location("promises", ROOT / "tools" / "promises.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_test_of_the_page_exists(promises):
+    assert promises.find_missing_tests() == []
+
+
+def test_the_page_has_the_last_counts(promises):
+    assert promises.PAGE.read_text(encoding="utf-8") == promises.make_page(promises.read_counts())
+
+
+def test_every_kind_of_fault_belongs_to_a_promise_and_was_counted(promises):
+    assert sorted(kind for _, kinds, _ in promises.PROMISES for kind in kinds) == sorted(KINDS)
+    counts = promises.read_counts()
+    assert set(counts) == set(KINDS)
+    assert [kind for kind, row in counts.items() if int(row["silent"]) or int(row["broken"])] == []
+    kills = sum(int(counts[kind]["runs"]) for kind in ("kill-fit", "kill-save"))
+    flips = sum(int(counts[kind]["runs"]) for kind in ("flip-model", "flip-checkpoint"))
+    assert kills >= 200 and flips >= 1000
+    assert int(counts["damaged-input"]["runs"]) >= 10_000 and int(counts["request"]["runs"]) >= 10_000
