@@ -19,7 +19,7 @@ from cavity.inference.coupled import cov_of
 from cavity.linalg import solve_lower
 from cavity.posterior import Normal, posterior
 from cavity.prior import Prior
-from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_softmax_probability
+from cavity.quadrature import ORDER, SPREAD, log_softmax_probability
 from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
@@ -188,9 +188,7 @@ def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:
 
 def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield means and variances of a few rows at a time: the quadrature takes memory per row."""
-    C = f.mean.shape[1]
-    nodes = ORDER * min(len(SPREAD) * C, MOST_EDGES if C > MANY else len(SPREAD) * C)
-    size = max(1, PREDICT_BYTES // (8 * nodes * C))
+    size = max(1, PREDICT_BYTES // (8 * 2 * len(SPREAD) * ORDER * f.mean.shape[1]))
     yield from zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
 
 
