@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
+from cavity.config.values import resolve_device
 from cavity.diagnostics.sampling import Asked
 from cavity.fitting.job import Continuation, Result
 from cavity.intake.validation import Features
@@ -65,6 +66,39 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
             getattr(self, "preparation_", None),
         )
 
+    def to(self, device: Any) -> Self:
+        """Move the fitted model to a device, in place.
+
+        After `fit` the model is on the device of the fit, and predictions are computed there. Pickles and model files do not depend
+        on the device. The argument `device`, which later fits use, stays as it is.
+
+        Parameters
+        ----------
+        device : str or torch.device
+            "auto", "cpu", "cuda", "cuda:1".
+
+        Returns
+        -------
+        self : GPClassifier or GPRegressor
+            The estimator itself.
+        """
+        check_is_fitted(self, "_fitted")
+        self.__dict__.update(self._parts_on(resolve_device(device)))
+        return self
+
+    def _parts_on(self, device: torch.device) -> dict[str, Any]:
+        """Return the attributes that hold tensors, on a device."""
+        model, rows = self._fitted.to(device), self._result.rows
+        result = self._result._replace(model=model, rows=None if rows is None else rows.to(device))
+        return {"_result": result, "_fitted": model, "kernel_": model.prior.kernel}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the model without its device: it is unpickled on the CPU."""
+        state: dict[str, Any] = super().__getstate__()
+        if "_fitted" in state and self._fitted.device.type != "cpu":
+            state = state | self._parts_on(torch.device("cpu"))
+        return state
+
     def _continuation(self) -> Continuation | None:
         """Return what a warm start continues from."""
         return self._result.continuation if self.warm_start and hasattr(self, "_result") else None
@@ -84,7 +118,8 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         """
         features, classes = self._features(), getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
-        result = self._result._replace(features=features, classes=classes, warnings=texts)
+        held: Result = self._parts_on(torch.device("cpu"))["_result"]
+        result = held._replace(features=features, classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
         modelfile.save(
             Record(self._kind, self.get_params(deep=False), result, features.preparation, notes), path

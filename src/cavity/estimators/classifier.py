@@ -83,7 +83,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     jitter : float or None
         Relative to the kernel's variance. None: 1e-6, in float32 1e-4.
     device : str or torch.device
-        "auto", "cpu", "cuda", "cuda:1".
+        "auto", "cpu", "cuda", "cuda:1". The fitted model stays there and predicts there; `to` moves it.
     dtype : {"float64", "float32"}
         Type of rows and projections; factorisations are in float64.
     random_state : int, RandomState or None
@@ -470,10 +470,16 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         evidence = self.log_marginal_likelihood_
-        return importance.diagnose(self._fitted, table.X, table.y, table.weight, evidence, n, rng)
+        model = self._fitted.to(torch.device("cpu"))
+        return importance.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_classifier(
-            self._config(), self._fitted, request, self._features(), self.classes_, asked
+            self._config(),
+            self._fitted.to(torch.device("cpu")),
+            request,
+            self._features(),
+            self.classes_,
+            asked,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
 from cavity.linalg import solve_lower
 from cavity.posterior import Normal, posterior
+from cavity.prediction.form import Form, make_form
 from cavity.prior import Prior
 from cavity.quadrature import ORDER, SPREAD, log_softmax_probability
 from cavity.spectrum import Spectrum
@@ -26,14 +28,31 @@ Array = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
 
 
-class FittedModel(NamedTuple):
-    """q(w) and the projection that it belongs to."""
-
+class _Parts(NamedTuple):
     prior: Prior
     prior_lower: Tensor  # [C M M] or [1 M M], factor of k(Z, Z)
     mean: Tensor  # [C M]; [1 CM] if q couples the classes
     lower: Tensor  # [C M M], factor of Λ; [1 CM CM]
     likelihood: Likelihood
+
+
+class FittedModel(_Parts):
+    """q(w) and the projection that it belongs to."""
+
+    @cached_property
+    def form(self) -> Form | None:
+        """Matrices that replace triangular solves, computed at the first prediction; None where solves are more accurate."""
+        if self.coupled or isinstance(self.prior, Spectrum):
+            return None
+        return make_form(self.prior_lower, self.mean, self.lower, self.prior.noise)
+
+    def __getstate__(self) -> None:
+        """Leave the matrices out of pickles and copies."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it predicts."""
+        return self.mean.device
 
     @property
     def coupled(self) -> bool:
@@ -41,9 +60,12 @@ class FittedModel(NamedTuple):
         return len(self.lower) < self.prior.n_latent
 
     def to(self, device: torch.device) -> FittedModel:
-        """Return the same model on another device."""
+        """Return the model on a device: itself if it is there, else a copy."""
+        if torch.empty(0, device=device).device == self.device:
+            return self
+        prior, likelihood = copy.deepcopy((self.prior, self.likelihood))
         prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
-        return FittedModel(self.prior.to(device), prior_lower, mean, lower, self.likelihood.to(device))
+        return with_canonical_layout(prior.to(device), prior_lower, mean, lower, likelihood.to(device))
 
 
 class Joint(NamedTuple):
@@ -55,8 +77,8 @@ class Joint(NamedTuple):
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:
-    """Return what prediction needs of a run, on the CPU. It takes over the engine's workspace."""
-    return with_canonical_layout(*model_at(engine, state).to(torch.device("cpu")))
+    """Return what prediction needs of a run, on its device. It takes over the engine's workspace."""
+    return with_canonical_layout(*model_at(engine, state))
 
 
 def snapshot(engine: Engine, state: State) -> FittedModel:
@@ -122,7 +144,13 @@ def _check_finite(f: Normal | Joint, X: Tensor) -> None:
 
 
 def _marginals(model: FittedModel, X: Tensor) -> Normal:
-    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
+    rows = X.to(model.mean)
+    if model.form is not None:
+        prior = model.prior
+        variance = prior.kernel.diag(rows) + prior.noise[:, None]
+        f = model.form.apply(prior.kernel.cross(prior.Z, rows), variance)
+        return Normal(f.mean.mT.double(), f.var.mT.double())
+    projection = model.prior.project_with(model.prior_lower, rows)
     a = projection.a
     mean = (model.mean[:, None, :] @ a)[:, 0]
     var = projection.r + solve_lower(model.lower, a).square().sum(-2)

@@ -6,7 +6,6 @@ exp(−c/h²) in its step h, so that a few dozen nodes are enough if the widths 
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -45,9 +44,8 @@ def log_probabilities(mean: Tensor, sd: Tensor) -> tuple[Tensor, Tensor]:
     for finer in (1, 2):
         count = (0.25 * finer * span.panels).ceil()
         count = torch.where(left & (4 * count <= MOST), count, 0.0)  # 0 also if it is not a number
-        for quarter in count.unique().tolist():
-            if quarter:
-                _fill(log_p, left, mean, sd, span, (count == quarter).nonzero()[:, 0], 4 * int(quarter) + 1)
+        for quarter in sorted(set(count.tolist()) - {0.0}):
+            _fill(log_p, left, mean, sd, span, (count == quarter).nonzero()[:, 0], 4 * int(quarter) + 1)
         if not bool(left.any()):
             break
     return log_p, left
