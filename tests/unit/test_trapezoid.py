@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cavity.quadrature import argmax, trapezoid
+from cavity.quadrature import argmax, single, trapezoid
 from cavity.quadrature.grid import bumps
 
 
@@ -64,3 +64,15 @@ def test_the_span_holds_the_mass_of_every_class(C):
         mean, sd, span._replace(low=span.low - more, high=span.high + more), nodes
     )
     torch.testing.assert_close(inside.log(), beyond.log(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("C", [2, 10, 40])
+def test_one_row_in_numpy_equals_many_in_torch(C):
+    mean, sd = draw(C, 3.0, 0.6)
+    log_p, left = trapezoid.log_probabilities(mean, sd)
+    for m, s, expected, unresolved in zip(mean, sd, log_p, left.tolist(), strict=True):
+        found = single.log_probabilities(m.numpy(), s.numpy())
+        assert (found is None) == unresolved
+        if found is not None:
+            torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-12, atol=1e-13)
+    assert single.log_probabilities(mean[0].numpy(), 0 * sd[0].numpy()) is None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from cavity.errors import BadInput
 from cavity.factors import Likelihood
 from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
+from cavity.kernels.base import cross_from
 from cavity.linalg import solve_lower
 from cavity.posterior import Normal, posterior
 from cavity.prediction.form import Form, make_form
@@ -45,6 +47,12 @@ class FittedModel(_Parts):
         if self.coupled or isinstance(self.prior, Spectrum):
             return None
         return make_form(self.prior_lower, self.mean, self.lower, self.prior.noise)
+
+    @cached_property
+    def cross(self) -> Callable[[Tensor], Tensor]:
+        """The function X → k(Z, X), with what depends on Z alone computed at the first prediction."""
+        with torch.no_grad():
+            return cross_from(self.prior.kernel, self.prior.Z)
 
     def __getstate__(self) -> None:
         """Leave the matrices out of pickles and copies."""
@@ -127,15 +135,19 @@ def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
     """Return marginals of f at new rows, noise included: [n C]. Raises BadInput if a kernel overflows.        [METHOD 8]"""
     pieces = torch.split(X, rows_per_block(model))
     parts = [_joint(model, piece) if model.coupled else _marginals(model, piece) for piece in pieces]
-    f = type(parts[0])(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    f = parts[0]
+    if len(parts) > 1:
+        f = type(f)(*(torch.cat(column) for column in zip(*parts, strict=True)))
     _check_finite(f, X)
     return f
 
 
 def _check_finite(f: Normal | Joint, X: Tensor) -> None:
     """Refuse rows for which a kernel of the user's own has no finite values; those of the library always have."""
-    bad = ~(f.mean.isfinite() & f.var.isfinite()).all(-1)
-    if bool(bad.any()):
+    if not math.isfinite(float(f.mean.sum() + f.var.sum())):  # a sum can also overflow
+        bad = ~(f.mean.isfinite() & f.var.isfinite()).all(-1)
+        if not bool(bad.any()):
+            return
         row = X[int(bad.nonzero()[0, 0])].tolist()
         raise BadInput(
             f"{int(bad.sum())} rows have no finite latent values, such as the row {row!s:.80}: the kernel overflows there. "
@@ -148,7 +160,7 @@ def _marginals(model: FittedModel, X: Tensor) -> Normal:
     if model.form is not None:
         prior = model.prior
         variance = prior.kernel.diag(rows) + prior.noise[:, None]
-        f = model.form.apply(prior.kernel.cross(prior.Z, rows), variance)
+        f = model.form.apply(model.cross(rows), variance)
         return Normal(f.mean.mT.double(), f.var.mT.double())
     projection = model.prior.project_with(model.prior_lower, rows)
     a = projection.a
@@ -191,10 +203,8 @@ def log_probabilities(model: FittedModel, f: Normal | Joint) -> Tensor:
     """Return normalised logarithms of the class probabilities, on the CPU: [n C] → [n C], [n 1] → [n 2]."""
     if isinstance(f, Joint):
         return log_softmax_probability(f.mean, f.cov).cpu()
-    parts = []
-    for mean, var in split_rows(f):
-        parts.append(model.likelihood.log_probability(mean, var))
-    return torch.cat(parts).cpu()
+    parts = [model.likelihood.log_probability(mean, var) for mean, var in split_rows(f)]
+    return (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
 
 
 def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import log_ndtr, log_normal_pdf
-from cavity.quadrature import trapezoid
+from cavity.quadrature import single, trapezoid
 from cavity.quadrature.grid import (
     ORDER,
     SPREAD,
@@ -34,6 +34,10 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
     rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])
     if rows.requires_grad or sd.requires_grad or rows.dtype != torch.float64:
         return _by_panels(rows, sd).reshape(mean.shape)
+    if len(rows) == 1 and not rows.is_cuda:
+        found = single.log_probabilities(rows[0].numpy(), sd[0].numpy())
+        if found is not None:
+            return torch.from_numpy(found).reshape(mean.shape)
     log_p, left = trapezoid.log_probabilities(rows, sd)
     place = left.nonzero()[:, 0]
     if len(place):

@@ -17,7 +17,7 @@ DROP = 26.0  # an integrand ends where its logarithm has fallen by this
 STEP = 0.8  # of the rule, in standard deviations of the sharpest integrand
 MOST = 512  # nodes; rows that need more are left to grids that adapt to each class
 LEAST = 1e-280  # a smaller probability is not accurate: sums are in linear scale
-FEW = 16  # classes
+CEILING = -26.0  # of u: erfcx(u) is finite
 BYTES = 4 << 20  # of one array over a piece's nodes on the CPU: it stays in the cache
 GPU_BYTES = 256 << 20
 
@@ -51,6 +51,11 @@ def log_probabilities(mean: Tensor, sd: Tensor) -> tuple[Tensor, Tensor]:
     return log_p, left
 
 
+def most_change(C: int) -> float:
+    """Return by how much a row may change without every other node: with many classes the error falls more slowly."""
+    return 1e-3 if C <= 16 else 1e-4
+
+
 def find_span(mean: Tensor, sd: Tensor) -> Span:
     r"""Bound where each integrand g_k(f) = N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c) exceeds exp(−DROP) of its largest value.
 
@@ -81,7 +86,7 @@ def _fill(
 ) -> None:
     """Write the rows at `place`, and mark those that are resolved."""
     size = max(1, (GPU_BYTES if mean.is_cuda else BYTES) // (8 * mean.shape[1] * nodes))
-    most = 1e-3 if mean.shape[1] <= FEW else 1e-4
+    most = most_change(mean.shape[1])
     for some in torch.split(place, size):
         p, change = _integrate(mean[some], sd[some], span.at(some), nodes)
         log_p[some] = p.log()
@@ -97,7 +102,7 @@ def _integrate(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor
     rate = -SQRT_HALF / sd
     first, step = (span.low[:, None] - mean) * rate, h * rate
     steps = torch.arange(nodes, dtype=mean.dtype, device=mean.device)
-    u = torch.addcmul(first[..., None], step[..., None], steps).clamp_(min=-26.0)  # E is finite; [n C Q]
+    u = torch.addcmul(first[..., None], step[..., None], steps).clamp_(min=CEILING)  # [n C Q]
     E = torch.special.erfcx(u)
     below = u.square_().neg_().exp_().mul_(E).mul_(0.5).prod(1, keepdim=True)
     terms = torch.div(below, E, out=u)
