@@ -76,3 +76,12 @@ def test_one_row_in_numpy_equals_many_in_torch(C):
         if found is not None:
             torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-12, atol=1e-13)
     assert single.log_probabilities(mean[0].numpy(), 0 * sd[0].numpy()) is None
+
+
+@pytest.mark.parametrize("C", [3, 10, 40])
+def test_a_sure_leader_has_probability_above_one_half(C):
+    mean, sd = draw(C, 4.0, 0.4, n=300)
+    sure = argmax.leader_is_sure(mean, sd.square())
+    p = argmax.log_argmax_probability(mean, sd.square()).exp()
+    assert 0.05 < sure.double().mean() < 1
+    assert (p.gather(1, mean.argmax(1, keepdim=True))[sure] > 0.5).all()

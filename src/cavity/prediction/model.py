@@ -20,6 +20,7 @@ from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
 from cavity.kernels.base import cross_from
 from cavity.linalg import solve_lower
+from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal, posterior
 from cavity.prediction.form import Form, make_form
 from cavity.prior import Prior
@@ -213,9 +214,23 @@ def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
 
 
 def predict_labels(model: FittedModel, rows: Array, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
-    """Return the most probable class of rows in memory, [n]."""
-    (log_p,) = predict_log_proba(model, rows)
-    return (classes[log_p.argmax(1)],)
+    """Return the most probable class of rows in memory, [n]; probabilities are computed only where it is not certain."""
+    f = predict_latent(model, as_tensor(rows))
+    best = f.mean.argmax(1)
+    unsure = (~_leader_is_sure(model, f)).nonzero()[:, 0]
+    if len(unsure):
+        part = type(f)(*(t[unsure] for t in f))
+        best[unsure] = log_probabilities(model, part).argmax(1).to(best.device)
+    return (classes[best.cpu().numpy()],)
+
+
+@torch.no_grad()
+def _leader_is_sure(model: FittedModel, f: Normal | Joint) -> Tensor:
+    """Return the rows whose label needs no probabilities. A bound that a subclass inherits may not hold for its probabilities."""
+    kind = type(model.likelihood)
+    if isinstance(f, Joint) or not mirrors(kind, ("leader_is_sure",), ("log_probability", "_log_win")):
+        return torch.zeros_like(f.mean[:, 0], dtype=torch.bool)
+    return model.likelihood.leader_is_sure(f.mean, f.var)
 
 
 def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:

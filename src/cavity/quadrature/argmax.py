@@ -45,6 +45,17 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
     return log_p.reshape(mean.shape)
 
 
+def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
+    r"""Return the rows where the class with the largest mean has probability above ½, by a bound alone, [n C] → [n].
+
+    P(class l does not win) ≤ Σ_{c≠l} Φ(−(m_l − m_c)/√(v_l + v_c))
+    """
+    best, leader = mean.max(-1, keepdim=True)
+    z = (mean - best) / (var + var.gather(-1, leader)).sqrt()
+    lost: Tensor = torch.special.ndtr(z).sum(-1) - 0.5  # the leader's own term is ½
+    return lost < 0.499
+
+
 def _by_panels(mean: Tensor, sd: Tensor) -> Tensor:
     """Integrate on Gauss–Legendre panels, a few rows at a time."""
     C = mean.shape[-1]
