@@ -324,7 +324,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def predict_log_proba(self, X: Any) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
-        With more than 16 classes, a class that cannot win a row gets an upper bound: its duel with the row's leader.
+        With more than 16 classes whose variances differ very much, a class that cannot win a row gets an upper bound: its duel with
+        the row's leader.
 
         Parameters
         ----------
