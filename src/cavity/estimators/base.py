@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
+from cavity.config.values import resolve_device
 from cavity.diagnostics.sampling import Asked
 from cavity.errors import BadOption
 from cavity.fitting.job import Continuation, Result
@@ -71,14 +72,6 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         self.fit_warnings_ = list(result.warnings)
         self.feature_relevance_ = result.relevance
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what has one entry per training row."""
-        state = dict(super().__getstate__())
-        if "_result" in state:
-            state["_result"] = state["_result"]._replace(loo=None)
-            state["_loo_log_proba"] = None
-        return state
-
     def _set_optional(self, name: str, value: Any) -> None:
         """Set an attribute that only some fits have; remove an older one."""
         if value is not None:
@@ -95,6 +88,40 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the features of the fit."""
         check_is_fitted(self, "_fitted")
         return self._result.features
+
+    def to(self, device: Any) -> Self:
+        """Move the fitted model to a device, in place.
+
+        After `fit` the model is on the device of the fit, and predictions are computed there. Pickles and model files do not depend
+        on the device. The argument `device`, which later fits use, stays as it is.
+
+        Parameters
+        ----------
+        device : str or torch.device
+            "auto", "cpu", "cuda", "cuda:1".
+
+        Returns
+        -------
+        self : GPClassifier or GPRegressor
+            The estimator itself.
+        """
+        check_is_fitted(self, "_fitted")
+        self.__dict__.update(self._parts_on(resolve_device(device)))
+        return self
+
+    def _parts_on(self, device: torch.device) -> dict[str, Any]:
+        """Return the attributes that hold tensors, on a device."""
+        model, rows = self._fitted.to(device), self._result.rows
+        result = self._result._replace(model=model, rows=None if rows is None else rows.to(device))
+        return {"_result": result, "_fitted": model, "kernel_": model.prior.kernel}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the model without its device and without what has one entry per training row."""
+        state: dict[str, Any] = super().__getstate__()
+        if "_fitted" not in state:
+            return state
+        state = state | self._parts_on(torch.device("cpu"))
+        return state | {"_result": state["_result"]._replace(loo=None), "_loo_log_proba": None}
 
     def _continuation(self) -> Continuation | None:
         """Return what a warm start continues from."""
@@ -120,7 +147,8 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "_fitted")
         classes = getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
-        result = self._result._replace(classes=classes, warnings=texts)
+        held: Result = self._parts_on(torch.device("cpu"))["_result"]
+        result = held._replace(classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
         return Record(self._kind, self.get_params(deep=False), result, notes)
 

@@ -95,7 +95,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     jitter : float or None
         Relative to the kernel's variance. None: 1e-6, in float32 1e-4.
     device : str or torch.device
-        "auto", "cpu", "cuda", "cuda:1".
+        "auto", "cpu", "cuda", "cuda:1". The fitted model stays there and predicts there; `to` moves it.
     dtype : {"float64", "float32"}
         Type of rows and projections; factorisations are in float64.
     random_state : int, RandomState or None
@@ -392,7 +392,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def predict_log_proba(self, X: Any) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
-        With more than 16 classes, a class that cannot win a row gets an upper bound: its duel with the row's leader.
+        With more than 16 classes whose variances differ very much, a class that cannot win a row gets an upper bound: its duel with
+        the row's leader.
 
         Parameters
         ----------
@@ -538,10 +539,16 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
         evidence = self.log_marginal_likelihood_
-        return importance.diagnose(self._fitted, table.X, table.y, table.weight, evidence, n, rng)
+        model = self._fitted.to(torch.device("cpu"))
+        return importance.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_classifier(
-            self._config(), self._fitted, request, self._features(), self.classes_, asked
+            self._config(),
+            self._fitted.to(torch.device("cpu")),
+            request,
+            self._features(),
+            self.classes_,
+            asked,
         )

@@ -253,6 +253,23 @@ class Likelihood(Parameters):
             columns.append(self.moments(f, y, None).value)
         return torch.stack(columns, 1).log_softmax(1)
 
+    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
+        """Return for which rows the class with the largest mean is known to be the most probable one, without its probability.
+
+        The default is none.
+
+        Parameters
+        ----------
+        mean, var : Tensor
+            Marginals of f, [n C], or [n 1] for two classes.
+
+        Returns
+        -------
+        Tensor
+            True where it is known, [n].
+        """
+        return torch.zeros_like(mean[:, 0], dtype=torch.bool)
+
     def log_probability_at(self, f: Tensor) -> Tensor:
         """Return normalised log class probabilities given the latent values f themselves.
 

@@ -15,6 +15,7 @@ from cavity.quadrature import (
     Largest,
     Latent,
     Uncertainty,
+    leader_is_sure,
     log_argmax_probability,
     probit_average,
     probit_power,
@@ -124,6 +125,9 @@ class ProbitPairs(_Tempered):
 
     def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
         return log_argmax_probability(mean, var).log_softmax(1)
+
+    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
+        return leader_is_sure(mean, var)
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> Uncertainty:
         log_p = self.log_probability(mean, var + noise)

@@ -15,7 +15,16 @@ from cavity.factors.graphs import argmax_graph, normalised, probit_graph
 from cavity.factors.probit import BinaryProbit, rivals, signs
 from cavity.numerics import constant, hazard, log_ndtr
 from cavity.onnx_graph import Value
-from cavity.quadrature import Largest, Latent, Uncertainty, Win, log_argmax_probability, uncertainty, win
+from cavity.quadrature import (
+    Largest,
+    Latent,
+    Uncertainty,
+    Win,
+    leader_is_sure,
+    log_argmax_probability,
+    uncertainty,
+    win,
+)
 
 
 class _Robust(Likelihood):
@@ -197,6 +206,9 @@ class RobustMax(_Robust):
 
     def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
         return log_argmax_probability(mean, var).log_softmax(1)
+
+    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
+        return leader_is_sure(mean, var)
 
     def _win_graph(self, mean: Value, var: Value) -> Value:
         return argmax_graph(mean, var, self._classes())

@@ -59,7 +59,8 @@ class LeaveOneOut(NamedTuple):
 
     def log_proba(self, model: FittedModel) -> Array:
         """Return leave-one-out log-probabilities under the model, before any temperature."""
-        return np.asarray(log_probabilities(model, self.f).numpy())
+        f = Normal(self.f.mean.to(model.device), self.f.var.to(model.device))
+        return np.asarray(log_probabilities(model, f).numpy())
 
 
 class Held(NamedTuple):

@@ -306,5 +306,5 @@ def keep_rows(method: Method, model: FittedModel, table: Targets) -> TrainingRow
     """Return the training rows, if predictions read them."""
     if not method.keeps_rows:
         return None
-    X, y, weight = (torch.tensor(t) for t in table.sample())
+    X, y, weight = (torch.tensor(t, device=model.device) for t in table.sample())
     return make_training_rows(model, X, y, weight, target_noise(model), method.solver_tol)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -156,6 +158,23 @@ class Kernel(Parameters, nn.Module):
         """
         raise NotImplementedError
 
+    def cross_from(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the function X → k(Z, X) for predictions, which need no derivatives.
+
+        A kernel that can compute once what depends on Z alone overrides it.
+
+        Parameters
+        ----------
+        Z : Tensor
+            Inducing points, [C M D] or [1 M D].
+
+        Returns
+        -------
+        callable
+            From rows [N D] to covariances [C M N].
+        """
+        return partial(self.cross, Z)
+
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return `full` and `cross` at once. A kernel that shares work between them overrides it.
 
@@ -288,6 +307,12 @@ class Sum(_Pair):
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self.k1.cross(Z, X) + self.k2.cross(Z, X)
 
+    def cross_from(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
+        if type(self).cross is not Sum.cross:
+            return super().cross_from(Z)
+        first, second = (cross_from(k, Z) for k in (self.k1, self.k2))
+        return lambda X: first(X) + second(X)
+
     def diag(self, X: Tensor) -> Tensor:
         return self.k1.diag(X) + self.k2.diag(X)
 
@@ -344,6 +369,11 @@ class Product(_Pair):
 def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
     """Return k(Z, Z) and k(Z, X) of any kernel, also of a torch module of your own."""
     return kernel.pair(Z, X) if isinstance(kernel, Kernel) else (kernel.full(Z), kernel.cross(Z, X))
+
+
+def cross_from(kernel: Any, Z: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the function X → k(Z, X) of any kernel."""
+    return kernel.cross_from(Z) if isinstance(kernel, Kernel) else partial(kernel.cross, Z)
 
 
 def covariance_graph(kernel: Any, Z: Tensor, X: Value) -> Covariance:

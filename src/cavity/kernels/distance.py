@@ -29,6 +29,25 @@ def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful
     return _HalfSquareDistance.apply(U, V, log_scale, careful)  # type: ignore[no-any-return, no-untyped-call]
 
 
+class Points(NamedTuple):
+    """Points U, prepared for their distances to rows."""
+
+    weighted: Tensor  # [C M D], u/ℓ²
+    u2: Tensor  # [C M], −½ |u/ℓ|²
+    inverse: Tensor  # [C 1 D], 1/ℓ²
+
+    def half_square_distance(self, V: Tensor) -> Tensor:
+        """Return −½ d² between the points and V, [C M N], without derivatives."""
+        return _between(V, self.inverse, self.weighted, self.u2)[0]
+
+
+def prepare_points(U: Tensor, log_scale: Tensor) -> Points | None:
+    """Return prepared points; None if some are so far from the centre that distances need differences."""
+    inverse = (-2 * log_scale).exp()[:, None, :]
+    weighted, u2 = _weigh(U, inverse)
+    return None if bool(u2.amin() < -0.5 * FAR[u2.dtype] ** 2) else Points(weighted, u2, inverse)
+
+
 def gaussian_pair(U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor) -> tuple[Tensor, Tensor]:
     """Return σ² exp(−½ d²) within U, [C M M], and between U and V, [C M N]: all that a step needs, as one operation."""
     return _GaussianPair.apply(U, V, log_scale, log_variance)  # type: ignore[no-any-return, no-untyped-call]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.kernels.base import KERNELS, log_parameter, no_graph, per_class, to_numpy
-from cavity.kernels.distance import gaussian_pair, half_square_distance
+from cavity.kernels.distance import gaussian_pair, half_square_distance, prepare_points
 from cavity.kernels.scaled import Given, Scaled, cell_limit
 from cavity.onnx_graph import Covariance, Value
 
@@ -66,6 +67,12 @@ class Stationary(Scaled):
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self._value(half_square_distance(self._units(Z), self._units(X), self.log_scale))
+
+    def cross_from(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
+        points = prepare_points(self._units(Z), self.log_lengthscale)
+        if points is None or type(self).cross is not Stationary.cross:
+            return super().cross_from(Z)
+        return lambda X: self._value(points.half_square_distance(self._units(X)))
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         U, V, log_scale = self._units(Z), self._units(X), self.log_scale

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,20 +18,21 @@ from cavity.errors import BadInput
 from cavity.factors import Likelihood
 from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
+from cavity.kernels.base import cross_from
 from cavity.linalg import solve_lower
+from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal, posterior
+from cavity.prediction.form import Form, make_form
 from cavity.prediction.pool import NO_POOL, Pool
 from cavity.prior import Prior
-from cavity.quadrature import MANY, MOST_EDGES, ORDER, SPREAD, log_softmax_probability
+from cavity.quadrature import ORDER, SPREAD, log_softmax_probability
 from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
 
 
-class FittedModel(NamedTuple):
-    """q(w) and the projection that it belongs to."""
-
+class _Parts(NamedTuple):
     prior: Prior
     prior_lower: Tensor  # [C M M] or [1 M M], factor of k(Z, Z)
     mean: Tensor  # [C M]; [1 CM] if q couples the classes
@@ -37,16 +40,44 @@ class FittedModel(NamedTuple):
     likelihood: Likelihood
     pool: Pool = NO_POOL
 
+
+class FittedModel(_Parts):
+    """q(w) and the projection that it belongs to."""
+
+    @cached_property
+    def form(self) -> Form | None:
+        """Matrices that replace triangular solves, computed at the first prediction; None where solves are more accurate."""
+        if self.coupled or isinstance(self.prior, Spectrum):
+            return None
+        return make_form(self.prior_lower, self.mean, self.lower, self.prior.noise)
+
+    @cached_property
+    def cross(self) -> Callable[[Tensor], Tensor]:
+        """The function X → k(Z, X), with what depends on Z alone computed at the first prediction."""
+        with torch.no_grad():
+            return cross_from(self.prior.kernel, self.prior.Z)
+
+    def __getstate__(self) -> None:
+        """Leave the matrices out of pickles and copies."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it predicts."""
+        return self.mean.device
+
     @property
     def coupled(self) -> bool:
         """Whether q couples the classes."""
         return len(self.lower) < self.prior.n_latent
 
     def to(self, device: torch.device) -> FittedModel:
-        """Return the same model on another device."""
+        """Return the model on a device: itself if it is there, else a copy."""
+        if torch.empty(0, device=device).device == self.device:
+            return self
+        prior, likelihood = copy.deepcopy((self.prior, self.likelihood))
         prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
-        return FittedModel(
-            self.prior.to(device), prior_lower, mean, lower, self.likelihood.to(device), self.pool
+        return with_canonical_layout(
+            prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool
         )
 
 
@@ -59,8 +90,8 @@ class Joint(NamedTuple):
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:
-    """Return what prediction needs of a run, on the CPU. It takes over the engine's workspace."""
-    return with_canonical_layout(*model_at(engine, state).to(torch.device("cpu")))
+    """Return what prediction needs of a run, on its device. It takes over the engine's workspace."""
+    return with_canonical_layout(*model_at(engine, state))
 
 
 def snapshot(engine: Engine, state: State) -> FittedModel:
@@ -114,15 +145,19 @@ def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
     """Return marginals of f at new rows, noise included: [n C]. Raises BadInput if a kernel overflows.        [METHOD 8]"""
     pieces = torch.split(X, rows_per_block(model))
     parts = [_joint(model, piece) if model.coupled else _marginals(model, piece) for piece in pieces]
-    f = type(parts[0])(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    f = parts[0]
+    if len(parts) > 1:
+        f = type(f)(*(torch.cat(column) for column in zip(*parts, strict=True)))
     _check_finite(f, X)
     return f
 
 
 def _check_finite(f: Normal | Joint, X: Tensor) -> None:
     """Refuse rows for which a kernel of the user's own has no finite values; those of the library always have."""
-    bad = ~(f.mean.isfinite() & f.var.isfinite()).all(-1)
-    if bool(bad.any()):
+    if not math.isfinite(float(f.mean.sum() + f.var.sum())):  # a sum can also overflow
+        bad = ~(f.mean.isfinite() & f.var.isfinite()).all(-1)
+        if not bool(bad.any()):
+            return
         row = X[int(bad.nonzero()[0, 0])].tolist()
         raise BadInput(
             f"{int(bad.sum())} rows have no finite latent values, such as the row {row!s:.80}: the kernel overflows there. "
@@ -131,7 +166,13 @@ def _check_finite(f: Normal | Joint, X: Tensor) -> None:
 
 
 def _marginals(model: FittedModel, X: Tensor) -> Normal:
-    projection = model.prior.project_with(model.prior_lower, X.to(model.mean))
+    rows = X.to(model.mean)
+    if model.form is not None:
+        prior = model.prior
+        variance = prior.kernel.diag(rows) + prior.noise[:, None]
+        f = model.form.apply(model.cross(rows), variance)
+        return Normal(f.mean.mT.double(), f.var.mT.double())
+    projection = model.prior.project_with(model.prior_lower, rows)
     a = projection.a
     mean = (model.mean[:, None, :] @ a)[:, 0]
     var = projection.r + solve_lower(model.lower, a).square().sum(-2)
@@ -172,10 +213,8 @@ def log_probabilities(model: FittedModel, f: Normal | Joint) -> Tensor:
     """Return normalised logarithms of the class probabilities, on the CPU: [n C] → [n C], [n 1] → [n 2]."""
     if isinstance(f, Joint):
         return log_softmax_probability(f.mean, f.cov).cpu()
-    parts = []
-    for mean, var in split_rows(f):
-        parts.append(model.likelihood.log_probability(mean, var))
-    return torch.cat(parts).cpu()
+    parts = [model.likelihood.log_probability(mean, var) for mean, var in split_rows(f)]
+    return (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
 
 
 def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
@@ -185,9 +224,25 @@ def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
 
 
 def predict_labels(model: FittedModel, rows: Array, classes: NDArray[Any]) -> tuple[NDArray[Any]]:
-    """Return the most probable class of rows in memory, [n]."""
-    (log_p,) = predict_log_proba(model, rows)
-    return (classes[log_p.argmax(1)],)
+    """Return the most probable class of rows in memory, [n]; probabilities are computed only where it is not certain."""
+    if model.pool.members:
+        return (classes[predict_log_proba(model, rows)[0].argmax(1)],)
+    f = predict_latent(model, as_tensor(rows))
+    best = f.mean.argmax(1)
+    unsure = (~_leader_is_sure(model, f)).nonzero()[:, 0]
+    if len(unsure):
+        part = type(f)(*(t[unsure] for t in f))
+        best[unsure] = log_probabilities(model, part).argmax(1).to(best.device)
+    return (classes[best.cpu().numpy()],)
+
+
+@torch.no_grad()
+def _leader_is_sure(model: FittedModel, f: Normal | Joint) -> Tensor:
+    """Return the rows whose label needs no probabilities. A bound that a subclass inherits may not hold for its probabilities."""
+    kind = type(model.likelihood)
+    if isinstance(f, Joint) or not mirrors(kind, ("leader_is_sure",), ("log_probability", "_log_win")):
+        return torch.zeros_like(f.mean[:, 0], dtype=torch.bool)
+    return model.likelihood.leader_is_sure(f.mean, f.var)
 
 
 def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:
@@ -198,9 +253,7 @@ def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:
 
 def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield means and variances of a few rows at a time: the quadrature takes memory per row."""
-    C = f.mean.shape[1]
-    nodes = ORDER * min(len(SPREAD) * C, MOST_EDGES if C > MANY else len(SPREAD) * C)
-    size = max(1, PREDICT_BYTES // (8 * nodes * C))
+    size = max(1, PREDICT_BYTES // (8 * 2 * len(SPREAD) * ORDER * f.mean.shape[1]))
     yield from zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
 
 

@@ -71,7 +71,7 @@ def make_training_rows(
     """Return the training rows with α = (Q + B⁻¹)⁻¹ y, or (K + B⁻¹)⁻¹ y to a relative residual of `tol`."""
     a = model.prior.project_with(model.prior_lower, X.to(model.mean.dtype)).a[0].double()
     scaled = weight / noise
-    eye = torch.eye(len(a), dtype=torch.float64)
+    eye = torch.eye(len(a), dtype=torch.float64, device=a.device)
     lower = torch.linalg.cholesky(eye + (a * scaled) @ a.mT)
     rows = with_canonical_layout(TrainingRows(X, y, scaled, a, lower, torch.zeros_like(y), tol))
     return rows._replace(alpha=solve(model, rows, y[:, None])[:, 0])
@@ -189,9 +189,9 @@ def predict_moments(
     """Return mean and variance of f at each new row, [n]."""
     if rows is not None:
         return _latent_from_rows(model, rows, new)
-    f = predict_latent(model, new)
+    f = Normal(*(t.cpu() for t in predict_latent(model, new)[:2]))
     if len(model.lower) > 1:
-        return committee(model, Normal(f.mean, f.var), new)
+        return committee(model, f, new)
     var = f.var[:, 0]
     return Normal(f.mean[:, 0], var if with_residual else var - residual(model, new))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +33,8 @@ def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
         return Uncertainty(*(as_array(t) for t in softmax_uncertainty(f.mean.cpu(), f.cov.cpu())))
     noise = model.prior.noise.double().cpu().expand(f.mean.shape[1])
     f = Normal(f.mean.cpu(), f.var.cpu())
-    parts = [
-        model.likelihood.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in split_rows(f)
-    ]
+    likelihood = copy.deepcopy(model.likelihood).to(torch.device("cpu"))
+    parts = [likelihood.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in split_rows(f)]
     total, aleatoric, epistemic = (as_array(torch.cat(column)) for column in zip(*parts, strict=True))
     return Uncertainty(total, aleatoric, epistemic)
 

@@ -1,6 +1,6 @@
 """Integrals over one latent value, near machine precision at all scales."""
 
-from cavity.quadrature.argmax import MANY, MOST_EDGES, log_argmax_probability
+from cavity.quadrature.argmax import MANY, MOST_EDGES, leader_is_sure, log_argmax_probability
 from cavity.quadrature.choice import Largest, softened
 from cavity.quadrature.correlated import log_softmax_probability, softmax_uncertainty
 from cavity.quadrature.grid import ORDER, SPREAD
@@ -19,6 +19,7 @@ __all__ = [
     "Latent",
     "Uncertainty",
     "Win",
+    "leader_is_sure",
     "log_argmax_probability",
     "log_sigmoid_probability",
     "log_softmax_probability",

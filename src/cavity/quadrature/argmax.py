@@ -6,11 +6,21 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import log_ndtr, log_normal_pdf
-from cavity.quadrature.grid import SPREAD, bumps, natural_length, piecewise_legendre, shortest_grids, thin
+from cavity.quadrature import single, trapezoid
+from cavity.quadrature.grid import (
+    ORDER,
+    SPREAD,
+    bumps,
+    natural_length,
+    piecewise_legendre,
+    shortest_grids,
+    thin,
+)
 
 MANY = 16  # with more classes, only those that can be the largest get breakpoints
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
 MOST_EDGES = MANY * len(SPREAD)
+BYTES = 64 << 20  # of one array over a piece's nodes
 
 
 def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
@@ -18,12 +28,42 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
 
         p_k = ∫ N(f; m_k, v_k) Π_{c≠k} Φ((f − m_c)/√v_c) df
 
-    One grid per row serves all its classes. The result is not normalised: |Σ_k p_k − 1| is the error of the quadrature.
+    One grid per row serves all its classes: the trapezoidal rule, or panels that adapt to each class where that does not resolve
+    the row. The result is not normalised: |Σ_k p_k − 1| is the error of the quadrature.
     """
     rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])
-    if mean.shape[-1] <= MANY:
-        return _integrate_each(rows, sd, sd, bumps(rows, sd)).reshape(mean.shape)
-    return _integrate_contenders(rows, sd).reshape(mean.shape)
+    if rows.requires_grad or sd.requires_grad or rows.dtype != torch.float64:
+        return _by_panels(rows, sd).reshape(mean.shape)
+    if len(rows) == 1 and not rows.is_cuda:
+        found = single.log_probabilities(rows[0].numpy(), sd[0].numpy())
+        if found is not None:
+            return torch.from_numpy(found).reshape(mean.shape)
+    log_p, left = trapezoid.log_probabilities(rows, sd)
+    place = left.nonzero()[:, 0]
+    if len(place):
+        log_p[place] = _by_panels(rows[place], sd[place])
+    return log_p.reshape(mean.shape)
+
+
+def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
+    r"""Return the rows where the class with the largest mean has probability above ½, by a bound alone, [n C] → [n].
+
+    P(class l does not win) ≤ Σ_{c≠l} Φ(−(m_l − m_c)/√(v_l + v_c))
+    """
+    best, leader = mean.max(-1, keepdim=True)
+    z = (mean - best) / (var + var.gather(-1, leader)).sqrt()
+    lost: Tensor = torch.special.ndtr(z).sum(-1) - 0.5  # the leader's own term is ½
+    return lost < 0.499
+
+
+def _by_panels(mean: Tensor, sd: Tensor) -> Tensor:
+    """Integrate on Gauss–Legendre panels, a few rows at a time."""
+    C = mean.shape[-1]
+    size = max(1, BYTES // (8 * C * ORDER * min(len(SPREAD) * C, MOST_EDGES)))
+    parts = []
+    for m, s in zip(torch.split(mean, size), torch.split(sd, size), strict=True):
+        parts.append(_integrate_each(m, s, s, bumps(m, s)) if C <= MANY else _integrate_contenders(m, s))
+    return torch.cat(parts)
 
 
 def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:

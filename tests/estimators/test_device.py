@@ -1,0 +1,111 @@
+"""A fitted model predicts on the device of its fit; pickles and files do not depend on it."""
+
+import pickle
+from functools import cached_property
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris
+
+import cavity
+from cavity import GPClassifier, GPRegressor
+from cavity.errors import BadOption
+from cavity.prediction.form import make_form
+from cavity.prediction.model import FittedModel, predict_latent
+
+X, y = load_iris(return_X_y=True)
+QUICK = {"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0, "device": "cpu"}
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def fitted(method="auto", **options):
+    return GPClassifier(method, **QUICK | options).fit(X, y)
+
+
+def test_to_returns_the_estimator_itself_and_keeps_predictions():
+    clf = fitted()
+    before = clf.predict_proba(X)
+    assert clf.to("cpu") is clf and clf.to(torch.device("cpu")) is clf
+    np.testing.assert_array_equal(clf.predict_proba(X), before)
+    with pytest.raises(BadOption, match="device"):
+        clf.to("toaster")
+
+
+@pytest.mark.parametrize("through", ["pickle", "save"])
+def test_pickles_and_files_hold_a_copy_on_the_cpu(through, tmp_path, monkeypatch):
+    """A model that says it is on a GPU is moved before it is written."""
+    clf, asked = fitted(), []
+    monkeypatch.setattr(FittedModel, "device", property(lambda self: torch.device("cuda")))
+    monkeypatch.setattr(FittedModel, "to", lambda self, device: asked.append(str(device)) or self)
+    pickle.dumps(clf) if through == "pickle" else clf.save(tmp_path / "iris.cavity")
+    assert set(asked) == {"cpu"}
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", ["ep", "rep", "laplace"])
+def test_a_model_fitted_on_a_gpu_predicts_there(method, tmp_path):
+    clf = fitted(method, device="cuda")
+    assert clf._fitted.device.type == "cuda"
+    expected = clf.predict_proba(X)
+    uncertain = clf.predict_uncertainty(X)
+    clf.save(tmp_path / "iris.cavity")
+    again = cavity.load(tmp_path / "iris.cavity", device="cuda")
+    for other in (
+        pickle.loads(pickle.dumps(clf)),
+        cavity.load(tmp_path / "iris.cavity"),
+        again,
+        clf.to("cpu"),
+    ):
+        np.testing.assert_allclose(other.predict_proba(X), expected, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(clf.predict_uncertainty(X), uncertain, rtol=0, atol=1e-6)
+    assert again._fitted.device.type == "cuda" and clf._fitted.device.type == "cpu"
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", ["vi", "fitc", "nystrom", "bcm", "cg"])
+def test_a_regressor_fitted_on_a_gpu_predicts_there(method):
+    gp = GPRegressor(method, **QUICK | {"device": "cuda"}).fit(X[:, :3], X[:, 3])
+    expected = gp.predict(X[:, :3], return_std=True)
+    moved = pickle.loads(pickle.dumps(gp)).predict(X[:, :3], return_std=True)
+    np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-6)
+
+
+# ---------------------------------------------------------------- products instead of solves
+
+
+class Solving(FittedModel):
+    """The same model without matrices for products."""
+
+    @cached_property
+    def form(self):
+        return None
+
+
+@pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi"])
+@pytest.mark.parametrize("options", [{}, {"share": "both"}, {"inducing": None}], ids=str)
+def test_products_and_solves_give_the_same_marginals(method, options):
+    model = fitted(method, **options)._fitted
+    if model.form is None:
+        pytest.skip("solves are used")
+    rows = torch.tensor(np.concatenate([X, X + 0.3, 5 * X]))
+    f, exact = predict_latent(model, rows), predict_latent(Solving(*model), rows)
+    torch.testing.assert_close(f.mean, exact.mean, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(f.var, exact.var, rtol=1e-9, atol=0)
+
+
+def test_badly_conditioned_factors_are_solved():
+    lower = torch.tensor([[[1.0, 0.0], [1.0, 1e-9]]], dtype=torch.float64)
+    q, mean = torch.eye(2, dtype=torch.float64)[None], torch.zeros(1, 2, dtype=torch.float64)
+    noise = torch.tensor([0.1], dtype=torch.float64)
+    assert make_form(lower, mean, q, noise) is None
+    assert make_form(q, mean, 2 * q, noise) is not None
+    assert make_form(q, mean, 2 * q, 0 * noise) is None
+
+
+def test_matrices_are_neither_pickled_nor_copied():
+    clf = fitted("ep")
+    size = len(pickle.dumps(clf))
+    clf.predict(X)
+    assert "form" in vars(clf._fitted) and len(pickle.dumps(clf)) == size
+    assert "form" not in vars(pickle.loads(pickle.dumps(clf))._fitted)

@@ -1,0 +1,87 @@
+"""The trapezoidal rule for the largest of C normals against panels that are many times finer."""
+
+import pytest
+import torch
+
+from cavity.quadrature import argmax, single, trapezoid
+from cavity.quadrature.grid import bumps
+
+
+def draw(C, spread, decades, n=40, seed=0):
+    generator = torch.Generator().manual_seed(seed + C)
+    mean = spread * torch.randn(n, C, dtype=torch.float64, generator=generator)
+    return mean, 10 ** (decades * (torch.rand(n, C, dtype=torch.float64, generator=generator) - 0.5))
+
+
+def by_fine_panels(mean, sd):
+    edges = bumps(mean, sd)
+    steps = torch.linspace(0, 1, 5, dtype=torch.float64)[:-1]
+    fine = (edges[:, :-1, None] + edges.diff(dim=1)[..., None] * steps).flatten(1)
+    return argmax._integrate(mean, sd, torch.cat([fine, edges[:, -1:]], 1))
+
+
+@pytest.mark.parametrize("C", [2, 3, 10, 16])
+@pytest.mark.parametrize(("spread", "decades"), [(0.3, 0.5), (1.0, 0.0), (3.0, 0.5), (3.0, 1.0), (8.0, 0.3)])
+def test_resolved_rows_are_accurate_in_both_scales(C, spread, decades):
+    mean, sd = draw(C, spread, decades)
+    log_p, left = trapezoid.log_probabilities(mean, sd)
+    exact = by_fine_panels(mean, sd)
+    assert left.double().mean() < 0.3
+    torch.testing.assert_close(log_p[~left].exp(), exact[~left].exp(), rtol=0, atol=1e-11)
+    seen = ~left[:, None] & (exact > -300)
+    torch.testing.assert_close(log_p[seen], exact[seen], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("C", [10, 30, 100])
+@pytest.mark.parametrize("leader", [2.0, 5.0, 8.0])
+def test_a_crowd_below_the_leader(C, leader):
+    """Many equal classes make the integrand sharper than any of them."""
+    mean, sd = torch.zeros(1, C, dtype=torch.float64), torch.ones(1, C, dtype=torch.float64)
+    mean[0, 0] = leader
+    log_p, left = trapezoid.log_probabilities(mean, sd)
+    exact = by_fine_panels(mean, sd)
+    assert not left.any()
+    torch.testing.assert_close(log_p, exact, rtol=0, atol=1e-9 if C <= 16 else 1e-8)
+
+
+def test_rows_that_the_rule_cannot_resolve_are_left():
+    """Widths that differ a thousandfold, a probability below the range of float64, and widths of zero."""
+    mean = torch.tensor([[0.0, 0.1, 0.2], [0.0, 60.0, 0.0], [0.0, 1.0, 2.0], [0.0, 0.5, 1.0]]).double()
+    sd = torch.tensor([[1.0, 1e-3, 1e-3], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]).double()
+    _, left = trapezoid.log_probabilities(mean, sd)
+    assert left.tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("C", [2, 5, 30])
+def test_the_span_holds_the_mass_of_every_class(C):
+    """Integrating far beyond it with more nodes changes nothing."""
+    mean, sd = draw(C, 4.0, 0.6)
+    span = trapezoid.find_span(mean, sd)
+    more = 0.2 * (span.high - span.low)
+    nodes = 6 * int(span.panels.max())
+    inside, _ = trapezoid._integrate(mean, sd, span, nodes)
+    beyond, _ = trapezoid._integrate(
+        mean, sd, span._replace(low=span.low - more, high=span.high + more), nodes
+    )
+    torch.testing.assert_close(inside.log(), beyond.log(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("C", [2, 10, 40])
+def test_one_row_in_numpy_equals_many_in_torch(C):
+    mean, sd = draw(C, 3.0, 0.6)
+    log_p, left = trapezoid.log_probabilities(mean, sd)
+    for m, s, expected, unresolved in zip(mean, sd, log_p, left.tolist(), strict=True):
+        found = single.log_probabilities(m.numpy(), s.numpy())
+        assert (found is None) == unresolved
+        if found is not None:
+            torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-12, atol=1e-13)
+    assert single.log_probabilities(mean[0].numpy(), 0 * sd[0].numpy()) is None
+
+
+@pytest.mark.parametrize("C", [3, 10, 40])
+def test_a_sure_leader_has_probability_above_one_half(C):
+    mean, sd = draw(C, 4.0, 0.4, n=300)
+    sure = argmax.leader_is_sure(mean, sd.square())
+    p = argmax.log_argmax_probability(mean, sd.square()).exp()
+    assert 0.05 < sure.double().mean() < 1
+    assert (p.gather(1, mean.argmax(1, keepdim=True))[sure] > 0.5).all()
