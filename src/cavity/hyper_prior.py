@@ -78,7 +78,10 @@ class HyperPrior(NamedTuple):
     def root_covariance(self, without: float) -> HyperPrior:
         """Return the symmetric root of the covariance in place of its inverse; entries without a prior have sd `without`."""
         sd = torch.where(self.precision > 0, self.precision.clamp_min(1e-300).rsqrt(), without)
-        pools = (each._replace(**{name: getattr(each, name) ** -0.5 for name in Spread._fields}) for each in self.pools)
+        pools = (
+            each._replace(**{name: getattr(each, name) ** -0.5 for name in Spread._fields})
+            for each in self.pools
+        )
         return HyperPrior(self.mean, sd, tuple(pools))
 
     def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:

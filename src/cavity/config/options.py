@@ -243,7 +243,8 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
         final_rate=0.1 * rate if batch is not None and optimizer == "adam" else rate,
         batch_size=batch,
         chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
-        max_epochs=config.max_epochs or _planned_epochs(learns, batch, n_rows, QUICK_EPOCHS if quick else usual),
+        max_epochs=config.max_epochs
+        or _planned_epochs(learns, batch, n_rows, QUICK_EPOCHS if quick else usual),
         planned=config.max_epochs is None,
     )
 
@@ -251,7 +252,9 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
 def _is_free(config: Config) -> bool:
     """Return whether the user left batches, optimiser, schedule and step size to the library."""
     chosen = config.learning_rate is not None or config.batch_size not in ("auto", None)
-    return not chosen and config.optimizer == "auto" and config.schedule == "inner-approx" and bool(config.learn)
+    return (
+        not chosen and config.optimizer == "auto" and config.schedule == "inner-approx" and bool(config.learn)
+    )
 
 
 def _batch_size(config: Config, method: Method, schedule: str, n_rows: int, room: int) -> int | None:

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
-ONE_THREAD_WORK = 10**8  # multiply-adds of one C × M × M × batch product, up to which one thread is as fast as two
+ONE_THREAD_WORK = (
+    10**8
+)  # multiply-adds of one C × M × M × batch product, up to which one thread is as fast as two
 
 
 @contextmanager
