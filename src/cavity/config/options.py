@@ -28,8 +28,9 @@ BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
 PLANNED_STEPS = (600, 2000)  # between these, growing with the number of rows
 BATCH_EPOCHS = 500
 RECOMMENDED_EPOCHS = 200  # of method="auto" on full batches with the sign rule
-QUICK_ROWS = 3000  # up to which method="auto" takes full batches and L-BFGS
-QUICK_EPOCHS = 8  # of L-BFGS there; more of them predict no better
+QUICK_ROWS = FULL_BATCH_ROWS  # up to which method="auto" takes L-BFGS
+QUICK_EPOCHS = (8, 12)  # of L-BFGS there: with few latent functions, and from QUICK_LATENT of them on
+QUICK_LATENT = 5
 SWEEPS = 10_000
 
 
@@ -244,7 +245,7 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
         batch_size=batch,
         chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         max_epochs=config.max_epochs
-        or _planned_epochs(learns, batch, n_rows, QUICK_EPOCHS if quick else usual),
+        or _planned_epochs(learns, batch, n_rows, QUICK_EPOCHS[n_latent >= QUICK_LATENT] if quick else usual),
         planned=config.max_epochs is None,
     )
 

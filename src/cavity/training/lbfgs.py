@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
 
-FREE_UNIT = 0.3  # of parameters without a prior, in a rough plan
+FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
@@ -43,7 +44,8 @@ def train_lbfgs(run: Run) -> Run:
 
     worst = -math.inf
     best: list[tuple[float, float, State]] = []
-    start, scale = torch.zeros_like(run.state.theta), torch.clone
+    start = torch.zeros_like(run.state.theta)
+    scale: Callable[[Tensor], Tensor] = torch.clone
     if run.plan.rough:  # in units of the prior, the first steps move what classes and features have in common
         start, scale = run.state.theta, run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
 
