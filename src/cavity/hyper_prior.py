@@ -66,11 +66,23 @@ class HyperPrior(NamedTuple):
 
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the gradient of the log density."""
-        gap = self.mean - theta
+        return self.multiply(self.mean - theta)
+
+    def multiply(self, gap: Tensor) -> Tensor:
+        """Return the product of the inverse covariance and a vector."""
         found = self.precision * gap
         for each in self.pools:
             each.add(gap, found)
         return found
+
+    def root_covariance(self, without: float) -> HyperPrior:
+        """Return the symmetric root of the covariance in place of its inverse; entries without a prior have sd `without`."""
+        sd = torch.where(self.precision > 0, self.precision.clamp_min(1e-300).rsqrt(), without)
+        pools = (
+            each._replace(**{name: getattr(each, name) ** -0.5 for name in Spread._fields})
+            for each in self.pools
+        )
+        return HyperPrior(self.mean, sd, tuple(pools))
 
     def log_density(self, theta: Tensor, gradient: Tensor) -> Tensor:
         """Return the log density up to a constant, from the gradient at the same point."""

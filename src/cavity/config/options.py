@@ -27,7 +27,10 @@ FULL_BATCH_ROWS = 1000
 BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
 PLANNED_STEPS = (600, 2000)  # between these, growing with the number of rows
 BATCH_EPOCHS = 500
-RECOMMENDED_EPOCHS = 200  # of method="auto" on full batches; more epochs predict no better
+RECOMMENDED_EPOCHS = 200  # of method="auto" on full batches with the sign rule
+QUICK_ROWS = FULL_BATCH_ROWS  # up to which method="auto" takes L-BFGS
+QUICK_EPOCHS = (8, 12)  # of L-BFGS there: with few latent functions, and from QUICK_LATENT of them on
+QUICK_LATENT = 5
 SWEEPS = 10_000
 
 LEAST_POINTS, MOST_POINTS = 100, 1000  # that n_inducing="auto" may choose
@@ -234,6 +237,7 @@ class Options:
     share_inducing: bool
     share_prior: bool
     recommended: bool
+    quick: bool  # L-BFGS with roughly converged sites: the choice of method="auto" for small tables
     schedule: str
     optimizer: str
     rate: float
@@ -262,15 +266,17 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
     # what "auto" stands for may not take these options
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended = config.method.recommended and not config.spectral
-    schedule = "outer" if method.sweeps_first else config.schedule
+    quick = recommended and numbered and _is_free(config) and n_rows <= QUICK_ROWS
+    schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = n_latent * config.dtype.itemsize
     batch = _batch_size(config, method, schedule, n_rows, room=max(1, BATCH_BYTES // (width * M)))
     optimizer = config.optimizer
     if optimizer == "auto":
-        optimizer = "adam" if batch is not None else method.full_batch_optimizer
+        full = "lbfgs" if quick else method.full_batch_optimizer
+        optimizer = "adam" if batch is not None else full
     rate = config.learning_rate or (0.03 if batch is not None else 0.01)
     learns = bool(config.learn) or method.site_store == "free"
-    most = RECOMMENDED_EPOCHS if recommended else BATCH_EPOCHS
+    usual = RECOMMENDED_EPOCHS if recommended else BATCH_EPOCHS
     committee = method.committee is not None
     return Options(
         config=config,
@@ -279,14 +285,24 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
         share_inducing=not committee and (config.inducing is None or config.share in ("inducing", "both")),
         share_prior=config.share == "prior" or (config.share == "auto" and recommended),
         recommended=recommended,
+        quick=quick,
         schedule=schedule,
         optimizer=optimizer,
         rate=rate,
         final_rate=0.1 * rate if batch is not None and optimizer == "adam" else rate,
         batch_size=batch,
         chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
-        max_epochs=config.max_epochs or _planned_epochs(learns, batch, n_rows, most),
+        max_epochs=config.max_epochs
+        or _planned_epochs(learns, batch, n_rows, QUICK_EPOCHS[n_latent >= QUICK_LATENT] if quick else usual),
         planned=config.max_epochs is None,
+    )
+
+
+def _is_free(config: Config) -> bool:
+    """Return whether the user left batches, optimiser, schedule and step size to the library."""
+    chosen = config.learning_rate is not None or config.batch_size not in ("auto", None)
+    return (
+        not chosen and config.optimizer == "auto" and config.schedule == "inner-approx" and bool(config.learn)
     )
 
 

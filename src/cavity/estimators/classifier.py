@@ -78,7 +78,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How site sweeps and hyper-parameter steps alternate.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
         "auto": the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
-        `VI(q_update="gradient")` on full batches.
+        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows.
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it.
     damping : float in (0, 1] or None
@@ -86,7 +86,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     batch_size : "auto", None or int
         None: full batches.
     max_epochs : int or None
-        None: 500 on full batches (method="auto": 200); on mini-batches as many as make 600 to 2,000 steps, at least three.
+        None: 500 on full batches (method="auto": 8, or 12 from five classes on, of L-BFGS); on mini-batches as many as make 600
+        to 2,000 steps, at least three.
     tol : float
         Training stops when the mean objective per row of ten epochs differs by less than this from that of the ten before
         (of thirty, with tied sites).

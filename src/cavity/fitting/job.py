@@ -38,6 +38,7 @@ from cavity.prediction.rowwise import TrainingRows, make_training_rows, target_n
 from cavity.training.callbacks import Callback
 from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run
+from cavity.training.threads import limit_threads
 
 Array = NDArray[np.float64]
 
@@ -89,6 +90,10 @@ class Job:
 
         On an interrupt, `store` gets the best state so far.
         """
+        with limit_threads(runs.count_work(self.run)):
+            return self._train(store)
+
+    def _train(self, store: Callable[[Result], None]) -> list[str]:
         try:
             self.run = runs.find_loop(self.run, self.options)(self.run)
             result = self.make_result(self.run)
@@ -104,7 +109,7 @@ class Job:
         found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
             found.append(runs.NO_EVIDENCE)
-        return runs.warn(found, stacklevel=3)
+        return runs.warn(found, stacklevel=4)
 
 
 class Session(NamedTuple):

@@ -38,6 +38,7 @@ def make_run(
     plan = Plan(
         learn=bool(len(state.theta)),
         schedule=options.schedule,
+        rough=options.quick,
         optimiser=build.make_optimiser(options, engine, data),
         rate=options.rate,
         final_rate=options.final_rate,
@@ -60,6 +61,12 @@ def make_run(
 def records_steps(options: Options, reduce: Local) -> bool:
     """Return whether mini-batch steps are recorded and replayed: on a GPU that one process has to itself."""
     return options.device.type == "cuda" and reduce.world == 1
+
+
+def count_work(run: Run) -> int:
+    """Return the multiply-adds of a step's largest product, C × M × M × batch."""
+    C, M = run.engine.shape
+    return C * M * M * (run.plan.batch_size or run.rows.n_rows)
 
 
 def find_loop(run: Run, options: Options) -> Callable[[Run], Run]:

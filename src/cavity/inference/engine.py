@@ -40,10 +40,12 @@ from cavity.side_stream import run_on_side_stream
 
 
 class CachedProjection(NamedTuple):
-    """The projection of a table that is a single piece, at hyper-parameters that do not change."""
+    """What depends only on hyper-parameters that do not change, for a table that is a single piece."""
 
     jitter: Tensor  # the very tensor of the state: any other tensor needs a new projection
     projection: Projection
+    r: Tensor  # [C N], the residual variances
+    pull: Tensor  # [P], the gradient of the hyper-prior
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,18 @@ class Engine:
         self.load(state.theta)
         with torch.no_grad():
             projection = self.prior.project(pieces[0].X, state.jitter)
-        return replace(self, parameters=(), cached=CachedProjection(state.jitter, projection))
+            pull = self.hyper_prior.gradient(state.theta)
+            cached = CachedProjection(state.jitter, projection, projection.r.double(), pull)
+        return replace(self, parameters=(), cached=cached)
 
     def project(self, state: State, batch: Batch) -> Projection:
         """Project the rows onto the inducing points."""
-        if self.cached is not None and self.cached.jitter is state.jitter:
-            return self.cached.projection
-        return self.prior.project(batch.X, state.jitter)
+        cached = self._find_cached(state)
+        return self.prior.project(batch.X, state.jitter) if cached is None else cached.projection
+
+    def _find_cached(self, state: State) -> CachedProjection | None:
+        """Return what `freeze` computed, if it belongs to this state's jitter."""
+        return self.cached if self.cached is not None and self.cached.jitter is state.jitter else None
 
     def theta(self) -> Tensor:
         """Return the workspace's hyper-parameters as a vector."""
@@ -138,7 +145,8 @@ class Engine:
         with torch.no_grad():
             a, q = projection.a.detach(), get_q()
             m = marginals(q, a)
-            r = Projection(a, projection.variance.detach(), projection.failed).r.double()
+            cached = self._find_cached(state)
+            r = projection._replace(a=a).r.detach().double() if cached is None else cached.r
             view = self._view(state, m, r, batch)
             stored, share = view.stored.site, view.share
             cavity = remove(view.t, stored, share)
@@ -299,7 +307,8 @@ class Engine:
         scale = self.total / totals.weight
         evidence = self.sites.evidence(old, q) + scale * totals.value
         theta, memory = state.theta, state.optimiser
-        pull = self.hyper_prior.gradient(theta)
+        cached = self._find_cached(state)
+        pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
         if optimiser is not None:
             slope = scale * totals.gradient
             of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))

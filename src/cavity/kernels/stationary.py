@@ -69,7 +69,7 @@ class Stationary(Scaled):
         return self._value(half_square_distance(self._units(Z), self._units(X), self.log_scale))
 
     def cross_from(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
-        points = prepare_points(self._units(Z), self.log_lengthscale)
+        points = prepare_points(self._units(Z), self.log_scale)
         if points is None or type(self).cross is not Stationary.cross:
             return super().cross_from(Z)
         return lambda X: self._value(points.half_square_distance(self._units(X)))

@@ -37,8 +37,9 @@ def find_fixed_point(
                 return None
             known, state, last = [], safe, math.inf
             continue
-        move = _unknowns(new, scale) - _unknowns(state, scale)
-        size = _norm(run.reduce, move) / (1 + _norm(run.reduce, _unknowns(new, scale)))
+        reached = _unknowns(new, scale)
+        move = reached - _unknowns(state, scale)
+        size = _norm(run.reduce, move) / (1 + _norm(run.reduce, reached))
         change, last = abs(float(info.objective) - last), float(info.objective)
         if enough(size, change):
             return new
@@ -63,15 +64,18 @@ def _extrapolate(known: list[tuple[Tensor, State]], reduce: Local) -> State:
     """
     moves, states = torch.stack([move for move, _ in known], 1), [state for _, state in known]
     moves = torch.cat(reduce.gather(torch.linalg.qr(moves, mode="r").R.cpu()))
-    w = torch.linalg.lstsq(moves.diff(dim=1), moves[:, -1:], driver="gelsd").solution[:, 0]
+    w = torch.linalg.lstsq(moves.diff(dim=1), moves[:, -1:], driver="gelsd").solution[:, 0].tolist()
     end = states[-1]
     tau, nu = (_combine([s.sites[i] for s in states], w) for i in (0, 1))
     sums = Sums(_combine([s.sums.P for s in states], w), _combine([s.sums.h for s in states], w))
     return end._replace(sites=end.sites._replace(tau=tau, nu=nu), sums=sums)
 
 
-def _combine(values: list[Tensor], w: Tensor) -> Tensor:
-    mixed: Tensor = values[-1] - torch.tensordot(w.to(values[-1]), torch.stack(values).diff(dim=0), dims=1)
+def _combine(values: list[Tensor], w: list[float]) -> Tensor:
+    """Return values[-1] − Σ w_i (values[i+1] − values[i])."""
+    mixed = values[-1].clone()
+    for value, left, right in zip(values, [0.0, *w], [*w, 0.0], strict=True):
+        mixed.add_(value, alpha=right - left)
     return mixed
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,10 @@ from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
 
+FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
+FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
+ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
 
 
 class Probe(Optimiser):
@@ -39,10 +44,14 @@ def train_lbfgs(run: Run) -> Run:
 
     worst = -math.inf
     best: list[tuple[float, float, State]] = []
+    start = torch.zeros_like(run.state.theta)
+    scale: Callable[[Tensor], Tensor] = torch.clone
+    if run.plan.rough:  # in units of the prior, the first steps move what classes and features have in common
+        start, scale = run.state.theta, run.engine.hyper_prior.root_covariance(FREE_UNIT).multiply
 
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal worst
-        theta = torch.from_numpy(x).to(run.state.theta)
+        theta = start + scale(torch.from_numpy(x).to(start))
         state, value, evidence = converge_at(run, theta) if best else converge_at_start(run, theta)
         if state is None:  # no Cholesky factor here: a wall for the line search
             run.guard.repairs += 1
@@ -54,7 +63,7 @@ def train_lbfgs(run: Run) -> Run:
             if not run.history:
                 end_iteration(x)
             raise _Stop
-        return -value, -state.optimiser[0].double().cpu().numpy()
+        return -value, -scale(state.optimiser[0]).double().cpu().numpy()
 
     def end_iteration(x: np.ndarray) -> None:
         value, evidence, run.state = best[0]
@@ -66,18 +75,32 @@ def train_lbfgs(run: Run) -> Run:
     with run.notify_callbacks():
         if not run.resumed:
             run.warm_up()
-        start = run.state.theta.double().cpu().numpy()
+        first = (run.state.theta - start).double().cpu().numpy()  # zero in a rough plan
         try:
             if not run.is_over():  # a resumed run may be over already
                 result = minimize(
-                    negative, start, jac=True, method="L-BFGS-B", callback=end_iteration, options=options
+                    negative, first, jac=True, method="L-BFGS-B", callback=end_iteration, options=options
                 )
-                run.converged = bool(result.status == 0)
+                # a line search that finds nothing better has reached what rough sites can tell
+                run.converged = bool(result.status == 0 or (run.plan.rough and result.status == 2))
         except _Stop:
             pass
         if best:
             run.state = best[0][2]
+    if run.plan.rough and run.history and not run.is_late():
+        settle_sites(run)
     return run
+
+
+def settle_sites(run: Run) -> None:
+    """Let the sites converge at the final hyper-parameters."""
+    start, tol = time.perf_counter(), 0.1 * run.plan.tol
+    found = find_fixed_point(
+        run, run.state, lambda size, change: _flat(size, change / run.total, tol, SMALL_MOVE), FINAL_SWEEPS
+    )
+    if found is not None:
+        run.state = found
+    run.history[-1]["settling_seconds"] = time.perf_counter() - start
 
 
 def converge_at_start(run: Run, theta: Tensor) -> tuple[State, float, float]:
@@ -121,8 +144,9 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     """Return the converged state, its objective and its log Z_q."""
     if run.engine.sites.sweeps:
         most = 1 if _linear(run) else INNER_SWEEPS
+        near = (ROUGH_TOL, ROUGH_MOVE) if run.plan.rough else (INNER_TOL, SMALL_MOVE)
         swept = find_fixed_point(
-            run, state, lambda size, change: _flat(size, change / run.total) or run.is_late(), most
+            run, state, lambda size, change: _flat(size, change / run.total, *near) or run.is_late(), most
         )
         if swept is None:
             return None, math.nan, math.nan
@@ -131,9 +155,9 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     return (None if bool(info.failed) else state), float(info.objective), float(info.evidence)
 
 
-def _flat(size: float, change: float) -> bool:
+def _flat(size: float, change: float, tol: float, small_move: float) -> bool:
     """Return whether sites and objective have converged; log Z_q is stationary in the sites and converges long before them."""
-    return size < SMALL_MOVE and change <= INNER_TOL
+    return size < small_move and change <= tol
 
 
 def _linear(run: Run) -> bool:

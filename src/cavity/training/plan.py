@@ -26,6 +26,9 @@ class Plan:
     max_epochs: int = 1
     tol: float = 0.0
     max_seconds: float | None = None
+    rough: bool = (
+        False  # L-BFGS with roughly converged sites at each point, and fully converged ones at the end
+    )
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
     reshuffle: bool = True  # every pass has its own order

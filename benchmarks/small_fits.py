@@ -1,0 +1,169 @@
+"""Seconds and test NLL of default fits of small tables, next to HistGradientBoosting in the same run.
+
+Both libraries have their default settings and the same number of threads. A row is the mean over random splits (80 % of the rows
+for training; 2,000 rows of waveform and satellite), the ratio is that of the times. Two more rows: 100 classes, and a fit on a
+machine with other work, which is timed against the same fit without it.
+
+    python benchmarks/small_fits.py --data FOLDER [--splits 3] [--threads 2] [--sets wine glass] [--csv FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from threadpoolctl import threadpool_limits
+
+from cavity import GPClassifier
+from cavity.data.tables import load
+
+SETS = ("wine", "new_thyroid", "glass", "svmguide2", "vowel6", "vehicle", "waveform", "satellite")
+TRAIN_ROWS = {"waveform": 2000, "satellite": 2000}
+FIRST_SEED = 1000  # no published split has such a number
+LOAD = 6  # busy processes of the loaded machine
+MANY = 100  # classes
+RESULTS = Path(__file__).parent / "results" / "small_fits.csv"
+
+
+class Split(NamedTuple):
+    """Standardised training rows and test rows."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+
+
+class Row(NamedTuple):
+    """One row of the table."""
+
+    what: str
+    rows: int
+    seconds: float
+    nll: float
+    peer_seconds: float
+    peer_nll: float
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds / self.peer_seconds
+
+
+def make_split(X: Any, y: Any, seed: int, train_rows: int | None = None) -> Split:
+    order = np.random.default_rng(seed).permutation(len(y))
+    cut = train_rows or round(0.8 * len(y))
+    train, test = order[:cut], order[cut:]
+    test = test[np.isin(y[test], y[train])]
+    center, spread = X[train].mean(0), X[train].std(0)
+    X = (X - center) / np.where(spread > 0, spread, 1.0)
+    return Split(X[train], y[train], X[test], y[test])
+
+
+def make_many_classes(n_classes: int = MANY, rows: int = 3000) -> Split:
+    """Noisy points around random centres in four dimensions."""
+    rng = np.random.default_rng(FIRST_SEED)
+    centers = 3 * rng.standard_normal((n_classes, 4))
+    y = np.arange(2 * rows) % n_classes
+    X = centers[y] + 0.5 * rng.standard_normal((2 * rows, 4))
+    return Split(X[:rows], y[:rows], X[rows:], y[rows:])
+
+
+def time_fit(model: Any, data: Split) -> tuple[float, float]:
+    """Return seconds of the fit and test NLL."""
+    begin = time.perf_counter()
+    model.fit(data.X, data.y)
+    seconds = time.perf_counter() - begin
+    P = model.predict_proba(data.X_test)
+    own = P[np.arange(len(data.y_test)), np.searchsorted(model.classes_, data.y_test)]
+    return seconds, float(-np.log(np.maximum(own, np.finfo(float).tiny)).mean())
+
+
+def compare(what: str, splits: list[Split]) -> Row:
+    """Fit both libraries in turn on every split."""
+    found = []
+    for seed, data in enumerate(splits):
+        ours = time_fit(GPClassifier(random_state=seed, device="cpu"), data)
+        peer = time_fit(HistGradientBoostingClassifier(random_state=seed), data)
+        found.append((*ours, *peer))
+    return Row(what, len(splits[0].y), *np.mean(found, 0).tolist())
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Keep `count` other processes busy within the block."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def time_loaded() -> Row:
+    """Time a fit of 700 rows and 7 features with other work; the peer is the same fit without it."""
+    rng = np.random.default_rng(FIRST_SEED)
+    X = rng.standard_normal((1400, 7))
+    y = (X @ rng.standard_normal((7, 3)) + rng.standard_normal((1400, 3))).argmax(1)
+    data = Split(X[:700], y[:700], X[700:], y[700:])
+    quiet = time_fit(GPClassifier(random_state=0, device="cpu"), data)
+    with busy(LOAD):
+        loaded = time_fit(GPClassifier(random_state=0, device="cpu"), data)
+    return Row(f"load {LOAD} / quiet", 700, *loaded, *quiet)
+
+
+def measure(args: argparse.Namespace) -> Iterator[Row]:
+    small = make_split(*load("wine", args.data), FIRST_SEED)
+    compare("warm up", [small])
+    for name in args.sets:
+        X, y = load(name, args.data)
+        seeds = range(FIRST_SEED, FIRST_SEED + args.splits)
+        yield compare(name, [make_split(X, y, seed, TRAIN_ROWS.get(name)) for seed in seeds])
+    if not args.only_sets:
+        yield compare(f"{MANY} classes", [make_many_classes()])
+        yield time_loaded()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", help="folder of the tables; $CAVITY_DATA without it")
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--sets", nargs="*", default=SETS)
+    parser.add_argument(
+        "--only-sets", action="store_true", help="without many classes and the loaded machine"
+    )
+    parser.add_argument("--csv", default=str(RESULTS))
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(args.threads)
+    print(f"torch {torch.__version__}, {args.threads} threads, means over {args.splits} splits")
+    print(f"{'':16s} {'rows':>5} {'seconds':>8} {'NLL':>7} {'HGB s':>7} {'HGB NLL':>8} {'ratio':>6}")
+    with open(args.csv, "w", newline="") as file, threadpool_limits(args.threads):
+        writer = csv.writer(file)
+        writer.writerow([*Row._fields, "ratio"])
+        for row in measure(args):
+            print(
+                f"{row.what:16s} {row.rows:5d} {row.seconds:8.2f} {row.nll:7.4f} {row.peer_seconds:7.2f} {row.peer_nll:8.4f} "
+                f"{row.ratio:6.1f}",
+                flush=True,
+            )
+            writer.writerow([*row, row.ratio])
+            file.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

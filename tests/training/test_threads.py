@@ -1,0 +1,48 @@
+"""Small fits take one thread, and the user's setting is restored."""
+
+import pytest
+import torch
+
+from cavity import GPClassifier
+from cavity.callbacks import Callback
+from cavity.training import threads
+from support import toy
+
+
+class Count(Callback):
+    """Records the number of threads of each epoch."""
+
+    def __init__(self):
+        self.seen = []
+
+    def epoch(self, run, row):
+        self.seen.append(torch.get_num_threads())
+        return False
+
+
+class Fail(Callback):
+    def epoch(self, run, row):
+        raise RuntimeError("stop here")
+
+
+@pytest.fixture
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(threads.ONE_THREAD_WORK, 1), (0, 3)])
+def test_a_small_fit_takes_one_thread_and_a_large_one_the_users(three_threads, monkeypatch, limit, expected):
+    monkeypatch.setattr(threads, "ONE_THREAD_WORK", limit)
+    count = Count()
+    GPClassifier("ep", n_inducing=5, max_epochs=2, tol=1.0, device="cpu", callbacks=[count]).fit(*toy(30, 2))
+    assert set(count.seen) == {expected}
+    assert torch.get_num_threads() == 3
+
+
+def test_a_fit_that_fails_restores_the_users_threads(three_threads):
+    with pytest.raises(RuntimeError, match="stop here"):
+        GPClassifier("ep", n_inducing=5, max_epochs=2, device="cpu", callbacks=[Fail()]).fit(*toy(30, 2))
+    assert torch.get_num_threads() == 3
