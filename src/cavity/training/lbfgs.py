@@ -94,12 +94,17 @@ def train_lbfgs(run: Run) -> Run:
 
 def settle_sites(run: Run) -> None:
     """Let the sites converge at the final hyper-parameters."""
-    start, tol = time.perf_counter(), 0.1 * run.plan.tol
-    found = find_fixed_point(
-        run, run.state, lambda size, change: _flat(size, change / run.total, tol, SMALL_MOVE), FINAL_SWEEPS
-    )
+    start, tol, sweeps = time.perf_counter(), 0.1 * run.plan.tol, 0
+
+    def enough(size: float, change: float) -> bool:
+        nonlocal sweeps
+        sweeps += 1
+        return _flat(size, change / run.total, tol, SMALL_MOVE)
+
+    found = find_fixed_point(run, run.state, enough, FINAL_SWEEPS)
     if found is not None:
         run.state = found
+    run.history[-1]["settling_sweeps"] = sweeps
     run.history[-1]["settling_seconds"] = time.perf_counter() - start
 
 
