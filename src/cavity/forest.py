@@ -11,7 +11,8 @@ from cavity.errors import BadOption
 
 Array = NDArray[np.float64]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
-BLOCK = 1 << 21  # pairs of a row and a tree that are walked at a time
+BLOCK = 1 << 22  # pairs of a row and a tree that are walked at a time
+TREE_BY_TREE = 200  # rows from which trees are walked one after the other
 
 
 class Forest(NamedTuple):
@@ -39,14 +40,24 @@ class Forest(NamedTuple):
         parts = [self._block(X[i : i + rows]) for i in range(0, len(X), rows)]
         return np.concatenate(parts) if parts else np.empty((0, max(2, len(self.start))))
 
-    def _block(self, X: Array) -> Array:
-        at = np.broadcast_to(self.root, (len(X), len(self.root)))
+    def _find_leaves(self, X: Array) -> NDArray[np.int32]:
+        """Return the leaf of each row in each tree, [n trees]."""
+        if len(X) < TREE_BY_TREE:
+            return self._walk(X, np.broadcast_to(self.root, (len(X), len(self.root))))
+        # one tree at a time stays in the cache
+        start = np.zeros((len(X), 1), np.int32)
+        return np.hstack([self._walk(X, start + root) for root in self.root])
+
+    def _walk(self, X: Array, at: NDArray[np.int32]) -> NDArray[np.int32]:
         rows = np.arange(len(X))[:, None]
         while True:
             below = np.where(X[rows, self.feature[at]] <= self.threshold[at], self.left[at], self.right[at])
             if np.array_equal(below, at):
-                break
+                return at
             at = below
+
+    def _block(self, X: Array) -> Array:
+        at = self._find_leaves(X)
         found = self.value[at].astype(np.float64)  # [n trees K]
         if not self.boosted:
             return _normalised(found.mean(1))
