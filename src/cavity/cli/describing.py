@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cavity.cli.predicting import Model, format_label
 from cavity.cli.terminal import Terminal, format_evidence, format_table, known_evidence
 from cavity.modelfile import describe_rows_inside
@@ -91,7 +89,5 @@ def print_info(path: Path, terminal: Terminal) -> None:
         order = sorted(found["relevance"].items(), key=lambda item: -item[1])[:MAX_FEATURES]
         terminal.say("most relevant features")
         terminal.say(
-            format_table(
-                [(name or "(no name)", f"{share:.2f}") for name, share in order if np.isfinite(share)]
-            )
+            format_table([(name or "(no name)", f"{share:.2f}") for name, share in order if share > 0])
         )
