@@ -19,7 +19,9 @@ POOLED, SLOW = {"share": "prior"}, {"learning_rate": 1e-3}
 
 # The papers update q in VI by its gradient with L-BFGS. Their GFITC uses L-BFGS, too.
 METHODS: dict[str, Method] = {
-    "auto": Method("auto", {}, {"effort": "fast", "calibration": None}),  # its rows are older than the calibration
+    "auto": Method(
+        "auto", {}, {"effort": "fast", "calibration": None}
+    ),  # its rows are older than the calibration
     "balanced": Method("auto"),
     "best": Method("auto", {}, {"effort": "best"}),
     "ep": Method("ep"),

@@ -30,24 +30,29 @@ class Columns(NamedTuple):
     group: NDArray[np.int64] | None = None  # [D], number of each column's lengthscale; None: each has its own
 
 
-def share_units(
-    columns: Columns,
-    group: NDArray[np.int64],
-    blocks: Sequence[slice],
-    U: Array,
-    weight: Array,
-    rng: np.random.Generator,
-) -> tuple[Columns, Array]:
-    """Return columns with shared lengthscales, in which a block counts as one column, and the rows U in the new units.
+class Sharing(NamedTuple):
+    """What columns that encode one quantity share."""
 
-    U are rows in the old units. A block holds the one-hot columns of one category: its unit s, with s² the sum of the squared
-    spreads, makes the mean squared distance between rows that of one standardised column, and all pairs of levels equally far.
+    group: NDArray[np.int64]  # [D], number of each column's lengthscale
+    blocks: Sequence[slice]  # the one-hot columns of a category
+    indicators: Sequence[int]  # columns that mark missing cells of the column before them
+
+
+def share_units(
+    columns: Columns, sharing: Sharing, U: Array, weight: Array, rng: np.random.Generator
+) -> tuple[Columns, Array]:
+    """Return columns with shared lengthscales and units, and the rows U, which are in the old units, in the new ones.
+
+    A category counts as one standardised column, and its levels are equally far: s² of its block is the sum of squared spreads.
+    An indicator has the unit of its column: a missing cell, set to the mean, is then as far from the others as these are.
     """
     spread = columns.spread.copy()
-    for block in blocks:
+    for block in sharing.blocks:
         spread[block] = np.sqrt((spread[block] ** 2).sum())
+    for j in sharing.indicators:
+        spread[j] = spread[j - 1]
     U = U * (columns.spread / spread)
-    return Columns(columns.center, spread, median_distance(U, weight, rng), group), U
+    return Columns(columns.center, spread, median_distance(U, weight, rng), sharing.group), U
 
 
 def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:

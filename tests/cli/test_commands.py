@@ -337,7 +337,7 @@ BAD = {
     "a table without rows": (1, ("fit", "header.csv", *TO), "has no rows"),
     "a header of a million columns": (1, ("fit", "wide.csv", *TO), "1,000,001 columns"),
     "a folder without tables": (1, ("fit", "folder", *TO), "does not contain, a file that can be read"),
-    "dates": (1, ("fit", "dates.csv", *TO), "'when' has dates or times"),
+    "dates": (1, ("fit", "dates.csv", *TO, "--strict"), "'when' has dates or times"),
     "damaged Parquet": (1, ("fit", "nonsense.parquet", *TO), "cannot be read"),
     "a model as a table": (1, ("fit", "birds.cavity", *TO), "unknown file type"),
     "an unknown method": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--method", "svm"), "method='svm' is unknown"),

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+import cavity
 from cavity import BadInput, Preparation
 from cavity.cli.app import app
 from cavity.cli.predicting import Model
@@ -160,3 +161,48 @@ def test_settings_and_headers_of_other_editors(tmp_path):
     assert open_table(tmp_path / "q.csv").names == ["Weight, dry, kg", "Height, m", "y"]
     SIZES.to_parquet(tmp_path / "UP.PARQUET")
     assert open_table(tmp_path / "UP.PARQUET").names == ["height", "weight"]
+
+
+def test_a_rough_table_goes_from_the_file_to_a_report(tmp_path):
+    """Dates, decimal commas, an identifier, Latin-1 and missing labels; and the model predicts the raw frame in Python."""
+    days = pd.date_range("2020-01-01", periods=60, freq="5D").strftime("%d.%m.%Y")
+    rows = [
+        f"N{i}A1;{days[i]};{'größer' if i % 3 else 'kleiner'};{i % 7},5;{['a', 'b', ''][(i % 3 > 0) + (i % 11 == 0)]}"
+        for i in range(60)
+    ]
+    table, model = tmp_path / "t.csv", tmp_path / "m.cavity"
+    table.write_bytes("\n".join(["Kennung;Tag;Größe;Länge;k", *rows]).encode("latin-1"))
+    words = ("fit", table, "--target", "k", "--out", model, "--max-epochs", 5)
+    refused = run(*words, "--strict")
+    assert refused.exit_code == 1 and "UTF-8" in refused.output and not model.exists()
+    said = " ".join(run(*words).output.split())
+    for word in (
+        "Kennung ignored (60 different texts in 60 rows: names, identifiers or free text)",
+        "Tag date, 2020-01-01 to 2020-10-22, as days, season, weekday",
+        "Länge number, mean 3.4", "written as 1.250,5", "is not UTF-8: read as Windows-1252", "rows without a label are not used",
+    ):  # fmt: skip
+        assert word in said, said
+    assert "rows without a label were not used" in run("info", model).output
+    done = run("report", model, table, "--out", tmp_path / "r.html")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "How columns are used" in page and "names, identifiers or free text" in page
+    assert run("evaluate", model, table).exit_code == 0
+    assert run("predict", model, table, "--out", tmp_path / "p.csv").exit_code == 0
+    frame = pd.read_csv(table, sep=";", encoding="latin-1", dtype=str).drop(columns="k")
+    expected = cavity.load(model).predict_proba(frame)
+    found = pd.read_csv(tmp_path / "p.csv")[["p_a", "p_b"]].to_numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_a_model_that_python_fitted_on_a_frame_predicts_raw_files(tmp_path):
+    frame = SIZES.assign(c=np.tile(["x", "y", None, "z"], 10), day=pd.date_range("2020-01-01", periods=40))
+    clf = cavity.GPClassifier("sep", n_inducing=5, max_epochs=2, random_state=0)
+    clf.fit(frame, np.repeat(["small", "tall"], 20)).save(tmp_path / "m.cavity")
+    frame.assign(new=1).to_csv(tmp_path / "t.csv", index=False)
+    done = run("predict", tmp_path / "m.cavity", tmp_path / "t.csv", "--out", tmp_path / "p.csv")
+    assert done.exit_code == 0 and "did not have are ignored: 'new' (40 cells)" in done.output
+    found = pd.read_csv(tmp_path / "p.csv")[["p_small", "p_tall"]].to_numpy()
+    np.testing.assert_allclose(found, clf.predict_proba(frame), rtol=1e-9)
+    one = asked(tmp_path / "m.cavity", [{"height": 160, "weight": 55, "c": "x", "day": "2020-01-03"}])
+    assert one["labels"] == ["small"]

@@ -25,8 +25,8 @@ GROUP = np.array([0, 0, 1, 1, 1, 1, 2, 3, 4, 4, 5, 5, 6])
 
 
 def test_groups_follow_the_columns():
-    group, owner, blocks = group_features(Preparation().fit(TABLE).columns_)
-    assert group.tolist() == GROUP.tolist() and blocks == [slice(2, 6)]
+    (group, blocks, indicators), owner = group_features(Preparation().fit(TABLE).columns_)
+    assert group.tolist() == GROUP.tolist() and blocks == [slice(2, 6)] and indicators == [1]
     assert owner.tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3]
 
 
@@ -66,10 +66,10 @@ def test_all_levels_are_equally_far_and_a_category_counts_as_one_column():
     )
     prepare = Preparation().fit(table)
     X = prepare.encode(table)
-    group, _, blocks = group_features(prepare.columns_)
+    sharing, _ = group_features(prepare.columns_)
     spread = X.std(0)
     columns = Columns(X.mean(0), spread, 1.0)
-    found, U = share_units(columns, group, blocks, (X - columns.center) / spread, np.ones(500), RNG)
+    found, U = share_units(columns, sharing, (X - columns.center) / spread, np.ones(500), RNG)
     np.testing.assert_allclose(U, (X - found.center) / found.spread)
     i, j = np.triu_indices(500, 1)
     square = (U[i] - U[j]) ** 2
@@ -79,6 +79,17 @@ def test_all_levels_are_equally_far_and_a_category_counts_as_one_column():
     levels = torch.tensor(prepare.encode({"colour": ["a", "b", "c"], "x": [0.0] * 3}))
     K = kernel.full(levels[None])[0].detach().numpy()
     np.testing.assert_allclose(K[np.triu_indices(3, 1)], K[0, 1])
+
+
+def test_a_missing_cell_is_as_far_from_the_others_as_these_are():
+    x = np.where(RNG.random(2000) < 0.2, np.nan, RNG.normal(size=2000))
+    prepare = Preparation().fit(pd.DataFrame({"x": x}))
+    X, (sharing, _) = prepare.encode(pd.DataFrame({"x": x})), group_features(prepare.columns_)
+    known = X[:, 1] == 0
+    columns = Columns(X.mean(0), np.array([X[known, 0].std(), X[:, 1].std()]), 1.0)
+    _, U = share_units(columns, sharing, (X - columns.center) / columns.spread, np.ones(2000), RNG)
+    square = ((U[~known][:1] - U[known]) ** 2).sum(1).mean()
+    assert square == pytest.approx(2, rel=0.01)
 
 
 def test_relevance_is_one_number_per_column_and_noise_has_little():

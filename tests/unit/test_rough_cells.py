@@ -84,6 +84,17 @@ def test_typed_dates_are_the_dates_of_their_text():
     assert Preparation.from_json(json.loads(json.dumps(text.to_json()))).columns_ == text.columns_
 
 
+def test_the_user_may_declare_dates_categories_but_not_numbers():
+    days = pa.array([dt.date(2020, 1, 1), dt.date(2020, 1, 2), None])
+    assert Preparation(kinds={"x": "category"}).fit({"x": days}).names == (
+        "x=2020-01-01",
+        "x=2020-01-02",
+        "x missing",
+    )
+    with pytest.raises(BadInput, match="'x' has dates or times"):
+        Preparation(kinds={"x": "number"}).fit({"x": days})
+
+
 def test_the_whole_column_says_which_number_is_the_month():
     first, second = learn(x=["03/04/2020", "25/04/2020"]), learn(x=["03/04/2020", "04/25/2020"])
     assert (first.columns_[0].order, second.columns_[0].order) == ("day", "month")

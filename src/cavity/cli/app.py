@@ -75,7 +75,7 @@ def fit(
         float | None, typer.Option(help="Maximum training time in seconds.", metavar="S")
     ] = None,
     validation_fraction: Annotated[
-        float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F")
+        float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F", hidden=True)
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File to save checkpoints to.", metavar="FILE")
@@ -87,7 +87,7 @@ def fit(
     dtype: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed (default 0).", metavar="N")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse dates, identifiers, formatted numbers, missing labels.")
+        bool, typer.Option("--strict", help="Refuse cells that need a guess (see docs).")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -85,5 +84,5 @@ def print_info(path: Path, terminal: Terminal) -> None:
     if found["relevance"] is not None:
         order = sorted(found["relevance"].items(), key=lambda item: -item[1])[:MAX_FEATURES]
         terminal.say("most relevant features")
-        named = [(name or "(no name)", f"{share:.2f}") for name, share in order if math.isfinite(share)]
+        named = [(name or "(no name)", f"{share:.2f}") for name, share in order if share > 0]
         terminal.say(format_table(named))

@@ -32,8 +32,9 @@ from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier
 from cavity.intake.frames import Prepared
 from cavity.tabular.cells import get_column, to_numbers
-from cavity.tabular.files import TableFile, explain_errors, open_table, spool_table
+from cavity.tabular.files import TableFile, open_table, spool_table
 from cavity.tabular.preparation import Preparation
+from cavity.tabular.text_file import explain_errors
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
 

@@ -305,7 +305,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n, D)
-            Rows. Units and inducing points come from those of the first call: give it some hundreds.
+            Rows. Units, inducing points and the preparation of a frame come from those of the first call: give it some hundreds.
         y : array-like of shape (n,)
             Labels.
         classes : array-like or None

@@ -83,10 +83,10 @@ def share_lengthscales(begin: Start, features: Features, rng: np.random.Generato
     prepare = features.preparation
     if prepare is None or begin.columns.group is not None:
         return begin
-    group, _, blocks = group_features(prepare.columns_)
-    if len(np.unique(group)) == len(group):
+    sharing, _ = group_features(prepare.columns_)
+    if len(np.unique(sharing.group)) == len(sharing.group):
         return begin
-    columns, U = share_units(begin.columns, group, blocks, begin.pool.U, begin.pool.weight, rng)
+    columns, U = share_units(begin.columns, sharing, begin.pool.U, begin.pool.weight, rng)
     return Start(columns, begin.pool._replace(U=U, distance=columns.distance))
 
 

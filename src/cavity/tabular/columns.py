@@ -84,7 +84,9 @@ class Category(NamedTuple):
     def describe(self) -> str:
         """Describe the column in one line."""
         missing = ", some missing" if self.missing else ""
-        few = ", ".join(self.levels[:4]) + (", ..." if len(self.levels) > 4 else "")
+        few = ", ".join(level if len(level) <= 24 else level[:23] + "…" for level in self.levels[:4]) + (
+            ", ..." if len(self.levels) > 4 else ""
+        )
         return f"category, {len(self.levels)} levels ({few}){missing}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:

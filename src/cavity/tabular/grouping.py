@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.columns import Sharing
 from cavity.data.source import Array
-from cavity.tabular.columns import Category, Column, Date
+from cavity.tabular.columns import Category, Column, Date, Number
 
 
-class Grouping(NamedTuple):
-    """Features grouped by lengthscale and by column."""
-
-    group: NDArray[np.int64]  # [D], number of each feature's lengthscale
-    owner: NDArray[np.int64]  # [D], number of each feature's column
-    blocks: list[slice]  # the one-hot features of each category
-
-
-def group_features(columns: Sequence[Column]) -> Grouping:
-    """Group the features of columns.
+def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64]]:
+    """Group the features of columns; also return the number of each feature's column, [D].
 
     All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own.
     """
     group: list[int] = []
     owner: list[int] = []
-    blocks = []
+    blocks: list[slice] = []
+    indicators: list[int] = []
     for number, column in enumerate(columns):
         first = group[-1] + 1 if group else 0
         parts = _count_parts(column)
         if isinstance(column, Category):
             blocks.append(slice(len(group), len(group) + len(parts)))
+        elif isinstance(column, Number | Date) and column.missing:
+            indicators.append(len(group) + len(parts) - 1)
         group += [first + part for part in parts]
         owner += [number] * len(parts)
-    return Grouping(np.array(group), np.array(owner), blocks)
+    return Sharing(np.array(group), blocks, indicators), np.array(owner)
 
 
 def _count_parts(column: Column) -> list[int]:
@@ -49,8 +44,8 @@ def _count_parts(column: Column) -> list[int]:
 
 def fold_weights(weights: Array, columns: Sequence[Column]) -> Array:
     """Return the weight of each column from those of its features, [C D]: squares of its lengthscales' weights add."""
-    group, owner, _ = group_features(columns)
-    first = np.unique(group, return_index=True)[1]
+    sharing, owner = group_features(columns)
+    first = np.unique(sharing.group, return_index=True)[1]
     folded = np.zeros((len(weights), len(columns)))
     for j in first:
         folded[:, owner[j]] += weights[:, j] ** 2

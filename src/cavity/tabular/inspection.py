@@ -147,7 +147,9 @@ class _ColumnSummary:
         """Add cells, the first of which is in row `first`."""
         kind = classify_type(column.type)
         self.rows += len(column)
-        if kind in ("date", "other") or (kind == "duration" and self.strict):
+        if kind in ("date", "duration") and self.wanted == "category":
+            self._add_text(to_text(column), first)
+        elif kind in ("date", "other") or (kind == "duration" and self.strict):
             self.typed = f"{kind.replace('duration', 'date')}:{column.type}"
             self.missing += column.null_count
             if kind == "date":
@@ -219,7 +221,7 @@ class _ColumnSummary:
         date = self.dates.decide(self.name, self.missing > 0)
         if date is None and not is_typed:
             return None
-        if self.strict or date is None:
+        if self.strict or date is None or self.wanted == "number":
             self._raise(
                 f"has dates or times ({self.typed[5:] if self.typed is not None and is_typed else 'text'})",
                 "replace them by numbers (the year, the month, the weekday, days since an event)",
