@@ -47,6 +47,9 @@ SAMPLE = 50_000  # rows that a temperature from leave-one-out is fitted to
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
 MOST_LEAVES = 4096
+BOOSTING_WORK = (
+    2e8  # rows × features × classes up to which boosting is a member: its time grows with all three
+)
 
 
 class LeaveOneOut(NamedTuple):
@@ -89,13 +92,14 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
     return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), whole and every_row)
 
 
-def make_members(ensemble: Any, seed: int) -> list[Any]:
-    """Return unfitted classifiers to pool with."""
+def make_members(ensemble: Any, seed: int, work: float = 0.0) -> list[Any]:
+    """Return unfitted classifiers to pool with; `work`: rows × features × classes."""
     if ensemble is None:
         return []
     if isinstance(ensemble, str):
         forest = ExtraTreesClassifier(TREES, max_leaf_nodes=MOST_LEAVES, random_state=seed)
-        return [HistGradientBoostingClassifier(early_stopping=False, random_state=seed), forest]
+        boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
+        return [boosting, forest] if work <= BOOSTING_WORK else [forest]
     return [clone(member) for member in ensemble]
 
 
@@ -134,10 +138,11 @@ class Calibration(NamedTuple):
 
     def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> tuple[Pool, str]:
         """Return the pool, and how it was found; leave-one-out if there is no time for more fits."""
-        members = make_members(self.config.ensemble, self.seed)
+        table = self.table
+        work = table.X.size * table.n_classes if isinstance(table, Table) else 0
+        members = make_members(self.config.ensemble, self.seed, work)
         if not self.config.calibrates and not members:
             return Pool(), "none"
-        table = self.table
         if self.held is not None:
             assert isinstance(table, Table)
             forests, logs = _fit_members(members, table, self.held.X)
