@@ -54,8 +54,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         or on several ranks, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
     ensemble : {"auto", None, "trees"}, or classifiers
         Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows.
-        "trees": HistGradientBoostingClassifier and ExtraTreesClassifier (only the latter on very wide tables). "auto": "trees" with method="auto" and effort="best", if
-        the table is in memory. Uncertainties stay those of the Gaussian process.
+        "trees": HistGradientBoostingClassifier and ExtraTreesClassifier, on very wide tables only the latter. "auto": "trees" with
+        method="auto" and effort="best", if the table is in memory. Uncertainties stay those of the Gaussian process.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear()`.
