@@ -165,15 +165,18 @@ def evaluate(
     target: Annotated[
         str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
     ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column of the weights (default: as in training).", metavar="COL")
+    ] = None,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score predictions on DATA, which has labels: error, NLL, ECE, confusion matrix."""
+    """Score predictions on DATA, which has labels: overall, per class and against class frequencies, with 95 % intervals."""
     _check_exist(model, data)
-    from cavity.cli import predicting
+    from cavity.cli import evaluating
 
-    predicting.evaluate(model, data, target, device, Terminal(as_json, quiet))
+    evaluating.evaluate(model, data, target, weight, device, Terminal(as_json, quiet))
 
 
 @app.command(

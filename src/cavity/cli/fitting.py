@@ -15,6 +15,8 @@ import numpy as np
 from cavity import distributed
 from cavity._version import __version__
 from cavity.callbacks import Validation
+from cavity.cli.evaluating import shorten, to_json
+from cavity.cli.predicting import format_label
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import (
     Terminal,
@@ -31,6 +33,9 @@ from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier
 from cavity.intake.frames import Prepared
+from cavity.prediction.estimate import Estimate
+from cavity.report.baseline import logistic_log_loss
+from cavity.report.scores import FEW_ROWS
 from cavity.tabular.cells import get_column, to_numbers
 from cavity.tabular.files import TableFile, explain_errors, open_table, spool_table
 from cavity.tabular.preparation import Preparation
@@ -68,8 +73,9 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
         model.set_params(callbacks=[Validation(Prepared(held[0]), held[1], model.patience)])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        found: dict[str, Any] = {}
         try:
-            _fit(model, table, settings, terminal)
+            found = _fit(model, table, settings, terminal)
         except KeyboardInterrupt as stop:
             stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
@@ -80,15 +86,17 @@ def _train(model: GPClassifier, table: InspectedTable, settings: Settings, termi
         "unlabelled": table.prepare.target_.missing if table.prepare.target_ else 0,
         "seconds": round(time.perf_counter() - begun, 3),
         "seed": settings.seed,
+        "weight": settings.weight,
         "cavity": __version__,
         "warnings": sorted(
             {str(w.message) for w in caught if issubclass(w.category, RuntimeWarning | UserWarning)}
         ),
         "interrupted": bool(stopped),
-    }
+    } | found
+    estimate = getattr(model, "estimate_", None)  # the file has it, too
     if terminal.rank == 0:
         model.save(settings.out)
-    _report_fit(model, settings, terminal)
+    _report_fit(model, settings, terminal, estimate)
     if stopped:
         raise fail(
             f"interrupted; saved the model after {model.n_epochs_} epochs to {settings.out}.",
@@ -136,14 +144,20 @@ def name_file_in_errors(file: TableFile) -> Iterator[None]:
         raise error if str(file.path) in str(error) else BadInput(f"{file.path}: {error}") from error
 
 
-def _fit(model: GPClassifier, table: InspectedTable, settings: Settings, terminal: Terminal) -> None:
+def _fit(
+    model: GPClassifier, table: InspectedTable, settings: Settings, terminal: Terminal
+) -> dict[str, Any]:
+    """Fit the model. Returns the log loss of logistic regression and the classes of few rows, for a table in memory."""
     prepare = table.prepare
     terminal.say(f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the current model)")
     with name_file_in_errors(table.file):
         if 8 * table.rows * len(prepare.names) <= IN_MEMORY:
             X, y, weight = read_rows(table, settings.weight, terminal)
             model.fit(Prepared(X, prepare), y, sample_weight=weight)
-            return
+            return {
+                "logistic_log_loss": logistic_log_loss(X, y, weight, settings.seed),
+                "few_rows": _find_few(y),
+            }
         if model.validation_fraction is not None:
             raise BadOption(
                 "--validation-fraction needs a table that fits in memory, but this one is read in pieces: give a separate table, "
@@ -155,6 +169,13 @@ def _fit(model: GPClassifier, table: InspectedTable, settings: Settings, termina
             explain_errors(table.file.path, (OSError, import_pyarrow().ArrowException)),
         ):
             model.fit(Arrow(path, weight=settings.weight, prepare=prepare))
+    return {}
+
+
+def _find_few(y: Any) -> dict[str, int]:
+    """Return the classes of few rows, with their numbers."""
+    classes, rows = np.unique(y, return_counts=True)
+    return {format_label(c): int(n) for c, n in zip(classes, rows, strict=True) if n < FEW_ROWS}
 
 
 def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:
@@ -200,10 +221,12 @@ def _check_out(path: Path) -> None:
         raise BadInput(f"--out {path}: the folder is not writable.")
 
 
-def _report_fit(model: GPClassifier, settings: Settings, terminal: Terminal) -> None:
+def _report_fit(
+    model: GPClassifier, settings: Settings, terminal: Terminal, estimate: Estimate | None
+) -> None:
     """Print the warnings and the result of the fit."""
     notes: Any = model.notes_
-    for warning in notes["warnings"]:
+    for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
     size = settings.out.stat().st_size if terminal.rank == 0 else 0
     classes = model.classes_.tolist()
@@ -215,6 +238,8 @@ def _report_fit(model: GPClassifier, settings: Settings, terminal: Terminal) -> 
         f"{model.inducing_points_.shape[1]} inducing points per class, "
         f"{model.n_epochs_} epochs, log marginal likelihood {format_evidence(evidence)}{held}"
     )
+    if estimate is not None:
+        terminal.say(_format_estimate(estimate, notes.get("logistic_log_loss")))
     terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
     terminal.print_result(
         {
@@ -226,7 +251,36 @@ def _report_fit(model: GPClassifier, settings: Settings, terminal: Terminal) -> 
             "epochs": model.n_epochs_,
             "seconds": notes["seconds"],
             "log_marginal_likelihood": evidence,
+            "estimate": None if estimate is None else to_json(estimate._asdict()),
+            "logistic_log_loss": notes.get("logistic_log_loss"),
+            "few_rows": notes.get("few_rows"),
             "warnings": notes["warnings"],
             "interrupted": notes["interrupted"],
         }
+    )
+
+
+def _find_class_warnings(model: GPClassifier, estimate: Estimate | None) -> list[str]:
+    """Say which classes have few rows, and which are never predicted."""
+    found, few = [], getattr(model, "notes_", {}).get("few_rows", {})
+    if few:
+        names = shorten([f"{name!r} ({n})" for name, n in few.items()])
+        found.append(f"classes with fewer than {FEW_ROWS} rows, which a model can hardly learn: {names}")
+    if estimate is not None and estimate.never_predicted:
+        names = shorten([repr(format_label(model.classes_[c])) for c in estimate.never_predicted])
+        found.append(f"classes that are never predicted for rows of the training table: {names}")
+    return found
+
+
+def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
+    """Say how good the model is on new rows, and how good simple models are."""
+    other = "" if logistic is None else f", logistic regression {logistic:.3f}"
+    loss = f"{estimate.log_loss:.3f} ± {estimate.standard_error:.3f}"
+    return "\n".join(
+        [
+            f"Estimated on {estimate.rows} rows ({estimate.how}):",
+            f"  log loss  {loss} (class frequencies {estimate.baseline_log_loss:.3f}{other})",
+            f"  accuracy  {estimate.accuracy:.3f} (most frequent class {estimate.baseline_accuracy:.3f})",
+            f"  {estimate.trust}",
+        ]
     )

@@ -28,6 +28,7 @@ from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.validation import check_labels
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
+from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
 from cavity.prediction.pool import normalised
 
@@ -152,6 +153,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How the temperature and the weights of the pool were found.
     ensemble_weights_ : ndarray
         Weight of the Gaussian process, then of each member of the pool.
+    class_prior_ : ndarray of shape (n_classes,)
+        Class frequencies of the training rows, by weight.
+    estimate_ : Estimate
+        How good the model is on new rows: log loss with its standard error, accuracy, and both for class frequencies alone. From
+        the rows that calibrated it, if these were held out, otherwise from leave-one-out; `print` says which, and how far to
+        trust it.
     loo_log_proba_ : ndarray of shape (N, n_classes)
         Leave-one-out log-probabilities of the training rows: each from the fitted model without that row's own sites, with the
         temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
@@ -343,6 +350,25 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.calibration_ = result.calibration or "none"
         self.ensemble_weights_ = np.array([result.model.pool.weight, *result.model.pool.weights])
         self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
+        self._set_optional("class_prior_", result.class_prior)
+
+    @property
+    def estimate_(self) -> Estimate:
+        """How good the model is on new rows, estimated from the rows of the fit."""
+        result = self._result if hasattr(self, "_result") else None
+        if result is None or (result.estimate is None and (result.loo is None or result.class_prior is None)):
+            raise AttributeError(
+                "estimate_ is there after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
+                "read before save(), or comes from held-out rows."
+            )
+        if result.estimate is None:
+            assert result.loo is not None and result.class_prior is not None
+            _, y, weight, _ = result.loo
+            log_p = normalised(self._fitted.pool.weight * result.loo.log_proba(self._fitted))
+            found = estimate_quality(log_p, y, weight, result.class_prior, "leave-one-out")
+            self._result = result._replace(estimate=found)
+            return found
+        return result.estimate
 
     @property
     def loo_log_proba_(self) -> Array:
