@@ -15,34 +15,61 @@ from cavity.data.fragments import Chunk
 from cavity.errors import BadInput, BadOption
 from cavity.intake.frames import Prepared
 from cavity.report import scores
-from cavity.tabular.cells import get_column, to_numbers
+from cavity.tabular.cells import get_column, read_targets, to_numbers
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
 
 MAX_CLASSES = 12  # of tables that are printed
+MOST_EXPLAINED = 2000  # rows whose columns are shuffled
 MOST_KEPT = 1 << 24  # numbers; of a longer table a random sample of rows is scored
 OVERALL = ("error", "nll", "brier", "ece", "auc", "f1")
 EACH = ("precision", "recall", "f1", "auc")
 
 
 class Scored(NamedTuple):
-    """Rows to score: predictions, truth, weights; the number of all rows; cells unlike those of the training rows."""
+    """Rows to score."""
 
-    columns: tuple[Any, ...]
-    total: int
-    notes: dict[str, int]
+    columns: tuple[Any, ...]  # predictions, truth, weights
+    sample: tuple[Any, ...]  # features, truth and weights of at most MOST_EXPLAINED rows
+    total: int  # number of all rows
+    notes: dict[str, int]  # counts of cells unlike those of the training rows
 
 
 def evaluate(
-    path: Path, data: Path, target: str | None, weight: str | None, device: str | None, terminal: Terminal
+    path: Path,
+    data: Path,
+    target: str | None,
+    weight: str | None,
+    importance: bool,
+    device: str | None,
+    terminal: Terminal,
 ) -> None:
     """Score the predictions on a file with labels."""
-    model, file = Model.open(path, device), open_table(data)
+    model, file = Model.open(path, device, regressor=True), open_table(data)
     target = find_target(model, file, target)
     weight = _find_weight(model, file, weight)
-    classes = [format_label(c) for c in model.classifier.classes_]
-    found = _predict_rows(model, file, target, weight, terminal)
-    report_classes(model, classes, found, terminal)
+    found = predict_rows(model, file, target, weight, terminal)
+    if hasattr(model.classifier, "classes_"):
+        result = _report_classes(model, [format_label(c) for c in model.classifier.classes_], found, terminal)
+    else:
+        result = _report_numbers(model, found, terminal)
+    if importance:
+        result["importance"] = _report_importance(model, found, terminal)
+    terminal.print_result(to_json(result | {"notes": found.notes}))
+
+
+def _report_importance(model: Model, found: Scored, terminal: Terminal) -> dict[str, Any]:
+    """Compute and print which columns matter."""
+    X, y, w = found.sample
+    truth = model.classifier.classes_[y] if hasattr(model.classifier, "classes_") else y
+    explained = model.classifier.explain(Prepared(X), truth, w)
+    names = (
+        list(map(str, explained.names)) if model.prepare is None else list(model.prepare.feature_names_in_)
+    )
+    explained = explained._replace(names=tuple(name or "(no name)" for name in names))
+    terminal.say(f"\n{explained}")
+    pairs = zip(explained.importance.tolist(), explained.standard_error.tolist(), strict=True)
+    return {name: {"nats": v, "standard_error": e} for name, (v, e) in zip(names, pairs, strict=True)}
 
 
 def find_target(model: Model, file: TableFile, target: str | None) -> str:
@@ -69,12 +96,13 @@ def _find_weight(model: Model, file: TableFile, weight: str | None) -> str | Non
     return weight or (stored if stored in file.names else None)
 
 
-def _predict_rows(
+def predict_rows(
     model: Model, file: TableFile, target: str, weight: str | None, terminal: Terminal
 ) -> Scored:
     """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
     prepare = model.choose_preparation(file, target)
-    rng, notes, kept = np.random.default_rng(0), Counter[str](), list[tuple[Any, ...]]()
+    rng, notes = np.random.default_rng(0), Counter[str]()
+    kept, sample = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     unlabelled = total = held = 0
     most = max(1, MOST_KEPT // _width(model))
     for chunk in read_chunks(file, [*prepare.inputs, target, *([weight] if weight else [])], terminal):
@@ -85,7 +113,9 @@ def _predict_rows(
         if not use.any():
             continue
         X = Prepared(prepare.encode(chunk, notes)[use])
-        kept.append((*_predict(model, X), y[use], w[use], rng.random(int(use.sum()))))
+        truth = (y[use], w[use], rng.random(int(use.sum())))
+        kept.append((*_predict(model, X), *truth))
+        sample = [_thin([*sample, (X.X, *truth)], MOST_EXPLAINED)]
         total += len(kept[-1][-1])
         held += len(kept[-1][-1])
         if held > 2 * most:
@@ -95,22 +125,27 @@ def _predict_rows(
     report_notes(notes, terminal, file, unlabelled)
     if total > most:
         terminal.note(f"scores are of a random sample of {most} of {total} rows")
-    return Scored(_thin(kept, most)[:-1], total, dict(notes))
+    return Scored(_thin(kept, most)[:-1], sample[0][:-1], total, dict(notes))
 
 
 def read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
-    """Read the numbers of the classes, and which rows have a label."""
+    """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
+    if not hasattr(model.classifier, "classes_"):
+        value, lacks = read_targets(get_column(chunk.table, target), target, chunk.first, strict=False)
+        return value, ~lacks
     places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
     y = encode_labels(chunk, target, places)
     return y, y >= 0
 
 
 def _predict(model: Model, X: Prepared) -> tuple[Any, ...]:
+    if not hasattr(model.classifier, "classes_"):
+        return tuple(model.classifier.predict(X, return_std=True))
     return (model.classifier.predict_log_proba(X),)
 
 
 def _width(model: Model) -> int:
-    return len(model.classifier.classes_)
+    return len(getattr(model.classifier, "classes_", range(2)))
 
 
 def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
@@ -134,7 +169,7 @@ def read_weights(chunk: Chunk, name: str) -> Any:
     return value
 
 
-def report_classes(model: Model, classes: list[str], found: Scored, terminal: Terminal) -> None:
+def _report_classes(model: Model, classes: list[str], found: Scored, terminal: Terminal) -> dict[str, Any]:
     """Compute and print the scores of a classifier."""
     log_p, y, w = found.columns
     C = len(classes)
@@ -168,9 +203,24 @@ def report_classes(model: Model, classes: list[str], found: Scored, terminal: Te
         "per_class": each,
         "classes": classes,
         "confusion": confusion.tolist(),
-        "notes": found.notes,
     }
-    terminal.print_result(to_json(result))
+    return result
+
+
+def _report_numbers(model: Model, found: Scored, terminal: Terminal) -> dict[str, Any]:
+    """Compute and print the scores of a regressor. The baseline is the distribution of the training targets."""
+    _, _, y, w = found.columns
+    values = scores.score_targets(*found.columns)
+    ranges = scores.bootstrap(scores.score_targets, found.columns, 4)
+    shift, scale = model.classifier._result.units
+    plain = scores.score_targets(np.full(len(y), shift), np.full(len(y), scale), y, w)
+    lines = [f"{'':<8}  {'model':<10}  {'95 % interval':<24}  mean and spread of the training rows"]
+    for name, value in values.items():
+        ends = "[{:.4g}, {:.4g}]".format(*ranges[name])
+        lines.append(f"{name:<8}  {f'{value:.4g}':<10}  {ends:<24}  {plain[name]:.4g}")
+    terminal.say(f"rows      {found.total}{', weighted' if np.ptp(w) else ''}")
+    terminal.say("\n".join(lines))
+    return {"rows": found.total} | values | {"intervals": ranges, "baseline": plain}
 
 
 def _warn_classes(classes: list[str], rows: Any, chosen: Any, terminal: Terminal) -> None:

@@ -23,6 +23,8 @@ from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
 from cavity.tabular.preparation import Preparation
 
+Z95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
+
 
 class Model(NamedTuple):
     """Loaded estimator and the preparation of its columns."""
@@ -35,9 +37,7 @@ class Model(NamedTuple):
         """Load a classifier or, with `regressor`, also a regressor."""
         classifier = load(path, device)
         if not regressor and not hasattr(classifier, "classes_"):
-            raise BadFile(
-                f"{path} is a regressor, but this command needs a classifier; `cavity info` and `cavity predict` accept both."
-            )
+            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
         prepare = getattr(classifier, "preparation_", None)
         names = getattr(classifier, "feature_names_in_", None)
         if prepare is None and names is not None:
@@ -64,8 +64,8 @@ class Model(NamedTuple):
     def predict_columns(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
         """Predict prepared rows and return the columns of the output.
 
-        Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean and
-        standard deviation of the latent function, without the noise.
+        Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean,
+        standard deviation and 95 % interval of a new value, noise included.
         """
         X = Prepared(X)
         if not hasattr(self.classifier, "classes_"):
@@ -73,7 +73,8 @@ class Model(NamedTuple):
                 raise BadOption(
                     "--uncertainty applies to classifiers only; for a regressor, see the column std."
                 )
-            return dict(zip(("mean", "std"), self.classifier.predict(X, return_std=True), strict=True))
+            mean, std = self.classifier.predict(X, return_std=True)
+            return {"mean": mean, "std": std, "low": mean - Z95 * std, "high": mean + Z95 * std}
         P = self.classifier.predict_proba(X)
         classes = self.classifier.classes_
         columns = {"label": classes[P.argmax(1)]} | {

@@ -17,12 +17,14 @@ from cavity.config.methods import read_method
 from cavity.config.reading import read_class_weight
 from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
+from cavity.diagnostics.permutation import Losses
 from cavity.diagnostics.samples import ClassifierSamples
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.job import Result, common_result, prepare_classification
 from cavity.fitting.partial_fit import available_if
+from cavity.intake.frames import Prepared
 from cavity.intake.sources import find_source
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.validation import check_labels
@@ -565,6 +567,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         rng = check_random_state(random_state)
         evidence = self.log_marginal_likelihood_
         return importance.diagnose(self._fitted, table.X, table.y, table.weight, evidence, n, rng)
+
+    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+        table = read_table_of_fit(request, None, self._features(), self.classes_)
+        own = np.arange(len(table.y)), table.y
+        return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
         request = Request(X, y, sample_weight)
