@@ -67,18 +67,20 @@ def fit(
     ] = None,
     effort: Annotated[str | None, typer.Option(help="fast, balanced or best.", metavar="NAME")] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="Kernel, e.g. 'Matern52 + Linear'.", metavar="NAMES")
+        str | None, typer.Option(help="Kernel, e.g. 'Matern52 + Linear'.", metavar="NAMES", hidden=True)
     ] = None,
     n_inducing: Annotated[
         str | None, typer.Option(help="Inducing points per class, or a fraction of rows.", metavar="N")
     ] = None,
     batch_size: Annotated[str | None, typer.Option(metavar="N", hidden=True)] = None,
-    max_epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.", metavar="N")] = None,
+    max_epochs: Annotated[
+        int | None, typer.Option(help="Maximum number of epochs.", metavar="N", hidden=True)
+    ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(help="Maximum training time in seconds.", metavar="S")
     ] = None,
     validation_fraction: Annotated[
-        float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F")
+        float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F", hidden=True)
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File to save checkpoints to.", metavar="FILE")
@@ -90,7 +92,7 @@ def fit(
     dtype: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed (default 0).", metavar="N")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse dates, identifiers, formatted numbers, missing labels.")
+        bool, typer.Option("--strict", help="Refuse cells that need a guess (see docs).")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,

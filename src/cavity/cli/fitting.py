@@ -39,6 +39,7 @@ from cavity.report.regression import estimate_regression
 from cavity.report.scores import FEW_ROWS
 from cavity.tabular.cells import get_column, to_numbers
 from cavity.tabular.files import TableFile, explain_errors, open_table, spool_table
+from cavity.tabular.inspection import MANY_VALUES
 from cavity.tabular.preparation import Preparation
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
@@ -197,6 +198,10 @@ def _fit(model: Any, table: InspectedTable, settings: Settings, terminal: Termin
     with name_file_in_errors(table.file):
         if table.fits_memory:
             X, y, weight = read_rows(table, settings.weight, terminal)
+            if y.dtype.kind == "i" and len(np.unique(y)) > MANY_VALUES:
+                terminal.note(
+                    f"each of the {len(np.unique(y))} whole numbers of the target is a class; --regression predicts the number"
+                )
             model.fit(Prepared(X, prepare), y, sample_weight=weight)
             if table.is_regression:
                 return {"estimate": estimate_regression(model, X, y, weight, settings.seed)}
