@@ -121,6 +121,14 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     np.testing.assert_allclose(scores["ece"], cavity.report.expected_calibration_error(P, place), rtol=1e-9)
     shown = run("evaluate", birds / "birds.cavity", birds / "new.csv").output
     assert f"nll    {scores['nll']:.4f}" in shown and "true / predicted" in shown
+    prior = np.broadcast_to(clf.class_prior_, P.shape)
+    np.testing.assert_allclose(scores["baseline"]["nll"], cavity.report.nll(prior, place), rtol=1e-9)
+    assert scores["baseline"]["of"] == "training rows" and "class frequencies" in shown
+    for name in ("error", "nll", "brier", "auc", "f1"):
+        low, high = scores["intervals"][name]
+        assert low <= scores[name] <= high
+    gentoo = scores["per_class"]["Gentoo"]
+    assert gentoo["rows"] == sum(scores["confusion"][2]) and 0.8 < gentoo["auc"] <= 1
 
 
 def test_info_says_what_the_model_is(birds):

@@ -49,11 +49,13 @@ def model(method, **options):
 
 
 def assert_is(gp, answer, atol=1e-8, evidence=True):
-    mean, cov = gp.predict(NEW, return_cov=True)
+    mean, cov = gp.predict(NEW, return_cov=True, noise=False)
     np.testing.assert_allclose(mean, answer.mean, atol=atol)
     np.testing.assert_allclose(cov, answer.cov, atol=atol)
-    np.testing.assert_allclose(gp.predict(NEW, return_std=True)[1], np.sqrt(np.diag(answer.cov)), atol=atol)
-    np.testing.assert_array_equal(gp.predict(NEW), gp.predict(NEW, return_std=True)[0])
+    np.testing.assert_allclose(
+        gp.predict(NEW, return_std=True, noise=False)[1], np.sqrt(np.diag(answer.cov)), atol=atol
+    )
+    np.testing.assert_array_equal(gp.predict(NEW), gp.predict(NEW, return_std=True, noise=False)[0])
     if evidence:
         assert gp.log_marginal_likelihood_ == pytest.approx(answer.log_evidence, abs=atol)
 
@@ -73,7 +75,9 @@ def test_exact_in_units_of_y_is_scikit_learns():
     gp = model("exact", normalize_y=True).fit(X, y)
     other = GaussianProcessRegressor(theirs(), alpha=NOISE, optimizer=None, normalize_y=True).fit(X, y)
     for ours, other_ in zip(
-        gp.predict(NEW, return_cov=True), other.predict(NEW, return_cov=True), strict=True
+        gp.predict(NEW, return_cov=True, noise=False),
+        other.predict(NEW, return_cov=True),
+        strict=True,
     ):
         np.testing.assert_allclose(ours, other_, rtol=1e-8, atol=1e-8)
     # theirs is the evidence of scaled targets
@@ -84,7 +88,7 @@ def test_exact_in_units_of_y_is_scikit_learns():
 
 def test_without_noise_the_mean_passes_through_the_targets():
     gp = model("exact", noise=0.0, jitter=1e-9).fit(X, Y)
-    mean, sd = gp.predict(X, return_std=True)
+    mean, sd = gp.predict(X, return_std=True, noise=False)
     np.testing.assert_allclose(mean, Y, atol=1e-7)
     assert sd.max() < 1e-4 and gp.noise_ == 0
     other = GaussianProcessRegressor(theirs(), alpha=1e-12, optimizer=None).fit(X, Y)
@@ -110,7 +114,7 @@ def test_with_a_point_at_every_row_each_is_exact(method):
         assert gp.log_marginal_likelihood_ == pytest.approx(answer.log_evidence, abs=1e-8)
         K = explicit.kernels(k, X, X, X)
         np.testing.assert_allclose(
-            gp.predict(X, return_cov=True)[1], explicit.exact(K, Y, NOISE).cov, atol=1e-8
+            gp.predict(X, return_cov=True, noise=False)[1], explicit.exact(K, Y, NOISE).cov, atol=1e-8
         )
 
 
@@ -289,7 +293,7 @@ def test_learning_raises_the_evidence_and_samples_have_the_posteriors_moments():
         model("exact", learn=("kernel", "noise"), jitter=1e-8).fit(X, Y),
     )
     assert gp.log_marginal_likelihood_ > start.log_marginal_likelihood_ + 0.5
-    mean, cov = gp.predict(NEW, return_cov=True)
+    mean, cov = gp.predict(NEW, return_cov=True, noise=False)
     draws = gp.sample_y(NEW, 40_000, random_state=1)
     assert draws.shape == (7, 40_000)
     np.testing.assert_allclose(draws.mean(1), mean, atol=0.03)
@@ -324,7 +328,7 @@ def interpolation(
 def test_exact_regression_is_exact_at_small_noise(noise):
     X, y, T, mean, sd = interpolation(noise)
     fit = {"kernel": RBF(1.0), "noise": noise, "learn": (), "normalize_y": False}
-    got, std = GPRegressor("exact", **fit).fit(X, y).predict(T, return_std=True)
+    got, std = GPRegressor("exact", **fit).fit(X, y).predict(T, return_std=True, noise=False)
     assert (np.abs(got - mean) < 1e-3 * np.hypot(sd, noise**0.5)).all()
     np.testing.assert_allclose(std, sd, rtol=2e-3)
 
@@ -340,5 +344,9 @@ def test_the_covariance_of_conjugate_gradients_is_positive_semi_definite(noise):
         "n_inducing": 20,
         "random_state": 0,
     }
-    _, cov = GPRegressor("cg", **fit).fit(X, y).predict(np.linspace(-2.5, 2.5, 40)[:, None], return_cov=True)
+    _, cov = (
+        GPRegressor("cg", **fit)
+        .fit(X, y)
+        .predict(np.linspace(-2.5, 2.5, 40)[:, None], return_cov=True, noise=False)
+    )
     assert np.linalg.eigvalsh(cov).min() > -1e-13

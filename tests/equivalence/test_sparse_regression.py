@@ -40,7 +40,7 @@ EXACT = explicit.exact(explicit.kernels(k, X, X, NEW), Y, NOISE)
 
 
 def assert_is(gp, answer, atol=1e-8, evidence=True):
-    mean, cov = gp.predict(NEW, return_cov=True)
+    mean, cov = gp.predict(NEW, return_cov=True, noise=False)
     np.testing.assert_allclose(mean, answer.mean, atol=atol)
     np.testing.assert_allclose(cov, answer.cov, atol=atol)
     if evidence:
@@ -51,7 +51,7 @@ def test_nystrom_is_that_of_explicit_matrices_and_exact_with_every_row():
     answer = explicit.sparse(explicit.kernels(k, Z, X, NEW), Y, NOISE, "nystrom")
     gp = model("nystrom", inducing=Z).fit(X, Y)
     assert_is(gp, answer)
-    mean, sd = gp.predict(NEW, return_std=True)
+    mean, sd = gp.predict(NEW, return_std=True, noise=False)
     np.testing.assert_allclose(mean, answer.mean, atol=1e-8)
     np.testing.assert_allclose(sd, np.sqrt(np.maximum(np.diag(answer.cov), 0)), atol=1e-8)
     assert_is(model("nystrom", inducing=None).fit(X, Y), EXACT)
@@ -59,8 +59,8 @@ def test_nystrom_is_that_of_explicit_matrices_and_exact_with_every_row():
 
 def test_nystroms_variance_can_be_negative_and_is_then_zero():
     few = model("nystrom", inducing=Z[:1], noise=1e-3).fit(X, Y)
-    assert np.diag(few.predict(X, return_cov=True)[1]).min() < -0.1
-    assert few.predict(X, return_std=True)[1].min() == 0
+    assert np.diag(few.predict(X, return_cov=True, noise=False)[1]).min() < -0.1
+    assert few.predict(X, return_std=True, noise=False)[1].min() == 0
 
 
 # --- subset of data ----------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_committee_is_that_of_explicit_matrices(blocks):
     assert np.bincount(labels).min() >= 7 and np.bincount(labels).max() <= 8
     assert_is(gp, brute_committee(labels, NEW), atol=1e-6)
     alone = [brute_committee(labels, x[None]) for x in NEW]
-    mean, sd = gp.predict(NEW, return_std=True)
+    mean, sd = gp.predict(NEW, return_std=True, noise=False)
     np.testing.assert_allclose(mean, [a.mean[0] for a in alone], atol=1e-8)
     np.testing.assert_allclose(sd, [np.sqrt(a.cov[0, 0]) for a in alone], atol=1e-8)
 
@@ -173,7 +173,11 @@ def test_weights_divide_the_noise_of_conjugate_gradients_and_of_nystrom():
             else {"n_inducing": 1.0}
         )
         one, other = model(method, **options).fit(X, Y, times), model(method, **options).fit(*again)
-        for a, b in zip(one.predict(NEW, return_std=True), other.predict(NEW, return_std=True), strict=True):
+        for a, b in zip(
+            one.predict(NEW, return_std=True, noise=False),
+            other.predict(NEW, return_std=True, noise=False),
+            strict=True,
+        ):
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_diabetes
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cavity import BadInput, BadOption, GPClassifier
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor
 from cavity.callbacks import Validation
 from cavity.config.methods import method_names
 from cavity.kernels import RBF
@@ -307,3 +308,22 @@ def test_targets_of_any_unit_are_normalised(unit):
     y = np.sin(X[:, 0])
     one, other = (regressor(max_epochs=10, random_state=0).fit(X, u * y) for u in (1.0, unit))
     np.testing.assert_allclose(other.predict(X) / unit, one.predict(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["exact", "vi"])
+def test_two_standard_deviations_cover_95_percent_of_new_targets_and_the_noise_is_in_them(method):
+    X, y = load_diabetes(return_X_y=True)
+    gp = GPRegressor(method, n_inducing=20, random_state=0).fit(X[::2], y[::2])
+    new, truth = X[1::2], y[1::2]
+    mean, std = gp.predict(new, return_std=True)
+    latent = gp.predict(new, return_std=True, noise=False)[1]
+    np.testing.assert_allclose(std**2, latent**2 + gp.noise_, rtol=1e-9)
+    np.testing.assert_allclose(np.diag(gp.predict(new, return_cov=True)[1]), std**2, rtol=1e-6)
+    assert 0.92 < np.mean(np.abs(truth - mean) <= 2 * std) < 0.98
+    assert np.mean(np.abs(truth - mean) <= 2 * latent) < 0.6
+    low, high = gp.predict_interval(new, level=0.8)
+    np.testing.assert_allclose(high - low, 2 * 1.2815515655446004 * std)
+    assert 0.74 < np.mean((low <= truth) & (truth <= high)) < 0.88
+    for level in (0, 1, 95, "0.9"):
+        with pytest.raises(BadOption, match="level="):
+            gp.predict_interval(new, level=level)

@@ -13,7 +13,7 @@ from cavity.cli.terminal import EXIT_CODES, Terminal, handle_errors
 from cavity.errors import BadInput, BadOption, missing_extra
 
 app = typer.Typer(
-    help="Gaussian process classification of tables: train, predict, evaluate.",
+    help="Gaussian process classification and regression of tables: train, predict, evaluate.",
     epilog=f"{EXIT_CODES} Example: cavity fit --help",
     no_args_is_help=True,
     add_completion=False,
@@ -56,6 +56,9 @@ def fit(
     ignore: Annotated[
         list[str] | None, typer.Option(help="Column to ignore; may be repeated.", metavar="COL")
     ] = None,
+    regression: Annotated[
+        bool, typer.Option("--regression", help="Predict a number (default: if the target has many).")
+    ] = False,
     config: Annotated[
         Path | None, typer.Option(help="File of settings; flags override it.", metavar="TOML")
     ] = None,
@@ -64,13 +67,15 @@ def fit(
     ] = None,
     effort: Annotated[str | None, typer.Option(help="fast, balanced or best.", metavar="NAME")] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="Kernel, e.g. 'Matern52 + Linear'.", metavar="NAMES")
+        str | None, typer.Option(help="Kernel, e.g. 'Matern52 + Linear'.", metavar="NAMES", hidden=True)
     ] = None,
     n_inducing: Annotated[
         str | None, typer.Option(help="Inducing points per class, or a fraction of rows.", metavar="N")
     ] = None,
     batch_size: Annotated[str | None, typer.Option(metavar="N", hidden=True)] = None,
-    max_epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.", metavar="N")] = None,
+    max_epochs: Annotated[
+        int | None, typer.Option(help="Maximum number of epochs.", metavar="N", hidden=True)
+    ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(help="Maximum training time in seconds.", metavar="S")
     ] = None,
@@ -114,6 +119,7 @@ def fit(
         "dtype": dtype,
         "seed": seed,
         "strict": strict or None,
+        "regression": regression or None,
     }
     chosen = settings.read(flags, config)
     from cavity.cli import fitting
@@ -142,7 +148,7 @@ def predict(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict the rows of DATA: the label and one probability per class."""
+    """Predict the rows of DATA: the label and one probability per class, or mean, std and a 95 % interval."""
     _check_exist(model, data)
     if as_json and out is None:
         raise BadOption(
@@ -165,15 +171,21 @@ def evaluate(
     target: Annotated[
         str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
     ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column of the weights (default: as in training).", metavar="COL")
+    ] = None,
+    importance: Annotated[
+        bool, typer.Option("--importance", help="Add which columns matter (of at most 2,000 rows).")
+    ] = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score predictions on DATA, which has labels: error, NLL, ECE, confusion matrix."""
+    """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95 % intervals."""
     _check_exist(model, data)
-    from cavity.cli import predicting
+    from cavity.cli import evaluating
 
-    predicting.evaluate(model, data, target, device, Terminal(as_json, quiet))
+    evaluating.evaluate(model, data, target, weight, importance, device, Terminal(as_json, quiet))
 
 
 @app.command(

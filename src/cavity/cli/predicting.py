@@ -1,4 +1,4 @@
-"""`cavity predict` and `cavity evaluate`: apply a saved model to a file, in chunks of rows."""
+"""`cavity predict`: apply a saved model to a file, in chunks of rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.cli.terminal import Terminal, format_table
+from cavity.cli.terminal import Terminal
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.estimators import load
 from cavity.intake.frames import Prepared
 from cavity.modelfile.summary import format_label as format_label
-from cavity.report.calibration import BINS, reliability
 from cavity.tabular.cells import get_column, read_labels
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
 from cavity.tabular.preparation import Preparation
 
-MAX_CLASSES = 12  # larger confusion matrices are not printed
+Z95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
 
 
 class Model(NamedTuple):
@@ -39,9 +38,7 @@ class Model(NamedTuple):
         """Load a classifier or, with `regressor`, also a regressor."""
         classifier = load(path, device)
         if not regressor and not hasattr(classifier, "classes_"):
-            raise BadFile(
-                f"{path} is a regressor, but this command needs a classifier; `cavity info` and `cavity predict` accept both."
-            )
+            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
         prepare = getattr(classifier, "preparation_", None)
         names = getattr(classifier, "feature_names_in_", None)
         if prepare is None and names is not None:
@@ -68,8 +65,8 @@ class Model(NamedTuple):
     def predict_columns(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
         """Predict prepared rows and return the columns of the output.
 
-        Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean and
-        standard deviation of the latent function, without the noise.
+        Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean,
+        standard deviation and 95 % interval of a new value, noise included.
         """
         X = Prepared(X)
         if not hasattr(self.classifier, "classes_"):
@@ -77,7 +74,8 @@ class Model(NamedTuple):
                 raise BadOption(
                     "--uncertainty applies to classifiers only; for a regressor, see the column std."
                 )
-            return dict(zip(("mean", "std"), self.classifier.predict(X, return_std=True), strict=True))
+            mean, std = self.classifier.predict(X, return_std=True)
+            return {"mean": mean, "std": std, "low": mean - Z95 * std, "high": mean + Z95 * std}
         P = self.classifier.predict_proba(X)
         classes = self.classifier.classes_
         columns = {"label": classes[P.argmax(1)]} | {
@@ -180,71 +178,6 @@ def _open_writer(out: Path | None) -> Iterator[Any]:
             temporary.unlink(missing_ok=True)
 
 
-class Scores:
-    """Scores of predictions, summed chunk by chunk: error, NLL, calibration, confusion matrix."""
-
-    def __init__(self, n_classes: int) -> None:
-        self.confusion = np.zeros((n_classes, n_classes), dtype=np.int64)  # true, predicted
-        self.nll = 0.0
-        self.bins = np.zeros((3, BINS))  # number of rows, Σ confidence, Σ correct
-
-    def add(self, log_p: Any, y: Any) -> None:
-        """Add the rows of a chunk."""
-        np.add.at(self.confusion, (y, log_p.argmax(1)), 1)
-        self.nll -= float(log_p[np.arange(len(y)), y].sum())
-        found = reliability(np.exp(log_p), y)
-        self.bins += np.nan_to_num([found.rows, found.rows * found.confidence, found.rows * found.accuracy])
-
-    def compute(self) -> dict[str, Any]:
-        """Return the scores of all rows."""
-        n = int(self.confusion.sum())
-        _, confidence, right = self.bins
-        return {
-            "rows": n,
-            "error": float(1 - np.trace(self.confusion) / n),
-            "nll": self.nll / n,
-            "ece": float(np.abs(right - confidence).sum() / n),
-        }
-
-
-def evaluate(path: Path, data: Path, target: str | None, device: str | None, terminal: Terminal) -> None:
-    """Score the predictions on a file with labels."""
-    model, file = Model.open(path, device), open_table(data)
-    target = target or model.target
-    if target is None:
-        raise BadOption(
-            "the model does not store the name of its target: name the column of the labels with --target."
-        )
-    if target not in file.names:
-        raise BadInput(
-            f"{file.path} has no column {target!r} for the labels: name it with --target; {suggest_column(target, file.names)}"
-        )
-    prepare = model.choose_preparation(file, target)
-    places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
-    scores, notes, unlabelled = Scores(len(places)), Counter[str](), 0
-    for chunk in read_chunks(file, [*prepare.inputs, target], terminal):
-        y = encode_labels(chunk, target, places)
-        unlabelled += int((y < 0).sum())
-        X = prepare.encode(chunk, notes)[y >= 0]
-        if len(X):
-            scores.add(model.classifier.predict_log_proba(Prepared(X)), y[y >= 0])
-    if not scores.confusion.sum():
-        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
-    report_notes(notes, terminal, file, unlabelled)
-    found = scores.compute()
-    terminal.say(
-        format_table(
-            [("rows", str(found["rows"])), *((k, f"{found[k]:.4f}") for k in ("error", "nll", "ece"))],
-            indent=0,
-        )
-    )
-    if len(places) <= MAX_CLASSES:
-        terminal.say(_format_confusion(scores.confusion, list(places)))
-    terminal.print_result(
-        found | {"classes": list(places), "confusion": scores.confusion.tolist(), "notes": dict(notes)}
-    )
-
-
 def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     """Encode the labels of a chunk as numbers of classes, with −2 for missing labels."""
     text = read_labels(get_column(chunk.table, target), target, chunk.first, strict=False).to_pylist()
@@ -268,17 +201,3 @@ def _normalise_label(label: str | None) -> str | None:
         return label.lower()
     number = re.fullmatch(r"([+-]?\d+)\.0*", label)
     return number[1] if number else label
-
-
-def _format_confusion(confusion: Any, names: list[str]) -> str:
-    """Format the confusion matrix: one line per true class, one column per predicted class."""
-    short = [name if len(name) <= 12 else name[:11] + "…" for name in names]
-    width = max([len(str(confusion.max())), *map(len, short)])
-    corner = "true / predicted"
-    left = max(len(corner), width)
-    head = " ".join([f"{corner:<{left}}", *(f"{name:>{width}}" for name in short)])
-    lines = [
-        " ".join([f"{name:<{left}}", *(f"{n:>{width}}" for n in row)])
-        for name, row in zip(short, confusion, strict=True)
-    ]
-    return "\n".join(["", head, *lines])

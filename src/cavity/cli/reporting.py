@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from cavity.cli.evaluating import find_target, predict_rows
 from cavity.cli.predicting import Model, encode_labels, format_label, read_chunks, report_notes
 from cavity.cli.terminal import Terminal
 from cavity.errors import BadInput, BadOption
 from cavity.intake.frames import Prepared
+from cavity.report.regression import write_regression_report
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
 
@@ -30,7 +32,10 @@ def report(
     """Write the report; of a long table, on a random sample of rows."""
     from cavity.report import write_report
 
-    model = Model.open(path, device)
+    model = Model.open(path, device, regressor=True)
+    if not hasattr(model.classifier, "classes_"):
+        _report_regressor(model, path, data, out, target, terminal)
+        return
     names = None if model.prepare is None else list(model.prepare.names)
     X, y, rows = (
         (None, None, 0) if data is None else _sample_rows(model, open_table(data), target, most, terminal)
@@ -42,6 +47,20 @@ def report(
         terminal.note(f"the report shows a random sample of {shown} of {rows} rows; raise --rows for more")
     terminal.say(f"Wrote {out}")
     terminal.print_result({"out": str(out), "rows": rows, "shown": shown})
+
+
+def _report_regressor(
+    model: Model, path: Path, data: Path | None, out: Path, target: str | None, terminal: Terminal
+) -> None:
+    """Write a short report: scores, if DATA has the target, and the model's facts."""
+    rows = None
+    if data is not None:
+        file = open_table(data)
+        rows = predict_rows(model, file, find_target(model, file, target), None, terminal)
+    write_regression_report(model.classifier, out, None if rows is None else rows.columns, path.name)
+    total = 0 if rows is None else rows.total
+    terminal.say(f"Wrote {out}")
+    terminal.print_result({"out": str(out), "rows": total, "shown": total})
 
 
 def _sample_rows(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cavity.errors import BadOption
 
-OWN = ("target", "out", "weight", "ignore", "columns", "unseen", "strict", "validation", "seed")
+OWN = ("target", "out", "weight", "ignore", "columns", "unseen", "strict", "validation", "seed", "regression")
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 
@@ -27,7 +27,8 @@ class Settings(NamedTuple):
     strict: bool  # refuse rough cells
     validation: Path | None
     seed: int
-    arguments: dict[str, Any]  # arguments of GPClassifier
+    regression: bool  # predict a number, whatever the values suggest
+    arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor
 
 
 def read(flags: dict[str, Any], config: Path | None) -> Settings:
@@ -41,7 +42,8 @@ def read(flags: dict[str, Any], config: Path | None) -> Settings:
             raise BadOption(
                 f"--{name} is missing: give the flag, or set {name} = ... in the file of --config."
             )
-    arguments = {name: _convert(name, value) for name, value in values.items() if name not in OWN}
+    task = "regression" if values.get("regression") else "classification"
+    arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
     validation, seed = values.get("validation"), values.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
@@ -55,6 +57,7 @@ def read(flags: dict[str, Any], config: Path | None) -> Settings:
         strict=bool(values.get("strict", False)),
         validation=None if validation is None else Path(_check_text("validation", validation)),
         seed=seed,
+        regression=bool(values.get("regression", False)),
         arguments={"random_state": seed} | arguments,
     )
 
@@ -85,10 +88,10 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _list_arguments() -> Iterable[str]:
-    from cavity.estimators import GPClassifier
+    from cavity.estimators import GPClassifier, GPRegressor
 
-    names = inspect.signature(GPClassifier.__init__).parameters
-    return (name for name in names if name != "self" and name not in NOT_HERE)
+    names = [*inspect.signature(GPClassifier).parameters, *inspect.signature(GPRegressor).parameters]
+    return (name for name in dict.fromkeys(names) if name not in NOT_HERE)
 
 
 def _check_text(name: str, value: Any) -> str:
@@ -103,12 +106,12 @@ def _check_kinds(value: Any) -> dict[str, str]:
     return value
 
 
-def _convert(name: str, value: Any) -> Any:
-    """Convert the value of a flag or of the file to an argument of GPClassifier."""
+def _convert(name: str, value: Any, task: str) -> Any:
+    """Convert the value of a flag or of the file to an argument of the estimator."""
     if name == "kernel" and isinstance(value, str):
         return parse_kernel(value)
     if name == "method" and isinstance(value, dict):
-        return make_method(value)
+        return make_method(value, task)
     if name == "batch_size" and value in ("full", "none"):
         return None
     if name in ("batch_size", "n_inducing") and isinstance(value, str) and value != "auto":
@@ -133,11 +136,11 @@ def _needs_nothing(kind: Any) -> bool:
     return all(p.default is not p.empty for p in given)
 
 
-def make_method(value: dict[str, Any]) -> Any:
+def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     """Make a method from a table of the file, such as method = { name = "rep", epsilon = 0.1 }."""
     from cavity.config.methods import method_names
 
-    known = method_names("classification")
+    known = method_names(task)
     options = {key.replace("-", "_"): option for key, option in value.items() if key != "name"}
     name = value.get("name")
     if not isinstance(name, str) or name not in known:

@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from cavity.intake.validation import Features, check_rows
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, as_tensor, predict_latent, predict_log_proba
+from cavity.prediction.rowwise import target_noise
 
 Array = NDArray[np.float64]
 
@@ -146,10 +147,8 @@ class RegressorSamples(HyperSamples):
 
     units: tuple[float, float]
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict f, averaged over draws of the hyper-parameters.
-
-        The noise on y is not included: add the mean of `draws["noise"]` to the variance for that of a new y.
+    def predict(self, X: Any, return_std: bool = False, *, noise: bool = True) -> Any:
+        """Predict y, averaged over draws of the hyper-parameters.
 
         Parameters
         ----------
@@ -157,6 +156,8 @@ class RegressorSamples(HyperSamples):
             Rows with the features of the fit.
         return_std : bool
             Whether to also return standard deviations of the mixture.
+        noise : bool
+            True: standard deviations of new values y, noise included. False: those of f.
 
         Returns
         -------
@@ -171,4 +172,6 @@ class RegressorSamples(HyperSamples):
         if not return_std:
             return mean
         var = np.stack([f.var[:, 0].clamp_min(0).numpy() for f in each])
+        if noise:
+            var = var + np.array([[target_noise(model)] for model in self.models])
         return mean, scale * np.sqrt(var.mean(0) + means.var(0))

@@ -9,13 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
-from cavity.config.values import resolve_device
+from cavity.config.values import resolve_device, whole
+from cavity.diagnostics.permutation import Importance, Losses, permutation_importance
 from cavity.diagnostics.sampling import Asked
 from cavity.errors import BadOption
 from cavity.fitting.job import Continuation, Result
+from cavity.intake.tables import Request
 from cavity.intake.validation import Features
 from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel
@@ -206,4 +209,40 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
             return self._sample(X, y, sample_weight, asked)
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: Asked) -> Any:
+        raise NotImplementedError
+
+    def explain(
+        self, X: Any, y: Any, sample_weight: Any = None, *, n_repeats: int = 5, random_state: Any = 0
+    ) -> Importance:
+        """Estimate which columns matter: by how much the loss increases when the cells of one column are shuffled.
+
+        The loss is the negative log-probability of the label, or the negative log density of the target. Give rows that were not
+        used for training: on training rows, columns of noise that the model has memorised seem to matter. Of columns that say the
+        same, each seems to matter little, because the others remain.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a frame
+            Rows with the columns of the fit.
+        y : array-like of shape (n,)
+            Labels or targets.
+        sample_weight : array-like of shape (n,) or None
+            Weights of the rows.
+        n_repeats : int
+            How often each column is shuffled. Each time all rows are predicted again.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        Importance
+            `names`, `importance` and `standard_error`, one entry per column of the table; `print` shows them sorted.
+        """
+        features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
+        rows, weight, losses = self._row_losses(Request(X, y, sample_weight))
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        return permutation_importance(losses, rows, weight, features, repeats, np.random.default_rng(seed))
+
+    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+        """Return the features and weights of rows, and a function from features to the loss of each row."""
         raise NotImplementedError

@@ -17,17 +17,20 @@ from cavity.config.methods import read_method
 from cavity.config.reading import read_class_weight
 from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
+from cavity.diagnostics.permutation import Losses
 from cavity.diagnostics.samples import ClassifierSamples
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.job import Result, common_result, prepare_classification
 from cavity.fitting.partial_fit import available_if
+from cavity.intake.frames import Prepared
 from cavity.intake.sources import find_source
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.validation import check_labels
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
+from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
 from cavity.prediction.pool import normalised
 
@@ -153,6 +156,12 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How the temperature and the weights of the pool were found.
     ensemble_weights_ : ndarray
         Weight of the Gaussian process, then of each member of the pool.
+    class_prior_ : ndarray of shape (n_classes,)
+        Class frequencies of the training rows, by weight.
+    estimate_ : Estimate
+        How good the model is on new rows: log loss with its standard error, accuracy, and both for class frequencies alone. From
+        the rows that calibrated it, if these were held out, otherwise from leave-one-out; `print` says which, and how far to
+        trust it.
     loo_log_proba_ : ndarray of shape (N, n_classes)
         Leave-one-out log-probabilities of the training rows: each from the fitted model without that row's own sites, with the
         temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
@@ -344,6 +353,25 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.calibration_ = result.calibration or "none"
         self.ensemble_weights_ = np.array([result.model.pool.weight, *result.model.pool.weights])
         self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
+        self._set_optional("class_prior_", result.class_prior)
+
+    @property
+    def estimate_(self) -> Estimate:
+        """How good the model is on new rows, estimated from the rows of the fit."""
+        result = self._result if hasattr(self, "_result") else None
+        if result is None or (result.estimate is None and (result.loo is None or result.class_prior is None)):
+            raise AttributeError(
+                "estimate_ is there after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
+                "read before save(), or comes from held-out rows."
+            )
+        if result.estimate is None:
+            assert result.loo is not None and result.class_prior is not None
+            _, y, weight, _ = result.loo
+            log_p = normalised(self._fitted.pool.weight * result.loo.log_proba(self._fitted))
+            found = estimate_quality(log_p, y, weight, result.class_prior, "leave-one-out")
+            self._result = result._replace(estimate=found)
+            return found
+        return result.estimate
 
     @property
     def loo_log_proba_(self) -> Array:
@@ -542,6 +570,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         evidence = self.log_marginal_likelihood_
         model = self._fitted.to(torch.device("cpu"))
         return importance.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
+
+    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+        table = read_table_of_fit(request, None, self._features(), self.classes_)
+        own = np.arange(len(table.y)), table.y
+        return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
         request = Request(X, y, sample_weight)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
@@ -12,11 +15,14 @@ from cavity import modelfile
 from cavity.config import RegressorConfig, read_regressor
 from cavity.config.values import whole
 from cavity.diagnostics import sampling
+from cavity.diagnostics.permutation import Losses
 from cavity.diagnostics.samples import RegressorSamples
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting.job import Result, prepare_regression
+from cavity.intake.frames import Prepared
 from cavity.intake.tables import Request
+from cavity.intake.targets import read_targets_of_fit
 from cavity.intake.validation import check_rows
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, as_array, as_tensor, frequencies
@@ -197,24 +203,26 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         waves = frequencies(result.model.prior)
         self._set_optional("frequencies_", None if waves is None else waves[0])
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Predict f at rows X.
-
-        The noise on y is not included: add `noise_` to the variance for that of a new y.
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, *, noise: bool = True
+    ) -> Any:
+        """Predict y at rows X.
 
         Parameters
         ----------
         X : array-like of shape (n, D), or a source
             Rows with the features of the fit.
         return_std : bool
-            Also return standard deviations of f.
+            Also return standard deviations.
         return_cov : bool
-            Also return the covariance of f. A committee ("bcm") then predicts all rows together, which improves its mean, too.
+            Also return the covariance. A committee ("bcm") then predicts all rows together, which improves its mean, too.
+        noise : bool
+            True: standard deviations and covariances are those of new values y, noise included. False: those of f.
 
         Returns
         -------
         mean : ndarray of shape (n,)
-            Mean of f.
+            Mean of y, which is that of f.
         std : ndarray of shape (n,)
             Only with `return_std`.
         cov : ndarray of shape (n, n)
@@ -224,17 +232,41 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             raise BadOption("return_std=True and return_cov=True exclude each other: ask for one of them.")
         features, result = self._features(), self._result
         (shift, scale), rows, residual = result.units, result.rows, result.predicts_residual
+        extra = target_noise(self._fitted) if noise else 0.0
         if return_cov:
             new = as_tensor(check_rows(X, features, lambda: as_array(self._fitted.prior.center)))
             mean, cov = predict_joint(self._fitted, rows, residual, new)
-            return shift + scale * mean.cpu().numpy(), scale**2 * cov.cpu().numpy()
+            total = cov.cpu().numpy() + extra * np.eye(len(cov))
+            return shift + scale * mean.cpu().numpy(), scale**2 * total
 
         def moments(model: FittedModel, new: Array) -> tuple[Array, Array]:
             f = predict_moments(model, rows, residual, as_tensor(new))
-            return shift + scale * f.mean.cpu().numpy(), scale * f.var.clamp_min(0).sqrt().cpu().numpy()
+            std = (f.var.clamp_min(0) + extra).sqrt()
+            return shift + scale * f.mean.cpu().numpy(), scale * std.cpu().numpy()
 
         mean, std = predict_blocks(self._fitted, features, X, moments)
         return (mean, std) if return_std else mean
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
+        """Predict intervals that hold a new y with probability `level`: mean ± z · std, noise included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            Rows with the features of the fit.
+        level : float
+            Probability, above 0 and below 1.
+
+        Returns
+        -------
+        low, high : ndarray of shape (n,)
+            Ends of the intervals.
+        """
+        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+            raise BadOption(f"level={level!r} must be a probability above 0 and below 1, such as 0.95.")
+        mean, std = self.predict(X, return_std=True)
+        half = ndtri(0.5 + 0.5 * level) * std
+        return mean - half, mean + half
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw f at rows X from the posterior.
@@ -253,8 +285,17 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_samples)
             Draws of f.
         """
-        mean, cov = self.predict(X, return_cov=True)
+        mean, cov = self.predict(X, return_cov=True, noise=False)
         return draw_normal(mean, cov, whole("n_samples", n_samples, 1), check_random_state(random_state))
+
+    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
+        table = read_targets_of_fit(request, self._features(), (0.0, 1.0))
+
+        def losses(X: Array) -> Array:
+            mean, std = self.predict(Prepared(X), return_std=True)
+            return np.asarray(0.5 * ((table.y - mean) / std) ** 2 + np.log(std) + 0.5 * math.log(2 * math.pi))
+
+        return table.X, table.weight, losses
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> RegressorSamples:
         request = Request(X, y, sample_weight)

@@ -33,8 +33,9 @@ from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.intake.tables import Facts, Table
 from cavity.posterior import Normal
+from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, log_probabilities, predict_log_proba
-from cavity.prediction.pool import Pool, fit_weights
+from cavity.prediction.pool import Pool, fit_weights, normalised
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
@@ -72,6 +73,24 @@ class Held(NamedTuple):
     parts: list[Array]  # of the Gaussian process, then of the members; each [n C]
     y: NDArray[np.int64]
     weight: Array
+
+    def make_pool(self, members: tuple[Forest, ...]) -> Pool:
+        """Return the pool whose weights suit these rows best."""
+        weights = fit_weights(self.parts, self.y, self.weight)
+        return Pool(float(weights[0]), members, tuple(float(w) for w in weights[1:]))
+
+    def estimate(self, pool: Pool, prior: Array, how: str) -> Estimate:
+        """Score the pool on these rows."""
+        log_p = normalised(np.tensordot(np.array([pool.weight, *pool.weights]), np.stack(self.parts), 1))
+        return estimate_quality(log_p, self.y, self.weight, prior, how)
+
+
+class Calibrated(NamedTuple):
+    """A pool, how it was found, and how good it is on the rows that it was found with."""
+
+    pool: Pool
+    how: str
+    estimate: Estimate | None = None  # None: the rows are leave-one-out, or there are none
 
 
 def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:
@@ -136,30 +155,33 @@ class Calibration(NamedTuple):
     begun: float
     held: Table | None = None  # rows held out of the fit itself
 
-    def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> tuple[Pool, str]:
+    def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> Calibrated:
         """Return the pool, and how it was found; leave-one-out if there is no time for more fits."""
         table = self.table
         work = table.X.size * table.n_classes if isinstance(table, Table) else 0
         members = make_members(self.config.ensemble, self.seed, work)
         if not self.config.calibrates and not members:
-            return Pool(), "none"
+            return Calibrated(Pool(), "none")
         if self.held is not None:
             assert isinstance(table, Table)
             forests, logs = _fit_members(members, table, self.held.X)
             parts = [predict_log_proba(model, self.held.X)[0], *logs]
-            return _pool(
-                Held(parts, self.held.y, self.held.weight), forests
-            ), f"{self.held.n_rows} rows held out"
+            held = Held(parts, self.held.y, self.held.weight)
+            return self._calibrate(held, forests, f"{self.held.n_rows} rows held out")
         if isinstance(table, Table) and self.reduce.world == 1 and self.config.effort != "fast":
             found = self._refit(table, members)
             if found is not None:
                 return found
         if loo is None or not self.config.calibrates:
-            return Pool(), "none"
+            return Calibrated(Pool(), "none")
         w = float(fit_weights([loo.log_proba(model)], loo.y, loo.weight, self._add)[0])
-        return Pool(math.sqrt(w) if w > 1 else w), "leave-one-out"
+        return Calibrated(Pool(math.sqrt(w) if w > 1 else w), "leave-one-out")
 
-    def _refit(self, table: Table, members: list[Any]) -> tuple[Pool, str] | None:
+    def _calibrate(self, held: Held, members: tuple[Forest, ...], how: str) -> Calibrated:
+        pool, totals = held.make_pool(members), self.table.class_totals
+        return Calibrated(pool, how, held.estimate(pool, totals / totals.sum(), how))
+
+    def _refit(self, table: Table, members: list[Any]) -> Calibrated | None:
         """Fit without some of the rows, and predict these; None if time is up."""
         small = table.n_rows <= FOLD_ROWS
         k = FOLDS[self.config.effort] if small else round(1 / HELD_SHARE)
@@ -179,9 +201,8 @@ class Calibration(NamedTuple):
         if not found:
             return None
         forests = _fit_members(members, table, table.X[:0])[0]
-        return _pool(
-            _join(found), forests
-        ), f"{k} folds" if small else f"{len(found[0].y)} rows held out, then a fit on all rows"
+        how = f"{k} folds" if small else f"{len(found[0].y)} rows held out, then a fit on all rows"
+        return self._calibrate(_join(found), forests, how)
 
     def _add(self, sums: Array) -> Array:
         """Sum over the ranks."""
@@ -190,11 +211,6 @@ class Calibration(NamedTuple):
     def _seconds_left(self) -> float | None:
         limit = self.config.max_seconds
         return None if limit is None else limit - (time.perf_counter() - self.begun)
-
-
-def _pool(held: Held, members: tuple[Forest, ...]) -> Pool:
-    weights = fit_weights(held.parts, held.y, held.weight)
-    return Pool(float(weights[0]), members, tuple(float(w) for w in weights[1:]))
 
 
 def _fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:

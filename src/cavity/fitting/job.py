@@ -33,6 +33,7 @@ from cavity.intake.target_sources import StreamedTargets, read_target_source
 from cavity.intake.targets import Targets, check_targets, read_targets
 from cavity.intake.validation import Features
 from cavity.kernels import Kernel
+from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel, extract_model, to_cpu
 from cavity.prediction.rowwise import TrainingRows, make_training_rows, target_noise
 from cavity.training.callbacks import Callback
@@ -68,6 +69,8 @@ class Result(NamedTuple):
     continuation: Continuation | None = None
     loo: LeaveOneOut | None = None  # of a classifier
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
+    class_prior: Array | None = None  # [C], class frequencies of the training rows
+    estimate: Estimate | None = None  # of a classifier, from rows that were held out
 
 
 @dataclass
@@ -167,8 +170,8 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
 
     def calibrate(result: Result) -> Result:
         about = Calibration(config, table, reduce, session.seed, fit_part, session.begun, held)
-        pool, how = about.find_pool(result.model, result.loo)
-        return result._replace(model=result.model._replace(pool=pool), calibration=how)
+        pool, how, estimate = about.find_pool(result.model, result.loo)
+        return result._replace(model=result.model._replace(pool=pool), calibration=how, estimate=estimate)
 
     job.calibrate = calibrate
     return job
@@ -200,7 +203,8 @@ def prepare_table(
         growing = keep_growing(config.method, run, begin, table)
         loo = find_leave_one_out(run, table, every_row)
         found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
-        return found._replace(classes=classes, growing=growing, loo=loo)
+        prior = table.class_totals / table.class_totals.sum()
+        return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior)
 
     return Job(run, options, make_result, table.lightest)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cavity.errors import BadFile
+from cavity.prediction.estimate import Estimate
 
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 
@@ -88,3 +89,35 @@ def relevance(weights: Tensor | None, n_columns: int) -> Any:
     if not math.isclose(float(weights.sum()), 1.0, rel_tol=1e-6):
         raise BadFile("feature_relevance does not sum to one.")
     return weights.numpy().copy()
+
+
+def read_class_prior(values: Any, n_classes: int | None) -> Any:
+    """Return the class frequencies of the training rows, or None."""
+    if values is None:
+        return None
+    found = np.array(_numbers(values, n_classes))
+    if not (found >= 0).all() or not abs(found.sum() - 1) < 1e-6:
+        raise BadFile("the class frequencies are not shares.")
+    return found
+
+
+def read_estimate(value: Any, n_classes: int | None) -> Estimate | None:
+    """Return the estimate of the fit's quality, or None."""
+    if value is None:
+        return None
+    if set(value) != set(Estimate._fields):
+        raise BadFile("the estimate of the quality has other fields than it should.")
+    numbers = ("log_loss", "standard_error", "accuracy", "baseline_log_loss", "baseline_accuracy")
+    return Estimate(
+        how=str(value["how"])[:100],
+        rows=int(finite(value["rows"])),
+        **{name: finite(value[name]) for name in numbers},
+        true=tuple(_numbers(value["true"], n_classes)),
+        predicted=tuple(_numbers(value["predicted"], n_classes)),
+    )
+
+
+def _numbers(values: Any, n: int | None) -> list[float]:
+    if not isinstance(values, list) or len(values) != n:
+        raise BadFile(f"there should be {n} numbers, one per class.")
+    return [finite(v) for v in values]

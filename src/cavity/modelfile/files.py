@@ -23,6 +23,8 @@ from cavity.modelfile.checks import (
     expect_factors,
     finite,
     history,
+    read_class_prior,
+    read_estimate,
     relevance,
     texts,
 )
@@ -101,6 +103,8 @@ def save(record: Record, path: str | Path) -> None:
         "growing": describe_growing(result.growing),
         "pool": describe_pool(result.model.pool),
         "calibration": result.calibration,
+        "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
+        "estimate": None if result.estimate is None else result.estimate._asdict(),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
@@ -223,6 +227,8 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
         rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
         predicts_residual=method.predicts_residual,
         calibration=None if meta.get("calibration") is None else str(meta["calibration"])[:100],
+        class_prior=read_class_prior(meta.get("class_prior"), n_classes),
+        estimate=read_estimate(meta.get("estimate"), n_classes),
     )
 
 

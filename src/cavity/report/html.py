@@ -92,10 +92,10 @@ def render_page(
         figures = {figure.name: figure for figure in draw_figures(clf, predictions, columns)}
         certain = _render_rows(clf, predictions, columns)
     sections = [
-        ("warnings", "Warnings", _render_warnings(model_card.list_warnings(clf))),
-        ("model", "Model card", _render_facts(about, "Properties of the model")),
+        ("warnings", "Warnings", render_warnings(model_card.list_warnings(clf))),
+        ("model", "Model card", render_facts(about, "Properties of the model")),
         ("data", "Data", _render_data(clf, predictions, columns)),
-        ("columns", "How columns are used", _render_preparation(clf)),
+        ("columns", "How columns are used", render_preparation(clf)),
         ("learning", "Learning curve", _render_figure(figures.get("learning"))),
         (
             "calibration",
@@ -107,7 +107,7 @@ def render_page(
         ("rows", "Most and least certain rows", certain),
         ("relevance", "Feature relevance", _render_figure(figures.get("relevance"))),
     ]
-    return _render_document(title or f"Report on a model of {len(clf.classes_)} classes", sections)
+    return render_document(title or f"Report on a model of {len(clf.classes_)} classes", sections)
 
 
 def predict_rows(clf: GPClassifier, X: Any, y: Any) -> Predictions | None:
@@ -139,7 +139,8 @@ def escape_text(value: Any) -> str:
     return escape(_CONTROL.sub("\ufffd", str(value)), quote=True)
 
 
-def _render_document(title: str, sections: list[tuple[str, str, str]]) -> str:
+def render_document(title: str, sections: list[tuple[str, str, str]]) -> str:
+    """Render the page from sections: name, heading, HTML."""
     present = [section for section in sections if section[2]]
     links = "".join(f'<li><a href="#{name}">{escape_text(head)}</a></li>' for name, head, _ in present)
     body = "".join(
@@ -161,13 +162,15 @@ def _render_document(title: str, sections: list[tuple[str, str, str]]) -> str:
     )
 
 
-def _render_warnings(messages: list[str]) -> str:
+def render_warnings(messages: list[str]) -> str:
+    """Render the warnings of a fit."""
     if not messages:
         return "<p>The fit gave no warnings.</p>"
     return '<ul class="warnings">' + "".join(f"<li>{escape_text(m)}</li>" for m in messages) + "</ul>"
 
 
-def _render_facts(facts: Facts, caption: str) -> str:
+def render_facts(facts: Facts, caption: str) -> str:
+    """Render pairs of texts as a table."""
     rows = "".join(
         f'<tr><th scope="row">{escape_text(k)}</th><td>{escape_text(v)}</td></tr>' for k, v in facts
     )
@@ -182,7 +185,8 @@ def _render_scrolling(caption: str, inside: str, kind: str = "") -> str:
     )
 
 
-def _render_table(caption: str, head: list[str], rows: list[list[str]], total: int) -> str:
+def render_table(caption: str, head: list[str], rows: list[list[str]], total: int) -> str:
+    """Render a table, and how many of `total` rows it leaves out."""
     names = "".join(f'<th scope="col">{escape_text(name)}</th>' for name in head)
     cells = "".join(
         f'<tr><th scope="row">{escape_text(row[0])}</th>'
@@ -204,19 +208,20 @@ def _render_data(clf: GPClassifier, predictions: Predictions | None, names: list
     classes = ["Class", *(["True rows"] if predictions.y is not None else []), "Predicted rows"]
     columns = ["Column", "Minimum", "Mean", "Maximum", "Standard deviation"]
     return (
-        _render_facts([*size, *model_card.compute_scores(predictions)], "Size of the data, and scores")
-        + _render_table(
+        render_facts([*size, *model_card.compute_scores(predictions)], "Size of the data, and scores")
+        + render_table(
             "Rows per class", classes, model_card.count_classes(clf, predictions), len(clf.classes_)
         )
-        + _render_table("Columns", columns, model_card.summarise_columns(predictions.X, names), D)
+        + render_table("Columns", columns, model_card.summarise_columns(predictions.X, names), D)
     )
 
 
-def _render_preparation(clf: GPClassifier) -> str:
+def render_preparation(clf: Any) -> str:
+    """Render how the columns of a table are used."""
     prepare = clf._features().preparation
     if prepare is None:
         return ""
-    return _render_facts(
+    return render_facts(
         [(name or "(no name)", how) for name, how in prepare.describe()], "Columns of the table"
     )
 
@@ -253,7 +258,7 @@ def _render_rows(clf: GPClassifier, predictions: Predictions | None, names: list
             ]
         row += [f"{part[k]:.4f}" for part in parts]
         rows.append([*row, *(f"{value:.4g}" for value in predictions.X[n, :SHOWN_COLUMNS])])
-    table = _render_table("Most and least certain rows", head, rows, 0).replace(
+    table = render_table("Most and least certain rows", head, rows, 0).replace(
         "<table", '<table id="certain"', 1
     )
     return (

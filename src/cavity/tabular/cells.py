@@ -152,11 +152,28 @@ def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
     return text
 
 
+def has_fractions(column: Any) -> bool:
+    """Return whether a column of floating-point numbers has other values than whole numbers."""
+    if not import_pyarrow().types.is_floating(column.type):
+        return False
+    value = np.asarray(column.to_numpy(zero_copy_only=False))
+    return bool((value[np.isfinite(value)] % 1 != 0).any())
+
+
+def read_targets(column: Any, name: str, first: int, strict: bool = True) -> tuple[Array, NDArray[np.bool_]]:
+    """Read the numbers of a target, and which are missing. If strict, a missing number raises BadInput with its row."""
+    value, lacks = to_numbers(column, name, first)
+    if strict and lacks.any():
+        row = first + int(np.flatnonzero(lacks)[0]) + 1
+        raise BadInput(f"the target (column {name!r}) is missing in row {row}: remove the row.")
+    return value, lacks
+
+
 def raise_continuous(name: str, example: Any) -> None:
     """Raise BadInput for a target with fractions."""
     raise BadInput(
         f"the target {name!r} has values such as {example}, but a classifier needs classes: is it the right column? "
-        "To classify ranges of a quantity, replace it by a column of classes."
+        "To predict the number itself, use --regression or GPRegressor; to classify ranges, replace it by a column of classes."
     )
 
 

@@ -227,11 +227,12 @@ class Ignored(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Column of the labels: whole numbers or text. `missing` rows without a label are not used."""
+    """Column of the labels: whole numbers or text, or any numbers for regression. `missing` rows without a label are not used."""
 
     name: str
     whole: bool
     missing: int = 0
+    number: bool = False  # for regression
 
 
 class EncodingContext(NamedTuple):

@@ -18,10 +18,12 @@ from cavity.tabular.cells import (
     check_finite,
     classify_type,
     get_column,
+    has_fractions,
     match_cells,
     parse_numbers,
     raise_continuous,
     read_labels,
+    read_targets,
     to_numbers,
     to_text,
 )
@@ -30,6 +32,10 @@ from cavity.tabular.dates import format_day
 from cavity.tabular.moments import DateMoments, Moments, StyleMoments
 
 KINDS = ("number", "category", "ignore")
+MANY_VALUES, FEW_EACH = (
+    30,
+    5,
+)  # a target of more whole numbers than this, each in fewer rows than this, is a quantity
 MAX_LEVELS = 1000
 MAX_CLASSES = 10_000
 SOME_LEVELS, MOSTLY = (
@@ -49,7 +55,10 @@ class Inspection:
     def __init__(
         self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str], strict: bool = False
     ) -> None:
+        about = "category" if target is None else kinds.get(target, "category")
+        kinds = {name: kind for name, kind in kinds.items() if name != target}
         wrong = next((k for k in kinds.values() if k not in KINDS), None)
+        wrong = about if about not in (*KINDS, "auto") else wrong
         if wrong is not None:
             raise BadOption(
                 f"the kind {wrong!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
@@ -57,7 +66,7 @@ class Inspection:
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
         self.unnamed, self.strict = 0, strict
         self.seen: dict[str, _ColumnSummary] = {}
-        self.labels = _TargetSummary(target, strict) if target is not None else None
+        self.labels = _TargetSummary(target, strict, about) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
 
@@ -300,15 +309,24 @@ class _ColumnSummary:
 
 
 class _TargetSummary:
-    """Running summary of the target: its classes, and whether they are whole numbers."""
+    """Running summary of the target: its classes, and whether they are whole numbers.
 
-    def __init__(self, name: str, strict: bool) -> None:
-        self.name, self.strict, self.whole, self.numbers = name, strict, True, True
-        self.missing = 0
+    `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
+    """
+
+    def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
+        self.name, self.strict, self.kind, self.whole, self.numbers = name, strict, kind, True, True
+        self.missing = self.rows = 0
         self.classes: set[str] = set()
 
     def add(self, column: Any, first: int) -> None:
         """Add labels, the first of which is in row `first`."""
+        self.rows += len(column)
+        if self.kind == "auto" and has_fractions(column):
+            self.kind = "number"
+        if self.kind == "number":
+            self.missing += int(read_targets(column, self.name, first, self.strict)[1].sum())
+            return
         labels = read_labels(column, self.name, first, self.strict)
         self.missing += labels.null_count
         values = labels.drop_null().unique()
@@ -316,6 +334,9 @@ class _TargetSummary:
         self.numbers &= bool(match_cells(values, NUMBER).all())
         self.classes.update(values.to_pylist())
         if len(self.classes) > MAX_CLASSES:
+            if self.kind == "auto" and self.numbers:
+                self.kind = "number"
+                return
             raise BadInput(
                 f"the target {self.name!r} has more than {MAX_CLASSES} different values: is it the right column? A classifier "
                 "needs classes."
@@ -323,14 +344,24 @@ class _TargetSummary:
 
     def decide(self) -> Target:
         """Decide how to read the labels, or raise BadInput."""
+        if self.missing == self.rows:
+            raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
+        if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
+            return Target(self.name, False, self.missing, number=True)
         if self.numbers and not self.whole:
             odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
             if odd is not None:
                 raise_continuous(self.name, odd)
-        if not self.classes:
-            raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
         if len(self.classes) < 2:
             raise BadInput(
                 f"the target {self.name!r} has only one class, {next(iter(self.classes))!r:.60}: a classifier needs at least two."
             )
         return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes), self.missing)
+
+    def _is_quantity(self) -> bool:
+        """Return whether the values are numbers with fractions, or many whole numbers in few rows each."""
+        values = self.classes
+        if not self.numbers or len(values) < 2:
+            return False
+        fractions = not self.whole and any(float(v) % 1 for v in values)
+        return fractions or (len(values) > MANY_VALUES and self.rows - self.missing < FEW_EACH * len(values))

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.tabular.cells import get_column, parse_numbers, read_labels
+from cavity.tabular.cells import get_column, parse_numbers, read_labels, read_targets
 from cavity.tabular.columns import (
     Column,
     EncodingContext,
@@ -44,7 +44,8 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ignore : sequence of str, optional
         Names of columns to ignore.
     kinds : dict, optional
-        Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected.
+        Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected. The target has classes; "number"
+        makes it a quantity for regression, and "auto" decides by its values.
     unseen : {"ignore", "error"}, default="ignore"
         Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
     strict : bool, default=False
@@ -319,11 +320,13 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n,)
-            Labels as whole numbers or text. A missing label raises `BadInput`; see `find_labelled`.
+            Labels as whole numbers or text; floats if the target is a number. A missing one raises `BadInput`: see `find_labelled`.
         """
         chunk, target = self.to_chunk(data), self.target_
         if target is None:
             raise BadOption("this preparation has no target: name it with Preparation(target=...).")
+        if target.number:
+            return read_targets(get_column(chunk.table, target.name), target.name, chunk.first)[0]
         text = read_labels(get_column(chunk.table, target.name), target.name, chunk.first)
         if not target.whole:
             coded = text.dictionary_encode()
@@ -353,6 +356,9 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         chunk, target = self.to_chunk(data), self.target_
         assert target is not None
+        if target.number:
+            column = get_column(chunk.table, target.name)
+            return ~read_targets(column, target.name, chunk.first, self.strict)[1]
         labels = read_labels(get_column(chunk.table, target.name), target.name, chunk.first, self.strict)
         return ~np.asarray(labels.is_null())
 

@@ -23,7 +23,12 @@ def read_target(value: Any) -> Target | None:
     return (
         None
         if value is None
-        else Target(read_text(value["name"]), bool(value["whole"]), int(value.get("missing", 0)))
+        else Target(
+            read_text(value["name"]),
+            bool(value["whole"]),
+            int(value.get("missing", 0)),
+            bool(value.get("number", False)),
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""Answers as typed models, made from the classes of the served model."""
+"""Answers as typed models, made from the classes of the served model; a regressor has numbers instead."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ from cavity.cli.serving.requests import BadRows, CellError
 from cavity.errors import CavityError
 
 ENTROPIES = ("total", "aleatoric", "epistemic")
+NUMBERS = {
+    "mean": "Mean per row.",
+    "std": "Standard deviation per row, noise included.",
+    "low": "Lower end of the 95 % interval per row.",
+    "high": "Upper end of the 95 % interval per row.",
+}
 
 
 class Health(BaseModel):
@@ -35,7 +41,7 @@ class Schema(BaseModel):
         description="Names of the columns, or their number if they have no names."
     )
     kinds: dict[str, str] | None = Field(description="What the model learned about each column.")
-    classes: list[str]
+    classes: list[str] = Field(description="Empty for a regressor.")
     most_rows: int
     most_bytes: int
 
@@ -48,7 +54,12 @@ class Refusal(BaseModel):
 
 
 def make_answer_model(model: Model) -> type[BaseModel]:
-    """Make the type of a prediction from the classes of a model."""
+    """Make the type of a prediction from the classes of a model; of a regressor, from its numbers."""
+    notes: Any = (dict[str, int], Field(description="Counts of cells unlike those of the training rows."))
+    digest: Any = (str, Field(description="SHA-256 of the model file."))
+    if not hasattr(model.classifier, "classes_"):
+        numbers: dict[str, Any] = {k: (list[float], Field(description=text)) for k, text in NUMBERS.items()}
+        return create_model("Prediction", **numbers, notes=notes, model=digest)
     label: Any = Literal.__getitem__(tuple(map(format_label, model.classifier.classes_)))
     entropies: dict[str, Any] = {
         name: (list[float] | None, Field(None, description=f"{name.capitalize()} entropy per row, in nats."))
@@ -60,8 +71,8 @@ def make_answer_model(model: Model) -> type[BaseModel]:
         classes=(list[label], Field(description="Classes, in the order of the probabilities.")),
         probabilities=(list[list[float]], Field(description="One list per row, one number per class.")),
         **entropies,
-        notes=(dict[str, int], Field(description="Counts of cells unlike those of the training rows.")),
-        model=(str, Field(description="SHA-256 of the model file.")),
+        notes=notes,
+        model=digest,
     )
 
 
@@ -77,7 +88,9 @@ def get_versions() -> dict[str, str]:
 
 
 def predict_block(model: Model, X: Array, uncertainty: bool) -> Columns:
-    """Predict a block of rows: `probabilities`, [n C], and entropies, [n]."""
+    """Predict a block of rows: `probabilities`, [n C], and entropies, [n]; of a regressor, its numbers, [n]."""
+    if not hasattr(model.classifier, "classes_"):
+        return model.predict_columns(X)
     found = model.predict_columns(X, uncertainty)
     P = [found.pop(name) for name in list(found) if name.startswith("p_")]
     del found["label"]
@@ -86,16 +99,17 @@ def predict_block(model: Model, X: Array, uncertainty: bool) -> Columns:
 
 def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str) -> bytes:
     """Format a prediction as JSON. Raises BadRows for rows without a finite prediction."""
-    P = found["probabilities"]
-    finite = np.all([np.isfinite(column.reshape(len(P), -1)).all(1) for column in found.values()], axis=0)
+    n = len(next(iter(found.values())))
+    finite = np.all([np.isfinite(column.reshape(n, -1)).all(1) for column in found.values()], axis=0)
     if not finite.all():
         message = "the model has no finite prediction for this row: correct it, or leave it out."
         wrong = np.flatnonzero(~finite)[:20]
         raise BadRows([CellError(row=int(i) + 1, column=None, message=message) for i in wrong])
-    classes = [format_label(c) for c in model.classifier.classes_]
-    answer = {
-        "labels": [classes[k] for k in P.argmax(1)],
-        "classes": classes,
+    answer: dict[str, Any] = {}
+    if "probabilities" in found:
+        classes = [format_label(c) for c in model.classifier.classes_]
+        answer = {"labels": [classes[k] for k in found["probabilities"].argmax(1)], "classes": classes}
+    answer |= {
         **{name: column.tolist() for name, column in found.items()},
         "notes": dict(notes),
         "model": digest,

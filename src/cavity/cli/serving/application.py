@@ -94,7 +94,7 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         return Schema(
             columns=len(names) if model.prepare is None else names,
             kinds=None if model.prepare is None else dict(model.prepare.describe()),
-            classes=[format_label(c) for c in model.classifier.classes_],
+            classes=[format_label(c) for c in getattr(model.classifier, "classes_", ())],
             most_rows=limits.rows,
             most_bytes=limits.bytes,
         )

@@ -70,7 +70,7 @@ def run(
 def make_served_app(plan: Plan) -> Any:
     """Load the model and make the application."""
     digest = compute_digest(plan.path)
-    model = Model.open(Path(plan.path), plan.device)
+    model = Model.open(Path(plan.path), plan.device, regressor=True)
     if compute_digest(plan.path) != digest:
         raise BadFile(f"{plan.path} changed while it was read: start the server again.")
     return make_app(model, plan.limits, plan.access, digest)

@@ -45,7 +45,7 @@ class Service:
             self._held -= sum(map(len, parts))
         found = await self._unless_left(request, self.batcher.predict(X, uncertainty))
         self.metrics.rows.inc(len(X))
-        size = CELL_BYTES * found["probabilities"].size
+        size = CELL_BYTES * sum(column.size for column in found.values())
         answer: bytes = await self._call(size, format_answer, self.model, found, notes, self.digest)
         return answer
 

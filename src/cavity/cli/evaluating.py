@@ -1,0 +1,301 @@
+"""`cavity evaluate`: score the predictions of a saved model on a file with labels."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.cli.predicting import Model, encode_labels, format_label, read_chunks, report_notes
+from cavity.cli.terminal import Terminal
+from cavity.data.fragments import Chunk
+from cavity.errors import BadInput, BadOption
+from cavity.intake.frames import Prepared
+from cavity.report import scores
+from cavity.tabular.cells import get_column, read_targets, to_numbers
+from cavity.tabular.columns import suggest_column
+from cavity.tabular.files import TableFile, open_table
+
+MAX_CLASSES = 12  # of tables that are printed
+MOST_EXPLAINED = 2000  # rows whose columns are shuffled
+MOST_KEPT = 1 << 24  # numbers; of a longer table a random sample of rows is scored
+OVERALL = ("error", "nll", "brier", "ece", "auc", "f1")
+EACH = ("precision", "recall", "f1", "auc")
+
+
+class Scored(NamedTuple):
+    """Rows to score."""
+
+    columns: tuple[Any, ...]  # predictions, truth, weights
+    sample: tuple[Any, ...]  # features, truth and weights of at most MOST_EXPLAINED rows
+    total: int  # number of all rows
+    notes: dict[str, int]  # counts of cells unlike those of the training rows
+
+
+def evaluate(
+    path: Path,
+    data: Path,
+    target: str | None,
+    weight: str | None,
+    importance: bool,
+    device: str | None,
+    terminal: Terminal,
+) -> None:
+    """Score the predictions on a file with labels."""
+    model, file = Model.open(path, device, regressor=True), open_table(data)
+    target = find_target(model, file, target)
+    weight = _find_weight(model, file, weight)
+    found = predict_rows(model, file, target, weight, terminal)
+    if hasattr(model.classifier, "classes_"):
+        result = _report_classes(model, [format_label(c) for c in model.classifier.classes_], found, terminal)
+    else:
+        result = _report_numbers(model, found, terminal)
+    if importance:
+        result["importance"] = _report_importance(model, found, terminal)
+    terminal.print_result(to_json(result | {"notes": found.notes}))
+
+
+def _report_importance(model: Model, found: Scored, terminal: Terminal) -> dict[str, Any]:
+    """Compute and print which columns matter."""
+    X, y, w = found.sample
+    truth = model.classifier.classes_[y] if hasattr(model.classifier, "classes_") else y
+    explained = model.classifier.explain(Prepared(X), truth, w)
+    names = (
+        list(map(str, explained.names)) if model.prepare is None else list(model.prepare.feature_names_in_)
+    )
+    explained = explained._replace(names=tuple(name or "(no name)" for name in names))
+    terminal.say(f"\n{explained}")
+    pairs = zip(explained.importance.tolist(), explained.standard_error.tolist(), strict=True)
+    return {name: {"nats": v, "standard_error": e} for name, (v, e) in zip(names, pairs, strict=True)}
+
+
+def find_target(model: Model, file: TableFile, target: str | None) -> str:
+    """Return the name of the column with the truth."""
+    target = target or model.target
+    if target is None:
+        raise BadOption(
+            "the model does not store the name of its target: name the column of the labels with --target."
+        )
+    if target not in file.names:
+        raise BadInput(
+            f"{file.path} has no column {target!r} for the labels: name it with --target; {suggest_column(target, file.names)}"
+        )
+    return target
+
+
+def _find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
+    """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
+    if weight is not None and weight not in file.names:
+        raise BadInput(
+            f"{file.path} has no column {weight!r} for the weights (--weight); {suggest_column(weight, file.names)}"
+        )
+    stored = getattr(model.classifier, "notes_", {}).get("weight")
+    return weight or (stored if stored in file.names else None)
+
+
+def predict_rows(
+    model: Model, file: TableFile, target: str, weight: str | None, terminal: Terminal
+) -> Scored:
+    """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
+    prepare = model.choose_preparation(file, target)
+    rng, notes = np.random.default_rng(0), Counter[str]()
+    kept, sample = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    unlabelled = total = held = 0
+    most = max(1, MOST_KEPT // _width(model))
+    for chunk in read_chunks(file, [*prepare.inputs, target, *([weight] if weight else [])], terminal):
+        y, known = read_truth(model, chunk, target)
+        w = np.ones(len(y)) if weight is None else read_weights(chunk, weight)
+        unlabelled += int((~known).sum())
+        use = known & (w > 0)
+        if not use.any():
+            continue
+        X = Prepared(prepare.encode(chunk, notes)[use])
+        truth = (y[use], w[use], rng.random(int(use.sum())))
+        kept.append((*_predict(model, X), *truth))
+        sample = [_thin([*sample, (X.X, *truth)], MOST_EXPLAINED)]
+        total += len(kept[-1][-1])
+        held += len(kept[-1][-1])
+        if held > 2 * most:
+            kept, held = [_thin(kept, most)], most
+    if not total:
+        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
+    report_notes(notes, terminal, file, unlabelled)
+    if total > most:
+        terminal.note(f"scores are of a random sample of {most} of {total} rows")
+    return Scored(_thin(kept, most)[:-1], sample[0][:-1], total, dict(notes))
+
+
+def read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
+    """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
+    if not hasattr(model.classifier, "classes_"):
+        value, lacks = read_targets(get_column(chunk.table, target), target, chunk.first, strict=False)
+        return value, ~lacks
+    places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
+    y = encode_labels(chunk, target, places)
+    return y, y >= 0
+
+
+def _predict(model: Model, X: Prepared) -> tuple[Any, ...]:
+    if not hasattr(model.classifier, "classes_"):
+        return tuple(model.classifier.predict(X, return_std=True))
+    return (model.classifier.predict_log_proba(X),)
+
+
+def _width(model: Model) -> int:
+    return len(getattr(model.classifier, "classes_", range(2)))
+
+
+def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
+    """Join the parts, and keep the rows with the smallest random numbers, in file order."""
+    columns = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
+    if len(columns[0]) > most:
+        chosen = np.sort(np.argpartition(columns[-1], most)[:most])
+        columns = [column[chosen] for column in columns]
+    return tuple(columns)
+
+
+def read_weights(chunk: Chunk, name: str) -> Any:
+    """Read a column of weights."""
+    value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
+    wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
+    if wrong.any():
+        row = chunk.first + int(np.flatnonzero(wrong)[0]) + 1
+        raise BadInput(
+            f"the weight (column {name!r}) in row {row} is missing, negative or not finite: give one weight per row."
+        )
+    return value
+
+
+def _report_classes(model: Model, classes: list[str], found: Scored, terminal: Terminal) -> dict[str, Any]:
+    """Compute and print the scores of a classifier."""
+    log_p, y, w = found.columns
+    C = len(classes)
+    values = scores.score_classes(log_p, y, w)
+    ranges = scores.bootstrap(scores.score_classes, found.columns, C)
+    prior = getattr(model.classifier, "class_prior_", None)
+    with np.errstate(divide="ignore"):
+        frequencies = np.log(np.bincount(y, w, C) / w.sum() if prior is None else prior)
+        plain = scores.score_classes(np.broadcast_to(frequencies, log_p.shape), y, w)
+    rows = np.bincount(y, minlength=C)
+    chosen = np.bincount(log_p.argmax(1), minlength=C)
+    confusion = np.zeros((C, C), dtype=np.int64)
+    np.add.at(confusion, (y, log_p.argmax(1)), 1)
+    _warn_classes(classes, rows, chosen, terminal)
+    terminal.say(f"rows   {found.total}{', weighted' if np.ptp(w) else ''}")
+    terminal.say(_format_overall(values, ranges, plain, prior is None))
+    terminal.say(_format_classes(classes, rows, chosen, values["classes"], ranges["classes"]))
+    if C <= MAX_CLASSES:
+        terminal.say(_format_confusion(confusion, classes))
+    each = {
+        name: {"rows": int(rows[c]), "predicted": int(chosen[c])}
+        | {k: values["classes"][k][c] for k in EACH}
+        | {"intervals": {k: ranges["classes"][k][c] for k in EACH}}
+        for c, name in enumerate(classes)
+    }
+    result = {"rows": found.total} | {k: values[k] for k in OVERALL}
+    result |= {
+        "intervals": {k: ranges[k] for k in OVERALL},
+        "baseline": {k: plain[k] for k in ("error", "nll", "brier")}
+        | {"of": "rows of this file" if prior is None else "training rows"},
+        "per_class": each,
+        "classes": classes,
+        "confusion": confusion.tolist(),
+    }
+    return result
+
+
+def _report_numbers(model: Model, found: Scored, terminal: Terminal) -> dict[str, Any]:
+    """Compute and print the scores of a regressor. The baseline is the distribution of the training targets."""
+    _, _, y, w = found.columns
+    values = scores.score_targets(*found.columns)
+    ranges = scores.bootstrap(scores.score_targets, found.columns, 4)
+    shift, scale = model.classifier._result.units
+    plain = scores.score_targets(np.full(len(y), shift), np.full(len(y), scale), y, w)
+    lines = [f"{'':<8}  {'model':<10}  {'95 % interval':<24}  mean and spread of the training rows"]
+    for name, value in values.items():
+        ends = "[{:.4g}, {:.4g}]".format(*ranges[name])
+        lines.append(f"{name:<8}  {f'{value:.4g}':<10}  {ends:<24}  {plain[name]:.4g}")
+    terminal.say(f"rows      {found.total}{', weighted' if np.ptp(w) else ''}")
+    terminal.say("\n".join(lines))
+    return {"rows": found.total} | values | {"intervals": ranges, "baseline": plain}
+
+
+def _warn_classes(classes: list[str], rows: Any, chosen: Any, terminal: Terminal) -> None:
+    never = [repr(c) for c, n, k in zip(classes, rows, chosen, strict=True) if n and not k]
+    few = [f"{c!r} ({n})" for c, n in zip(classes, rows, strict=True) if 0 < n < scores.FEW_ROWS]
+    if never:
+        terminal.note(f"classes that are never predicted: {shorten(never)}")
+    if few:
+        terminal.note(
+            f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little: {shorten(few)}"
+        )
+
+
+def shorten(names: list[str]) -> str:
+    """Join names; of many, the first eight."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _format_overall(values: Any, ranges: Any, plain: Any, own: bool) -> str:
+    """Format the scores: the model with intervals, and the baseline."""
+    head = f"{'':<5}  {'model':<6}  {'95 % interval':<16}  class frequencies{' of these rows' if own else ''}"
+    lines = [head]
+    for name in OVERALL:
+        base = f"{plain[name]:.4f}" if name in ("error", "nll", "brier") else "-"
+        lines.append(f"{name:<5}  {_number(values[name], 4)}  {_range(ranges[name], 4):<16}  {base}")
+    return "\n".join(lines)
+
+
+def _format_classes(classes: list[str], rows: Any, chosen: Any, values: Any, ranges: Any) -> str:
+    """Format the scores of each class; of many classes, those with the lowest F1."""
+    order = list(range(len(classes)))
+    title = "class"
+    if len(classes) > MAX_CLASSES:
+        order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")[:MAX_CLASSES].tolist()
+        title = f"worst {MAX_CLASSES} classes"
+    names = [_shorten_name(classes[c]) for c in order]
+    width = max(len(title), *map(len, names))
+    lines = ["", f"{title:<{width}}  {'rows':>6}  {'predicted':>9}" + "".join(f"  {k:<17}" for k in EACH)]
+    for name, c in zip(names, order, strict=True):
+        cells = "".join(f"  {_number(values[k][c], 2)} {_range(ranges[k][c], 2):<12}" for k in EACH)
+        lines.append(f"{name:<{width}}  {rows[c]:>6}  {chosen[c]:>9}{cells}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else f"{'-':<{digits + 2}}"
+
+
+def _range(ends: list[float], digits: int) -> str:
+    return f"[{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if np.isfinite(ends).all() else ""
+
+
+def _shorten_name(name: str) -> str:
+    return name if len(name) <= 12 else name[:11] + "…"
+
+
+def _format_confusion(confusion: Any, names: list[str]) -> str:
+    """Format the confusion matrix: one line per true class, one column per predicted class."""
+    short = [_shorten_name(name) for name in names]
+    width = max([len(str(confusion.max())), *map(len, short)])
+    corner = "true / predicted"
+    left = max(len(corner), width)
+    head = " ".join([f"{corner:<{left}}", *(f"{name:>{width}}" for name in short)])
+    lines = [
+        " ".join([f"{name:<{left}}", *(f"{n:>{width}}" for n in row)])
+        for name, row in zip(short, confusion, strict=True)
+    ]
+    return "\n".join(["", head, *lines])
+
+
+def to_json(value: Any) -> Any:
+    """Convert to what JSON can store: null for numbers that are not defined."""
+    if isinstance(value, dict):
+        return {k: to_json(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [to_json(v) for v in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

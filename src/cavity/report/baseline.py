@@ -1,0 +1,40 @@
+"""Baselines: how well a simple model predicts the same table."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from cavity.fitting.calibration import choose_folds
+from cavity.intake.tables import Table
+
+Array = NDArray[np.float64]
+FOLDS = 3
+MOST_WORK = 2_000_000  # rows × features × classes
+
+
+def logistic_log_loss(X: Array, y: Any, weight: Array | None, seed: int) -> float | None:
+    """Return the log loss of logistic regression on standardised features, by folds; None if it would take long."""
+    classes, codes = np.unique(y, return_inverse=True)
+    if X.size * len(classes) > MOST_WORK:
+        return None
+    w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+    X, codes, w = X[w > 0], codes[w > 0], w[w > 0]
+    X = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
+    fold = choose_folds(Table(X, codes, w, len(classes)), FOLDS, seed)
+    loss = total = 0.0
+    for i in range(FOLDS):
+        held = fold == i
+        if not held.any() or len(set(codes[~held])) < len(classes):
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = LogisticRegression(max_iter=300).fit(X[~held], codes[~held], w[~held])
+            log_p = found.predict_log_proba(X[held])
+        loss -= float(w[held] @ np.maximum(log_p[np.arange(held.sum()), codes[held]], -700.0))
+        total += float(w[held].sum())
+    return loss / total if total else None

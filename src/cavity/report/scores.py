@@ -1,0 +1,121 @@
+"""Scores of a classifier's or a regressor's predictions with weights: overall, per class, with bootstrap intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.report.calibration import BINS
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Numbers = dict[str, Any]  # numbers and arrays of numbers by name
+
+RESAMPLES = 200
+MOST_RESAMPLED = 100_000  # numbers per resample; intervals of more are those of fewer rows, scaled by √(m/n)
+LEVEL = 0.95
+FEW_ROWS = 10  # of a class: its scores say little
+
+
+def score_classes(log_p: Array, y: Labels, weight: Array) -> Numbers:
+    """Score log-probabilities [n C] of rows with classes y and weights.
+
+    error, nll (nats per row), brier (Σ_c (p_c − [y = c])²), ece, auc and f1 (means over the classes that have rows), and per class
+    precision, recall, f1 and auc (class against the rest), each [C]; NaN where a score is not defined.
+    """
+    n, C = log_p.shape
+    P, predicted, w = np.exp(log_p), log_p.argmax(1), weight / weight.sum()
+    hit = predicted == y
+    true, chosen, both = _sum(y, w, C), _sum(predicted, w, C), _sum(y, w * hit, C)
+    own = np.arange(n), y
+    each = {
+        "precision": _ratio(both, chosen),
+        "recall": _ratio(both, true),
+        "f1": _ratio(2 * both, true + chosen),
+        "auc": np.array([compute_auc(P[:, c], y == c, w) for c in range(C)]),
+    }
+    return {
+        "error": float(w @ ~hit),
+        "nll": float(-w @ log_p[own]),
+        "brier": float(w @ ((P**2).sum(1) - 2 * P[own] + 1)),
+        "ece": _compute_ece(P.max(1), hit, w),
+        "auc": _mean(each["auc"]),
+        "f1": _mean(each["f1"][true > 0]),
+        "classes": each,
+    }
+
+
+def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
+    """Score normal predictions of numbers: rmse, mae, r2, nlpd (nats per row), coverage of 95 % intervals."""
+    w, off = weight / weight.sum(), y - mean
+    spread = float(w @ (y - w @ y) ** 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = np.where(off == 0, 0.0, off / std)
+        nlpd = float(w @ (0.5 * scaled**2 + np.log(std) + 0.5 * math.log(2 * math.pi)))
+    return {
+        "rmse": math.sqrt(float(w @ off**2)),
+        "mae": float(w @ np.abs(off)),
+        "r2": 1 - float(w @ off**2) / spread if spread > 0 else math.nan,
+        "nlpd": nlpd,
+        "coverage": float(w @ (np.abs(scaled) <= 1.959963984540054)),
+    }
+
+
+def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> float:
+    """P(a positive row has the larger score) + half of P(equal), by weight; NaN if all rows are on one side."""
+    _, place = np.unique(score, return_inverse=True)
+    up = np.bincount(place, weight * positive)
+    down = np.bincount(place, weight * ~positive, len(up))
+    total = up.sum() * down.sum()
+    return min(1.0, float(up @ (np.cumsum(down) - 0.5 * down) / total)) if total > 0 else math.nan
+
+
+def bootstrap(score: Callable[..., Numbers], rows: tuple[Any, ...], width: int, seed: int = 0) -> Any:
+    """Return percentile intervals of all scores, [low, high] in place of each number.
+
+    Rows are drawn with replacement. `width`: numbers per row, which limits how many are drawn.
+    """
+    n, rng = len(rows[0]), np.random.default_rng(seed)
+    m = max(min(n, MOST_RESAMPLED // width), min(n, 100))
+    found = score(*rows)
+    drawn = [rng.integers(0, n, m) for _ in range(RESAMPLES)]
+    again = [score(*(column[i] for column in rows)) for i in drawn]
+    return _map(lambda value, *others: _interval(value, np.array(others), math.sqrt(m / n)), found, *again)
+
+
+def _interval(value: Any, again: Array, shrink: float) -> Any:
+    """Return the interval of a number, or of each number of an array; [NaN, NaN] where it is not defined."""
+    with np.errstate(invalid="ignore"):
+        off = again - value
+    tail = 50 * (1 - LEVEL)
+    defined = np.isfinite(off).any(0)
+    off = np.where(defined, off, 0.0)
+    ends = np.nanpercentile(off, [tail, 100 - tail], axis=0)
+    return np.moveaxis(np.where(defined, value + shrink * ends, np.nan), 0, -1).tolist()
+
+
+def _map(f: Callable[..., Any], *values: Any) -> Any:
+    first = values[0]
+    return {k: _map(f, *(v[k] for v in values)) for k in first} if isinstance(first, dict) else f(*values)
+
+
+def _sum(place: Labels, values: Array, n: int) -> Array:
+    return np.asarray(np.bincount(place, values, n), dtype=np.float64)
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
+
+
+def _mean(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _compute_ece(top: Array, hit: NDArray[np.bool_], w: Array) -> float:
+    place = np.clip(np.ceil(top * BINS).astype(np.int64) - 1, 0, BINS - 1)  # bin k is (k/K, (k+1)/K]
+    return float(np.abs(_sum(place, w * (hit - top), BINS)).sum())

@@ -1,0 +1,93 @@
+"""`cavity evaluate` and the end of `cavity fit`: weights, rare classes, baselines, long tables."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import log_loss
+
+import cavity
+from cavity.cli import evaluating
+from cli.running import run
+
+QUICK = ("--n-inducing", "6", "--max-epochs", "8", "--device", "cpu", "--effort", "fast")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder with an imbalanced table, in which one class is rare and looks like another, and a model."""
+    path = tmp_path_factory.mktemp("rare")
+    rng = np.random.default_rng(0)
+    for name in ("train.csv", "test.csv"):
+        with (path / name).open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(["x", "w", "kind"])
+            for i in range(80):
+                kind = "rare" if i in (3, 50) else "ab"[i % 2]
+                out.writerow([(kind == "a") * 3 + rng.normal(), rng.integers(0, 4), kind])
+    (path / "fit.toml").write_text('weight = "w"\n')
+    done = run(
+        "fit", path / "train.csv", "--target", "kind", "--out", path / "m", *QUICK, "--config", path / "fit.toml"
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    (path / "fit.txt").write_text(done.output)
+    return path
+
+
+def test_a_fit_ends_with_an_estimate_baselines_and_warnings(folder):
+    shown = (folder / "fit.txt").read_text()
+    assert "Estimated on " in shown and "leave-one-out" in shown and "too small, by up to 0.2 nats" in shown
+    assert "class frequencies" in shown and "logistic regression" in shown
+    assert "classes with fewer than 10 rows, which a model can hardly learn: 'rare' (2)" in shown
+    assert "never predicted for rows of the training table: 'rare'" in shown
+    clf = cavity.load(folder / "m")
+    found = clf.estimate_
+    assert f"log loss  {found.log_loss:.3f}" in shown
+    assert found.log_loss < found.baseline_log_loss
+
+
+def test_a_row_of_weight_w_is_scored_as_w_rows(folder):
+    """The weights of the training column are used unless another one is named."""
+    found = json.loads(run("evaluate", folder / "m", folder / "test.csv", "--json", "--quiet").output)
+    with (folder / "test.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    clf = cavity.load(folder / "m")
+    P = clf.predict_proba(pa.table({"x": [float(r["x"]) for r in rows]}))
+    w, y = np.array([float(r["w"]) for r in rows]), np.array([r["kind"] for r in rows])
+    assert found["rows"] == (w > 0).sum()
+    assert found["nll"] == pytest.approx(log_loss(y, P, sample_weight=w, labels=clf.classes_))
+    prior = np.broadcast_to(clf.class_prior_, P.shape)
+    assert found["baseline"]["nll"] == pytest.approx(log_loss(y, prior, sample_weight=w, labels=clf.classes_))
+    assert (
+        "no column 'v' for the weights"
+        in run("evaluate", folder / "m", folder / "test.csv", "--weight", "v").output
+    )
+    (folder / "bad.csv").write_text("x,w,kind\n1,-1,a\n")
+    assert "in row 1 is missing, negative" in run("evaluate", folder / "m", folder / "bad.csv").output
+
+
+def test_a_class_that_is_never_predicted_does_not_go_unnoticed(folder):
+    done = run("evaluate", folder / "m", folder / "test.csv")
+    assert "note: classes that are never predicted: 'rare'" in done.output
+    assert "classes with fewer than 10 rows, whose scores say little: 'rare' (" in done.output
+    found = json.loads(run("evaluate", folder / "m", folder / "test.csv", "--json", "--quiet").output)
+    assert found["per_class"]["rare"]["precision"] is None and found["per_class"]["rare"]["recall"] == 0
+
+
+def test_importance_is_that_of_explain(folder):
+    done = run("evaluate", folder / "m", folder / "test.csv", "--importance", "--json", "--quiet")
+    found = json.loads(done.output)["importance"]
+    assert list(found) == ["x", "w"] and found["w"] == {"nats": 0, "standard_error": 0}
+    assert found["x"]["nats"] > 4 * found["x"]["standard_error"] > 0
+    shown = run("evaluate", folder / "m", folder / "test.csv", "--importance").output
+    assert f"x  {found['x']['nats']:+.4f}" in shown
+
+
+def test_of_a_long_table_a_sample_is_scored_and_the_command_says_so(folder, monkeypatch):
+    monkeypatch.setattr(evaluating, "MOST_KEPT", 3 * 30)
+    done = run("evaluate", folder / "m", folder / "test.csv", "--json")
+    found = json.loads(done.stdout)
+    assert f"a random sample of 30 of {found['rows']} rows" in done.stderr
+    assert np.sum(found["confusion"]) == 30

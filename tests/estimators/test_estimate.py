@@ -1,0 +1,80 @@
+"""`estimate_`: what a fit says about its own quality, against independent references."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.dummy import DummyClassifier
+from sklearn.metrics import accuracy_score, log_loss
+
+import cavity
+from cavity import GPClassifier
+from cavity.prediction.estimate import estimate_quality
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, y = make_classification(
+        400, 5, n_informative=4, n_redundant=0, n_classes=3, flip_y=0.2, random_state=0
+    )
+    return X[:150], y[:150], X[150:], y[150:]
+
+
+def model(**options):
+    return GPClassifier(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0} | options)
+
+
+def test_the_numbers_are_those_of_scikit_learn_weights_included():
+    rng = np.random.default_rng(0)
+    P, y, w = rng.dirichlet(np.ones(4), 60), rng.integers(0, 4, 60), rng.uniform(0.1, 3, 60)
+    prior = np.bincount(y, w) / w.sum()
+    found = estimate_quality(np.log(P), y, w, prior, "3 folds")
+    assert found.log_loss == pytest.approx(log_loss(y, P, sample_weight=w))
+    assert found.accuracy == pytest.approx(accuracy_score(y, P.argmax(1), sample_weight=w))
+    plain = DummyClassifier().fit(P, y, w)
+    assert found.baseline_log_loss == pytest.approx(log_loss(y, plain.predict_proba(P), sample_weight=w))
+    assert found.baseline_accuracy == pytest.approx(plain.score(P, y, w))
+    twice = estimate_quality(np.log(P), y, 2 * w, prior, "3 folds")
+    assert twice.standard_error == pytest.approx(found.standard_error)
+    np.testing.assert_allclose(twice.true, 2 * np.array(found.true))
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
+    X, y, new, labels = table
+    clf = model(effort=effort).fit(X, y)
+    found, true = clf.estimate_, log_loss(labels, clf.predict_proba(new))
+    assert found.how == clf.calibration_ and found.rows == 150
+    assert abs(found.log_loss - true) < 0.15 and found.log_loss < found.baseline_log_loss - 0.2
+    assert abs(found.accuracy - clf.score(new, labels)) < 0.1
+    np.testing.assert_allclose(clf.class_prior_, np.bincount(y) / 150)
+    assert ("Hyper-parameters saw these rows" in str(found)) == (effort == "fast")
+    clf.save(tmp_path / "m")
+    loaded = cavity.load(tmp_path / "m")
+    assert loaded.estimate_ == found
+    np.testing.assert_array_equal(loaded.class_prior_, clf.class_prior_)
+
+
+def test_random_labels_get_no_good_estimate_from_a_model_that_memorises_them():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(90, 2)), rng.integers(0, 2, 90)
+    kernel = cavity.kernels.RBF(lengthscale=0.05)
+    clf = model(n_inducing=90, kernel=kernel, learn=("noise",)).fit(X, y)
+    assert clf.score(X, y) > 0.9
+    assert clf.estimate_.log_loss > 0.65 and clf.estimate_.accuracy < 0.7
+
+
+def test_a_class_that_is_never_predicted_is_named():
+    log_p = np.log([[0.6, 0.3, 0.1]] * 4)
+    y = np.array([0, 0, 1, 0])
+    assert estimate_quality(log_p, y, np.ones(4), np.array([0.7, 0.2, 0.1]), "3 folds").never_predicted == (
+        1,
+    )
+
+
+def test_partial_fit_has_no_estimate(table):
+    X, y, _, _ = table
+    clf = model(method="sep").partial_fit(X, y)
+    with pytest.raises(AttributeError, match="estimate_"):
+        clf.estimate_
