@@ -37,6 +37,7 @@ from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, log_probabilities, predict_log_proba
 from cavity.prediction.pool import Pool, fit_weights, normalised
 from cavity.training.loop import Run
+from cavity.training.progress import show_progress
 
 Array = NDArray[np.float64]
 FitPart = Callable[[Table, float | None], FittedModel]  # rows, seconds
@@ -190,7 +191,7 @@ class Calibration(NamedTuple):
             fold[np.flatnonzero(fold == 0)[HELD_MOST:]] = 1
         folds = [i for i in range(k if small else 1) if (fold == i).any()]
         found = []
-        for i in folds:
+        for i in show_progress(folds, "fit", self.config.verbose):
             left = self._seconds_left()
             if left is not None and left <= 0:
                 return None

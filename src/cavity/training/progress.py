@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 log = logging.getLogger("cavity")
+T = TypeVar("T")
 
 
 def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str, Any]], None]:
@@ -31,3 +32,13 @@ def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str
         bar.update()
 
     return show
+
+
+def show_progress(items: Sequence[T], unit: str, verbose: int) -> Iterable[T]:
+    """Return the items, with a bar that counts them if `verbose`."""
+    if not verbose:
+        return items
+    from tqdm.auto import tqdm
+
+    found: Iterable[T] = tqdm(items, unit=unit, desc="calibration", leave=verbose > 1)
+    return found
