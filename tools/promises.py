@@ -32,7 +32,8 @@ random, and counts what happens. The counts below are those of its last run; `ma
 # (promise, kinds of make chaos, tests)
 PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     (
-        "A fit that is killed at any moment continues from its checkpoint and gives the same model, to the bit.",
+        "A fit that is killed at any moment continues from its checkpoint and gives the same model, to the bit (L-BFGS: continues from "
+        "its best point).",
         ("kill-fit",),
         (
             "tests/training/test_checkpoints.py::test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_been",
@@ -86,7 +87,7 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ("tests/distributed/test_quarrels.py::test_ranks_that_differ_say_so_before_the_first_step",),
     ),
     (
-        "A rank that is killed, stopped or stuck is named by the others within a minute.",
+        "A rank that is killed or stopped is named by the others within a minute; one that is stuck, after the timeout of `join`.",
         ("silent-rank",),
         (
             "tests/distributed/test_quarrels.py::test_a_silent_rank_is_named_by_all_others_within_a_minute",

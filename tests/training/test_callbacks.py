@@ -126,11 +126,12 @@ def test_a_validation_share_is_held_out_and_its_best_state_kept(method, batch_si
 def test_the_best_state_of_a_run_that_gets_worse_is_the_one_kept():
     """Judged by labels that contradict the training rows, the first epochs are the best ones."""
     wrong = (Y + 1) % 3
-    clf = fit(callbacks=[callbacks.Validation(X, wrong, patience=2)], max_epochs=30)
+    plain = {"calibration": None}
+    clf = fit(callbacks=[callbacks.Validation(X, wrong, patience=2)], max_epochs=30, **plain)
     nll = [row["validation_nll"] for row in clf.history_]
     best = int(np.argmin(nll))
     assert clf.n_epochs_ < 30 and best < len(nll) - 1
-    again = fit(max_epochs=best + 1)
+    again = fit(max_epochs=best + 1, **plain)
     log_p = again.predict_log_proba(X)
     kept = -clf.predict_log_proba(X)[np.arange(len(X)), wrong].mean()
     assert kept == pytest.approx(-log_p[np.arange(len(X)), wrong].mean(), abs=0.05)

@@ -513,7 +513,8 @@ def test_columns_from_moments_are_the_columns():
     var = np.average((T - mean) ** 2, axis=0, weights=W)
     exact = summarize(T, W, np.random.default_rng(0))
     ours = from_moments(T.min(0), T.max(0), mean, var, T, W, np.random.default_rng(0))
-    for a, b in zip(ours, exact, strict=True):
+    assert ours.group is exact.group is None
+    for a, b in zip(ours[:3], exact[:3], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 

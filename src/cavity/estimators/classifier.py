@@ -53,8 +53,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         temperature from rows that the model did not see (up to 2,000 rows three more fits, up to 50,000 rows one more).
         "best": more points again, five folds, and a pool with trees.
     calibration : {"auto", None, "temperature"}
-        "temperature": class probabilities are softmax(w log p), with w fitted to held-out rows; with effort="fast", for a source
-        or on several ranks, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
+        "temperature": class probabilities are softmax(w log p), with w fitted to held-out rows; with effort="fast" or for a
+        source, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
     ensemble : {"auto", None, "trees"}, or classifiers
         Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows.
         "trees": HistGradientBoostingClassifier and ExtraTreesClassifier, on very wide tables only the latter. "auto": "trees" with
@@ -120,8 +120,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     checkpoint_every : float
         Seconds between checkpoints.
     resume : bool
-        Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS continues
-        from its best point).
+        Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS, which
+        method="auto" takes up to 1,000 rows, continues from its best point).
     verbose : int
         1 shows a progress bar.
 

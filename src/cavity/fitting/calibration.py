@@ -5,7 +5,7 @@ How these rows are found depends on the table and on `effort`:
     up to FOLD_ROWS rows       k folds: k more fits, each without one fold
     up to REFIT_ROWS rows      one more fit without the rows held out
     more rows                  rows are held out of the only fit
-    a source, several ranks, or effort="fast"        leave-one-out from the sites; no more fits
+    a source, or effort="fast"        leave-one-out from the sites; no more fits
 
 Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, √w is used. [METHOD 13]
 """
@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 
 from cavity.columns import distinct_rows
 from cavity.config import ClassifierConfig
@@ -117,6 +116,8 @@ def make_members(ensemble: Any, seed: int, work: float = 0.0) -> list[Any]:
     if ensemble is None:
         return []
     if isinstance(ensemble, str):
+        from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+
         forest = ExtraTreesClassifier(TREES, max_leaf_nodes=MOST_LEAVES, random_state=seed)
         boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
         return [boosting, forest] if work <= BOOSTING_WORK else [forest]
@@ -169,7 +170,7 @@ class Calibration(NamedTuple):
             parts = [predict_log_proba(model, self.held.X)[0], *logs]
             held = Held(parts, self.held.y, self.held.weight)
             return self._calibrate(held, forests, f"{self.held.n_rows} rows held out")
-        if isinstance(table, Table) and self.reduce.world == 1 and self.config.effort != "fast":
+        if isinstance(table, Table) and self.config.effort != "fast":
             found = self._refit(table, members)
             if found is not None:
                 return found
@@ -193,7 +194,7 @@ class Calibration(NamedTuple):
         found = []
         for i in show_progress(folds, "fit", self.config.verbose):
             left = self._seconds_left()
-            if left is not None and left <= 0:
+            if left is not None and self.reduce.agree(left <= 0):
                 return None
             rest, held = (_rows(table, m) for m in (fold != i, fold == i))
             model = self.fit_part(rest, left)

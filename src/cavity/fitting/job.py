@@ -152,7 +152,7 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     config.check_size(table.n_rows)
     numbered = source is None or source.numbered
     held = None
-    if config.holds_out(table.n_rows) and isinstance(table, Table) and reduce.world == 1:
+    if config.holds_out(table.n_rows) and isinstance(table, Table):
         table, held = hold_out_for_calibration(table, session.seed)
     job = prepare_table(session, table, features, classes, numbered, every_row=held is None)
     if not config.calibrates and config.ensemble is None:
