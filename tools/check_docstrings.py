@@ -35,6 +35,7 @@ MODULES = (
     "cavity.plots",
     "cavity.diagnostics.samples",
     "cavity.distributed",
+    "cavity.distributed.ray",
     "cavity.mlflow",
 )
 NO_EXAMPLE = ("EX01",)  # methods, and classes that users receive but do not make
