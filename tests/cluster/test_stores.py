@@ -14,9 +14,7 @@ from cavity import BadFile, BadInput, GPClassifier, load
 from pages import run_section
 from support import toy
 
-moto = pytest.importorskip(
-    "moto.server", reason="moto is not installed: make test-cluster runs these tests", exc_type=ImportError
-)
+moto = pytest.importorskip("moto.server", reason="moto is not installed: make test-cluster runs these tests")
 
 
 class Link:
