@@ -33,7 +33,7 @@ BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
 
-.PHONY: help demo test test-all test-browser coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare clean distclean
+.PHONY: help demo test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## list the targets
@@ -65,6 +65,13 @@ test-browser: $(VENV)/.test ## open the HTML report in a browser (installs chrom
 	  $$get || { echo "==> Updating the package lists"; $$as apt-get update && $$get; }
 	@echo "==> Opening the report in a browser"
 	@$(PYTEST) -rs tests/report/test_browser.py
+
+test-cluster:           ## test the adapters to object stores, MLflow, Ray and AutoGluon, in an environment of its own
+	@$(MAKE) --no-print-directory VENV=.venv-cluster CONSTRAINTS=constraints-cluster.txt run-test-cluster
+
+run-test-cluster: $(VENV)/.cluster
+	@echo "==> Tests of the adapters"
+	@$(PYTEST) -rs -m "slow or not slow" tests/cluster $(PYTEST_ARGS)
 
 coverage: $(VENV)/.dev  ## run the fast tests and measure the lines they cover (COVERAGE_MIN=90)
 	@echo "==> Tests with coverage ($(WORKERS) processes)"
@@ -144,7 +151,7 @@ clean:                  ## remove caches, build products and output of the demo 
 	@echo "==> Clean (make distclean also removes $(VENV))"
 
 distclean: clean        ## clean, and remove .venv
-	@rm -rf $(VENV)
+	@rm -rf $(VENV) .venv-cluster
 	@echo "==> Removed $(VENV)"
 
 # ---------------------------------------------------------------- the environment

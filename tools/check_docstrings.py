@@ -35,6 +35,8 @@ MODULES = (
     "cavity.plots",
     "cavity.diagnostics.samples",
     "cavity.distributed",
+    "cavity.distributed.ray",
+    "cavity.mlflow",
 )
 NO_EXAMPLE = ("EX01",)  # methods, and classes that users receive but do not make
 ONLY_SUMMARY = ("GL08", "SS")  # properties, which have neither parameters nor returns, and overrides

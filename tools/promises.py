@@ -32,8 +32,8 @@ random, and counts what happens. The counts below are those of its last run; `ma
 # (promise, kinds of make chaos, tests)
 PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     (
-        "A fit that is killed at any moment continues from its checkpoint and gives the same model, to the bit (L-BFGS: continues from "
-        "its best point).",
+        "A fit that is killed at any moment continues from its checkpoint and gives the same model, to the bit "
+        "(L-BFGS continues from its best point).",
         ("kill-fit",),
         (
             "tests/training/test_checkpoints.py::test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_been",

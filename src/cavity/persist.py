@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import stat
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,7 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
+from cavity import remote
 from cavity.errors import BadFile, BadInput, OldFormat
+from cavity.remote import as_path, is_uri
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,6 +142,9 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one path: the last
     one to finish wins, and a reader always finds a complete file.
     """
+    if is_uri(path):
+        _write_remote(str(path), data)
+        return
     part: Path | None = None
     try:
         target = Path(os.path.realpath(path))
@@ -162,6 +168,14 @@ def write_bytes(path: str | Path, data: bytes) -> None:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
     _flush_folder(target.parent)
+
+
+def _write_remote(uri: str, data: bytes) -> None:
+    """Write to an object store, which replaces an object only by a complete one."""
+    try:
+        remote.write_bytes(uri, data)
+    except OSError as error:
+        raise BadFile(f"{uri} could not be written ({error}); an old file is intact.") from error
 
 
 def _mode_of(target: Path) -> int | None:
@@ -205,19 +219,22 @@ def read(path: str | Path, kind: str, *others: str, check: Check | None = None) 
     `check` is called with the names, types and shapes of the tensors and with the JSON before any tensor is read, and raises
     BadFile for what the caller cannot use. The digest is checked before anything is returned.
     """
-    return _open(Path(path), lambda file: _read(Path(path), file, (kind, *others), check))
+    name = as_path(path)
+    return _open(name, lambda file: _read(name, file, (kind, *others), check))
 
 
 def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
     """Read only the JSON of a file of this kind. The digest is not checked: `read` does that."""
 
+    name = as_path(path)
+
     def read_head(file: BinaryIO) -> dict[str, Any]:
-        with _explain_damage(Path(path)):
+        with _explain_damage(name):
             words, _ = _read_header(file, os.fstat(file.fileno()).st_size)
             head = words.get(_KEY)
-            return _check_head(Path(path), json.loads(head) if head else None, (kind,))
+            return _check_head(name, json.loads(head) if head else None, (kind,))
 
-    return _open(Path(path), read_head)
+    return _open(name, read_head)
 
 
 def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
@@ -251,9 +268,14 @@ def _hash_file(file: BinaryIO, places: dict[str, _Place], head: str) -> str:
     return hasher.hexdigest()
 
 
-def _open(path: Path, work: Callable[[BinaryIO], T]) -> T:
+def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
     """Open a file once, since its name may stand for a newer file at any moment, and read it."""
     try:
+        if isinstance(path, str):
+            with tempfile.TemporaryFile() as copy:
+                copy.write(remote.read_bytes(path))
+                copy.seek(0)
+                return work(copy)
         if not path.is_file():
             raise BadFile(f"{path} is not a file, and cannot be read.")
         with path.open("rb") as file:
@@ -265,7 +287,7 @@ def _open(path: Path, work: Callable[[BinaryIO], T]) -> T:
         raise BadFile(f"{path} cannot be read: {reason!s:.200}.") from error
 
 
-def _read(path: Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None) -> Stored:
+def _read(path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None) -> Stored:
     found = os.fstat(file.fileno())
     on_disk = 512 * getattr(found, "st_blocks", 0)  # 0 where a file system does not say
     if found.st_size > _SMALL and 0 < on_disk < _MOSTLY_HOLES * found.st_size:
@@ -284,7 +306,7 @@ def _read(path: Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | Non
 
 
 @contextmanager
-def _explain_damage(path: Path) -> Iterator[None]:
+def _explain_damage(path: str | Path) -> Iterator[None]:
     """Raise BadFile for whatever meaningless contents cause."""
     try:
         yield
@@ -335,7 +357,7 @@ def _read_tensor(file: BinaryIO, place: _Place) -> Tensor:
     return tensor
 
 
-def _check_head(path: Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
+def _check_head(path: str | Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
     """Return the JSON if the file is of one of these kinds and of a known format."""
     if not isinstance(meta, dict) or meta.get("kind") not in kinds:
         found = meta.get("kind") if isinstance(meta, dict) else None
@@ -348,7 +370,7 @@ def _check_head(path: Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]
     return meta
 
 
-def _check_digest(path: Path, found: str, expected: str | None, number: int) -> None:
+def _check_digest(path: str | Path, found: str, expected: str | None, number: int) -> None:
     """Refuse a file whose contents changed after it was written. Files of format 1 have no digest: a warning says so."""
     if expected is None and number < _DIGEST_SINCE:
         warnings.warn(

@@ -71,7 +71,7 @@ def test_a_memory_map_is_a_source_and_gives_the_model_of_the_array(tmp_path):
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     for w in (None, weight, weight * (np.arange(100) > 3)):
-        a, b = fit(X, y, w), fit(mapped, y, w)
+        a, b = fit(X, y, w, effort="fast"), fit(mapped, y, w, effort="fast")
         assert np.allclose(a.predict_proba(X), b.predict_proba(X), rtol=0, atol=1e-10)
     exact = {"schedule": "inner-exact", "optimizer": "sign"}
     assert np.array_equal(fit(X, y, **exact).predict_proba(X), fit(mapped, y, **exact).predict_proba(X))
@@ -144,7 +144,7 @@ def test_batches_without_row_numbers_are_for_methods_without_sites_a_row():
     X, y = draw(300)
     memory = fit(X, y, method="sep", kernel=RBF(), learn=())
     for data in (chunks(X, y), list(chunks(X, y)()), [(torch.tensor(X), y)]):
-        model = fit(data, kernel=RBF(), learn=())
+        model = fit(data, kernel=RBF(), learn=(), calibration=None)
         np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
     for options in ({"method": "rep", "sites": "tied"}, {"method": "vi"}):
         assert fit(chunks(X, y), batch_size=100, **options).score(X, y) > 0.4

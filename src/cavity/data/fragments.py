@@ -12,11 +12,14 @@ import numpy as np
 
 from cavity.data.source import Visit, intersect
 from cavity.errors import BadInput, missing_extra
+from cavity.remote import Place, is_uri, list_files
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives the index of a frame in a file
 LANES = 16  # row groups that a shuffled pass reads in parallel
 LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
+PAGE_BYTES = 1 << 16  # read at a time from a column of a local file
+REMOTE_PAGE_BYTES = 1 << 20  # and from one in an object store, where every read is a request
 MIN_PART_ROWS = 4096  # a lane gets at least this many rows
 
 
@@ -197,13 +200,8 @@ def open_dataset(data: Any) -> Any:
             raise BadInput(
                 f"a {type(data).__name__} of pyarrow is not a table: {error}. Give a pyarrow.Table or a dataset."
             ) from error
-    path = Path(data)
-    if not path.exists():
-        raise BadInput(f"file or folder {str(path)!r} does not exist.")
-    found = (
-        [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file() and not _is_hidden(p, path)]
-    )
-    files = sorted(str(p) for p in found if p.suffix.lower() in FORMATS)
+    path, (filesystem, base), found = _list_files(data)
+    files = [name for name in found if Path(name).suffix.lower() in FORMATS]
     kinds = {FORMATS[Path(f).suffix.lower()] for f in files}
     if len(kinds) != 1:
         what = (
@@ -211,14 +209,28 @@ def open_dataset(data: Any) -> Any:
             if kinds
             else "is not, and does not contain, a file that can be read in pieces"
         )
-        raise BadInput(
-            f"{str(path)!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=)."
-        )
-    base = str(path if path.is_dir() else path.parent)
+        raise BadInput(f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=).")
+    where = {"filesystem": filesystem, "partition_base_dir": base}
     try:
-        return ds.dataset(files, format=kinds.pop(), partitioning="hive", partition_base_dir=base)
+        return ds.dataset(files, format=kinds.pop(), partitioning="hive", **where)
     except (OSError, ValueError) as error:  # pyarrow's errors derive from these
-        raise BadInput(f"{str(path)!r} cannot be read: {error}") from error
+        raise BadInput(f"{path!r} cannot be read: {error}") from error
+
+
+def _list_files(data: Any) -> tuple[str, Place, list[str]]:
+    """Return the name of a file or folder, its file system and folder, and the files in it without hidden ones."""
+    if is_uri(data):
+        place, found = list_files(data)
+        if not found:
+            raise BadInput(f"file or folder {data!r} does not exist.")
+        return data, place, found
+    path = Path(data)
+    if not path.exists():
+        raise BadInput(f"file or folder {str(path)!r} does not exist.")
+    if path.is_file():
+        return str(path), Place(None, str(path.parent)), [str(path)]
+    inside = [p for p in path.rglob("*") if p.is_file() and not _is_hidden(p, path)]
+    return str(path), Place(None, str(path)), sorted(map(str, inside))
 
 
 def _is_hidden(path: Path, base: Path) -> bool:
@@ -251,7 +263,8 @@ def _open_parquet(fragment: Any) -> Any:
     """Open a reader that decodes batch by batch; the scanner of a dataset would decode whole row groups."""
     import pyarrow.parquet as parquet
 
-    return parquet.ParquetFile(fragment.open(), pre_buffer=False, buffer_size=1 << 16)
+    size = PAGE_BYTES if fragment.filesystem.type_name == "local" else REMOTE_PAGE_BYTES
+    return parquet.ParquetFile(fragment.open(), pre_buffer=False, buffer_size=size)
 
 
 def _reopen(fragment: Any) -> Any:

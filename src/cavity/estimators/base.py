@@ -33,6 +33,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
     _fitted: FittedModel  # of the result
+    _load = staticmethod(modelfile.load)  # the counterpart of `save`, for callers below this layer
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments, those of the kernel as `kernel__argument` and those of the method as `method__argument`.

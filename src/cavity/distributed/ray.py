@@ -1,0 +1,184 @@
+"""Fit and predict on a Ray cluster: Ray places the ranks, torch.distributed joins them, each reads its own rows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cavity.errors import BadInput, BadOption, CavityError, LostRank, missing_extra
+from cavity.remote import is_uri
+
+__all__ = ["fit_on_ray", "predict_on_ray"]
+
+FILE = "model.cavity"
+BATCH_ROWS = 4096
+
+
+def fit_on_ray(
+    estimator: Any,
+    data: Any,
+    *,
+    target: str,
+    weight: str | None = None,
+    num_workers: int = 2,
+    use_gpu: bool = False,
+    run_config: Any = None,
+) -> Any:
+    """Fit an estimator on the workers of a Ray cluster. Needs the extra "ray".
+
+    Parameters
+    ----------
+    estimator : GPClassifier or GPRegressor
+        The estimator with its arguments. It is not changed.
+    data : str, Path or ray.data.Dataset
+        Parquet or Arrow files that every worker can reach: a file, a folder or a URI. A dataset is first written as Parquet to
+        the storage of the run.
+    target, weight : str
+        Columns with the labels and the weights.
+    num_workers : int
+        Number of ranks.
+    use_gpu : bool
+        Give each rank a GPU.
+    run_config : ray.train.RunConfig, optional
+        Name, storage and `failure_config` of the run. If it allows failures and its storage is a folder, the ranks write
+        checkpoints there, and a lost worker makes all ranks start again from them.
+
+    Returns
+    -------
+    GPClassifier or GPRegressor
+        The fitted model, equal to that of one process up to rounding.
+
+    Examples
+    --------
+    >>> from cavity.distributed.ray import fit_on_ray
+    >>> clf = fit_on_ray(GPClassifier("sep"), "rows", target="label", num_workers=2)  # doctest: +SKIP
+    """
+    ray = _import_ray()
+    from ray.train.torch import TorchTrainer
+
+    if not hasattr(estimator, "_load"):
+        raise BadOption(f"a {type(estimator).__name__} is not an estimator of cavity: give a GPClassifier.")
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
+        raise BadOption(f"num_workers={num_workers!r} must be a positive whole number.")
+    run = ray.train.RunConfig() if run_config is None else run_config
+    folder = run.storage_path.rstrip("/") + "/" + run.name
+    config = {
+        "estimator": estimator,
+        "data": _find_rows(data, folder),
+        "columns": {"target": target, "weight": weight},
+        "checkpoint": _choose_checkpoint(estimator, folder, run.failure_config.max_failures),
+    }
+    trainer = TorchTrainer(
+        _fit_rank,
+        train_loop_config=config,
+        scaling_config=ray.train.ScalingConfig(num_workers=num_workers, use_gpu=use_gpu),
+        run_config=run,
+    )
+    try:
+        result = trainer.fit()
+    except ray.train.TrainingFailedError as error:
+        raise _explain(error) from error
+    with result.checkpoint.as_directory() as place:
+        return estimator._load(Path(place) / FILE)
+
+
+def predict_on_ray(estimator: Any, dataset: Any, **kwargs: Any) -> Any:
+    """Predict the rows of a Ray dataset, batch by batch. Needs the extra "ray".
+
+    Parameters
+    ----------
+    estimator : GPClassifier or GPRegressor
+        The fitted estimator.
+    dataset : ray.data.Dataset
+        Rows with the columns that the estimator was fitted on.
+    **kwargs : dict
+        Further arguments of `Dataset.map_batches`, such as `batch_size` and `num_gpus`.
+
+    Returns
+    -------
+    ray.data.Dataset
+        The rows with more columns. Classifier: `label`, and `p_A` with the probability of each class A. Regressor: `mean` and
+        `std`. Ray computes them when the dataset is read.
+
+    Examples
+    --------
+    >>> from cavity.distributed.ray import predict_on_ray
+    >>> predict_on_ray(clf, ray.data.read_parquet("rows")).write_parquet("predictions")  # doctest: +SKIP
+    """
+    _import_ray()
+    options = {"batch_size": BATCH_ROWS} | kwargs
+    return dataset.map_batches(partial(_predict_batch, estimator), batch_format="pyarrow", **options)
+
+
+def _fit_rank(config: dict[str, Any]) -> None:
+    """Fit on one worker, whose process group Ray has joined; rank 0 hands the model to Ray's storage."""
+    import ray.train
+
+    estimator, checkpoint = config["estimator"], config["checkpoint"]
+    if checkpoint is not None:
+        Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
+        estimator.set_params(checkpoint=checkpoint, resume=True)
+    estimator.fit(config["data"], **config["columns"])
+    if ray.train.get_context().get_world_rank() > 0:
+        ray.train.report({})
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        estimator.save(Path(folder) / FILE)
+        ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+def _find_rows(data: Any, folder: str) -> str:
+    """Return the path of the rows; a dataset is written to the folder first."""
+    if isinstance(data, str | os.PathLike):
+        path = os.fspath(data)
+        return path if is_uri(path) else os.path.abspath(path)
+    if not hasattr(data, "write_parquet"):
+        raise BadInput(f"a {type(data).__name__} is not a path or a ray.data.Dataset.")
+    data.write_parquet(f"{folder}/rows")
+    return f"{folder}/rows"
+
+
+def _choose_checkpoint(estimator: Any, folder: str, failures: int) -> str | None:
+    """Return where ranks that may be restarted write checkpoints; None if the estimator has a file or none is needed."""
+    if estimator.checkpoint is not None or failures == 0 or is_uri(folder):
+        return None
+    return f"{folder}/run.ckpt"
+
+
+def _explain(error: Any) -> Exception:
+    """Return the error of the lowest rank that raised one of ours, else Ray's."""
+    raised = getattr(error, "worker_failures", {})
+    ours = [e for _, e in sorted(raised.items()) if isinstance(e, CavityError)]
+    known = [
+        e for e in ours if not isinstance(e, LostRank)
+    ] or ours  # ranks that wait for a failed one lose it
+    return known[0] if known else error
+
+
+def _predict_batch(estimator: Any, table: Any) -> Any:
+    """Append the predictions of one batch."""
+    import pyarrow
+
+    if hasattr(estimator, "classes_"):
+        P, classes = estimator.predict_proba(table), estimator.classes_
+        found = {"label": classes[P.argmax(1)]} | {f"p_{c}": P[:, i] for i, c in enumerate(classes)}
+    else:
+        found = dict(zip(("mean", "std"), estimator.predict(table, return_std=True), strict=True))
+    for name, column in found.items():
+        if name in table.column_names:
+            table = table.drop_columns([name])
+        table = table.append_column(name, pyarrow.array(column))
+    return table
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.data
+        import ray.train
+    except ImportError as error:
+        raise missing_extra("ray", "ray") from error
+    return ray

@@ -1,0 +1,125 @@
+"""A fit on Ray's workers is that of one process, also when a worker is lost; errors are those of the library."""
+
+import os
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
+from pages import run_section
+from support import toy
+
+ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster runs these tests")
+pytest.importorskip(
+    "ray.train.torch", reason="ray[train] is not installed: make test-cluster runs these tests"
+)
+from cavity.distributed.ray import _predict_batch, fit_on_ray, predict_on_ray  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Ray on this machine, with room for two workers and the controller."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
+        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    X, y = toy(101, 3, seed=2)
+    for i, part in enumerate((slice(0, 60), slice(60, 101))):
+        table = pa.table({"a": X[part, 0], "b": X[part, 1], "kind": np.array(["x", "y", "z"])[y[part]]})
+        pq.write_table(table, folder / f"{i}.parquet", row_group_size=25)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return ray.train.RunConfig(storage_path=str(tmp_path), name="run")
+
+
+def make(**more):
+    return GPClassifier("ep", n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more)
+
+
+@pytest.fixture(scope="module")
+def alone(rows):
+    return make().fit(rows, target="kind")
+
+
+def assert_equal(found, expected, rows):
+    np.testing.assert_allclose(found.predict_proba(rows), expected.predict_proba(rows), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found.log_marginal_likelihood_, expected.log_marginal_likelihood_, rtol=1e-8)
+
+
+class Die(callbacks.Callback):
+    """Ends the process of rank 1 once, after the first epoch."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def epoch(self, run, row):
+        if os.environ.get("RANK") == "1" and not self.mark.exists():
+            self.mark.touch()
+            os._exit(1)
+
+
+def test_two_workers_give_the_model_of_one_process_also_if_one_is_lost(rows, alone, tmp_path):
+    failures = ray.train.FailureConfig(max_failures=1)
+    run = ray.train.RunConfig(storage_path=str(tmp_path), name="lost", failure_config=failures)
+    estimator = make(callbacks=[Die(tmp_path / "died")], checkpoint_every=1e-3)
+    found = fit_on_ray(estimator, rows, target="kind", run_config=run)
+    assert (tmp_path / "died").exists() and (tmp_path / "lost" / "run.ckpt.1-of-2").exists()
+    assert not hasattr(estimator, "classes_") and estimator.checkpoint is None
+    assert_equal(found, alone, rows)
+
+
+def test_a_dataset_is_fitted_and_predicted(rows, run):
+    data = ray.data.read_parquet(str(rows))
+    full = GPClassifier("ep", n_inducing=6, batch_size=None, max_epochs=3, random_state=0)
+    found = fit_on_ray(full, data, target="kind", run_config=run)
+    written = run.storage_path + "/run/rows"
+    assert_equal(found, full.fit(written, target="kind"), rows)
+    answer = predict_on_ray(found, data, batch_size=30).to_pandas().sort_values(["a", "b"])
+    given = pq.read_table(rows).to_pandas().sort_values(["a", "b"])
+    expected = found.predict_proba(given[["a", "b"]])
+    np.testing.assert_allclose(answer[["p_x", "p_y", "p_z"]].to_numpy(dtype=float), expected, rtol=1e-12)
+    assert list(answer["label"]) == list(found.predict(given[["a", "b"]]))
+
+
+def test_a_missing_column_raises_the_error_of_one_process(rows, run):
+    with pytest.raises(BadInput) as one:
+        make().fit(rows, target="species")
+    with pytest.raises(BadInput) as two:
+        fit_on_ray(make(), rows, target="species", run_config=run)
+    assert str(two.value) == str(one.value)
+
+
+def test_bad_arguments_are_refused_before_workers_start(rows):
+    with pytest.raises(BadOption, match="num_workers=0 must be a positive whole number"):
+        fit_on_ray(make(), rows, target="kind", num_workers=0)
+    with pytest.raises(BadOption, match="a dict is not an estimator of cavity"):
+        fit_on_ray({}, rows, target="kind")
+    with pytest.raises(BadInput, match=r"a list is not a path or a ray\.data\.Dataset"):
+        fit_on_ray(make(), [1, 2], target="kind")
+
+
+def test_a_regressor_predicts_mean_and_standard_deviation(rows):
+    table = pq.read_table(rows, columns=["a", "b"])
+    model = GPRegressor(n_inducing=6, max_epochs=2).fit(table, np.arange(101.0))
+    found = _predict_batch(model, table)
+    assert found.column_names == ["a", "b", "mean", "std"]
+    np.testing.assert_array_equal(found["mean"], model.predict(table))
+
+
+def test_the_page_runs(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("ray.train.constants.DEFAULT_STORAGE_PATH", str(tmp_path))
+    names = run_section("clusters.md", "Ray", path=str(rows))
+    assert names["predictions"].count() == 101

@@ -1,0 +1,15 @@
+"""Code of the documentation, run as a reader would run it."""
+
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def run_section(page, heading, **names):
+    """Run the Python blocks of one section of a page, given some names; return all names."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    section = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)[1]
+    for block in re.findall(r"^```python\n(.*?)^```", section, re.M | re.S):
+        exec(compile(block, f"{page}, {heading}", "exec"), names)
+    return names
