@@ -124,7 +124,7 @@ def read_table(path: Path) -> tuple[dict[str, list[Any]], Any]:
 
     table = open_table(path)
     target = "kind" if "kind" in table.names else None
-    learnt = Preparation.fit(table.chunks(), target=target)
+    learnt = Preparation(target=target).fit_batches(table.chunks())
     parts, columns = [np.zeros((0, len(learnt.names)))], {name: [] for name in learnt.inputs}
     for chunk in table.chunks():
         parts.append(learnt.transform(chunk))

@@ -85,6 +85,7 @@ def test_ranks_without_a_seed_agree_on_one(two):
     assert np.isfinite(two["unseeded"]).all()
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_under_torchrun_costs_a_restart_and_nothing_else(alone, tmp_path):
     path = tmp_path / "out.npz"
     log = launch(2, path, "--kill", 7, "--checkpoint", tmp_path / "run", restarts=2)

@@ -41,6 +41,7 @@ def test_a_pipeline_is_its_steps(three):
     assert pipe.score(X, y) == alone.score(scale.transform(X), y)
 
 
+@pytest.mark.slow
 def test_a_grid_search_in_two_processes(three):
     X, y, new = three
     grid = {"n_inducing": [4, 0.2], "kernel__lengthscale": [0.01, None]}

@@ -64,7 +64,9 @@ def spirals(request):
 
 
 def model(kernel, **options):
-    return GPClassifier(kernel=kernel, **{"n_inducing": 15, "max_epochs": 40, "random_state": 0} | options)
+    return GPClassifier(
+        kernel=kernel, **{"n_inducing": 15, "max_epochs": 40, "random_state": 0, "effort": "fast"} | options
+    )
 
 
 def weights(module):

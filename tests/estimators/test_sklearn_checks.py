@@ -28,7 +28,8 @@ VARIANTS = [
 
 @parametrize_with_checks(
     [
-        classifier(),
+        classifier(effort="fast"),
+        classifier(**SHORTEST),
         classifier("sep", **SHORT),
         *(classifier(**method, **SHORTEST) for method in METHODS if method["method"] not in SWEEP_FIRST),
         *(classifier(method, learn=(), **SHORTEST) for method in SWEEP_FIRST),
@@ -41,6 +42,7 @@ def test_checks(estimator, check):
 @pytest.mark.slow
 @parametrize_with_checks(
     [
+        classifier(),
         classifier("sep"),
         *(classifier(**method) for method in METHODS),
         *(

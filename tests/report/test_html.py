@@ -62,7 +62,7 @@ def table(D: int = 3) -> tuple[pd.DataFrame, np.ndarray]:
 def trained(X, y, **options) -> GPClassifier:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GPClassifier(n_inducing=6, max_epochs=4, random_state=3, **options).fit(X, y)
+        return GPClassifier(n_inducing=6, max_epochs=4, random_state=3, effort="fast", **options).fit(X, y)
 
 
 @pytest.fixture(scope="module")
