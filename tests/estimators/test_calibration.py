@@ -13,6 +13,7 @@ from cavity.errors import BadOption
 from cavity.fitting import calibration
 from cavity.fitting.calibration import choose_folds
 from cavity.intake.tables import Table
+from cavity.prediction.pool import Pool
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 pytestmark = few
@@ -85,6 +86,28 @@ def test_large_tables_hold_rows_out(table, monkeypatch):
     assert fitted.calibration_.endswith("rows held out")
     with pytest.raises(AttributeError, match="loo_log_proba_"):
         fitted.loo_log_proba_
+
+
+def test_rows_sorted_by_class_are_held_out_from_every_class(monkeypatch):
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) // 100
+    found = []
+    monkeypatch.setattr(calibration, "HELD_MOST", 30)
+    monkeypatch.setattr(calibration, "FOLD_ROWS", 50)
+
+    def keep(self, held, *rest):
+        found.append(held)
+        return calibration.Calibrated(Pool(), "none")
+
+    monkeypatch.setattr(calibration.Calibration, "_calibrate", keep)
+    model(max_epochs=1).fit(X, y)
+    assert len(found[0].y) <= 33 and set(found[0].y) == {0, 1, 2}
+
+
+def test_an_ensemble_that_is_named_is_never_ignored(table):
+    X, y, _, _ = table
+    assert len(model(effort="fast", ensemble="trees").fit(X, y).ensemble_weights_) == 3
+    with pytest.raises(BadOption, match="ensemble= fits other classifiers to a table in memory"):
+        model(ensemble="trees").fit([(X, y)])
 
 
 def test_no_time_left_means_leave_one_out(table):

@@ -143,9 +143,8 @@ class ClassifierConfig(Config):
 
     def holds_out(self, n_rows: int) -> bool:
         """Whether rows to calibrate with are held out of the only fit, because a second one would take long."""
-        return (
-            (self.calibrates or self.ensemble is not None) and self.effort != "fast" and n_rows > REFIT_ROWS
-        )
+        asked = self.ensemble is not None or (self.calibrates and self.effort != "fast")
+        return asked and n_rows > REFIT_ROWS
 
     def for_folds(self, seconds: float | None) -> ClassifierConfig:
         """Return the configuration of a fit to a part of the rows, whose model only predicts the other rows."""
@@ -164,6 +163,10 @@ class ClassifierConfig(Config):
     def check_source(self, numbered: bool) -> None:
         """Refuse what rows that are not in memory cannot do; `numbered`: a row has the same number in every pass."""
         self.check_passing_rows(numbered)
+        if self.ensemble is not None and self.arguments["ensemble"] != "auto":
+            raise BadOption(
+                "ensemble= fits other classifiers to a table in memory, which a source is not: leave ensemble out, or give an array."
+            )
         if self.validation_fraction is not None:
             raise BadOption(
                 f"validation_fraction={self.validation_fraction:g} holds out rows of a table in memory: for a source give your "

@@ -42,8 +42,8 @@ Array = NDArray[np.float64]
 FitPart = Callable[[Table, float | None], FittedModel]  # rows, seconds
 
 FOLD_ROWS = 2000
-FOLDS = {"balanced": 3, "best": 5}
-HELD_SHARE, HELD_MOST = 0.2, 4000
+FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
+LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 SAMPLE = 50_000  # rows that a temperature from leave-one-out is fitted to
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
@@ -170,7 +170,7 @@ class Calibration(NamedTuple):
             parts = [predict_log_proba(model, self.held.X)[0], *logs]
             held = Held(parts, self.held.y, self.held.weight)
             return self._calibrate(held, forests, f"{self.held.n_rows} rows held out")
-        if isinstance(table, Table) and self.config.effort != "fast":
+        if isinstance(table, Table) and (self.config.effort != "fast" or members):
             found = self._refit(table, members)
             if found is not None:
                 return found
@@ -186,10 +186,8 @@ class Calibration(NamedTuple):
     def _refit(self, table: Table, members: list[Any]) -> Calibrated | None:
         """Fit without some of the rows, and predict these; None if time is up."""
         small = table.n_rows <= FOLD_ROWS
-        k = FOLDS[self.config.effort] if small else round(1 / HELD_SHARE)
+        k = FOLDS[self.config.effort] if small else max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST))
         fold = choose_folds(table, k, self.seed)
-        if not small:
-            fold[np.flatnonzero(fold == 0)[HELD_MOST:]] = 1
         folds = [i for i in range(k if small else 1) if (fold == i).any()]
         found = []
         for i in show_progress(folds, "fit", self.config.verbose):
