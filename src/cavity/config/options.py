@@ -165,7 +165,7 @@ class ClassifierConfig(Config):
         self.check_passing_rows(numbered)
         if self.ensemble is not None and self.arguments["ensemble"] != "auto":
             raise BadOption(
-                "ensemble= fits other classifiers to a table in memory, which a source is not: leave ensemble out, or give an array."
+                "ensemble= fits other classifiers to a table in memory, which a source is not: leave it out, or give an array."
             )
         if self.validation_fraction is not None:
             raise BadOption(
