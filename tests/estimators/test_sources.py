@@ -236,3 +236,14 @@ def test_a_fit_on_a_source_can_be_continued(tmp_path):
 def test_arguments_that_do_not_fit_are_refused(data, options, words):
     with pytest.raises((BadInput, BadOption), match=words):
         fit(*data(*draw(50)), **options)
+
+
+def test_a_damaged_page_of_a_parquet_file_is_bad_input(tmp_path):
+    X, y = draw(200)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(as_table(X, y), path, compression="none")
+    content = bytearray(path.read_bytes())
+    content[4:24] = b"\xff" * 20  # the header of the first page
+    path.write_bytes(bytes(content))
+    with pytest.raises(BadInput, match=r"rows\.parquet cannot be read: .* Restore the file"):
+        fit(path, target="label", method="sep")

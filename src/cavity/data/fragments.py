@@ -149,7 +149,8 @@ class Fragments:
         fragment = _reopen(file.fragment)
         self._check_unchanged(file, fragment)
         physical = [c for c in self.columns if file.kinds[c] != "partition"]
-        for batch in self._batches(fragment, group, size, physical):
+        batches = iter(self._batches(fragment, group, size, physical))
+        while (batch := _read_next(batches, file.name)) is not None:
             _check_valid(batch, file.name)
             yield batch
 
@@ -172,6 +173,16 @@ class Fragments:
                 f"{file.name} changed since it was opened: it had {sum(file.groups)} rows in {len(file.groups)} row groups and "
                 f"now has {sum(groups)} in {len(groups)}."
             )
+
+
+def _read_next(batches: Iterator[Any], name: str) -> Any:
+    """Return the next record batch, or None at the end; damage to the file is a BadInput."""
+    try:
+        return next(batches, None)
+    except (OSError, ValueError) as error:  # pyarrow's errors derive from these
+        raise BadInput(
+            f"{name} cannot be read: {' '.join(str(error).split()):.300}. Restore the file."
+        ) from error
 
 
 def import_pyarrow() -> Any:
