@@ -158,7 +158,7 @@ class Calibration(NamedTuple):
     held: Table | None = None  # rows held out of the fit itself
 
     def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> Calibrated:
-        """Return the pool, and how it was found; leave-one-out if there is no time for more fits."""
+        """Return the pool, and how it was found; leave-one-out if time for more fits is up."""
         table = self.table
         work = table.X.size * table.n_classes if isinstance(table, Table) else 0
         members = make_members(self.config.ensemble, self.seed, work)

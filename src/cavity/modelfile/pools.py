@@ -17,7 +17,7 @@ ARRAYS = ("feature", "threshold", "left", "right", "value", "root", "column", "s
 
 
 def describe_pool(pool: Pool) -> dict[str, Any] | None:
-    """Return what its tensors do not say; None if there is no pool."""
+    """Return what its tensors do not say; None without a pool."""
     if pool.is_trivial:
         return None
     boosted = [member.boosted for member in pool.members]

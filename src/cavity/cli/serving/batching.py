@@ -62,7 +62,7 @@ class Part(NamedTuple):
 class Batcher:
     """Queue of jobs, predicted by a few threads in blocks of rows.
 
-    Everything but the prediction runs in the event loop, so there are no locks.
+    Everything but the prediction runs in the event loop, so it needs no locks.
     """
 
     def __init__(self, predict: Predict, most_rows: int) -> None:
