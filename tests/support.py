@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +23,18 @@ from cavity.fitting import build
 from cavity.inference import Engine, Optimiser, State
 from cavity.intake import tables
 from cavity.posterior import Normal, marginals, posterior
+
+ROOT = Path(__file__).parents[1]
+
+
+def load_script(path: str) -> Any:
+    """Import a script of the repository, which is not in a package."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem + "_script", ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 class Machine(NamedTuple):

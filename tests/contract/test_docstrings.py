@@ -1,21 +1,15 @@
 """The docstrings of the public interface are complete: tools/check_docstrings.py finds nothing."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-pytest.importorskip("numpydoc")
+from support import load_script
 
-TOOL = Path(__file__).parents[2] / "tools" / "check_docstrings.py"
+pytest.importorskip("numpydoc")
 
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("check_docstrings", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("tools/check_docstrings.py")
 
 
 class Base:

@@ -1,21 +1,18 @@
 """docs/promises.md names tests that exist and counts of the last `make chaos`, none of which is silent or broken."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from chaos.__main__ import KINDS
+from support import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def promises():
-    spec = importlib.util.spec_from_file_location("promises", ROOT / "tools" / "promises.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("tools/promises.py")
 
 
 def test_every_test_of_the_page_exists(promises):

@@ -1,12 +1,12 @@
 """The benchmark of accuracy runs, and docs/accuracy.md says what its rows say (test_pages.py compares the tables)."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments import accuracy
+from support import load_script
 
 ROOT = Path(__file__).parents[2]
 SCORES = accuracy.group_scores(accuracy.read(ROOT / "benchmarks" / "results"))
@@ -15,10 +15,7 @@ DENSE = {case: found for case, found in SCORES.items() if case[1] == case[2]}
 
 @pytest.fixture(scope="module")
 def benchmark():
-    spec = importlib.util.spec_from_file_location("accuracy_benchmark", ROOT / "benchmarks" / "accuracy.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/accuracy.py")
 
 
 def test_the_benchmark_runs(benchmark):

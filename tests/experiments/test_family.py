@@ -1,12 +1,12 @@
 """docs/family.md: a row for every method, tests that exist, and the numbers of the benchmark's rows."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
 from cavity.config.methods import method_names
+from support import load_script
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "family.md").read_text(encoding="utf-8")
@@ -52,12 +52,7 @@ def test_every_test_that_a_page_names_exists(page):
 
 @pytest.fixture(scope="module")
 def benchmark():
-    spec = importlib.util.spec_from_file_location(
-        "regression_benchmark", ROOT / "benchmarks" / "regression.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/regression.py")
 
 
 def test_the_numbers_of_the_page_are_those_of_the_rows(benchmark):

@@ -6,7 +6,7 @@ import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cavity.errors import BadInput, BadOption, CavityError, LostRank, missing_extra
 from cavity.remote import is_uri
@@ -17,8 +17,16 @@ FILE = "model.cavity"
 BATCH_ROWS = 4096
 
 
+class Estimator(Protocol):
+    """What Ray's workers need of a GPClassifier or GPRegressor."""
+
+    checkpoint: Any
+    predict: Any
+    _load: Any
+
+
 def fit_on_ray(
-    estimator: Any,
+    estimator: Estimator,
     data: Any,
     *,
     target: str,
@@ -85,7 +93,7 @@ def fit_on_ray(
         return estimator._load(Path(place) / FILE)
 
 
-def predict_on_ray(estimator: Any, dataset: Any, **kwargs: Any) -> Any:
+def predict_on_ray(estimator: Estimator, dataset: Any, **kwargs: Any) -> Any:
     """Predict the rows of a Ray dataset, batch by batch. Needs the extra "ray".
 
     Parameters
@@ -141,7 +149,7 @@ def _find_rows(data: Any, folder: str) -> str:
     return f"{folder}/rows"
 
 
-def _choose_checkpoint(estimator: Any, folder: str, failures: int) -> str | None:
+def _choose_checkpoint(estimator: Estimator, folder: str, failures: int) -> str | None:
     """Return where ranks that may be restarted write checkpoints; None if the estimator has a file or none is needed."""
     if estimator.checkpoint is not None or failures == 0 or is_uri(folder):
         return None
@@ -158,12 +166,13 @@ def _explain(error: Any) -> Exception:
     return known[0] if known else error
 
 
-def _predict_batch(estimator: Any, table: Any) -> Any:
+def _predict_batch(estimator: Estimator, table: Any) -> Any:
     """Append the predictions of one batch."""
     import pyarrow
 
-    if hasattr(estimator, "classes_"):
-        P, classes = estimator.predict_proba(table), estimator.classes_
+    classes: Any = getattr(estimator, "classes_", None)
+    if classes is not None:
+        P = estimator.predict_proba(table)  # type: ignore[attr-defined]
         found = {"label": classes[P.argmax(1)]} | {f"p_{c}": P[:, i] for i, c in enumerate(classes)}
     else:
         found = dict(zip(("mean", "std"), estimator.predict(table, return_std=True), strict=True))
