@@ -20,7 +20,7 @@ from experiments import sets
 from experiments.curves import ScoreCurve
 from experiments.early_stopping import Fitted
 from experiments.jobs import Context, Job, Row, identify, stamp
-from experiments.methods import PEERS, default_sizes, make_classifier
+from experiments.methods import ALL_PEERS, default_sizes, make_classifier
 from experiments.peers import FITS
 from experiments.scores import score_predictions
 from experiments.toy import make_grid, pack
@@ -133,7 +133,7 @@ def compared(job: Job, context: Context) -> list[Row]:
     data = sets.standardize(job.dataset, sets.split(job.dataset, job.split, context.data_home))
     _import_library(job.method)
     before = _resident_mb()
-    if job.method in PEERS:
+    if job.method in ALL_PEERS:
         model = FITS[job.method](data, job.split, context.device)
     else:
         model = _fit_ours(job, context, data)
@@ -190,9 +190,14 @@ def _import_library(method: str) -> None:
         "gpytorch": ["experiments.peer_gpytorch"],
         "gpflow": ["experiments.peer_gpflow"],
         "lightgbm": ["lightgbm"],
+        "lightgbm_tuned": ["lightgbm"],
+        "catboost": ["catboost"],
+        "xgboost": ["xgboost"],
+        "realmlp": ["pytabkit"],
+        "xrfm": ["xrfm"],
     }
     sklearn = ["linear_model", "model_selection", "ensemble", "gaussian_process"]
-    names = [f"sklearn.{name}" for name in sklearn] if method in PEERS else ["cavity.estimators"]
+    names = [f"sklearn.{name}" for name in sklearn] if method in ALL_PEERS else ["cavity.estimators"]
     for name in own_module.get(method, names):
         importlib.import_module(name)
 
@@ -200,7 +205,10 @@ def _import_library(method: str) -> None:
 def _size_in_bytes(model: Any) -> int:
     """Bytes of the pickled model, or of its `weights()` if it has them."""
     weights = getattr(model, "weights", None)
-    return len(pickle.dumps(model if weights is None else weights()))
+    try:
+        return len(pickle.dumps(model if weights is None else weights()))
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return 0  # not measured
 
 
 def _resident_mb() -> float:

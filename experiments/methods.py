@@ -22,6 +22,7 @@ METHODS: dict[str, Method] = {
     "auto": Method(
         "auto", {}, {"effort": "fast", "calibration": None}
     ),  # its rows are older than the calibration
+    "fast": Method("auto", {}, {"effort": "fast"}),
     "balanced": Method("auto"),
     "best": Method("auto", {}, {"effort": "best"}),
     "ep": Method("ep"),
@@ -64,6 +65,21 @@ PEERS = {
     "lightgbm": "lightgbm",
     "hist_boosting": "",
 }
+
+# Further peers of the comparison on more sets.
+WIDE_PEERS = {
+    "logistic": "",
+    "hist_boosting": "",
+    "extra_trees": "",
+    "svm": "",
+    "lightgbm": "lightgbm",
+    "lightgbm_tuned": "lightgbm",
+    "catboost": "catboost",
+    "xgboost": "xgboost",
+    "realmlp": "pytabkit",
+    "xrfm": "xrfm",
+}
+ALL_PEERS = PEERS | WIDE_PEERS
 
 TITLES = {
     "auto": "auto (one fit, no calibration)",
@@ -122,7 +138,7 @@ def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:
 
 def missing_package(method: str) -> str:
     """The package that a method needs and that is not installed; an empty string if nothing is missing."""
-    package = PEERS.get(method, "")
+    package = ALL_PEERS.get(method, "")
     return package if package and find_spec(package) is None else ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +18,18 @@ Array = NDArray[np.float64]
 
 UCI = ("wine", "new_thyroid", "svmguide2", "glass", "waveform", "vowel6", "vehicle", "satellite")
 FLIGHTS = ("flights_nyc2013", "flights_us2001", "flights_houston2011", "flights_pnw2014")
-NAMES = (*UCI, "satellite90", "digits", "mnist", "toy", *FLIGHTS)
+FURTHER = (
+    "letter", "pendigits", "magic", "phoneme", "spambase", "contraceptive", "led7digit", "movement_libras", "titanic",
+    "mammographic", "tic_tac_toe", "chess", "housevotes", "heart", "bands", "vowel",
+)  # fmt: skip
+NAMES = (*UCI, "satellite90", "digits", "mnist", "toy", *FLIGHTS, *FURTHER)
 
 TRAIN_FRACTION = {"satellite": 0.2, "waveform": 0.3}  # 0.9 for the other tables, as in the papers
 WAVEFORM_ROWS = 1000
+FURTHER_FRACTION, FURTHER_ROWS = (
+    0.8,
+    4000,
+)  # training share of the further sets, and most training and test rows
 TOY_ROWS, TOY_SEED = 1000, 7
 TEST_FLIGHTS = 10_000
 
@@ -41,6 +51,22 @@ SIZES = {
     "flights_us2001": (2_990_000, 9, 3),
     "flights_houston2011": (201_187, 8, 3),
     "flights_pnw2014": (140_333, 8, 3),
+    "letter": (4000, 16, 26),
+    "pendigits": (4000, 16, 10),
+    "magic": (4000, 10, 2),
+    "phoneme": (4000, 5, 2),
+    "spambase": (3678, 57, 2),
+    "contraceptive": (1178, 9, 3),
+    "led7digit": (400, 7, 10),
+    "movement_libras": (288, 90, 15),
+    "titanic": (1761, 3, 2),
+    "mammographic": (664, 5, 2),
+    "tic_tac_toe": (766, 27, 2),
+    "chess": (2557, 73, 2),
+    "housevotes": (186, 32, 2),
+    "heart": (216, 13, 2),
+    "bands": (292, 19, 2),
+    "vowel": (792, 13, 11),
 }
 
 
@@ -63,11 +89,39 @@ def split(name: str, seed: int, data_home: str | None = None) -> Split:
         return _toy()
     if name in FLIGHTS:
         return _flights(name, seed, data_home)
+    if name in FURTHER:
+        return _further(name, seed, data_home)
     X, y = _digits() if name == "digits" else load(name.removesuffix("90"), data_home)
     order = np.random.default_rng(seed).permutation(len(y))[: WAVEFORM_ROWS if name == "waveform" else None]
     cut = round(TRAIN_FRACTION.get(name, 0.9) * len(order))
     train, test = order[:cut], order[cut:]
     return Split(X[train], y[train], X[test], y[test])
+
+
+def _further(name: str, seed: int, data_home: str | None) -> Split:
+    """Four fifths of the rows to train on, at most 4,000; text columns become one column per level."""
+    path = _find(f"{name}.csv", data_home) or _find(f"{name}.csv.gz", data_home)
+    X, y = load(name, data_home) if path is None else _read_mixed(path)
+    order = np.random.default_rng(seed).permutation(len(y))
+    cut = round(FURTHER_FRACTION * len(order))
+    train, test = order[:cut][:FURTHER_ROWS], order[cut:][:FURTHER_ROWS]
+    return Split(X[train], y[train], X[test], y[test])
+
+
+def _read_mixed(path: Path) -> tuple[Array, NDArray[Any]]:
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", newline="") as file:
+        _, *rows = csv.reader(file)
+    *columns, labels = (np.array(column) for column in zip(*rows, strict=True))
+    return np.column_stack([_encode(column) for column in columns]), labels
+
+
+def _encode(column: NDArray[Any]) -> Array:
+    """Return numbers as they are, and text as one column per level."""
+    try:
+        return column.astype(np.float64)[:, None]
+    except ValueError:
+        return (column[:, None] == np.unique(column)).astype(np.float64)
 
 
 def redraw_labels(data: Split, fraction: float, seed: int) -> Split:

@@ -19,7 +19,8 @@ from experiments.jobs import (
     Row,
     key_of,
 )
-from experiments.methods import PEERS
+from experiments.methods import PEERS, WIDE_PEERS
+from experiments.sets import FURTHER as FURTHER_SETS
 from experiments.sets import SIZES, UCI
 
 BATCH: dict[str, Any] = {
@@ -41,6 +42,8 @@ THESIS_SECONDS = 300  # limit on 90 % of satellite: GFITC and VI with many point
 OURS = ("auto", "ep", "sep", "rep", "vi_natural", "gfitc")  # in the comparison with other libraries
 COMPARED_SPLITS = dict.fromkeys((*UCI, "digits"), 5) | {"mnist": 1}
 COMPARED_SETS = tuple(COMPARED_SPLITS)
+WIDE_SETS = (*UCI, "digits", *FURTHER_SETS)
+WIDE_OURS, WIDE_SPLITS = ("fast", "balanced", "best"), 2
 MOST_ROWS = {"sklearn_gp": 2000, "gfitc": 1300}  # with more rows a fit takes hours
 
 
@@ -209,6 +212,16 @@ def compare() -> list[Job]:
     ]
 
 
+def wide() -> list[Job]:
+    """The default, the best effort and more peers on twenty-five sets, two splits each."""
+    return [
+        Job("compared", d, s, m, "")
+        for d in WIDE_SETS
+        for m in (*WIDE_OURS, *WIDE_PEERS)
+        for s in range(WIDE_SPLITS)
+    ]
+
+
 TARGETS = {
     t.name: t
     for t in (
@@ -253,6 +266,7 @@ TARGETS = {
         Target("flights", "Flights with default settings", "flights", flights, CURVE_COLUMNS, "flights"),
         Target("flipped", "Wrong labels", "flipped", flipped),
         Target("new_thyroid", "new_thyroid on 100 splits", "new_thyroid", many_splits),
+        Target("wide", "cavity and other libraries on twenty-five sets", "wide", wide, COMPARED_COLUMNS),
         Target("compare", "cavity and other libraries", "compare", compare, COMPARED_COLUMNS, "pareto"),
     )
 }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cavity.kernels.base import full_and_cross
+from cavity.kernels.base import Kernel, full_and_cross
 from cavity.linalg import Factor, column_sum, jittered_cholesky, solve_lower, whiten
 
 
@@ -96,7 +96,8 @@ class Prior(nn.Module):
 
     def unexplained(self, X: Tensor, a: Tensor) -> Tensor:
         """Return k(X, X) − aᵀa of the first latent function, [n n]: its covariance given the inducing values."""
-        k: Tensor = self.kernel.full(X[None])[0]
+        points = self.kernel.as_points(X) if isinstance(self.kernel, Kernel) else X
+        k: Tensor = self.kernel.full(points[None])[0]
         return k - a[0].mT @ a[0]
 
     def _stepped(self, Z: Tensor) -> Tensor:

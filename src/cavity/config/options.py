@@ -128,6 +128,7 @@ class ClassifierConfig(Config):
     validation_fraction: float | None
     patience: int
     effort: str
+    selects: bool  # whether other models than the default one are tried
     calibrates: bool  # whether a temperature is fitted
     ensemble: Any  # None, "trees", or classifiers to pool with
 
@@ -150,6 +151,7 @@ class ClassifierConfig(Config):
         """Return the configuration of a fit to a part of the rows, whose model only predicts the other rows."""
         return replace(
             self,
+            selects=False,
             calibrates=False,
             ensemble=None,
             callbacks=(),

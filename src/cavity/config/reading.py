@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cavity import spectrum
+from cavity.config.classification_methods import Auto
 from cavity.config.methods import Method, read_method
 from cavity.config.options import ClassifierConfig, RegressorConfig, choose_jitter
 from cavity.config.regression_methods import read_regression_method
@@ -93,7 +94,15 @@ def _read_effort(given: dict[str, Any], method: Method) -> dict[str, Any]:
                     f"ensemble has {member!r}, which is not a classifier of scikit-learn: give an instance."
                 )
     calibrates = calibration == "temperature" or (calibration == "auto" and method.recommended)
-    return {"effort": effort, "calibrates": calibrates, "ensemble": ensemble}
+    selects = _leaves_model(given, method) and effort != "fast"
+    return {"effort": effort, "selects": selects, "calibrates": calibrates, "ensemble": ensemble}
+
+
+def _leaves_model(given: dict[str, Any], method: Method) -> bool:
+    """Return whether the user left kernel, inducing points and likelihood to the library."""
+    asked = one_of("selection", given["selection"], ("auto", None)) == "auto"
+    free = given["kernel"] is None and _is(given["inducing"], "auto") and method == Auto()
+    return asked and free and bool(given["learn"]) and not given["warm_start"]
 
 
 def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:

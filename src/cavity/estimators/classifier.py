@@ -31,7 +31,14 @@ from cavity.intake.validation import check_labels
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
 from cavity.prediction.estimate import Estimate, estimate_quality
-from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
+from cavity.prediction.model import (
+    as_array,
+    frequencies,
+    points_in_units,
+    predict_labels,
+    predict_log_proba,
+    predict_moments,
+)
 from cavity.prediction.pool import normalised
 
 
@@ -52,6 +59,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How far method="auto" goes. "fast": one fit with 100 inducing points. "balanced": more points on large tables, and a
         temperature from rows that the model did not see (up to 2,000 rows three more fits, up to 50,000 rows one more).
         "best": more points again, five folds, and a pool with trees.
+    selection : {"auto", None}
+        "auto": method="auto" tries other models than the default one, unless effort="fast" or you gave a kernel or inducing points:
+        ranks in place of values if a column has a long tail, a Matérn 3/2 kernel on more than 1,000 rows, and a share of random
+        labels if there are 3 to 12 classes that overlap. It keeps what predicts better; `selection_` has the scores. Tables in
+        memory and one process only. None: the default model.
     calibration : {"auto", None, "temperature"}
         "temperature": class probabilities are softmax(w log p), with w fitted to held-out rows; with effort="fast" or for a
         source, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
@@ -156,6 +168,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How the temperature and the weights of the pool were found.
     ensemble_weights_ : ndarray
         Weight of the Gaussian process, then of each member of the pool.
+    selection_ : Selection
+        Which model method="auto" selected, and how the candidates did; `print` shows it. Not there if nothing was selected.
     class_prior_ : ndarray of shape (n_classes,)
         Class frequencies of the training rows, by weight.
     estimate_ : Estimate
@@ -193,6 +207,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         method: Any = "auto",
         *,
         effort: str = "balanced",
+        selection: str | None = "auto",
         calibration: str | None = "auto",
         ensemble: Any = "auto",
         kernel: Any = None,
@@ -225,6 +240,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     ) -> None:
         self.method = method
         self.effort = effort
+        self.selection = selection
         self.calibration = calibration
         self.ensemble = ensemble
         self.kernel = kernel
@@ -266,6 +282,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def _config(self) -> ClassifierConfig:
         """Check the arguments."""
         return read_classifier(self.get_params(deep=False))
+
+    def _config_of_fit(self) -> ClassifierConfig:
+        """Return the arguments with the model that the fit selected."""
+        config, selection = self._config(), self._result.selection
+        return config if selection is None else selection.apply(config)
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
@@ -327,9 +348,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self : GPClassifier
             The updated estimator.
         """
-        config = self._config()
-        known = None
+        config, known = self._config(), None
         if hasattr(self, "_result"):
+            config = self._config_of_fit()
             known = partial_fit.Known(self._result.growing, self._features(), self.classes_)
         grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, known)
         evidence = runs.label_evidence(grown.run)
@@ -347,13 +368,14 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.classes_ = result.classes
         self._loo_log_proba: Array | None = None
         self._set_optional("epsilon_", result.model.likelihood.epsilon)
-        self.inducing_points_ = np.repeat(as_array(prior.Z), C // prior.Z.shape[0], axis=0)
+        self.inducing_points_ = np.repeat(points_in_units(prior), C // prior.Z.shape[0], axis=0)
         self._set_optional("frequencies_", frequencies(prior))
         self.temperature_ = 1 / result.model.pool.weight
         self.calibration_ = result.calibration or "none"
         self.ensemble_weights_ = np.array([result.model.pool.weight, *result.model.pool.weights])
         self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
         self._set_optional("class_prior_", result.class_prior)
+        self._set_optional("selection_", result.selection)
 
     @property
     def estimate_(self) -> Estimate:
@@ -579,7 +601,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_classifier(
-            self._config(),
+            self._config_of_fit(),
             self._fitted.to(torch.device("cpu")),
             request,
             self._features(),

@@ -127,7 +127,7 @@ def make_members(ensemble: Any, seed: int, work: float = 0.0) -> list[Any]:
 def hold_out_for_calibration(table: Table, seed: int) -> tuple[Table, Table]:
     """Split a large table into rows to train on and rows to calibrate with, a share of each class."""
     held = choose_folds(table, math.ceil(table.n_rows / HELD_MOST), seed) == 0
-    return _rows(table, ~held), _rows(table, held)
+    return table.select(~held), table.select(held)
 
 
 def choose_folds(table: Table, k: int, seed: int) -> NDArray[np.int64]:
@@ -194,7 +194,7 @@ class Calibration(NamedTuple):
             left = self._seconds_left()
             if left is not None and self.reduce.agree(left <= 0):
                 return None
-            rest, held = (_rows(table, m) for m in (fold != i, fold == i))
+            rest, held = (table.select(m) for m in (fold != i, fold == i))
             model = self.fit_part(rest, left)
             logs = _fit_members(members, rest, held.X)[1]
             found.append(Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight))
@@ -221,10 +221,6 @@ def _fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[
             warnings.simplefilter("ignore")
             forests.append(make_forest(clone(member).fit(table.X, table.y, table.weight)))
     return tuple(forests), [forest.log_proba(X) for forest in forests]
-
-
-def _rows(table: Table, keep: NDArray[np.bool_]) -> Table:
-    return Table(table.X[keep], table.y[keep], table.weight[keep], table.n_classes)
 
 
 def _join(found: list[Held]) -> Held:

@@ -26,13 +26,14 @@ from cavity.fitting.calibration import (
     hold_out_for_calibration,
 )
 from cavity.fitting.partial_fit import Growing, keep_growing
+from cavity.fitting.selection import ModelSearch, Selection
 from cavity.inference import Engine, State
 from cavity.intake.sources import find_source, read_source
 from cavity.intake.tables import Facts, Request, Start, Table, read_table, share_lengthscales
 from cavity.intake.target_sources import StreamedTargets, read_target_source
 from cavity.intake.targets import Targets, check_targets, read_targets
 from cavity.intake.validation import Features
-from cavity.kernels import Kernel
+from cavity.kernels import Kernel, Ranked
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel, extract_model, to_cpu
 from cavity.prediction.rowwise import TrainingRows, make_training_rows, target_noise
@@ -71,6 +72,7 @@ class Result(NamedTuple):
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
     class_prior: Array | None = None  # [C], class frequencies of the training rows
     estimate: Estimate | None = None  # of a classifier, from rows that were held out
+    selection: Selection | None = None  # of a classifier
 
 
 @dataclass
@@ -81,12 +83,12 @@ class Job:
     options: Options
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
-    calibrate: Callable[[Result], Result] | None = None  # after training
+    finish: Callable[[Result], Result] | None = None  # after training: select and calibrate
 
-    def train_quietly(self) -> tuple[Engine, State]:
+    def train_quietly(self) -> Run:
         """Train to the end without results, warnings or a progress bar."""
-        run = runs.find_loop(self.run, self.options)(self.run)
-        return run.engine, run.state
+        self.run = runs.find_loop(self.run, self.options)(self.run)
+        return self.run
 
     def train(self, store: Callable[[Result], None]) -> list[str]:
         """Train to the end, hand the result to `store`, and return the warnings.
@@ -105,8 +107,8 @@ class Job:
             monitoring.restore_best(self.run)
             store(self.make_result(self.run))
             raise
-        if self.calibrate is not None:  # an interrupt from here on leaves the model as it is
-            result = self.calibrate(result)
+        if self.finish is not None:  # an interrupt from here on leaves the model as it is
+            result = self.finish(result)
             store(result)
         found = runs.find_warnings(self.run, self.options, self.lightest)
         found += monitoring.find_failed_checkpoint(self.run)
@@ -154,27 +156,52 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     held = None
     if config.holds_out(table.n_rows) and isinstance(table, Table):
         table, held = hold_out_for_calibration(table, session.seed)
-    job = prepare_table(session, table, features, classes, numbered, every_row=held is None)
-    if not config.calibrates and config.ensemble is None:
-        return job
 
-    def fit_part(part: Table, seconds: float | None) -> FittedModel:
+    def fit_again(config: ClassifierConfig, part: Table, seconds: float | None) -> Job:
         inner = session._replace(
             config=config.for_folds(seconds),
             earlier=None,
             rng=np.random.default_rng(session.seed),
             begun=time.perf_counter(),
         )
-        made = prepare_table(inner, part, features, classes, numbered)
-        return extract_model(*made.train_quietly())
+        job = prepare_table(inner, part, features, classes, numbered)
+        job.train_quietly()
+        return job
 
-    def calibrate(result: Result) -> Result:
-        about = Calibration(config, table, reduce, session.seed, fit_part, session.begun, held)
-        pool, how, estimate = about.find_pool(result.model, result.loo)
-        return result._replace(model=result.model._replace(pool=pool), calibration=how, estimate=estimate)
+    search = None
+    if isinstance(table, Table) and config.selects and reduce.world == 1:
+        search = ModelSearch(config, table, session.seed, fit_again, session.begun)
+    selection = None if search is None else search.screen()
+    chosen = config if selection is None else selection.apply(config)
+    job = prepare_table(
+        session._replace(config=chosen), table, features, classes, numbered, every_row=held is None
+    )
 
-    job.calibrate = calibrate
+    def finish(result: Result) -> Result:
+        found = result._replace(selection=selection)
+        if search is not None and selection is None:
+            found = search.improve(result)
+        used = config if found.selection is None else found.selection.apply(config)
+        about = Calibration(
+            used,
+            table,
+            reduce,
+            session.seed,
+            lambda part, seconds: extract_trained(fit_again(used, part, seconds)),
+            session.begun,
+            held,
+        )
+        pool, how, estimate = about.find_pool(found.model, found.loo)
+        return found._replace(model=found.model._replace(pool=pool), calibration=how, estimate=estimate)
+
+    if config.calibrates or config.ensemble is not None or search is not None:
+        job.finish = finish
     return job
+
+
+def extract_trained(job: Job) -> FittedModel:
+    """Return the model of a job that was trained."""
+    return extract_model(job.run.engine, job.run.state)
 
 
 def prepare_table(
@@ -192,7 +219,7 @@ def prepare_table(
     if isinstance(table, Table) and config.validation_fraction is not None:
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
         stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
-    begin = start_values(session, table, features)
+    begin = start_values(session, as_scores(config.kernel, table), features)
     M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.class_totals.sum())
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z), numbered)
@@ -207,6 +234,13 @@ def prepare_table(
         return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior)
 
     return Job(run, options, make_result, table.lightest)
+
+
+def as_scores(kernel: Any, table: Facts) -> Facts:
+    """Return the table as the kernel's inducing points see it."""
+    if not isinstance(kernel, Ranked) or not isinstance(table, Table):
+        return table
+    return Table(kernel.score(table.X), table.y, table.weight, table.n_classes)
 
 
 def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:

@@ -157,6 +157,10 @@ class Table(InMemory):
         totals = np.bincount(self.y, weights=self.weight, minlength=self.n_classes)
         return np.asarray(totals, dtype=np.float64)
 
+    def select(self, rows: NDArray[Any]) -> Table:
+        """Return some of the rows, by number or by mask."""
+        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes)
+
     def rows(self, config: Config) -> Divisible:
         """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
         if has_room(config.device, self.X.size * config.dtype.itemsize):

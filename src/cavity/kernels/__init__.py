@@ -3,6 +3,7 @@
 from cavity.kernels.base import KERNELS, Kernel, KernelLike, Product, Sum
 from cavity.kernels.deep import Deep
 from cavity.kernels.linear import Constant, Linear
+from cavity.kernels.ranked import Ranked, rank_columns
 from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 __all__ = [
@@ -17,7 +18,9 @@ __all__ = [
     "Matern32",
     "Matern52",
     "Product",
+    "Ranked",
     "RationalQuadratic",
     "Stationary",
     "Sum",
+    "rank_columns",
 ]

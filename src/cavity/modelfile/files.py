@@ -32,6 +32,7 @@ from cavity.modelfile.growing import describe_growing, growing_tensors, restore_
 from cavity.modelfile.likelihoods import describe_likelihood, likelihood_tensors, restore_likelihood
 from cavity.modelfile.pools import describe_pool, pool_tensors, restore_pool
 from cavity.modelfile.posterior import describe_prior, model_tensors, read_posterior, restore_model
+from cavity.modelfile.selections import describe_selection, read_selection
 from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels, unpack_labels
 from cavity.modelfile.sizes import check_sizes
 from cavity.modelfile.summary import summarise
@@ -105,6 +106,7 @@ def save(record: Record, path: str | Path) -> None:
         "calibration": result.calibration,
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
         "estimate": None if result.estimate is None else result.estimate._asdict(),
+        "selection": describe_selection(result.selection, packing),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
@@ -205,7 +207,9 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
     C = _count_latent(tensors, method, n_classes)
     q = read_posterior(tensors, meta["prior"], C, coupled=classes is not None)
     likelihood = restore_likelihood(tensors, meta, method, n_classes, q.mean.dtype)
-    model = restore_model(tensors, meta["prior"], arguments.get("kernel"), C, q, likelihood)
+    selection = read_selection(meta.get("selection"), Unpacking(tensors))
+    kernel = arguments.get("kernel") if selection is None or selection.kernel is None else selection.kernel
+    model = restore_model(tensors, meta["prior"], kernel, C, q, likelihood)
     settle_kernel(model)
     if n_classes is not None:
         pool = restore_pool(tensors, meta.get("pool"), len(model.prior.center), n_classes)
@@ -229,6 +233,7 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
         calibration=None if meta.get("calibration") is None else str(meta["calibration"])[:100],
         class_prior=read_class_prior(meta.get("class_prior"), n_classes),
         estimate=read_estimate(meta.get("estimate"), n_classes),
+        selection=selection,
     )
 
 

@@ -22,6 +22,7 @@ PREFIXES = (
     "arguments.",
     "likelihood.",
     "pool.",
+    "selection.",
 )  # the kernel decides which of them there are
 CORE = (*Q._fields, "prior.inducing")
 ROOM = 64  # times the posterior's size: parameters, an optimiser's memory, arrays among the arguments

@@ -17,7 +17,7 @@ from cavity.errors import BadInput
 from cavity.intake import sources
 from cavity.intake.frames import warn_notes
 from cavity.intake.validation import Features, check_rows
-from cavity.prediction.model import FittedModel, as_array, predict_labels, rows_per_block
+from cavity.prediction.model import FittedModel, center_in_units, predict_labels, rows_per_block
 
 Array = NDArray[np.float64]
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time
@@ -35,7 +35,7 @@ def predict_blocks(
     model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], tuple[Any, ...]]
 ) -> tuple[Any, ...]:
     """Join what `predict` returns for the model and each block of X; memory holds one block of anything else."""
-    blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.prior.center))
+    blocks = _open_blocks(X, features, _block_size(model, features), lambda: center_in_units(model.prior))
     found = _join(blocks, lambda rows: predict(model, rows))
     warn_notes(blocks.notes)
     return found

@@ -19,6 +19,7 @@ from cavity.factors import Likelihood
 from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
 from cavity.kernels.base import cross_from
+from cavity.kernels.ranked import Ranked
 from cavity.linalg import solve_lower
 from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal, posterior
@@ -87,6 +88,20 @@ class Joint(NamedTuple):
     mean: Tensor  # [n C]
     var: Tensor  # [n C]
     cov: Tensor  # [n C C]
+
+
+def points_in_units(prior: Prior) -> NDArray[np.float64]:
+    """Return the inducing points in the units of the data, [C M D] or [1 M D]."""
+    return _in_units(prior, as_array(prior.Z))
+
+
+def center_in_units(prior: Prior) -> NDArray[np.float64]:
+    """Return the centre of each column in the units of the data, [D]."""
+    return _in_units(prior, as_array(prior.center))
+
+
+def _in_units(prior: Prior, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    return prior.kernel.value(points) if isinstance(prior.kernel, Ranked) else points
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:

@@ -1,0 +1,278 @@
+"""Model selection for method="auto": scale of the columns, kernel and likelihood, each tried against the default.
+
+How candidates are compared depends on the table:
+
+    up to SCREEN_ROWS rows     all rows: a candidate needs a higher evidence and a lower leave-one-out loss
+    more rows                  fits to SCREEN_ROWS rows are compared on other rows
+
+Changes are tried one after another, and each starts from the best candidate so far. A change is tried only where it can pay.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.config import ClassifierConfig
+from cavity.config.classification_methods import Auto
+from cavity.config.values import inducing_count
+from cavity.fitting.build import POINTS_PER_FEATURE
+from cavity.intake.tables import Table
+from cavity.kernels import Kernel, Matern32, Ranked, rank_columns
+from cavity.kernels.linear import Linear
+from cavity.kernels.stationary import RBF
+from cavity.prediction.model import extract_model, predict_log_proba
+from cavity.prediction.pool import fit_weights, normalised
+
+Array = NDArray[np.float64]
+
+SCREEN_ROWS = 1000
+SCREEN_POINTS = 50  # inducing points of a fit that only compares
+JUDGE_ROWS = 2000  # rows that fits are compared on
+LEAST_EVIDENCE = 2.0  # nats by which the evidence must rise
+LEAST_GAIN = 0.01  # share by which the loss must fall
+LONG_TAIL = 2.0  # skewness from which ranks are tried
+NOISY = 0.2  # loss in nats from which random labels are tried
+MOST_CLASSES = 12  # up to which they are: its sites take a quadrature over all classes
+TIME_SHARE = 0.25  # of the time limit that candidates may take
+
+
+class Candidate(NamedTuple):
+    """A model that may be selected."""
+
+    ranked: bool = False
+    matern: bool = False
+    robust: bool = False
+
+    @property
+    def name(self) -> str:
+        """The candidate in words."""
+        kernel = "Matern32" if self.matern else "RBF"
+        columns, labels = "ranks" if self.ranked else "values", "random labels" if self.robust else "probit"
+        return f"{kernel} on {columns}, {labels}"
+
+
+class Score(NamedTuple):
+    """How good a candidate is.
+
+    Attributes
+    ----------
+    name : str
+        The candidate.
+    loss : float
+        Mean negative log-probability of the true class, in nats.
+    evidence : float
+        Logarithm of the marginal likelihood.
+    seconds : float
+        Time of the fit.
+    """
+
+    name: str
+    loss: float
+    evidence: float
+    seconds: float
+
+
+class Selection(NamedTuple):
+    """Which model was selected, and how the candidates did.
+
+    Attributes
+    ----------
+    selected : str
+        Name of the selected candidate.
+    how : str
+        Rows that candidates were compared on.
+    scores : tuple of Score
+        The default first, then the candidates in the order in which they were tried.
+    robust : bool
+        Whether a share of the labels is taken to be random.
+    kernel : Kernel or None
+        The selected kernel as it was before training; None for the default one.
+    """
+
+    selected: str
+    how: str
+    scores: tuple[Score, ...]
+    robust: bool = False
+    kernel: Any = None
+
+    def apply(self, config: ClassifierConfig) -> ClassifierConfig:
+        """Return the configuration of the selected model."""
+        if self.kernel is None and not self.robust:
+            return config
+        learn = config.learn | {"epsilon"} if self.robust else config.learn
+        return replace(config, method=Auto(robust=self.robust), learn=learn, kernel=self.kernel)
+
+    def __str__(self) -> str:
+        lines = [f"{self.selected}, by {self.how}"]
+        for score in self.scores:
+            evidence = f", log evidence {score.evidence:.1f}" if math.isfinite(score.evidence) else ""
+            lines.append(f"  {score.name}: log loss {score.loss:.4f}{evidence}")
+        return "\n".join(lines)
+
+
+class Trial(NamedTuple):
+    """A fitted candidate."""
+
+    candidate: Candidate
+    losses: Array  # [n], negative log-probabilities of rows
+    evidence: float
+    seconds: float
+    fitted: Any  # what the fit left
+
+    def beats(self, other: Trial, weight: Array, by_evidence: bool) -> bool:
+        """Return whether this candidate is better by more than chance and rounding."""
+        gain = other.losses - self.losses
+        mean = float(np.average(gain, weights=weight))
+        error = np.sqrt(np.average((gain - mean) ** 2, weights=weight) / weight.sum())
+        enough = mean > max(error, LEAST_GAIN * other.loss(weight))
+        return enough and (not by_evidence or self.evidence > other.evidence + LEAST_EVIDENCE)
+
+    def loss(self, weight: Array) -> float:
+        """Return the mean loss."""
+        return float(np.average(self.losses, weights=weight))
+
+    def score(self, weight: Array) -> Score:
+        """Return what `selection_` keeps of it."""
+        return Score(self.candidate.name, self.loss(weight), self.evidence, self.seconds)
+
+
+class Search(NamedTuple):
+    """A search among candidates for one table."""
+
+    limit: float | None  # seconds that the whole fit may take
+    table: Table  # all rows
+    weight: Array  # of the rows that candidates are compared on
+    by_evidence: bool
+    fit: Callable[[Candidate], Trial]
+    begun: float
+
+    def run(self, first: Trial) -> tuple[Trial, list[Score]]:
+        """Return the best candidate, and the scores of all that were tried."""
+        best, scores = first, [first.score(self.weight)]
+        for change in self._changes(first):
+            if self._is_late():
+                break
+            trial = self.fit(best.candidate._replace(**{change: True}))
+            scores.append(trial.score(self.weight))
+            if trial.beats(best, self.weight, self.by_evidence):
+                best = trial
+        return best, scores
+
+    def _changes(self, first: Trial) -> Iterator[str]:
+        """Yield the changes that can pay."""
+        if has_long_tail(self.table):
+            yield "ranked"
+        if not self.by_evidence:
+            yield "matern"
+        if 2 < self.table.n_classes <= MOST_CLASSES and first.loss(self.weight) > NOISY:
+            yield "robust"
+
+    def _is_late(self) -> bool:
+        return self.limit is not None and time.perf_counter() - self.begun > TIME_SHARE * self.limit
+
+
+def has_long_tail(table: Table) -> bool:
+    """Return whether a column is so skewed that ranks may suit it better than values."""
+    X, share = table.X, table.weight / table.weight.sum()
+    center = share @ X
+    scale = np.sqrt(share @ (X - center) ** 2)
+    z = (X - center) / np.where(scale > 0, scale, 1.0)
+    long = np.abs(share @ z**3) > LONG_TAIL
+    return bool(long.any()) and rank_columns(X[:, long], table.weight) is not None
+
+
+def make_selection(best: Candidate, how: str, scores: list[Score], table: Table, linear: bool) -> Selection:
+    """Return the selection of a candidate; `linear`: its kernel has a linear term."""
+    kernel: Kernel | None = None
+    if best.ranked or best.matern:
+        kernel = Matern32() if best.matern else RBF()
+        kernel = kernel + Linear() if linear else kernel
+        found = rank_columns(table.X, table.weight) if best.ranked else None
+        kernel = kernel if found is None else Ranked(kernel, *found)
+    return Selection(best.name, how, tuple(scores), best.robust, kernel)
+
+
+def split_for_screening(table: Table, seed: int) -> tuple[Table, Table]:
+    """Return rows to fit candidates to, and rows to compare them on; a share of each class, drawn by the seed."""
+    rng = np.random.default_rng([seed, 7])
+    order = rng.permutation(table.n_rows)
+    rank = np.empty(table.n_rows)
+    for label in range(table.n_classes):
+        own = order[table.y[order] == label]
+        rank[own] = (np.arange(len(own)) + 0.5) / max(1, len(own))
+    order = order[np.argsort(rank[order], kind="stable")]
+    chosen, judges = order[:SCREEN_ROWS], order[SCREEN_ROWS : SCREEN_ROWS + JUDGE_ROWS]
+    return table.select(np.sort(chosen)), table.select(np.sort(judges))
+
+
+class ModelSearch(NamedTuple):
+    """The model selection of one fit: before training on part of a large table, after training on a small one."""
+
+    config: ClassifierConfig
+    table: Table
+    seed: int
+    fit_again: Callable[[ClassifierConfig, Table, float | None], Any]  # returns a trained Job
+    begun: float
+
+    def screen(self) -> Selection | None:
+        """Compare candidates on part of a large table; None if the table is small."""
+        if self.table.n_rows <= SCREEN_ROWS:
+            return None
+        part, judges = split_for_screening(self.table, self.seed)
+        small = replace(self.config, n_inducing=min(SCREEN_POINTS, count_points(self.config, part)))
+
+        def fit(candidate: Candidate) -> Trial:
+            begun = time.perf_counter()
+            job = self.fit_again(self._apply(candidate, small, part), part, None)
+            log_p = predict_log_proba(extract_model(job.run.engine, job.run.state), judges.X)[0]
+            w = fit_weights([log_p], judges.y, judges.weight)[0]
+            losses = -normalised(w * log_p)[np.arange(judges.n_rows), judges.y]
+            return Trial(candidate, losses, math.nan, time.perf_counter() - begun, None)
+
+        search = Search(self.config.max_seconds, self.table, judges.weight, False, fit, self.begun)
+        best, scores = search.run(fit(Candidate()))
+        how = f"{judges.n_rows} rows, after fits to {part.n_rows} others"
+        return make_selection(best.candidate, how, scores, self.table, self._linear(self.config, self.table))
+
+    def improve(self, result: Any) -> Any:
+        """Return the result of the best candidate, which may be the given one."""
+        loo = result.loo
+        if loo is None or math.isnan(result.evidence):
+            return result
+
+        def trial(candidate: Candidate, result: Any, begun: float) -> Trial:
+            log_p = result.loo.log_proba(result.model)
+            losses = -log_p[np.arange(len(log_p)), result.loo.y]
+            evidence = -math.inf if math.isnan(result.evidence) else result.evidence
+            return Trial(candidate, losses, evidence, time.perf_counter() - begun, result)
+
+        def fit(candidate: Candidate) -> Trial:
+            begun = time.perf_counter()
+            job = self.fit_again(self._apply(candidate, self.config, self.table), self.table, None)
+            return trial(candidate, job.make_result(job.run), begun)
+
+        search = Search(self.config.max_seconds, self.table, loo.weight, True, fit, self.begun)
+        best, scores = search.run(trial(Candidate(), result, self.begun))
+        linear = self._linear(self.config, self.table)
+        selection = make_selection(best.candidate, "evidence and leave-one-out", scores, self.table, linear)
+        return best.fitted._replace(selection=selection)
+
+    def _apply(self, candidate: Candidate, config: ClassifierConfig, table: Table) -> ClassifierConfig:
+        linear = self._linear(config, table)
+        return make_selection(candidate, "", [], self.table, linear).apply(config)
+
+    def _linear(self, config: ClassifierConfig, table: Table) -> bool:
+        points = count_points(config, table)
+        return bool(POINTS_PER_FEATURE * table.X.shape[1] <= points)
+
+
+def count_points(config: ClassifierConfig, table: Table) -> int:
+    """Return the number of inducing points of a fit to this table."""
+    return inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.class_totals.sum())

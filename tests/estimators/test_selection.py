@@ -1,0 +1,105 @@
+"""Model selection of method="auto"."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+import cavity
+from cavity import GPClassifier
+from cavity.errors import BadOption
+
+
+def make_long_tail(n=400, seed=0):
+    """Classes that depend on the logarithms of two columns with very long tails."""
+    z = np.random.default_rng(seed).standard_normal((n, 2))
+    return np.exp(4 * z), (np.sin(3 * z[:, 0]) + z[:, 1] > 0).astype(int)
+
+
+def make_overlapping(n=300, seed=0):
+    """Three classes in two dimensions; a quarter of the labels is random."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    X = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]])[y] + 0.5 * rng.standard_normal((n, 2))
+    return X, np.where(rng.random(n) < 0.25, rng.integers(3, size=n), y)
+
+
+def loss(clf, X, y):
+    return -clf.predict_log_proba(X)[np.arange(len(y)), y].mean()
+
+
+@pytest.fixture(scope="module")
+def ranked():
+    return GPClassifier(n_inducing=30, random_state=0).fit(*make_long_tail())
+
+
+@pytest.fixture(scope="module")
+def robust():
+    return GPClassifier(n_inducing=20, random_state=0).fit(*make_overlapping())
+
+
+def test_ranks_are_selected_for_long_tails_and_predict_better(ranked):
+    new = make_long_tail(1000, seed=1)
+    plain = GPClassifier(n_inducing=30, selection=None, random_state=0).fit(*make_long_tail())
+    assert "ranks" in ranked.selection_.selected
+    assert not hasattr(plain, "selection_")
+    assert loss(ranked, *new) < 0.8 * loss(plain, *new)
+
+
+def test_random_labels_are_selected_where_labels_are_random(robust):
+    new = make_overlapping(1000, seed=1)
+    plain = GPClassifier(n_inducing=20, selection=None, random_state=0).fit(*make_overlapping())
+    assert "random labels" in robust.selection_.selected
+    assert 0.1 < robust.epsilon_ < 0.4
+    assert loss(robust, *new) < loss(plain, *new)
+
+
+def test_a_clean_table_keeps_the_default_model_to_the_bit():
+    X, y = load_iris(return_X_y=True)
+    fits = [GPClassifier(n_inducing=15, selection=s, random_state=0).fit(X, y) for s in ("auto", None)]
+    assert fits[0].selection_.selected == fits[0].selection_.scores[0].name
+    np.testing.assert_array_equal(*(clf.predict_proba(X) for clf in fits))
+
+
+def test_candidates_of_a_large_table_are_compared_on_other_rows():
+    X, y = make_long_tail(1500)
+    clf = GPClassifier(n_inducing=20, max_epochs=2, random_state=0).fit(X, y)
+    assert "500 rows" in clf.selection_.how
+    assert len(clf.selection_.scores) == 3  # the default, ranks, Matérn 3/2
+    assert "ranks" in clf.selection_.selected
+
+
+@pytest.mark.parametrize("which", ["ranked", "robust"])
+def test_files_and_pickles_keep_the_selected_model(which, request, tmp_path):
+    clf = request.getfixturevalue(which)
+    X = (make_long_tail if which == "ranked" else make_overlapping)(50, seed=2)[0]
+    clf.save(tmp_path / "m.cavity")
+    for again in (cavity.load(tmp_path / "m.cavity"), pickle.loads(pickle.dumps(clf))):
+        np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+        assert str(again.selection_) == str(clf.selection_)
+
+
+@pytest.mark.parametrize("which", ["ranked", "robust"])
+def test_partial_fit_adds_rows_to_the_selected_model(which, request):
+    make = make_long_tail if which == "ranked" else make_overlapping
+    clf = pickle.loads(pickle.dumps(request.getfixturevalue(which)))
+    new = make(200, seed=3)
+    before = loss(clf, *new)
+    clf.partial_fit(*new)
+    assert loss(clf, *new) < before
+
+
+def test_the_user_has_the_last_word():
+    X, y = make_overlapping(100)
+    for given in ({"kernel": cavity.kernels.RBF()}, {"effort": "fast"}, {"method": "ep"}, {"selection": None}):
+        clf = GPClassifier(**{"n_inducing": 10, "max_epochs": 2, "random_state": 0} | given).fit(X, y)
+        assert not hasattr(clf, "selection_")
+    with pytest.raises(BadOption, match="selection"):
+        GPClassifier(selection="kernel").fit(X, y)
+
+
+def test_a_time_limit_leaves_candidates_out():
+    X, y = make_overlapping(200)
+    clf = GPClassifier(n_inducing=10, max_seconds=1e-3, random_state=0).fit(X, y)
+    assert len(clf.selection_.scores) == 1
