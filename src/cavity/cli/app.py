@@ -76,8 +76,9 @@ def fit(
     max_epochs: Annotated[
         int | None, typer.Option(help="Maximum number of epochs.", metavar="N", hidden=True)
     ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for the whole fit.", metavar="S")] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(help="Maximum training time in seconds.", metavar="S")
+        float | None, typer.Option(help="Maximum training time in seconds.", metavar="S", hidden=True)
     ] = None,
     validation_fraction: Annotated[
         float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F", hidden=True)
@@ -111,6 +112,7 @@ def fit(
         "n_inducing": n_inducing,
         "batch_size": batch_size,
         "max_epochs": max_epochs,
+        "time_limit": time_limit,
         "max_seconds": max_seconds,
         "validation_fraction": validation_fraction,
         "checkpoint": checkpoint,

@@ -11,7 +11,19 @@ from typing import Any, NamedTuple
 
 from cavity.errors import BadOption
 
-OWN = ("target", "out", "weight", "ignore", "columns", "unseen", "strict", "validation", "seed", "regression")
+OWN = (
+    "target",
+    "out",
+    "weight",
+    "ignore",
+    "columns",
+    "unseen",
+    "strict",
+    "validation",
+    "time_limit",
+    "seed",
+    "regression",
+)
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 
@@ -26,6 +38,7 @@ class Settings(NamedTuple):
     unseen: str
     strict: bool  # refuse rough cells
     validation: Path | None
+    time_limit: float | None  # seconds of the whole fit
     seed: int
     regression: bool  # predict a number, whatever the values suggest
     arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor
@@ -44,6 +57,8 @@ def read(flags: dict[str, Any], config: Path | None) -> Settings:
             )
     task = "regression" if values.get("regression") else "classification"
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
+    from cavity.fitting.budget import read_limit  # torch loads here, and not for --help
+
     validation, seed = values.get("validation"), values.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
@@ -56,6 +71,7 @@ def read(flags: dict[str, Any], config: Path | None) -> Settings:
         unseen=values.get("unseen", "ignore"),
         strict=bool(values.get("strict", False)),
         validation=None if validation is None else Path(_check_text("validation", validation)),
+        time_limit=read_limit(values.get("time_limit")),
         seed=seed,
         regression=bool(values.get("regression", False)),
         arguments={"random_state": seed} | arguments,
