@@ -228,11 +228,11 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write MODEL as an ONNX graph that computes labels and probabilities."""
+    """Write MODEL as an ONNX graph that takes raw columns and computes predictions."""
     _check_exist(model)
-    from cavity.cli import reporting
+    from cavity.cli import exporting
 
-    reporting.export(model, onnx, dtype, Terminal(as_json, quiet))
+    exporting.export(model, onnx, dtype, Terminal(as_json, quiet))
 
 
 @app.command(
