@@ -271,6 +271,12 @@ def test_rows_of_their_own_to_stop_by(birds, tmp_path):
     assert cavity.load(tmp_path / "m").calibration_ == "60 rows of eval_set"
 
 
+def test_the_model_is_named_after_the_table(birds, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("fit", birds / "penguins.csv", "--target", "species", *QUICK).exit_code == 0
+    assert cavity.load("penguins.cavity").classes_.tolist() == ["Adelie", "Chinstrap", "Gentoo"]
+
+
 def test_a_time_limit_shortens_the_fit_and_is_noted(birds, tmp_path):
     common = ["fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m"]
     done = run(*common, "--time-limit", "0.001")
@@ -347,7 +353,6 @@ BAD = {
     "a missing table": (1, ("fit", "none.csv", *TO), "file or folder 'none.csv' does not exist"),
     "a missing target": (1, ("fit", "new.csv", "--out", "m", "--target", "specie"), "does not exist; did you mean 'species'?"),
     "no target": (2, ("fit", "penguins.csv", "--out", "m"), "--target is missing"),
-    "no out": (2, ("fit", "penguins.csv", "--target", "species"), "--out is missing"),
     "out is a folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "folder"), "is a folder: name a file"),
     "out in no folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "no/m"), "the folder 'no' does not exist"),
     "an unknown flag": (2, ("fit", "penguins.csv", "--taget", "species"), "No such option: --taget"),

@@ -52,7 +52,7 @@ def version() -> None:
 def fit(
     data: Data,
     target: Annotated[str | None, typer.Option(help="Column of the labels.", metavar="COL")] = None,
-    out: Annotated[Path | None, typer.Option(help="File to save the model to.", metavar="MODEL")] = None,
+    out: Annotated[Path | None, typer.Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="Column to ignore; may be repeated.", metavar="COL")
     ] = None,
@@ -123,7 +123,7 @@ def fit(
         "strict": strict or None,
         "regression": regression or None,
     }
-    chosen = settings.read(flags, config)
+    chosen = settings.read(flags, config, data)
     from cavity.cli import fitting
 
     fitting.run(data, chosen, Terminal(as_json, quiet))

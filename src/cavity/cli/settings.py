@@ -44,17 +44,14 @@ class Settings(NamedTuple):
     arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor
 
 
-def read(flags: dict[str, Any], config: Path | None) -> Settings:
-    """Read the settings: the flags that were given, and the file for the rest."""
+def read(flags: dict[str, Any], config: Path | None, data: Path) -> Settings:
+    """Read the settings: the flags that were given, and the file for the rest. The model is named after the data by default."""
     given = {name: value for name, value in flags.items() if value not in (None, [], ())}
     stored = {} if config is None else _read_file(config)
     values = stored | given
     values["ignore"] = [*stored.get("ignore", ()), *given.get("ignore", ())]
-    for name in ("target", "out"):
-        if not values.get(name):
-            raise BadOption(
-                f"--{name} is missing: give the flag, or set {name} = ... in the file of --config."
-            )
+    if not values.get("target"):
+        raise BadOption("--target is missing: give the flag, or set target = ... in the file of --config.")
     task = "regression" if values.get("regression") else "classification"
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
     from cavity.fitting.budget import read_limit  # torch loads here, and not for --help
@@ -64,7 +61,7 @@ def read(flags: dict[str, Any], config: Path | None) -> Settings:
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
     return Settings(
         target=_check_text("target", values["target"]),
-        out=Path(_check_text("out", values["out"])),
+        out=Path(_check_text("out", values.get("out") or f"{data.name.partition('.')[0] or 'model'}.cavity")),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=_check_kinds(values.get("columns", {})),
