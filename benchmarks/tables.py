@@ -83,20 +83,25 @@ def fit_one(
 
 
 def summarize(path: Path) -> str:
-    """Return the mean test NLL of each table and model as a Markdown table; the smallest of a row is bold."""
-    found: dict[str, dict[str, list[float]]] = {}
+    """Return the mean test NLL of each table and model as a Markdown table; the smallest of a row is bold.
+
+    Means are over the splits that all models of the table have.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
     about = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
-            found.setdefault(row["table"], {}).setdefault(row["model"], []).append(float(row["nll"]))
+            found.setdefault(row["table"], {}).setdefault(row["model"], {})[row["seed"]] = float(row["nll"])
             about[row["table"]] = row["rows"], row["classes"]
-    lines = [f"| table | rows | classes | {' | '.join(MODELS)} |", "|---" * (3 + len(MODELS)) + "|"]
+    lines = [f"| table | rows | classes | splits | {' | '.join(MODELS)} |", "|---" * (4 + len(MODELS)) + "|"]
     for table in (t for t in SETS if t in found):
-        means = [np.mean(found[table][m]) if m in found[table] else np.inf for m in MODELS]
+        models = found[table]
+        seeds = set.intersection(*(set(nll) for nll in models.values()))
+        means = [np.mean([models[m][s] for s in seeds]) if m in models else np.inf for m in MODELS]
         cells = [f"{m:.4f}" if np.isfinite(m) else "–" for m in means]
         best = int(np.argmin(means))
         cells[best] = f"**{cells[best]}**"
-        lines.append(f"| {table} | {' | '.join(about[table])} | {' | '.join(cells)} |")
+        lines.append(f"| {table} | {' | '.join(about[table])} | {len(seeds)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

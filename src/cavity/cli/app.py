@@ -52,7 +52,9 @@ def version() -> None:
 def fit(
     data: Data,
     target: Annotated[str | None, typer.Option(help="Column of the labels.", metavar="COL")] = None,
-    out: Annotated[Path | None, typer.Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")
+    ] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="Column to ignore; may be repeated.", metavar="COL")
     ] = None,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,6 +148,16 @@ def choose_folds(table: Table, k: int, seed: int) -> NDArray[np.int64]:
     return np.asarray(fold[place])
 
 
+class Refits(NamedTuple):
+    """Fits to parts of the rows, each without one of `k` parts."""
+
+    k: int
+    wanted: int
+    members: list[Any]
+    reserve: float = 0.0  # seconds that the members need at the end
+    notes: tuple[str, ...] = ()
+
+
 class Calibration(NamedTuple):
     """How the pool of one fit is found."""
 
@@ -169,7 +180,7 @@ class Calibration(NamedTuple):
         if self.held is not None:
             return self._use_held(self.held, model, members)
         notes: tuple[str, ...] = ()
-        if isinstance(table, Table) and (self.config.effort != "fast" or members):
+        if isinstance(table, Table) and self._needs_refits(members):
             found, notes = self._refit(table, members)
             if found is not None:
                 return found
@@ -180,12 +191,17 @@ class Calibration(NamedTuple):
 
     def _use_held(self, held: Table, model: FittedModel, members: list[Any]) -> Calibrated:
         """Calibrate with rows that the fit did not see."""
-        notes, left = [], self._seconds_left()
-        if members and left is not None and self.budget.limit is not None:
-            assert isinstance(self.table, Table)
-            stages = self.reduce.first(lambda: choose_members(members, self.table, left, 1.0))
-            members, notes = stages.members, self._note_members(stages.left_out)
-        forests, logs = _fit_members(members, self.table, held.X) if members else ((), [])
+        table, notes, left = self.table, list[str](), self.budget.left()
+        forests: tuple[Forest, ...] = ()
+        logs: list[Array] = []
+        if members:
+            assert isinstance(table, Table)
+            if self.budget.limit is not None and left is not None:
+                stages = self.reduce.first(partial(choose_members, members, table, left, 1.0))
+                members, notes = stages.members, self._note_members(stages.left_out)
+            forests, logs = _fit_members(members, table, held.X)
+        if not members and not self.config.calibrates:
+            return Calibrated(Pool(), "none", notes=tuple(notes))
         rows = Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight)
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}")
         return found._replace(notes=tuple(notes))
@@ -196,41 +212,49 @@ class Calibration(NamedTuple):
 
     def _refit(self, table: Table, members: list[Any]) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
-        small = table.n_rows <= FOLD_ROWS
-        k = FOLDS[self.config.effort] if small else max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST))
-        wanted, reserve, notes = k if small else 1, 0.0, []
-        if self.budget.limit is not None:
-            first, left = self.budget.spent(), self._seconds_left() or 0.0
-            stages = self.reduce.first(lambda: choose_stages(members, table, wanted, first, left))
-            members, reserve, notes = (
-                stages.members,
-                stages.member_seconds,
-                self._note_members(stages.left_out),
-            )
-            if stages.folds < wanted:
-                notes.append(self._note_folds(stages.folds, wanted))
-                small, wanted, k = False, stages.folds, max(k, LEAST_PARTS)
+        k, wanted, members, reserve, notes = self._plan_refits(table, members)
+        if not self._needs_refits(members):
+            return None, notes
         fold = choose_folds(table, k, self.seed)
         found: list[Held] = []
         folds = [i for i in range(k) if (fold == i).any()][:wanted]
         for i in show_progress(folds, "fit", self.config.verbose):
-            left = self._seconds_left()
+            left = self.budget.left()
             if left is not None and self.reduce.agree(left <= reserve):
-                if self.budget.limit is None or not found:
-                    return None, tuple(notes)
-                notes.append(self._note_folds(len(found), wanted))
+                if self.budget.limit is None:
+                    return None, notes
+                notes = (*notes, self._note_folds(len(found), wanted))
                 break
             rest, held = (_rows(table, m) for m in (fold != i, fold == i))
             model = self.fit_part(rest, None if left is None else left - reserve)
             logs = _fit_members(members, rest, held.X)[1]
             found.append(Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight))
         if not found:
-            return None, tuple(notes)
-        forests = _fit_members(members, table, table.X[:0])[0]
-        joined = _join(found)
-        count = k if len(found) == len(folds) else len(found)
-        how = f"{count} folds" if small else f"{len(joined.y)} rows held out, then a fit on all rows"
-        return self._calibrate(joined, forests, how)._replace(notes=tuple(notes)), tuple(notes)
+            return None, notes
+        forests, joined = _fit_members(members, table, table.X[:0])[0], _join(found)
+        cut = len(found) < len(folds)
+        how = f"{len(joined.y)} rows held out, then a fit on all rows"
+        if wanted > 1:
+            how = f"{len(found) if cut else k} folds"
+        return self._calibrate(joined, forests, how)._replace(notes=notes), notes
+
+    def _plan_refits(self, table: Table, members: list[Any]) -> Refits:
+        """Plan the fits to parts of the rows: all of them, or those that a time limit allows."""
+        small = table.n_rows <= FOLD_ROWS
+        k = FOLDS[self.config.effort] if small else max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST))
+        wanted, left = k if small else 1, self.budget.left()
+        if self.budget.limit is None or left is None:
+            return Refits(k, wanted, members)
+        stages = self.reduce.first(partial(choose_stages, members, table, wanted, self.budget.spent(), left))
+        notes = self._note_members(stages.left_out)
+        if stages.folds < wanted:
+            notes.append(self._note_folds(stages.folds, wanted))
+            wanted, k = stages.folds, max(k, LEAST_PARTS)
+        return Refits(k, wanted, stages.members, stages.member_seconds, tuple(notes))
+
+    def _needs_refits(self, members: Sequence[Any]) -> bool:
+        """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out."""
+        return bool(members) or (self.config.calibrates and self.config.effort != "fast")
 
     def _note_members(self, names: Sequence[str]) -> list[str]:
         """Say which members a time limit left out of the pool."""
@@ -245,9 +269,6 @@ class Calibration(NamedTuple):
     def _add(self, sums: Array) -> Array:
         """Sum over the ranks."""
         return np.asarray(np.sum(self.reduce.gather(sums), axis=0))
-
-    def _seconds_left(self) -> float | None:
-        return self.budget.left()
 
 
 def _fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
