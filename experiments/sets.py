@@ -121,7 +121,7 @@ def _encode(column: NDArray[Any]) -> Array:
     try:
         return column.astype(np.float64)[:, None]
     except ValueError:
-        return (column[:, None] == np.unique(column)).astype(np.float64)
+        return np.asarray(column[:, None] == np.unique(column), dtype=np.float64)
 
 
 def redraw_labels(data: Split, fraction: float, seed: int) -> Split:

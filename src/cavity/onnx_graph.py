@@ -35,7 +35,7 @@ class Graph:
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> Value:
         """Add a node and return its result; its first one if the operator has several."""
-        name = f"v{len(self.nodes)}"
+        name = f"cavity/v{len(self.nodes)}"  # no column has such a name
         results = [name, f"{name}_rank"] if kind == "TopK" else [name]
         names = [self.value(x).name for x in inputs]
         self.nodes.append(self.onnx.helper.make_node(kind, names, results, **attributes))
@@ -48,7 +48,7 @@ class Graph:
         array = np.asarray(x)
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
-        name = f"c{len(self.constants)}"
+        name = f"cavity/c{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return Value(self, name)
 

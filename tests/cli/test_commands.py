@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cavity
-from cavity.cli import fitting
+from cavity.cli import reading
 from cavity.cli.app import app
 from cavity.intake.frames import Prepared
 from cli.penguins import main as write_penguins
@@ -190,7 +190,7 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
     # other efforts hold rows out of a table in memory only
     common = ("--target", "species", "--ignore", "id", "--effort", "fast", *QUICK)
     assert run("fit", birds / name, "--out", tmp_path / "held", *common).exit_code == 0
-    monkeypatch.setattr(fitting, "IN_MEMORY", 0)
+    monkeypatch.setattr(reading, "IN_MEMORY", 0)
     assert run("fit", birds / name, "--out", tmp_path / "read", *common).exit_code == 0
     held, streamed = (cavity.load(tmp_path / m) for m in ("held", "read"))
     X = Prepared(np.random.default_rng(0).normal(size=(20, len(held.preparation_.names))))
@@ -268,6 +268,21 @@ def test_rows_of_their_own_to_stop_by(birds, tmp_path):
         *QUICK,
     )
     assert done.exit_code == 0 and "validation NLL" in done.output
+    assert cavity.load(tmp_path / "m").calibration_ == "60 rows of eval_set"
+
+
+def test_the_model_is_named_after_the_table(birds, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("fit", birds / "penguins.csv", "--target", "species", *QUICK).exit_code == 0
+    assert cavity.load("penguins.cavity").classes_.tolist() == ["Adelie", "Chinstrap", "Gentoo"]
+
+
+def test_a_time_limit_shortens_the_fit_and_is_noted(birds, tmp_path):
+    common = ["fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m"]
+    done = run(*common, "--time-limit", "0.001")
+    assert done.exit_code == 0 and "the calibration comes from leave-one-out" in " ".join(done.output.split())
+    wrong = run(*common, "--time-limit", "-1")
+    assert wrong.exit_code == 2 and "time_limit=-1.0 must be" in wrong.output
 
 
 def test_a_table_as_people_have_it_becomes_a_model_and_a_page(birds, tmp_path):
@@ -338,7 +353,6 @@ BAD = {
     "a missing table": (1, ("fit", "none.csv", *TO), "file or folder 'none.csv' does not exist"),
     "a missing target": (1, ("fit", "new.csv", "--out", "m", "--target", "specie"), "does not exist; did you mean 'species'?"),
     "no target": (2, ("fit", "penguins.csv", "--out", "m"), "--target is missing"),
-    "no out": (2, ("fit", "penguins.csv", "--target", "species"), "--out is missing"),
     "out is a folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "folder"), "is a folder: name a file"),
     "out in no folder": (2, ("fit", "penguins.csv", "--target", "species", "--out", "no/m"), "the folder 'no' does not exist"),
     "an unknown flag": (2, ("fit", "penguins.csv", "--taget", "species"), "No such option: --taget"),
@@ -550,7 +564,7 @@ def test_an_interrupt_before_training_saves_nothing(birds, tmp_path, monkeypatch
         and "before a first model existed" in done.stderr
         and not (tmp_path / "m").exists()
     )
-    monkeypatch.setattr(fitting, "open_table", interrupt)
+    monkeypatch.setattr(reading, "open_table", interrupt)
     done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
     assert done.exit_code == 130 and "interrupted" in done.stderr
 

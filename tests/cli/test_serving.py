@@ -4,10 +4,10 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cavity
-from cavity.intake.frames import Prepared
 from cli.penguins import main as write_penguins
 from cli.running import TRAIN, run
 
@@ -67,9 +67,17 @@ def test_export_writes_a_graph_that_predicts(birds):
     import onnxruntime
 
     done = run("export", birds / "m", "--onnx", birds / "m.onnx")
-    assert done.exit_code == 0 and "prepared features" in done.output
-    clf = cavity.load(birds / "m")
-    X = np.random.default_rng(0).standard_normal((7, len(clf.preparation_.names)))
+    assert (
+        done.exit_code == 0 and "'island'" in done.output and "each (n, 1)" in " ".join(done.output.split())
+    )
+    clf, table = cavity.load(birds / "m"), pd.read_csv(birds / "penguins.csv")
     session = onnxruntime.InferenceSession(birds / "m.onnx")
-    found = session.run(["probabilities"], {"X": X})[0]
-    np.testing.assert_allclose(found, clf.predict_proba(Prepared(X)), atol=1e-5)
+    numbers = {i.name: "double" in i.type for i in session.get_inputs()}
+    cells = {
+        name: table[[name]].to_numpy(float)
+        if number
+        else table[[name]].fillna("").to_numpy(object).astype(str)
+        for name, number in numbers.items()
+    }
+    found = session.run(["probabilities"], cells)[0]
+    np.testing.assert_allclose(found, clf.predict_proba(table), atol=1e-6)

@@ -80,11 +80,8 @@ def test_files_and_pickles_keep_the_selected_model(which, request, tmp_path):
         assert str(again.selection_) == str(clf.selection_)
 
 
-@pytest.mark.parametrize("which", ["ranked", "robust"])
-def test_partial_fit_adds_rows_to_the_selected_model(which, request):
-    make = make_long_tail if which == "ranked" else make_overlapping
-    clf = pickle.loads(pickle.dumps(request.getfixturevalue(which)))
-    new = make(200, seed=3)
+def test_partial_fit_adds_rows_to_the_selected_model(robust):
+    clf, new = pickle.loads(pickle.dumps(robust)), make_overlapping(200, seed=3)
     before = loss(clf, *new)
     clf.partial_fit(*new)
     assert loss(clf, *new) < before
@@ -92,7 +89,12 @@ def test_partial_fit_adds_rows_to_the_selected_model(which, request):
 
 def test_the_user_has_the_last_word():
     X, y = make_overlapping(100)
-    for given in ({"kernel": cavity.kernels.RBF()}, {"effort": "fast"}, {"method": "ep"}, {"selection": None}):
+    for given in (
+        {"kernel": cavity.kernels.RBF()},
+        {"effort": "fast"},
+        {"method": "ep"},
+        {"selection": None},
+    ):
         clf = GPClassifier(**{"n_inducing": 10, "max_epochs": 2, "random_state": 0} | given).fit(X, y)
         assert not hasattr(clf, "selection_")
     with pytest.raises(BadOption, match="selection"):

@@ -210,8 +210,21 @@ def test_what_the_graph_has_no_integral_for_is_refused() -> None:
     with pytest.raises(BadOption, match="predictive='probit'"):
         export.onnx_model(fitted(2, method="laplace", predictive="probit"))
     X, _ = toy(30, 2, 3)
-    with pytest.raises(BadOption, match="is not a classifier"):
-        export.onnx_model(GPRegressor(n_inducing=5, max_epochs=2).fit(X, X[:, 0]))
+    for method in ("nystrom", "cg", "bcm"):
+        with pytest.raises(BadOption, match="training rows or as a committee"):
+            export.onnx_model(GPRegressor(method, n_inducing=5, max_epochs=2).fit(X, X[:, 0]))
+
+
+@pytest.mark.parametrize("method", ["exact", "fitc", "vi", "svi", "pp", "sr", "sd"])
+def test_a_regressor_has_mean_and_std_with_the_noise(method) -> None:
+    X, _ = toy(40, 2, 3)
+    y = 100 + 30 * np.sin(X[:, 0]) + np.random.default_rng(0).normal(size=40)
+    gp = GPRegressor(method, n_inducing=8, max_epochs=5, random_state=0).fit(X, y)
+    new = np.random.default_rng(1).normal(size=(20, 3)) * 2
+    mean, std = session(gp).run(["mean", "std"], {"X": new})
+    expected = gp.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-7)
+    np.testing.assert_allclose(std, expected[1], rtol=1e-6)
 
 
 def test_laplace_of_two_classes() -> None:

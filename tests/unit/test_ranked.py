@@ -36,6 +36,19 @@ def test_a_fit_with_scores_is_a_fit_to_the_scores():
     )
 
 
+def test_partial_fit_with_scores_adds_scores():
+    X, y = make_rows()
+    new, labels = make_rows(30, seed=2)
+    kernel = make_ranked(X)
+    common = {"effort": "fast", "calibration": None, "n_inducing": 10, "max_epochs": 2, "random_state": 0}
+    ranked = GPClassifier(kernel=kernel, **common).fit(X, y).partial_fit(new, labels)
+    plain = GPClassifier(kernel=RBF(), **common).fit(kernel.score(X), y)
+    plain.partial_fit(kernel.score(new), labels)
+    np.testing.assert_allclose(
+        ranked.predict_proba(new), plain.predict_proba(kernel.score(new)), rtol=0, atol=1e-8
+    )
+
+
 def test_training_does_not_depend_on_a_monotone_change_of_units():
     X, y = make_rows()
     changed = np.column_stack([np.log(X[:, 0]), X[:, 1], np.arcsinh(X[:, 2]) * 7])
@@ -128,6 +141,5 @@ def test_onnx_agrees(tmp_path):
     ],
 )
 def test_bad_knots_are_refused(columns, knots, scores):
-    X, y = make_rows(20)
     with pytest.raises(BadOption, match="Ranked needs knots"):
         Ranked(RBF(), columns, np.array(knots), np.array(scores)).bind(1, summarize_units(3))

@@ -52,7 +52,9 @@ def version() -> None:
 def fit(
     data: Data,
     target: Annotated[str | None, typer.Option(help="Column of the labels.", metavar="COL")] = None,
-    out: Annotated[Path | None, typer.Option(help="File to save the model to.", metavar="MODEL")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")
+    ] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="Column to ignore; may be repeated.", metavar="COL")
     ] = None,
@@ -76,8 +78,9 @@ def fit(
     max_epochs: Annotated[
         int | None, typer.Option(help="Maximum number of epochs.", metavar="N", hidden=True)
     ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for the whole fit.", metavar="S")] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(help="Maximum training time in seconds.", metavar="S")
+        float | None, typer.Option(help="Maximum training time in seconds.", metavar="S", hidden=True)
     ] = None,
     validation_fraction: Annotated[
         float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F", hidden=True)
@@ -111,6 +114,7 @@ def fit(
         "n_inducing": n_inducing,
         "batch_size": batch_size,
         "max_epochs": max_epochs,
+        "time_limit": time_limit,
         "max_seconds": max_seconds,
         "validation_fraction": validation_fraction,
         "checkpoint": checkpoint,
@@ -121,7 +125,7 @@ def fit(
         "strict": strict or None,
         "regression": regression or None,
     }
-    chosen = settings.read(flags, config)
+    chosen = settings.read(flags, config, data)
     from cavity.cli import fitting
 
     fitting.run(data, chosen, Terminal(as_json, quiet))
@@ -226,11 +230,11 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write MODEL as an ONNX graph that computes labels and probabilities."""
+    """Write MODEL as an ONNX graph that takes raw columns and computes predictions."""
     _check_exist(model)
-    from cavity.cli import reporting
+    from cavity.cli import exporting
 
-    reporting.export(model, onnx, dtype, Terminal(as_json, quiet))
+    exporting.export(model, onnx, dtype, Terminal(as_json, quiet))
 
 
 @app.command(

@@ -1,4 +1,4 @@
-"""`cavity report` and `cavity export`: an HTML report on a saved model, and its ONNX graph."""
+"""`cavity report`: an HTML report on a saved model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from cavity.cli.evaluating import find_target, predict_rows
 from cavity.cli.predicting import Model, encode_labels, format_label, read_chunks, report_notes
 from cavity.cli.terminal import Terminal
-from cavity.errors import BadInput, BadOption
+from cavity.errors import BadInput
 from cavity.intake.frames import Prepared
 from cavity.report.regression import write_regression_report
 from cavity.tabular.columns import suggest_column
@@ -92,21 +92,3 @@ def _sample_rows(
         raise BadInput(f"{file.path} has no rows.")
     report_notes(notes, terminal, file, unlabelled)
     return kept[0], model.classifier.classes_[kept[1]] if labelled else None, rows
-
-
-def export(path: Path, onnx: Path | None, dtype: str, terminal: Terminal) -> None:
-    """Write the ONNX graph."""
-    if onnx is None:
-        raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
-    from cavity.export import onnx as write_onnx
-
-    model = Model.open(path)
-    write_onnx(model.classifier, onnx, dtype=dtype)
-    width = model.classifier._features().n
-    terminal.say(f"Wrote {onnx}: input X (n, {width}), outputs label and probabilities")
-    if hasattr(model.classifier, "preparation_"):
-        terminal.note(
-            "the graph takes prepared features: standardised numbers, one-hot categories, indicators of missing cells; "
-            "`cavity info` lists the columns"
-        )
-    terminal.print_result({"out": str(onnx), "columns": list(model.prepare.names) if model.prepare else None})

@@ -11,7 +11,19 @@ from typing import Any, NamedTuple
 
 from cavity.errors import BadOption
 
-OWN = ("target", "out", "weight", "ignore", "columns", "unseen", "strict", "validation", "seed", "regression")
+OWN = (
+    "target",
+    "out",
+    "weight",
+    "ignore",
+    "columns",
+    "unseen",
+    "strict",
+    "validation",
+    "time_limit",
+    "seed",
+    "regression",
+)
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 
@@ -26,36 +38,37 @@ class Settings(NamedTuple):
     unseen: str
     strict: bool  # refuse rough cells
     validation: Path | None
+    time_limit: float | None  # seconds of the whole fit
     seed: int
     regression: bool  # predict a number, whatever the values suggest
     arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor
 
 
-def read(flags: dict[str, Any], config: Path | None) -> Settings:
-    """Read the settings: the flags that were given, and the file for the rest."""
+def read(flags: dict[str, Any], config: Path | None, data: Path) -> Settings:
+    """Read the settings: the flags that were given, and the file for the rest. The model is named after the data by default."""
     given = {name: value for name, value in flags.items() if value not in (None, [], ())}
     stored = {} if config is None else _read_file(config)
     values = stored | given
     values["ignore"] = [*stored.get("ignore", ()), *given.get("ignore", ())]
-    for name in ("target", "out"):
-        if not values.get(name):
-            raise BadOption(
-                f"--{name} is missing: give the flag, or set {name} = ... in the file of --config."
-            )
+    if not values.get("target"):
+        raise BadOption("--target is missing: give the flag, or set target = ... in the file of --config.")
     task = "regression" if values.get("regression") else "classification"
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
+    from cavity.fitting.budget import read_limit  # torch loads here, and not for --help
+
     validation, seed = values.get("validation"), values.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
     return Settings(
         target=_check_text("target", values["target"]),
-        out=Path(_check_text("out", values["out"])),
+        out=Path(_check_text("out", values.get("out") or f"{data.name.partition('.')[0] or 'model'}.cavity")),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=_check_kinds(values.get("columns", {})),
         unseen=values.get("unseen", "ignore"),
         strict=bool(values.get("strict", False)),
         validation=None if validation is None else Path(_check_text("validation", validation)),
+        time_limit=read_limit(values.get("time_limit")),
         seed=seed,
         regression=bool(values.get("regression", False)),
         arguments={"random_state": seed} | arguments,

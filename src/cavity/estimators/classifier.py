@@ -107,7 +107,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Training stops when the mean objective per row of ten epochs differs by less than this from that of the ten before
         (of thirty, with tied sites).
     max_seconds : float or None
-        Time limit. One more sweep over the rows then makes the sites consistent.
+        Time limit of training. One more sweep over the rows then makes the sites consistent. `fit(X, y, time_limit=...)` limits
+        the whole fit.
     jitter : float or None
         Relative to the kernel's variance. None: 1e-6, in float32 1e-4.
     device : str or torch.device
@@ -121,8 +122,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     class_weight : None, "balanced" or dict
         Factors on the weights of rows, by class.
     validation_fraction : float or None
-        Share of each class that is held out for early stopping. For a set of your own use
-        `callbacks=[cavity.callbacks.Validation(X, y)]`.
+        Share of each class that is held out for early stopping. For a set of your own use `fit(X, y, eval_set=(X_val, y_val))`.
     patience : int
         Epochs without a smaller validation NLL before training stops.
     callbacks : sequence of cavity.callbacks.Callback
@@ -289,7 +289,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return config if selection is None else selection.apply(config)
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        weight: Any = None,
+        eval_set: Any = None,
+        time_limit: float | None = None,
     ) -> GPClassifier:
         """Fit the model.
 
@@ -310,6 +318,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             A row of weight w counts as w identical rows.
         target, weight : str
             Columns of a Parquet or Arrow source with the labels and the weights.
+        eval_set : (X, y) or [(X, y)]
+            Validation rows of your own. Training stops after `patience` epochs without a smaller NLL on them, and the best state is
+            kept; the temperature and the weights of a pool come from them, too, so no other fits are needed. `history_` has their
+            NLL as "validation_nll".
+        time_limit : float or None
+            Seconds for the whole fit, with calibration and pool. Stages that do not fit into it are shortened or left out, and
+            `fit_warnings_` says which. A fit may end later by the time of one step. `max_seconds` limits training alone.
 
         Returns
         -------
@@ -317,7 +332,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
         config = self._config()
-        request = Request(X, y, sample_weight, target, weight)
+        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             job = prepare_classification(config, request, self._continuation())
             self.fit_warnings_ = job.train(self._store)

@@ -167,7 +167,15 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return read_regressor(self.get_params(deep=False))
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: Any = None, weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: Any = None,
+        weight: Any = None,
+        eval_set: Any = None,
+        time_limit: float | None = None,
     ) -> GPRegressor:
         """Fit the model.
 
@@ -182,6 +190,11 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             A row of weight w counts as w identical rows.
         target, weight : str
             Columns of a Parquet or Arrow source with the targets and the weights.
+        eval_set : (X, y) or [(X, y)]
+            Validation rows of your own. Training stops after ten epochs without a smaller negative log density on them, and the
+            best state is kept. `history_` has it as "validation_nll".
+        time_limit : float or None
+            Seconds for the whole fit. It may end later by the time of one step.
 
         Returns
         -------
@@ -189,7 +202,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
         config = self._config()
-        request = Request(X, y, sample_weight, target, weight)
+        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             job = prepare_regression(config, request, self._continuation())
             self.fit_warnings_ = job.train(self._store)

@@ -1,4 +1,4 @@
-"""Models for other programs: an ONNX graph from rows to labels and probabilities, quadrature included. [docs/decisions/0015]"""
+"""Models for other programs: an ONNX graph from rows to predictions, preparation and quadrature included. [docs/decisions/0015]"""
 
 from __future__ import annotations
 
@@ -15,32 +15,40 @@ from cavity import persist
 from cavity._version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier
+from cavity.estimators.base import GPEstimator
+from cavity.export.raw_columns import ML_DOMAIN, ML_OPSET, add_raw_columns
 from cavity.factors import Likelihood
 from cavity.kernels.base import covariance_graph
 from cavity.linalg import solve_lower
 from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value, mirrors
 from cavity.prediction.model import FittedModel
+from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
+from cavity.tabular.preparation import Preparation
 
 __all__ = ["make_onnx_model", "onnx", "onnx_model"]
 
 INPUTS = ("float32", "float64")
 
 
-def onnx(clf: GPClassifier, path: str | Path, *, dtype: str = "float64") -> Path:
-    """Write a fitted GPClassifier as an ONNX file.
+def onnx(clf: GPEstimator, path: str | Path, *, dtype: str = "float64", prepared: bool = False) -> Path:
+    """Write a fitted GPClassifier or GPRegressor as an ONNX file.
 
-    The graph has the input "X" (n, D) and the outputs "label" (n,) and "probabilities" (n, C). The number of rows n may differ
-    from call to call. All arithmetic is in float64. Needs `pip install cavity[onnx]`.
+    A model of an array has the input "X" (n, D). A model of a frame has one input (n, 1) per column that it reads, with the
+    column's name: numbers with NaN for missing cells, texts, dates as numbers of days since 1970-01-01. A classifier has the
+    outputs "label" (n,) and "probabilities" (n, C), a regressor "mean" (n,) and "std" (n,), noise included. The number of rows n
+    may differ from call to call. All arithmetic is in float64. Needs `pip install cavity[onnx]`.
 
     Parameters
     ----------
-    clf : GPClassifier
-        A fitted classifier.
+    clf : GPClassifier or GPRegressor
+        A fitted model.
     path : str or Path
         The file to write.
     dtype : {"float64", "float32"}
-        Type of the input and of the probabilities.
+        Type of numbers in inputs and outputs.
+    prepared : bool, default=False
+        For a model of a frame: True gives the input "X" of features as `preparation_` makes them.
 
     Returns
     -------
@@ -56,20 +64,22 @@ def onnx(clf: GPClassifier, path: str | Path, *, dtype: str = "float64") -> Path
     >>> export.onnx(clf, "iris.onnx").name  # doctest: +SKIP
     'iris.onnx'
     """
-    data = onnx_model(clf, dtype=dtype).SerializeToString()
+    data = onnx_model(clf, dtype=dtype, prepared=prepared).SerializeToString()
     persist.write_bytes(path, data)
     return Path(path)
 
 
-def onnx_model(clf: GPClassifier, *, dtype: str = "float64") -> Any:
-    """Return a fitted GPClassifier as an `onnx.ModelProto`.
+def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = False) -> Any:
+    """Return a fitted GPClassifier or GPRegressor as an `onnx.ModelProto`.
 
     Parameters
     ----------
-    clf : GPClassifier
-        A fitted classifier.
+    clf : GPClassifier or GPRegressor
+        A fitted model.
     dtype : {"float64", "float32"}
-        Type of the input and of the probabilities.
+        Type of numbers in inputs and outputs.
+    prepared : bool, default=False
+        For a model of a frame: True gives the input "X" of features as `preparation_` makes them.
 
     Returns
     -------
@@ -86,11 +96,28 @@ def onnx_model(clf: GPClassifier, *, dtype: str = "float64") -> Any:
     ['label', 'probabilities']
     """
     check_is_fitted(clf, "_fitted")
-    if not hasattr(clf, "classes_"):
-        raise BadOption(
-            f"{type(clf).__name__} is not a classifier: only GPClassifier can be written as an ONNX graph."
+    features, result = clf._features(), clf._result
+    preparation = None if prepared else features.preparation
+    if isinstance(clf, GPClassifier):
+        return make_onnx_model(
+            clf._fitted, clf.classes_, features.n, _metadata(clf), dtype=dtype, preparation=preparation
         )
-    return make_onnx_model(clf._fitted, clf.classes_, clf._features().n, _metadata(clf), dtype=dtype)
+    if result.rows is not None or len(clf._fitted.lower) > 1:
+        raise BadOption(
+            f"method={clf.method!r} predicts from its training rows or as a committee, which the ONNX graph cannot express: use "
+            "method='vi', 'svi', 'fitc' or 'exact'."
+        )
+    model, noise = clf._fitted, target_noise(clf._fitted)
+    _check(model, 1, {}, dtype)
+    draft = Draft(features.n, preparation, dtype, ("mean", "std"))
+    shift, scale = result.units
+    with torch.no_grad():
+        mean, var, r = _marginals(model, draft.X)
+    f = var if result.predicts_residual else var - r
+    std = (f.at_least(0.0) + noise).sqrt() * scale
+    draft.add_output("mean", "Cast", (mean * scale + shift).without_axis(1), ["n"])
+    draft.add_output("std", "Cast", std.without_axis(1), ["n"])
+    return draft.finish(_metadata(clf))
 
 
 @torch.no_grad()
@@ -101,6 +128,7 @@ def make_onnx_model(
     metadata: dict[str, str],
     *,
     dtype: str = "float64",
+    preparation: Preparation | None = None,
 ) -> Any:
     """Return a fitted model as an `onnx.ModelProto`.
 
@@ -115,7 +143,9 @@ def make_onnx_model(
     metadata : dict of str to str
         Texts to store in the file; `"method"` appears in error messages.
     dtype : {"float64", "float32"}
-        Type of the input and of the probabilities.
+        Type of numbers in inputs and outputs.
+    preparation : Preparation or None
+        How raw columns become features, for a graph that takes raw columns instead of "X".
 
     Returns
     -------
@@ -133,36 +163,62 @@ def make_onnx_model(
     'cavity'
     """
     _check(model, len(classes), metadata, dtype)
-    graph = Graph()
-    onnx, helper = graph.onnx, graph.onnx.helper
-    kind = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
-    rows = graph.op("Cast", Value(graph, "X"), to=onnx.TensorProto.DOUBLE)
-    P = _probabilities(model.likelihood, *_marginals(model, rows))
+    draft = Draft(n_features, preparation, dtype, ("label", "probabilities"))
+    mean, var, _ = _marginals(model, draft.X)
+    P = _probabilities(model.likelihood, mean, var)
     if model.pool.weight != 1.0:
         P = _with_temperature(P, model.pool.weight)
-    labels, label_kind = _labels(classes, onnx.TensorProto)
-    best = graph.op("ArgMax", P, axis=1, keepdims=0)
-    _name_output(graph, "Gather", "label", graph.value(labels), best)
-    _name_output(graph, "Cast", "probabilities", P, to=kind)
-    made = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "cavity",
-            [helper.make_tensor_value_info("X", kind, ["n", n_features])],
-            [
-                helper.make_tensor_value_info("label", label_kind, ["n"]),
-                helper.make_tensor_value_info("probabilities", kind, ["n", len(classes)]),
-            ],
-            graph.constants,
-        ),
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="cavity",
-        producer_version=__version__,
-    )
-    helper.set_model_props(made, {"cavity_version": __version__} | metadata)
-    onnx.checker.check_model(made)
-    return made
+    labels, label_kind = _labels(classes, draft.graph.onnx.TensorProto)
+    best = draft.graph.op("ArgMax", P, axis=1, keepdims=0)
+    draft.add_output("label", "Gather", draft.graph.value(labels), ["n"], best, kind=label_kind)
+    draft.add_output("probabilities", "Cast", P, ["n", len(classes)])
+    return draft.finish(metadata)
+
+
+class Draft:
+    """A graph in progress: its rows, and its outputs so far."""
+
+    def __init__(
+        self, n_features: int, preparation: Preparation | None, dtype: str, outputs: tuple[str, ...]
+    ) -> None:
+        self.graph = graph = Graph()
+        types = graph.onnx.TensorProto
+        self.kind = types.FLOAT if dtype == "float32" else types.DOUBLE
+        self.outputs: list[Any] = []
+        self.kinds: dict[str, str] | None = None
+        if preparation is None:
+            self.X = graph.op("Cast", Value(graph, "X"), to=types.DOUBLE)
+            self.inputs = [graph.onnx.helper.make_tensor_value_info("X", self.kind, ["n", n_features])]
+        else:
+            self.X, self.inputs, self.kinds = add_raw_columns(graph, preparation, self.kind, outputs)
+
+    def add_output(
+        self, name: str, operator: str, first: Value, shape: list[Any], *more: Value, kind: int | None = None
+    ) -> None:
+        """Add a node whose result is an output of the model."""
+        helper = self.graph.onnx.helper
+        attributes = {"to": self.kind} if operator == "Cast" else {}
+        names = [value.name for value in (first, *more)]
+        self.graph.nodes.append(helper.make_node(operator, names, [name], **attributes))
+        self.outputs.append(helper.make_tensor_value_info(name, self.kind if kind is None else kind, shape))
+
+    def finish(self, metadata: dict[str, str]) -> Any:
+        """Return the checked model."""
+        onnx, graph = self.graph.onnx, self.graph
+        helper, opsets = onnx.helper, [onnx.helper.make_opsetid("", OPSET)]
+        if any(node.domain == ML_DOMAIN for node in graph.nodes):
+            opsets.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
+        made = helper.make_model(
+            helper.make_graph(graph.nodes, "cavity", self.inputs, self.outputs, graph.constants),
+            opset_imports=opsets,
+            ir_version=IR_VERSION,
+            producer_name="cavity",
+            producer_version=__version__,
+        )
+        inputs = {} if self.kinds is None else {"inputs": json.dumps(self.kinds)}
+        helper.set_model_props(made, {"cavity_version": __version__} | metadata | inputs)
+        onnx.checker.check_model(made)
+        return made
 
 
 def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: str) -> None:
@@ -198,8 +254,8 @@ def _with_temperature(P: Value, weight: float) -> Value:
     return powers / powers.sum(1, keep=True)
 
 
-def _marginals(model: FittedModel, X: Value) -> tuple[Value, Value]:
-    """Mean and variance of f at the rows, [n C]. Triangular solves become products with inverses, which are constants."""
+def _marginals(model: FittedModel, X: Value) -> tuple[Value, Value, Value]:
+    """Mean, variance and residual of f at the rows, [n C]. Triangular solves become products with inverses, which are constants."""
     prior = model.prior
     k = covariance_graph(prior.kernel, prior.Z, X)
     lower, posterior, weights = (t.double().cpu() for t in (model.prior_lower, model.lower, model.mean))
@@ -209,7 +265,7 @@ def _marginals(model: FittedModel, X: Value) -> tuple[Value, Value]:
     r = (k.diag + noise - (a * a).sum(1)).at_least(0.0)
     mean = X.graph.value(weights.numpy()[:, None, :]) @ a  # [C 1 n]
     var = r + (half * half).sum(1)
-    return mean.without_axis(1).turned(1, 0), var.turned(1, 0)
+    return mean.without_axis(1).turned(1, 0), var.turned(1, 0), r.turned(1, 0)
 
 
 def _inverse(lower: torch.Tensor) -> NDArray[np.float64]:
@@ -228,16 +284,8 @@ def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:
     return np.array([str(label) for label in classes], dtype=object), types.STRING
 
 
-def _metadata(clf: GPClassifier) -> dict[str, str]:
+def _metadata(clf: GPEstimator) -> dict[str, str]:
     names = clf._features().names
-    return {
-        "method": str(clf.method),
-        "classes": json.dumps(clf.classes_.tolist(), default=str),
-        "columns": json.dumps(None if names is None else [str(name) for name in names]),
-    }
-
-
-def _name_output(graph: Graph, kind: str, name: str, *inputs: Value, **attributes: Any) -> None:
-    """Add a node whose result is an output of the model."""
-    node = graph.onnx.helper.make_node(kind, [v.name for v in inputs], [name], **attributes)
-    graph.nodes.append(node)
+    classes = {"classes": json.dumps(clf.classes_.tolist(), default=str)} if hasattr(clf, "classes_") else {}
+    columns = json.dumps(None if names is None else [str(name) for name in names])
+    return {"method": str(clf.method), **classes, "columns": columns}

@@ -13,9 +13,9 @@ Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: i
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from sklearn.base import clone
 from cavity.columns import distinct_rows
 from cavity.config import ClassifierConfig
 from cavity.distributed import Local
+from cavity.fitting.budget import Budget, choose_members, choose_stages
 from cavity.forest import Forest, make_forest
 from cavity.inducing import CANDIDATES
 from cavity.inference import Coupled
@@ -91,6 +92,7 @@ class Calibrated(NamedTuple):
     pool: Pool
     how: str
     estimate: Estimate | None = None  # None: the rows are leave-one-out, or there are none
+    notes: tuple[str, ...] = ()  # what a time limit left out
 
 
 def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:
@@ -146,6 +148,16 @@ def choose_folds(table: Table, k: int, seed: int) -> NDArray[np.int64]:
     return np.asarray(fold[place])
 
 
+class Refits(NamedTuple):
+    """Fits to parts of the rows, each without one of `k` parts."""
+
+    k: int
+    wanted: int
+    members: list[Any]
+    reserve: float = 0.0  # seconds that the members need at the end
+    notes: tuple[str, ...] = ()
+
+
 class Calibration(NamedTuple):
     """How the pool of one fit is found."""
 
@@ -154,63 +166,109 @@ class Calibration(NamedTuple):
     reduce: Local
     seed: int
     fit_part: FitPart
-    begun: float
-    held: Table | None = None  # rows held out of the fit itself
+    budget: Budget
+    held: Table | None = None  # rows that the fit did not see
+    held_name: str = "held out"
 
     def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> Calibrated:
         """Return the pool, and how it was found; leave-one-out if time for more fits is up."""
         table = self.table
         work = table.X.size * table.n_classes if isinstance(table, Table) else 0
-        members = make_members(self.config.ensemble, self.seed, work)
+        members = make_members(self.config.ensemble if work else None, self.seed, work)
         if not self.config.calibrates and not members:
             return Calibrated(Pool(), "none")
         if self.held is not None:
-            assert isinstance(table, Table)
-            forests, logs = _fit_members(members, table, self.held.X)
-            parts = [predict_log_proba(model, self.held.X)[0], *logs]
-            held = Held(parts, self.held.y, self.held.weight)
-            return self._calibrate(held, forests, f"{self.held.n_rows} rows held out")
-        if isinstance(table, Table) and (self.config.effort != "fast" or members):
-            found = self._refit(table, members)
+            return self._use_held(self.held, model, members)
+        notes: tuple[str, ...] = ()
+        if isinstance(table, Table) and self._needs_refits(members):
+            found, notes = self._refit(table, members)
             if found is not None:
                 return found
         if loo is None or not self.config.calibrates:
-            return Calibrated(Pool(), "none")
+            return Calibrated(Pool(), "none", notes=notes)
         w = float(fit_weights([loo.log_proba(model)], loo.y, loo.weight, self._add)[0])
-        return Calibrated(Pool(math.sqrt(w) if w > 1 else w), "leave-one-out")
+        return Calibrated(Pool(math.sqrt(w) if w > 1 else w), "leave-one-out", notes=notes)
+
+    def _use_held(self, held: Table, model: FittedModel, members: list[Any]) -> Calibrated:
+        """Calibrate with rows that the fit did not see."""
+        table, notes, left = self.table, list[str](), self.budget.left()
+        forests: tuple[Forest, ...] = ()
+        logs: list[Array] = []
+        if members:
+            assert isinstance(table, Table)
+            if self.budget.limit is not None and left is not None:
+                stages = self.reduce.first(partial(choose_members, members, table, left, 1.0))
+                members, notes = stages.members, self._note_members(stages.left_out)
+            forests, logs = _fit_members(members, table, held.X)
+        if not members and not self.config.calibrates:
+            return Calibrated(Pool(), "none", notes=tuple(notes))
+        rows = Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight)
+        found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}")
+        return found._replace(notes=tuple(notes))
 
     def _calibrate(self, held: Held, members: tuple[Forest, ...], how: str) -> Calibrated:
         pool, totals = held.make_pool(members), self.table.class_totals
         return Calibrated(pool, how, held.estimate(pool, totals / totals.sum(), how))
 
-    def _refit(self, table: Table, members: list[Any]) -> Calibrated | None:
-        """Fit without some of the rows, and predict these; None if time is up."""
-        small = table.n_rows <= FOLD_ROWS
-        k = FOLDS[self.config.effort] if small else max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST))
+    def _refit(self, table: Table, members: list[Any]) -> tuple[Calibrated | None, tuple[str, ...]]:
+        """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
+        k, wanted, members, reserve, notes = self._plan_refits(table, members)
+        if not self._needs_refits(members):
+            return None, notes
         fold = choose_folds(table, k, self.seed)
-        folds = [i for i in range(k if small else 1) if (fold == i).any()]
-        found = []
+        found: list[Held] = []
+        folds = [i for i in range(k) if (fold == i).any()][:wanted]
         for i in show_progress(folds, "fit", self.config.verbose):
-            left = self._seconds_left()
-            if left is not None and self.reduce.agree(left <= 0):
-                return None
+            left = self.budget.left()
+            if left is not None and self.reduce.agree(left <= reserve):
+                if self.budget.limit is None:
+                    return None, notes
+                notes = (*notes, self._note_folds(len(found), wanted))
+                break
             rest, held = (table.select(m) for m in (fold != i, fold == i))
-            model = self.fit_part(rest, left)
+            model = self.fit_part(rest, None if left is None else left - reserve)
             logs = _fit_members(members, rest, held.X)[1]
             found.append(Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight))
         if not found:
-            return None
-        forests = _fit_members(members, table, table.X[:0])[0]
-        how = f"{k} folds" if small else f"{len(found[0].y)} rows held out, then a fit on all rows"
-        return self._calibrate(_join(found), forests, how)
+            return None, notes
+        forests, joined = _fit_members(members, table, table.X[:0])[0], _join(found)
+        cut = len(found) < len(folds)
+        how = f"{len(joined.y)} rows held out, then a fit on all rows"
+        if wanted > 1:
+            how = f"{len(found) if cut else k} folds"
+        return self._calibrate(joined, forests, how)._replace(notes=notes), notes
+
+    def _plan_refits(self, table: Table, members: list[Any]) -> Refits:
+        """Plan the fits to parts of the rows: all of them, or those that a time limit allows."""
+        small = table.n_rows <= FOLD_ROWS
+        k = FOLDS[self.config.effort] if small else max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST))
+        wanted, left = k if small else 1, self.budget.left()
+        if self.budget.limit is None or left is None:
+            return Refits(k, wanted, members)
+        stages = self.reduce.first(partial(choose_stages, members, table, wanted, self.budget.spent(), left))
+        notes = self._note_members(stages.left_out)
+        if stages.folds < wanted:
+            notes.append(self._note_folds(stages.folds, wanted))
+            wanted, k = stages.folds, max(k, LEAST_PARTS)
+        return Refits(k, wanted, stages.members, stages.member_seconds, tuple(notes))
+
+    def _needs_refits(self, members: Sequence[Any]) -> bool:
+        """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out."""
+        return bool(members) or (self.config.calibrates and self.config.effort != "fast")
+
+    def _note_members(self, names: Sequence[str]) -> list[str]:
+        """Say which members a time limit left out of the pool."""
+        limit = self.budget.limit
+        return [f"time_limit={limit:g} left no time for {' and '.join(names)} in the pool."] if names else []
+
+    def _note_folds(self, done: int, wanted: int) -> str:
+        """Say how the calibration was shortened."""
+        instead = f"{done} of {wanted} more fits" if done else "leave-one-out, without more fits"
+        return f"time_limit={self.budget.limit:g}: the calibration comes from {instead}."
 
     def _add(self, sums: Array) -> Array:
         """Sum over the ranks."""
         return np.asarray(np.sum(self.reduce.gather(sums), axis=0))
-
-    def _seconds_left(self) -> float | None:
-        limit = self.config.max_seconds
-        return None if limit is None else limit - (time.perf_counter() - self.begun)
 
 
 def _fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:

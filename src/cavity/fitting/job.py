@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from cavity.config.options import complete
 from cavity.config.values import inducing_count
 from cavity.distributed import Local, run_together
 from cavity.fitting import agreement, build, monitoring, regression, runs
+from cavity.fitting.budget import Budget, more_follows, read_limit
 from cavity.fitting.calibration import (
     Calibration,
     LeaveOneOut,
@@ -28,6 +29,7 @@ from cavity.fitting.calibration import (
 from cavity.fitting.partial_fit import Growing, keep_growing
 from cavity.fitting.selection import ModelSearch, Selection
 from cavity.inference import Engine, State
+from cavity.intake.eval_set import read_eval_labels, read_eval_targets
 from cavity.intake.sources import find_source, read_source
 from cavity.intake.tables import Facts, Request, Start, Table, read_table, share_lengthscales
 from cavity.intake.target_sources import StreamedTargets, read_target_source
@@ -37,12 +39,13 @@ from cavity.kernels import Kernel, Ranked
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel, extract_model, to_cpu
 from cavity.prediction.rowwise import TrainingRows, make_training_rows, target_noise
-from cavity.training.callbacks import Callback
+from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run
 from cavity.training.threads import limit_threads
 
 Array = NDArray[np.float64]
+PATIENCE = 10  # epochs without a smaller loss of a regressor's eval_set before training stops
 
 
 class Continuation(NamedTuple):
@@ -84,6 +87,7 @@ class Job:
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
     finish: Callable[[Result], Result] | None = None  # after training: select and calibrate
+    limit: str = "max_seconds"  # the argument that limits the time of training
 
     def train_quietly(self) -> Run:
         """Train to the end without results, warnings or a progress bar."""
@@ -110,7 +114,8 @@ class Job:
         if self.finish is not None:  # an interrupt from here on leaves the model as it is
             result = self.finish(result)
             store(result)
-        found = runs.find_warnings(self.run, self.options, self.lightest)
+        found = runs.find_warnings(self.run, self.options, self.lightest, self.limit)
+        found += [(text, UserWarning) for text in result.warnings]
         found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
             found.append(runs.NO_EVIDENCE)
@@ -137,10 +142,16 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
     return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun)
 
 
+def read_budget(config: Config, request: Request) -> Budget:
+    """Start the clock of a fit, after checking the arguments of `fit` that need no rows."""
+    monitoring.check_eval_set(config, request.eval_set)
+    return Budget(time.perf_counter(), read_limit(request.time_limit), config.max_seconds)
+
+
 def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    session = open_session(config, earlier)
-    reduce = session.reduce
+    session, budget = open_session(config, earlier), read_budget(config, request)
+    reduce, held_name = session.reduce, "held out"
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=config.reads_whole_table))
     if source is not None:
         config.check_source(source.numbered)
@@ -153,9 +164,14 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     config.method.check_classes(len(classes))
     config.check_size(table.n_rows)
     numbered = source is None or source.numbered
-    held = None
-    if config.holds_out(table.n_rows) and isinstance(table, Table):
+    stopping: tuple[Callback, ...] = ()
+    held: Table | None = None
+    if request.eval_set is not None:
+        held, held_name = read_eval_labels(request.eval_set, features, classes), "of eval_set"
+        stopping = (monitoring.make_early_stopping(held, config.patience),)
+    elif config.holds_out(table.n_rows) and isinstance(table, Table):
         table, held = hold_out_for_calibration(table, session.seed)
+    every_row = held is None or bool(stopping)
 
     def fit_again(config: ClassifierConfig, part: Table, seconds: float | None) -> Job:
         inner = session._replace(
@@ -170,38 +186,32 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
 
     search = None
     if isinstance(table, Table) and config.selects and reduce.world == 1:
-        search = ModelSearch(config, table, session.seed, fit_again, session.begun)
+        search = ModelSearch(config, table, session.seed, fit_again, budget)
     selection = None if search is None else search.screen()
     chosen = config if selection is None else selection.apply(config)
-    job = prepare_table(
-        session._replace(config=chosen), table, features, classes, numbered, every_row=held is None
-    )
+    seconds = budget.training_seconds(more_follows(config, held is not None))
+    main = session._replace(config=replace(chosen, max_seconds=seconds))
+    job = prepare_table(main, table, features, classes, numbered, every_row, stopping)
+    job.limit = "max_seconds" if budget.limit is None else "time_limit"
 
     def finish(result: Result) -> Result:
         found = result._replace(selection=selection)
         if search is not None and selection is None:
             found = search.improve(result)
         used = config if found.selection is None else found.selection.apply(config)
-        about = Calibration(
-            used,
-            table,
-            reduce,
-            session.seed,
-            lambda part, seconds: extract_trained(fit_again(used, part, seconds)),
-            session.begun,
-            held,
-        )
-        pool, how, estimate = about.find_pool(found.model, found.loo)
-        return found._replace(model=found.model._replace(pool=pool), calibration=how, estimate=estimate)
+
+        def fit_part(part: Table, seconds: float | None) -> FittedModel:
+            run = fit_again(used, part, seconds).run
+            return extract_model(run.engine, run.state)
+
+        about = Calibration(used, table, reduce, session.seed, fit_part, budget, held, held_name)
+        pool, how, estimate, notes = about.find_pool(found.model, found.loo)
+        model = found.model._replace(pool=pool)
+        return found._replace(model=model, calibration=how, estimate=estimate, warnings=notes)
 
     if config.calibrates or config.ensemble is not None or search is not None:
         job.finish = finish
     return job
-
-
-def extract_trained(job: Job) -> FittedModel:
-    """Return the model of a job that was trained."""
-    return extract_model(job.run.engine, job.run.state)
 
 
 def prepare_table(
@@ -211,11 +221,11 @@ def prepare_table(
     classes: NDArray[Any],
     numbered: bool,
     every_row: bool = True,
+    stopping: tuple[Callback, ...] = (),
 ) -> Job:
     """Build the engine for labelled rows, and start or resume a run. `every_row`: no row is held out."""
     config, rng = session.config, session.rng
     assert isinstance(config, ClassifierConfig)
-    stopping: tuple[Callback, ...] = ()
     if isinstance(table, Table) and config.validation_fraction is not None:
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
         stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
@@ -245,6 +255,8 @@ def as_scores(kernel: Any, table: Facts) -> Facts:
 
 def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
+    budget = read_budget(config, request)
+    config = replace(config, max_seconds=budget.training_seconds(more_follows=False))
     session = open_session(config, earlier)
     rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
@@ -265,18 +277,27 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z))
     module = build.make_prior(options, table, begin, Z)
     engine = build.make_engine(module, table, options, regression.make_likelihood(config))
-    run = start_run(session, engine, table, options, features)
+
+    def keep(model: FittedModel) -> TrainingRows | None:
+        return keep_rows(config.method, model, given) if isinstance(given, Targets) else None
+
+    stopping: tuple[Callback, ...] = ()
+    if request.eval_set is not None:
+        held = read_eval_targets(request.eval_set, features, (given.shift, given.scale))
+        judge = regression.make_judge(held, config.method.predicts_residual, keep)
+        stopping = (EarlyStopping(judge, PATIENCE),)
+    run = start_run(session, engine, table, options, features, stopping=stopping)
 
     def make_result(run: Run) -> Result:
         evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(given.scale)
         found = common_result(run, begin, features, evidence, config.warm_start)
         return found._replace(
             units=(given.shift, given.scale),
-            rows=keep_rows(config.method, found.model, given) if isinstance(given, Targets) else None,
+            rows=keep(found.model),
             predicts_residual=config.method.predicts_residual,
         )
 
-    return Job(run, options, make_result)
+    return Job(run, options, make_result, limit="max_seconds" if budget.limit is None else "time_limit")
 
 
 def start_values(session: Session, table: Facts, features: Features) -> Start:

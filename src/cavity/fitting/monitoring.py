@@ -16,6 +16,7 @@ from cavity.data.content import hash_labels
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
+from cavity.intake.eval_set import unpack_pair
 from cavity.intake.tables import Facts, Table
 from cavity.intake.validation import Features, check_labels, check_rows, encode
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
@@ -173,12 +174,26 @@ class Validation(Callback):
         """
         if classes is None:
             raise BadOption(
-                f"Validation judges class labels, which a {features.owner} does not have: end its training with tol=, "
-                "max_epochs= or max_seconds=."
+                f"Validation judges class labels, which a {features.owner} does not have: use fit(X, y, eval_set=(X_val, y_val))."
             )
         rows = check_rows(self.X, features)
         encoded = encode(check_labels(self.y, len(rows)), classes, "the validation set")
         return make_early_stopping(Table(rows, encoded, np.ones(len(rows)), len(classes)), self.patience)
+
+
+def check_eval_set(config: Config, eval_set: Any) -> None:
+    """Refuse an `eval_set` that is not a pair, or a second set of validation rows."""
+    if eval_set is None:
+        return
+    unpack_pair(eval_set)
+    if getattr(config, "validation_fraction", None) is not None:
+        raise BadOption(
+            "eval_set= and validation_fraction= both give validation rows: leave one of them out."
+        )
+    if any(isinstance(c, Validation) for c in config.callbacks):
+        raise BadOption(
+            "eval_set= and callbacks=[Validation(...)] both give validation rows: leave one of them out."
+        )
 
 
 def make_early_stopping(held: Table, patience: int) -> EarlyStopping:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from cavity import inducing
 from cavity.columns import distinct_rows
@@ -14,10 +16,13 @@ from cavity.config import RegressorConfig
 from cavity.config.values import inducing_count
 from cavity.factors import Gaussian
 from cavity.fitting import build, subset
+from cavity.inference import Engine, State
 from cavity.intake.tables import Array, Start
 from cavity.intake.target_sources import StreamedTargets
 from cavity.intake.targets import Targets
 from cavity.kernels import RBF, Kernel
+from cavity.prediction.model import FittedModel, snapshot
+from cavity.prediction.rowwise import TrainingRows, predict_moments, target_noise
 
 
 def select_rows(config: RegressorConfig, table: Targets, begin: Start, rng: np.random.Generator) -> Targets:
@@ -78,3 +83,22 @@ def make_likelihood(config: RegressorConfig) -> Gaussian:
     """Make the likelihood, with its noise in the units of the targets."""
     likelihood = config.method.make_likelihood(1, config.learn, float(config.noise[0]))
     return likelihood.to(config.device, config.dtype)
+
+
+def make_judge(
+    held: Targets, with_residual: bool, keep: Callable[[FittedModel], TrainingRows | None]
+) -> Callable[[Engine, State], float]:
+    """Return a function that judges a state by the mean negative log density of held-out targets, in their own units.
+
+    `keep` returns what predictions need of the training rows.
+    """
+
+    def judge(engine: Engine, state: State) -> float:
+        model = snapshot(engine, state)
+        new = torch.tensor(held.X, device=state.theta.device)
+        f = predict_moments(model, keep(model), with_residual, new)
+        mean, var = f.mean.cpu().numpy(), f.var.clamp_min(0).cpu().numpy() + target_noise(model)
+        loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + np.log(held.scale)
+        return float(np.average(loss, weights=held.weight))
+
+    return judge

@@ -100,8 +100,13 @@ NO_EVIDENCE = (
 )
 
 
-def find_warnings(run: Run, options: Options, lightest: float = 1.0) -> list[tuple[str, type[Warning]]]:
-    """Return what the user should know about a run. `lightest`: the smallest weight of a row."""
+def find_warnings(
+    run: Run, options: Options, lightest: float = 1.0, limit: str = "max_seconds"
+) -> list[tuple[str, type[Warning]]]:
+    """Return what the user should know about a run.
+
+    `lightest`: the smallest weight of a row. `limit`: the argument that limits the time.
+    """
     found: list[tuple[str, type[Warning]]] = []
     if lightest < 1 and _matches_whole_rows(run, options):
         text = (
@@ -122,7 +127,7 @@ def find_warnings(run: Run, options: Options, lightest: float = 1.0) -> list[tup
     if not run.converged and not as_planned:
         text = (
             f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
-            "max_epochs= or max_seconds=, or accept a larger tol=."
+            f"max_epochs= or {limit}=, or accept a larger tol=."
         )
         found.append((text, ConvergenceWarning))
     return found

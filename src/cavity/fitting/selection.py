@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cavity.config import ClassifierConfig
 from cavity.config.classification_methods import Auto
 from cavity.config.values import inducing_count
+from cavity.fitting.budget import Budget
 from cavity.fitting.build import POINTS_PER_FEATURE
 from cavity.intake.tables import Table
 from cavity.kernels import Kernel, Matern32, Ranked, rank_columns
@@ -146,18 +147,18 @@ class Trial(NamedTuple):
 class Search(NamedTuple):
     """A search among candidates for one table."""
 
-    limit: float | None  # seconds that the whole fit may take
+    budget: Budget
     table: Table  # all rows
     weight: Array  # of the rows that candidates are compared on
     by_evidence: bool
     fit: Callable[[Candidate], Trial]
-    begun: float
 
     def run(self, first: Trial) -> tuple[Trial, list[Score]]:
         """Return the best candidate, and the scores of all that were tried."""
         best, scores = first, [first.score(self.weight)]
         for change in self._changes(first):
-            if self._is_late():
+            left = seconds_left(self.budget)
+            if left is not None and left <= 0:
                 break
             trial = self.fit(best.candidate._replace(**{change: True}))
             scores.append(trial.score(self.weight))
@@ -174,8 +175,11 @@ class Search(NamedTuple):
         if 2 < self.table.n_classes <= MOST_CLASSES and first.loss(self.weight) > NOISY:
             yield "robust"
 
-    def _is_late(self) -> bool:
-        return self.limit is not None and time.perf_counter() - self.begun > TIME_SHARE * self.limit
+
+def seconds_left(budget: Budget) -> float | None:
+    """Return the seconds that candidates still have; None without a limit."""
+    limit = budget.training if budget.limit is None else budget.limit
+    return None if limit is None else TIME_SHARE * limit - budget.spent()
 
 
 def has_long_tail(table: Table) -> bool:
@@ -219,24 +223,25 @@ class ModelSearch(NamedTuple):
     table: Table
     seed: int
     fit_again: Callable[[ClassifierConfig, Table, float | None], Any]  # returns a trained Job
-    begun: float
+    budget: Budget
 
     def screen(self) -> Selection | None:
-        """Compare candidates on part of a large table; None if the table is small."""
-        if self.table.n_rows <= SCREEN_ROWS:
+        """Compare candidates on part of a large table; None if the table is small, or there is no time."""
+        left = seconds_left(self.budget)
+        if self.table.n_rows <= SCREEN_ROWS or (left is not None and left <= 0):
             return None
         part, judges = split_for_screening(self.table, self.seed)
         small = replace(self.config, n_inducing=min(SCREEN_POINTS, count_points(self.config, part)))
 
         def fit(candidate: Candidate) -> Trial:
             begun = time.perf_counter()
-            job = self.fit_again(self._apply(candidate, small, part), part, None)
+            job = self.fit_again(self._apply(candidate, small, part), part, seconds_left(self.budget))
             log_p = predict_log_proba(extract_model(job.run.engine, job.run.state), judges.X)[0]
             w = fit_weights([log_p], judges.y, judges.weight)[0]
             losses = -normalised(w * log_p)[np.arange(judges.n_rows), judges.y]
             return Trial(candidate, losses, math.nan, time.perf_counter() - begun, None)
 
-        search = Search(self.config.max_seconds, self.table, judges.weight, False, fit, self.begun)
+        search = Search(self.budget, self.table, judges.weight, False, fit)
         best, scores = search.run(fit(Candidate()))
         how = f"{judges.n_rows} rows, after fits to {part.n_rows} others"
         return make_selection(best.candidate, how, scores, self.table, self._linear(self.config, self.table))
@@ -244,7 +249,7 @@ class ModelSearch(NamedTuple):
     def improve(self, result: Any) -> Any:
         """Return the result of the best candidate, which may be the given one."""
         loo = result.loo
-        if loo is None or math.isnan(result.evidence):
+        if self.table.n_rows > SCREEN_ROWS or loo is None or math.isnan(result.evidence):
             return result
 
         def trial(candidate: Candidate, result: Any, begun: float) -> Trial:
@@ -255,11 +260,13 @@ class ModelSearch(NamedTuple):
 
         def fit(candidate: Candidate) -> Trial:
             begun = time.perf_counter()
-            job = self.fit_again(self._apply(candidate, self.config, self.table), self.table, None)
+            job = self.fit_again(
+                self._apply(candidate, self.config, self.table), self.table, self.budget.left()
+            )
             return trial(candidate, job.make_result(job.run), begun)
 
-        search = Search(self.config.max_seconds, self.table, loo.weight, True, fit, self.begun)
-        best, scores = search.run(trial(Candidate(), result, self.begun))
+        search = Search(self.budget, self.table, loo.weight, True, fit)
+        best, scores = search.run(trial(Candidate(), result, self.budget.begun))
         linear = self._linear(self.config, self.table)
         selection = make_selection(best.candidate, "evidence and leave-one-out", scores, self.table, linear)
         return best.fitted._replace(selection=selection)

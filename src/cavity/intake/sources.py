@@ -52,7 +52,7 @@ def find_source(
     Rows are read only to prepare mixed columns. With `features`, those of a fitted model, the source must have them.
     `check` validates a y in memory.
     """
-    X, y, sample_weight, target, weight = request
+    X, y, sample_weight, target, weight = request[:5]
     path = path_of(X)
     if path.endswith(".npy") or _is_readable_map(X, sample_weight, reads_whole_table):
         _refuse("this source", target=target, weight=weight)

@@ -31,6 +31,8 @@ class Request(NamedTuple):
     sample_weight: Any = None
     target: Any = None
     weight: Any = None
+    eval_set: Any = None
+    time_limit: Any = None
 
 
 class Facts(Protocol):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.tabular.cells import get_column, parse_numbers, read_labels, read_targets
+from cavity.tabular.cells import get_column
 from cavity.tabular.columns import (
     Column,
     EncodingContext,
@@ -26,6 +26,7 @@ from cavity.tabular.columns import (
 from cavity.tabular.conversion import to_chunk
 from cavity.tabular.grouping import fold_weights
 from cavity.tabular.inspection import Inspection
+from cavity.tabular.labels import find_labelled_rows, read_label_values
 from cavity.tabular.stored import read_column, read_ignored, read_target, read_text, store_column
 
 UNSEEN = ("ignore", "error")
@@ -322,24 +323,9 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ndarray of shape (n,)
             Labels as whole numbers or text; floats if the target is a number. A missing one raises `BadInput`: see `find_labelled`.
         """
-        chunk, target = self.to_chunk(data), self.target_
-        if target is None:
+        if self.target_ is None:
             raise BadOption("this preparation has no target: name it with Preparation(target=...).")
-        if target.number:
-            return read_targets(get_column(chunk.table, target.name), target.name, chunk.first)[0]
-        text = read_labels(get_column(chunk.table, target.name), target.name, chunk.first)
-        if not target.whole:
-            coded = text.dictionary_encode()
-            values: NDArray[Any] = np.array(coded.dictionary.to_pylist(), dtype=str)
-            return np.asarray(values[np.asarray(coded.indices)])
-        try:
-            value = parse_numbers(text)  # 2.0 is 2
-            exact = (value % 1 == 0).all() and (np.abs(value) < 2**53).all()
-            return value.astype(np.int64) if exact else np.asarray(text.cast("int64"))
-        except ValueError as error:  # pyarrow's errors derive from it
-            raise BadInput(
-                f"column {target.name!r} has labels that are not whole numbers, as those of the training rows were ({error})."
-            ) from error
+        return read_label_values(self.to_chunk(data), self.target_)
 
     def find_labelled(self, data: Any) -> NDArray[np.bool_]:
         """Return which rows have a label.
@@ -354,13 +340,8 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ndarray of shape (n,)
             False for rows without a label. If `strict`, such a row raises `BadInput`.
         """
-        chunk, target = self.to_chunk(data), self.target_
-        assert target is not None
-        if target.number:
-            column = get_column(chunk.table, target.name)
-            return ~read_targets(column, target.name, chunk.first, self.strict)[1]
-        labels = read_labels(get_column(chunk.table, target.name), target.name, chunk.first, self.strict)
-        return ~np.asarray(labels.is_null())
+        assert self.target_ is not None
+        return find_labelled_rows(self.to_chunk(data), self.target_, self.strict)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a dict that JSON can store.

@@ -1,0 +1,31 @@
+"""`cavity export`: a saved model as an ONNX graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cavity.cli.evaluating import shorten
+from cavity.cli.predicting import Model
+from cavity.cli.terminal import Terminal
+from cavity.errors import BadOption
+from cavity.tabular.columns import Date
+
+
+def export(path: Path, onnx: Path | None, dtype: str, terminal: Terminal) -> None:
+    """Write the ONNX graph; a model with a preparation takes raw columns."""
+    if onnx is None:
+        raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
+    from cavity.export import onnx as write_onnx
+
+    model = Model.open(path, regressor=True).classifier
+    write_onnx(model, onnx, dtype=dtype)
+    outputs = "label and probabilities" if hasattr(model, "classes_") else "mean and std"
+    prepare = getattr(model, "preparation_", None)
+    inputs = f"input X (n, {model._features().n})"
+    if prepare is not None:
+        inputs = f"inputs {shorten([repr(name) for name in prepare.inputs])}, each (n, 1)"
+        if any(isinstance(column, Date) for column in prepare.columns_):
+            terminal.note("the graph takes dates as numbers of days since 1970-01-01")
+    terminal.say(f"Wrote {onnx}: {inputs}, outputs {outputs}")
+    columns = None if prepare is None else list(prepare.inputs)
+    terminal.print_result({"out": str(onnx), "columns": columns})

@@ -1,0 +1,94 @@
+"""What `cavity fit` prints at its end: warnings, how good the model is, where it was saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.cli.evaluating import shorten, to_json
+from cavity.cli.predicting import format_label
+from cavity.cli.settings import Settings
+from cavity.cli.terminal import Terminal, format_evidence, known_evidence
+from cavity.estimators import GPClassifier
+from cavity.prediction.estimate import Estimate
+from cavity.report.scores import FEW_ROWS
+
+
+def report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | None) -> None:
+    """Print the warnings and the result of the fit."""
+    notes: Any = model.notes_
+    for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
+        terminal.note(warning)
+    size = settings.out.stat().st_size if terminal.rank == 0 else 0
+    classes = getattr(model, "classes_", np.empty(0)).tolist()
+    last = model.history_[-1] if model.history_ else {}
+    held = f"; validation NLL {last['validation_nll']:.4f}" if "validation_nll" in last else ""
+    evidence = known_evidence(model)
+    terminal.say(
+        f"Trained in {notes['seconds']:.1f} s: "
+        + (f"{len(classes)} classes, " if classes else f"regression, method {model.method}, ")
+        + f"{model.inducing_points_.shape[-2]} inducing points{' per class' if classes else ''}, "
+        f"{model.n_epochs_} epochs, log marginal likelihood {format_evidence(evidence)}{held}"
+    )
+    if notes.get("estimate"):
+        terminal.say(_format_regression(notes["estimate"]))
+    if estimate is not None:
+        terminal.say(_format_estimate(estimate, notes.get("logistic_log_loss")))
+    terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
+    terminal.print_result(
+        {
+            "model": str(settings.out),
+            "bytes": size,
+            "rows": notes["rows"],
+            "classes": classes,
+            "columns": dict(model.preparation_.describe()),
+            "epochs": model.n_epochs_,
+            "seconds": notes["seconds"],
+            "log_marginal_likelihood": evidence,
+            "estimate": to_json(notes.get("estimate") if estimate is None else estimate._asdict()),
+            "logistic_log_loss": notes.get("logistic_log_loss"),
+            "few_rows": notes.get("few_rows"),
+            "warnings": notes["warnings"],
+            "interrupted": notes["interrupted"],
+        }
+    )
+
+
+def _find_class_warnings(model: GPClassifier, estimate: Estimate | None) -> list[str]:
+    """Say which classes have few rows, and which are never predicted."""
+    found, few = [], getattr(model, "notes_", {}).get("few_rows", {})
+    if few:
+        names = shorten([f"{name!r} ({n})" for name, n in few.items()])
+        found.append(f"classes with fewer than {FEW_ROWS} rows, which a model can hardly learn: {names}")
+    if estimate is not None and estimate.never_predicted:
+        names = shorten([repr(format_label(model.classes_[c])) for c in estimate.never_predicted])
+        found.append(f"classes that are never predicted for rows of the training table: {names}")
+    return found
+
+
+def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
+    """Say how good the model is on new rows, and how good simple models are."""
+    other = "" if logistic is None else f", logistic regression {logistic:.3f}"
+    loss = f"{estimate.log_loss:.3f} ± {estimate.standard_error:.3f}"
+    return "\n".join(
+        [
+            f"Estimated on {estimate.rows} rows ({estimate.how}):",
+            f"  log loss  {loss} (class frequencies {estimate.baseline_log_loss:.3f}{other})",
+            f"  accuracy  {estimate.accuracy:.3f} (most frequent class {estimate.baseline_accuracy:.3f})",
+            f"  {estimate.trust}",
+        ]
+    )
+
+
+def _format_regression(found: dict[str, Any]) -> str:
+    """Say how good a regressor is on new rows, and how good the mean of the target is."""
+    base = found["baseline"]
+    return "\n".join(
+        [
+            f"Estimated on {found['rows']} rows held out of one more fit:",
+            f"  rmse      {found['rmse']:.4g} (mean of the target {base['rmse']:.4g})",
+            f"  nlpd      {found['nlpd']:.4g} (normal distribution {base['nlpd']:.4g})",
+            f"  coverage  {found['coverage']:.3f} of the rows are within their 95 % interval",
+        ]
+    )

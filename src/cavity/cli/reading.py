@@ -1,0 +1,116 @@
+"""The table of `cavity fit`: a first pass learns the preparation of its columns, a second reads its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.cli.settings import Settings
+from cavity.cli.terminal import Terminal, format_table
+from cavity.data.fragments import Chunk, import_pyarrow
+from cavity.errors import BadInput
+from cavity.tabular.cells import get_column, to_numbers
+from cavity.tabular.files import TableFile, open_table
+from cavity.tabular.preparation import Preparation
+
+IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
+
+
+class InspectedTable(NamedTuple):
+    """Table after the first pass, which made its preparation."""
+
+    file: TableFile
+    prepare: Preparation
+    rows: int
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the target is a number."""
+        return self.prepare.target_ is not None and self.prepare.target_.number
+
+    @property
+    def fits_memory(self) -> bool:
+        """Whether the features stay in memory."""
+        return 8 * self.rows * len(self.prepare.names) <= IN_MEMORY
+
+
+def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> InspectedTable:
+    """Make the first pass: learn the preparation of the columns and print it."""
+    file = open_table(data, settings.strict)
+    count = 0
+
+    def count_rows() -> Iterator[Any]:
+        nonlocal count
+        for chunk in terminal.show_progress(file.chunks(), "columns", _count_rows):
+            count += chunk.table.num_rows
+            yield chunk
+
+    ignore = [*settings.ignore, *([settings.weight] if settings.weight else [])]
+    with name_file_in_errors(file):
+        prepare = Preparation(
+            target=settings.target,
+            ignore=ignore,
+            kinds={settings.target: "number" if settings.regression else "auto", **settings.columns},
+            unseen=settings.unseen,
+            strict=settings.strict,
+        ).fit_batches(count_rows())
+    terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
+    terminal.say(format_table([(name or "(no name)", what) for name, what in prepare.describe()]))
+    for note in file.notes:
+        terminal.note(note)
+    assert prepare.target_ is not None
+    if prepare.target_.number and not settings.regression:
+        terminal.note(
+            f"the target has many values, so this is a regression; for classes, set columns = {{ {settings.target} = "
+            '"category" } in the file of --config'
+        )
+    if prepare.target_.missing:
+        terminal.note(f"{prepare.target_.missing} rows without a label are not used")
+        count -= prepare.target_.missing
+    return InspectedTable(file, prepare, count)
+
+
+@contextmanager
+def name_file_in_errors(file: TableFile) -> Iterator[None]:
+    """Add the name of the file to errors that lack it."""
+    try:
+        yield
+    except BadInput as error:
+        raise error if str(file.path) in str(error) else BadInput(f"{file.path}: {error}") from error
+
+
+def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> tuple[Any, Any, Any]:
+    """Read and prepare the whole table: X, labels and weights."""
+    parts = []
+    target = table.prepare.target_
+    assert target is not None
+    table.prepare.check(table.file.names)
+    columns = [*table.prepare.inputs, target.name, *([weight] if weight else [])]
+    absent = next((c for c in columns if c not in table.file.names), None)
+    if absent is not None:
+        raise BadInput(f"{table.file.path} has no column {absent!r}.")
+    for chunk in terminal.show_progress(table.file.chunks(columns), "rows", _count_rows):
+        keep = table.prepare.find_labelled(chunk)
+        w = None if weight is None else _weights(chunk, weight)[keep]
+        labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
+        parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w))
+    if not any(len(part[1]) for part in parts):
+        raise BadInput(f"{table.file.path} has no rows.")
+    X, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return X, y, None if weight is None else np.concatenate([part[2] for part in parts])
+
+
+def _weights(chunk: Chunk, name: str) -> Any:
+    value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
+    if lacks.any():
+        row = chunk.first + int(np.flatnonzero(lacks)[0]) + 1
+        raise BadInput(f"the weight (column {name!r}) is missing in row {row}: give one weight per row.")
+    return value
+
+
+def _count_rows(chunk: Chunk) -> int:
+    return int(chunk.table.num_rows)

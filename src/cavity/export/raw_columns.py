@@ -1,0 +1,144 @@
+"""The preparation of a model as a part of its ONNX graph: each raw column is an input with its own name."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.errors import BadOption
+from cavity.onnx_graph import Graph, Value
+from cavity.tabular.cells import MISSING
+from cavity.tabular.columns import Category, Column, Date, Number
+from cavity.tabular.dates import YEAR
+from cavity.tabular.preparation import Preparation
+
+ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 2  # for LabelEncoder
+CYCLE = 146_097  # days of 400 years
+MARCH = 719_468  # days from 0000-03-01 to 1970-01-01
+JANUARY = 306  # days from 1 March to 1 January
+
+
+class RawColumns(NamedTuple):
+    """Features as a value of the graph, and the inputs that they are computed from."""
+
+    X: Value  # [n D]
+    inputs: list[Any]
+    kinds: dict[str, str]  # what each input takes, by name
+
+
+def add_raw_columns(
+    graph: Graph, prepare: Preparation, number_type: int, outputs: tuple[str, ...]
+) -> RawColumns:
+    """Add inputs (n, 1) for the raw columns, and the nodes that prepare them."""
+    if prepare.unseen == "error":
+        raise BadOption(
+            "unseen='error' asks for an error at new categories, which an ONNX graph cannot raise: use prepared=True, and prepare "
+            "the rows with the model's preparation_."
+        )
+    taken = next((name for name in prepare.inputs if name in outputs), None)
+    if taken is not None:
+        raise BadOption(
+            f"column {taken!r} has the name of an output of the graph: rename it, or use prepared=True."
+        )
+    helper, types = graph.onnx.helper, graph.onnx.TensorProto
+    parts, inputs = [], []
+    for column in prepare.columns_:
+        kind = types.STRING if isinstance(column, Category) else number_type
+        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n", 1]))
+        parts.append(_encode(graph, column, Value(graph, column.name)))
+    X = parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
+    return RawColumns(X, inputs, {column.name: _describe(column) for column in prepare.columns_})
+
+
+def _describe(column: Column) -> str:
+    if isinstance(column, Category):
+        return "text"
+    return "number of days since 1970-01-01" if isinstance(column, Date) else "number"
+
+
+def _encode(graph: Graph, column: Column, cells: Value) -> Value:
+    """Return the features of a column, [n k], from its cells [n 1]."""
+    if isinstance(column, Category):
+        return _encode_category(graph, column, cells)
+    value = graph.op("Cast", cells, to=graph.onnx.TensorProto.DOUBLE)
+    if not isinstance(column, Number | Date):
+        return value
+    lacks = graph.op("IsNaN", value)
+    if isinstance(column, Number):
+        parts = [(value - column.mean) / column.scale]
+    else:
+        parts = _encode_date(graph, column, graph.op("Where", lacks, np.float64(column.low), value))
+    parts = [graph.op("Where", lacks, np.float64(0.0), part) for part in parts]
+    if column.missing:
+        parts.append(graph.op("Cast", lacks, to=graph.onnx.TensorProto.DOUBLE))
+    return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
+
+
+def _encode_category(graph: Graph, column: Category, cells: Value) -> Value:
+    """One-hot levels; a missing cell sets its indicator, or nothing, and so does a new category."""
+    n = len(column.levels)
+    keys = [*column.levels, *MISSING]
+    codes = graph.op(
+        "LabelEncoder",
+        cells,
+        domain=ML_DOMAIN,
+        keys_strings=keys,
+        values_int64s=[*range(n), *([n] * len(MISSING))],
+        default_int64=-1,
+    )
+    columns = np.arange(len(column.features), dtype=np.int64)[None]
+    return graph.op("Cast", graph.op("Equal", codes, columns), to=graph.onnx.TensorProto.DOUBLE)
+
+
+def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:
+    """Return the parts of dates, each [n 1], from days since 1970-01-01."""
+    whole, found = graph.op("Floor", days), []
+    year = _find_year(graph, whole)
+    for part in column.parts:
+        if part == "days":
+            found.append((days - column.days[0]) / column.days[1])
+        elif part == "year":
+            found.append((year - column.years[0]) / column.years[1])
+        elif part == "season":
+            found += _to_circle(graph, (days - _first_day(graph, year)) / YEAR)
+        elif part == "weekday":
+            moved = whole + 3.0
+            found += _to_circle(graph, (moved - graph.op("Floor", moved / 7.0) * 7.0) / 7.0)
+        else:
+            found += _to_circle(graph, days - whole)
+    return found
+
+
+def _to_circle(graph: Graph, turns: Value) -> list[Value]:
+    """Return sine and cosine; ONNX has both in float32 and float64, but runtimes have them in float32 only."""
+    angle = turns * (2 * np.pi)
+    return [graph.op(name, angle) for name in ("Sin", "Cos")]
+
+
+def _find_year(graph: Graph, days: Value) -> Value:
+    """Return the Gregorian year of whole days since 1970-01-01: years are counted from 1 March, in cycles of 400."""
+
+    def floor(value: Value) -> Value:
+        return graph.op("Floor", value)
+
+    z = days + float(MARCH)
+    cycle = floor(z / float(CYCLE))
+    day = z - cycle * float(CYCLE)
+    year = floor((day - floor(day / 1460.0) + floor(day / 36524.0) - floor(day / 146096.0)) / 365.0)
+    rest = day - (year * 365.0 + floor(year / 4.0) - floor(year / 100.0))
+    after = graph.op(
+        "Cast", graph.op("GreaterOrEqual", rest, float(JANUARY)), to=graph.onnx.TensorProto.DOUBLE
+    )
+    return year + cycle * 400.0 + after
+
+
+def _first_day(graph: Graph, year: Value) -> Value:
+    """Return 1 January of a year in days since 1970-01-01."""
+
+    def floor(value: Value) -> Value:
+        return graph.op("Floor", value)
+
+    before = year - 1.0
+    leaps = floor(before / 4.0) - floor(before / 100.0) + floor(before / 400.0)
+    return before * 365.0 + leaps + float(JANUARY - MARCH)

@@ -1,0 +1,196 @@
+"""Habits of other libraries: `fit(eval_set=...)`, `fit(time_limit=...)`, grids over the default kernel, repr in notebooks."""
+
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, make_classification
+from sklearn.metrics import log_loss
+
+from cavity import GPClassifier, GPRegressor
+from cavity.callbacks import Validation
+from cavity.errors import BadInput, BadOption
+from cavity.fitting import budget
+from cavity.intake.tables import Table
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, y = make_classification(220, 5, n_informative=4, n_redundant=0, n_classes=3, random_state=0)
+    return X[:110], y[:110], X[110:], y[110:]
+
+
+def model(**options):
+    return GPClassifier(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0, "device": "cpu"} | options)
+
+
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+def test_the_temperature_comes_from_eval_set(table, effort):
+    X, y, X_val, y_val = table
+    fitted = model(effort=effort).fit(X, y, eval_set=(X_val, y_val))
+    assert fitted.calibration_ == "110 rows of eval_set" and fitted.temperature_ != 1.0
+    assert fitted.estimate_.rows == 110
+    assert fitted.estimate_.log_loss == pytest.approx(log_loss(y_val, fitted.predict_proba(X_val)), rel=1e-9)
+    assert fitted.loo_log_proba_.shape == (110, 3)  # every row of X was trained on
+    same = model(effort=effort).fit(X, y, eval_set=[(X_val, y_val)])
+    np.testing.assert_array_equal(same.predict_proba(X_val), fitted.predict_proba(X_val))
+
+
+def test_the_best_state_on_eval_set_is_kept(table):
+    """With labels that contradict the training rows, the validation loss rises from the first epochs on."""
+    X, y, _, _ = table
+    fitted = model(method="ep", patience=3, max_epochs=60).fit(X, y, eval_set=(X, (y + 1) % 3))
+    losses = [row["validation_nll"] for row in fitted.history_]
+    assert len(losses) < 60 and int(np.argmin(losses)) == len(losses) - 4
+    found = log_loss((y + 1) % 3, fitted.predict_proba(X))
+    assert abs(found - min(losses)) < abs(found - losses[-1])
+
+
+def test_a_pool_takes_its_weights_from_eval_set(table):
+    X, y, X_val, y_val = table
+    fitted = model(effort="best").fit(X, y, eval_set=(X_val, y_val))
+    assert fitted.calibration_ == "110 rows of eval_set" and len(fitted.ensemble_weights_) == 3
+
+
+def test_eval_set_may_be_a_frame_with_categories(table):
+    X, y, X_val, y_val = table
+    frames = [pd.DataFrame({"a": F[:, 0], "b": np.where(F[:, 1] > 0, "high", "low")}) for F in (X, X_val)]
+    fitted = model().fit(frames[0], y, eval_set=(frames[1], y_val))
+    expected = -np.log(fitted.predict_proba(frames[1])[np.arange(len(y_val)), y_val]).mean()
+    assert fitted.estimate_.log_loss == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_source_takes_an_eval_set(table, tmp_path):
+    X, y, X_val, y_val = table
+    np.save(tmp_path / "X.npy", X)
+    fitted = model(effort="best").fit(str(tmp_path / "X.npy"), y, eval_set=(X_val, y_val))
+    assert fitted.calibration_ == "110 rows of eval_set"
+
+
+@pytest.mark.parametrize("method", ["exact", "fitc", "vi", "nystrom", "bcm"])
+def test_a_regressor_keeps_its_best_state_on_eval_set(method):
+    X, y = load_diabetes(return_X_y=True)
+    made = GPRegressor(method, n_inducing=15, max_epochs=8, random_state=0)
+    fitted = made.fit(X[:150], y[:150], eval_set=(X[150:300], y[150:300]))
+    losses = [row["validation_nll"] for row in fitted.history_]
+    mean, std = fitted.predict(X[150:300], return_std=True)
+    found = np.mean(0.5 * ((y[150:300] - mean) / std) ** 2 + np.log(std) + 0.5 * np.log(2 * np.pi))
+    assert found == pytest.approx(min(losses), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (5, "eval_set is a int: give one pair"),
+        ((1, 2, 3), "eval_set has 3 parts"),
+        ([(1, 2), (3, 4)], "eval_set has 2 pairs"),
+        ((np.ones((2, 9)), [0, 1]), "eval_set: X has 9 features"),
+        ((np.ones((2, 5)), [0]), "eval_set: .*2 rows"),
+        ((np.full((2, 5), np.nan), [0, 1]), "eval_set: Input X contains NaN"),
+    ],
+)
+def test_a_wrong_eval_set_is_an_error_that_names_it(table, kind, wrong, text):
+    X, y, _, _ = table
+    with pytest.raises((BadInput, BadOption), match=text):
+        kind(n_inducing=5, max_epochs=1).fit(X, y, eval_set=wrong)
+
+
+def test_two_validation_sets_are_refused(table):
+    X, y, X_val, y_val = table
+    with pytest.raises(BadOption, match="validation_fraction"):
+        model(validation_fraction=0.2).fit(X, y, eval_set=(X_val, y_val))
+    with pytest.raises(BadOption, match="Validation"):
+        model(callbacks=[Validation(X_val, y_val)]).fit(X, y, eval_set=(X_val, y_val))
+    with pytest.raises(BadInput, match="eval_set has the label 7"):
+        model().fit(X, y, eval_set=(X_val, y_val + 7))
+
+
+@pytest.mark.parametrize("limit", [0, -1, "long", np.nan])
+@pytest.mark.parametrize("kind", [GPClassifier, GPRegressor])
+def test_a_wrong_time_limit_is_refused_before_rows_are_read(kind, limit):
+    with pytest.raises(BadOption, match="time_limit"):
+        kind().fit(None, None, time_limit=limit)
+
+
+def test_a_long_time_limit_changes_nothing(table):
+    X, y, X_val, _ = table
+    plain, limited = model().fit(X, y), model().fit(X, y, time_limit=600)
+    np.testing.assert_array_equal(plain.predict_proba(X_val), limited.predict_proba(X_val))
+    assert not any(text.startswith("time_limit") for text in limited.fit_warnings_)
+
+
+def test_a_short_time_limit_leaves_stages_out_and_says_so(table):
+    X, y, X_val, _ = table
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = model(effort="best", max_epochs=None).fit(X, y, time_limit=1e-3)
+    texts = " ".join(fitted.fit_warnings_)
+    assert (
+        "time_limit=0.001 left no time for HistGradientBoostingClassifier and ExtraTreesClassifier" in texts
+    )
+    assert "the calibration comes from leave-one-out" in texts and fitted.calibration_ == "leave-one-out"
+    assert "raise max_epochs= or time_limit=" in texts
+    assert {str(w.message) for w in caught} >= set(fitted.fit_warnings_)
+    assert np.isfinite(fitted.predict_proba(X_val)).all()
+
+
+def test_no_temperature_is_fitted_if_only_a_pool_was_asked_for(table):
+    X, y, X_val, y_val = table
+    for more in ({}, {"eval_set": (X_val, y_val)}):
+        fitted = model(calibration=None, ensemble="trees").fit(X, y, time_limit=1e-3, **more)
+        assert (fitted.temperature_, fitted.calibration_) == (1.0, "none")
+
+
+def test_the_whole_fit_keeps_the_limit():
+    """Training alone would take the limit several times over; so would the folds, and the trees.
+
+    CPU time, which other work on the machine does not lengthen.
+    """
+    X, y = make_classification(1500, 12, n_informative=8, n_classes=4, random_state=0)
+    limit, begun = 3.0, time.process_time()
+    fitted = GPClassifier(effort="best", random_state=0, device="cpu").fit(X, y, time_limit=limit)
+    assert time.process_time() - begun < 1.2 * limit + 2.0
+    assert any("time_limit=3" in text for text in fitted.fit_warnings_)
+
+
+@pytest.mark.parametrize(
+    ("first", "seconds", "folds"),
+    [(1.0, 100.0, 5), (1.0, 4.1, 5), (1.0, 3.9, 1), (1.0, 0.6, 1), (1.0, 0.4, 0)],
+)
+def test_stages_that_fit_are_chosen(first, seconds, folds):
+    rows = Table(np.zeros((10, 2)), np.arange(10) % 2, np.ones(10), 2)
+    assert budget.choose_stages([], rows, 5, first, seconds).folds == folds
+
+
+def test_members_are_chosen_by_the_time_that_they_take(monkeypatch):
+    rows = Table(np.zeros((10, 2)), np.arange(10) % 2, np.ones(10), 2)
+    monkeypatch.setattr(budget, "predict_seconds", lambda member, *_: {"a": 1.0, "b": 9.0, "c": 2.0}[member])
+    found = budget.choose_members(["a", "b", "c"], rows, 6.5, 2.0)
+    assert found.members == ["a", "c"] and found.member_seconds == 3.0 and found.left_out == ("str",)
+
+
+def test_a_regressor_keeps_the_limit():
+    X, y = load_diabetes(return_X_y=True)
+    begun = time.process_time()
+    fitted = GPRegressor("exact", random_state=0, max_epochs=10_000, tol=0).fit(X, y, time_limit=1.0)
+    assert time.process_time() - begun < 1.2 + 2.0
+    assert any("raise max_epochs= or time_limit=" in text for text in fitted.fit_warnings_)
+
+
+def test_arguments_of_the_default_kernel_are_explained():
+    with pytest.raises(BadOption, match=r"GPClassifier\(kernel=cavity.kernels.RBF\(\)\)"):
+        GPClassifier().set_params(kernel__lengthscale=1.0)
+    with pytest.raises(BadOption, match=r"GPRegressor\(kernel=cavity.kernels.RBF\(\)\)"):
+        clone(GPRegressor()).set_params(kernel__lengthscale=1.0)
+
+
+def test_notebooks_show_the_arguments_that_differ_from_the_defaults():
+    html = GPClassifier(effort="best")._repr_html_()
+    assert "GPClassifier" in html and "effort" in html
+    assert repr(GPClassifier(effort="best")) == "GPClassifier(effort='best')"
