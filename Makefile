@@ -131,11 +131,16 @@ test-wheel: $(PY)       ## install the wheel of dist into an environment of its 
 	@echo "==> Using it"
 	@cd build && wheel-venv/bin/python ../tools/try_wheel.py && wheel-venv/bin/cavity version
 
-bench: $(VENV)/.bench   ## time of a step against GPyTorch, five splits of the papers' Table 2 (DATA=folder)
-	@echo "==> Time of one step"
-	@$(PY) benchmarks/step_time.py
-	@echo "==> Five splits of Table 2, fitted on this machine (rows in bench-results)"
-	@$(PY) -m experiments table2 --methods ep sep --inducing 10% --splits 5 --results bench-results $(EXPERIMENT)
+bench: $(VENV)/.bench   ## time fits, predictions, steps and the command line on the CPU, update docs/performance.md (DATA=folder)
+	@echo "==> Fits of small tables, many classes, a loaded machine"
+	@$(PY) benchmarks/small_fits.py $(if $(DATA),--data "$(DATA)")
+	@echo "==> Predictions"
+	@$(PY) benchmarks/predict.py
+	@echo "==> Class weights, sampling, the command line"
+	@$(if $(DATA),CAVITY_DATA="$(DATA)") $(PY) benchmarks/waiting.py
+	@echo "==> Time of one step, next to GPyTorch"
+	@$(PY) benchmarks/step_time.py --csv benchmarks/results/step_time.csv
+	@$(PY) -m experiments page
 
 reproduce: $(VENV)/.bench ## reproduce a table or figure of the papers, update docs/ (TARGET=table2 WORKERS=2 DATA=folder)
 	@$(PY) -m experiments $(TARGET) $(EXPERIMENT) $(ARGS)

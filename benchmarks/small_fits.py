@@ -1,6 +1,6 @@
-"""Seconds and test NLL of fits of small tables with effort="fast", next to HistGradientBoosting in the same run.
+"""Seconds and test NLL of fits of small tables with effort="fast", next to gradient boosting in the same run.
 
-All other settings of both libraries are their defaults; both have the same number of threads. A row is the mean over random
+The peers are HistGradientBoosting and, if it is installed, LightGBM, with their default settings and the same threads. A row is the mean over random
 splits (80 % of the rows for training; 2,000 rows of waveform and satellite), the ratio is that of the times. Two more rows: 100
 classes, and a fit on a machine with other work, which is timed against the same fit without it.
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import subprocess
 import sys
 import time
@@ -55,6 +56,8 @@ class Row(NamedTuple):
     nll: float
     peer_seconds: float
     peer_nll: float
+    lightgbm_seconds: float = math.nan
+    lightgbm_nll: float = math.nan
 
     @property
     def ratio(self) -> float:
@@ -96,8 +99,17 @@ def compare(what: str, splits: list[Split]) -> Row:
     for seed, data in enumerate(splits):
         ours = time_fit(GPClassifier(effort=EFFORT, random_state=seed, device="cpu"), data)
         peer = time_fit(HistGradientBoostingClassifier(random_state=seed), data)
-        found.append((*ours, *peer))
+        found.append((*ours, *peer, *time_lightgbm(seed, data)))
     return Row(what, len(splits[0].y), *np.mean(found, 0).tolist())
+
+
+def time_lightgbm(seed: int, data: Split) -> tuple[float, float]:
+    """Return seconds and test NLL of LightGBM, NaN if it is not installed."""
+    try:
+        from lightgbm import LGBMClassifier
+    except ImportError:
+        return math.nan, math.nan
+    return time_fit(LGBMClassifier(random_state=seed, n_jobs=torch.get_num_threads(), verbose=-1), data)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 Each row prints the figure of this run, the figure of an earlier version (commit edc1c98), and the ratio. Seconds are CPU seconds of
 one core, so other processes do not count. The vehicle data are those of the comparison (CAVITY_DATA names their folder).
 
-    python benchmarks/waiting.py [weights] [sampling] [startup] [--draws 200] [--csv FILE]
+    python benchmarks/waiting.py [weights] [sampling] [startup] [--draws 20] [--csv FILE]
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which to measure (default: all)")
-    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--draws", type=int, default=20, help="and as many to warm up, in each chain")
     parser.add_argument("--csv", type=Path, default=RESULTS / "waiting.csv")
     chosen = parser.parse_args()
     torch.set_num_threads(1)

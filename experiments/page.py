@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from experiments import accuracy, comparison, figures, tables, toy
+from experiments import accuracy, comparison, figures, performance, tables, toy
 from experiments.jobs import ROOT, Row
 from experiments.methods import title
 from experiments.scores import mean_cells
@@ -168,6 +168,10 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
     "accuracy-sparse": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=True),
     "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
+    "small-fits": lambda rows: performance.fits(rows.folder),
+    "predictions": lambda rows: performance.predictions(rows.folder),
+    "waiting": lambda rows: performance.waiting(rows.folder),
+    "steps": lambda rows: performance.steps(rows.folder),
     "gpu": lambda rows: comparison.gpu_table(rows.folder),
     "gpu-line": lambda rows: comparison.gpu_sentence(rows.folder),
     "gpu-steps": lambda rows: comparison.gpu_step_table(rows.folder),
@@ -199,7 +203,10 @@ def figure_digests(results: Path) -> dict[str, str]:
     rows = Rows(results)
     shown = {name: rows.select(name) for name, target in TARGETS.items() if target.figure}
     digests = {name: figures.digest(found) for name, found in shown.items() if found}
-    return digests | {"accuracy": accuracy.digest(accuracy.read(results))}
+    return digests | {
+        "accuracy": accuracy.digest(accuracy.read(results)),
+        "performance": performance.digest(results),
+    }
 
 
 def find_stale(results: Path, root: Path = ROOT) -> list[Path]:
@@ -220,6 +227,8 @@ def write_all(results: Path, root: Path = ROOT) -> int:
         path = root / FIGURES / f"{name}.png"
         if path in stale and name == "accuracy":
             accuracy.draw(accuracy.read(results), path)
+        elif path in stale and name == "performance":
+            performance.draw(results, path)
         elif path in stale:
             figures.draw(TARGETS[name], TARGETS[name].result_file(results).read(), path)
     for path, text in make_documents(results, root).items():

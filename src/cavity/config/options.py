@@ -28,9 +28,9 @@ BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
 PLANNED_STEPS = (600, 2000)  # between these, growing with the number of rows
 BATCH_EPOCHS = 500
 RECOMMENDED_EPOCHS = 200  # of method="auto" on full batches with the sign rule
-QUICK_ROWS = FULL_BATCH_ROWS  # up to which method="auto" takes L-BFGS
-QUICK_EPOCHS = (8, 12)  # of L-BFGS there: with few latent functions, and from QUICK_LATENT of them on
-QUICK_LATENT = 5
+QUICK_LATENT = 5  # latent functions from which there are many
+QUICK_ROWS = (5000, 1000)  # up to which method="auto" takes L-BFGS: with few latent functions, with many
+QUICK_EPOCHS = (8, 12)  # of L-BFGS there
 SWEEPS = 10_000
 
 LEAST_POINTS, MOST_POINTS = 100, 1000  # that n_inducing="auto" may choose
@@ -271,7 +271,8 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
     # what "auto" stands for may not take these options
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended = config.method.recommended and not config.spectral
-    quick = recommended and numbered and _is_free(config) and n_rows <= QUICK_ROWS
+    many = n_latent >= QUICK_LATENT
+    quick = recommended and numbered and _is_free(config) and n_rows <= QUICK_ROWS[many]
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = n_latent * config.dtype.itemsize
     batch = _batch_size(config, method, schedule, n_rows, room=max(1, BATCH_BYTES // (width * M)))
@@ -298,7 +299,7 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
         batch_size=batch,
         chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         max_epochs=config.max_epochs
-        or _planned_epochs(learns, batch, n_rows, QUICK_EPOCHS[n_latent >= QUICK_LATENT] if quick else usual),
+        or _planned_epochs(learns, batch, n_rows, QUICK_EPOCHS[many] if quick else usual),
         planned=config.max_epochs is None,
     )
 

@@ -93,7 +93,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How site sweeps and hyper-parameter steps alternate.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
         "auto": the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
-        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows.
+        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows (5,000 with up to four classes).
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it.
     damping : float in (0, 1] or None
@@ -133,7 +133,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Seconds between checkpoints.
     resume : bool
         Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS, which
-        method="auto" takes up to 1,000 rows, continues from its best point).
+        method="auto" takes for small tables, continues from its best point).
     verbose : int
         1 shows a progress bar.
 

@@ -83,17 +83,25 @@ class Engine:
         """Return the state moved to other parameters."""
         return state._replace(theta=theta, sums=self.sites.place(theta, state.sums))
 
-    def freeze(self, state: State, rows: Data) -> Engine:
-        """Return the engine for sweeps at fixed hyper-parameters: rows that form a single piece are projected only once."""
+    def freeze(self, state: State, rows: Data, learn: bool = False) -> Engine:
+        """Return the engine for sweeps at fixed hyper-parameters: rows that form a single piece are projected only once.
+
+        `learn`: `thaw` may follow, so autograd records the projection.
+        """
         pieces = list(rows.whole().split(self.chunk)) if rows.n_rows <= self.chunk else []
         if len(pieces) != 1:
             return self
         self.load(state.theta)
-        with torch.no_grad():
+        with torch.set_grad_enabled(learn):
             projection = self.prior.project(pieces[0].X, state.jitter)
+        with torch.no_grad():
             pull = self.hyper_prior.gradient(state.theta)
             cached = CachedProjection(state.jitter, projection, projection.r.double(), pull)
         return replace(self, parameters=(), cached=cached)
+
+    def thaw(self, frozen: Engine) -> Engine:
+        """Return this engine with the projection of the frozen one, for one step of learning at the same hyper-parameters."""
+        return replace(self, cached=frozen.cached)
 
     def project(self, state: State, batch: Batch) -> Projection:
         """Project the rows onto the inducing points."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.kernels.base import KERNELS, Kernel, log_parameter, per_class, to_numpy
 from cavity.kernels.scaled import ROW_REACH, Given, Scaled, shrink_far_rows
+from cavity.linalg import times_transpose
 from cavity.onnx_graph import Covariance, Value
 
 
@@ -42,6 +45,14 @@ class Linear(Scaled):
         scale = self.unit * (self.log_scale - 0.5 * self.log_variance[:, None]).exp()
         return (shrink_far_rows(X, self.center, self.unit) - self.center) / scale[:, None, :]
 
+    def _centred(self, X: Tensor) -> Tensor:
+        """Return rows in units of the spread."""
+        return (shrink_far_rows(X, self.center, self.unit) - self.center) / self.unit
+
+    def _log_weight(self) -> Tensor:
+        """Return log(variance/lengthscale²), [C D]."""
+        return self.log_variance[:, None] - 2 * self.log_scale
+
     def full(self, Z: Tensor) -> Tensor:
         U = self._scaled(Z)
         return U @ U.mT
@@ -50,11 +61,10 @@ class Linear(Scaled):
         return self._scaled(Z) @ self._scaled(X).mT
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        U = self._scaled(Z)
-        return U @ U.mT, U @ self._scaled(X).mT
+        return linear_pair(self._centred(Z), self._centred(X), self._log_weight())
 
     def diag(self, X: Tensor) -> Tensor:
-        return self._scaled(X).square().sum(-1)
+        return self._log_weight().exp() @ self._centred(X).square().mT
 
     def graph(self, Z: Tensor, X: Value) -> Covariance:
         scale = self.unit * (self.log_scale - 0.5 * self.log_variance[:, None]).exp()
@@ -64,6 +74,45 @@ class Linear(Scaled):
         size = X.graph.op("Abs", d / unit).max(1, keep=True).at_least(most).at_most(largest)
         V = (d * (X.graph.value(most) / size)).new_axis(0) / to_numpy(scale)[:, None]  # [C n D]
         return Covariance(X.graph.value(to_numpy(self._scaled(Z))) @ V.turned(0, 2, 1), (V * V).sum(2))
+
+
+def linear_pair(U: Tensor, V: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ_d ρ_d u_d u'_d within U, [C M M], and Σ_d ρ_d u_d v_d between U and V, [C M N]: all that a step needs.
+
+    U is [C M D] or [1 M D], V is [N D], log ρ is [C D] or [1 D].
+    """
+    return _LinearPair.apply(U, V, log_weight)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _LinearPair(torch.autograd.Function):
+    r"""Only u is weighted, so that the rows v, which all classes share, stay one matrix. With E and F the cotangents,
+
+    ∂u = ρ (E u + Eᵀu + F v)        ∂log ρ = ρ Σ u (E u + F v)        ∂v = Σ_c Fᵀ(ρ u)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, U: Tensor, V: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
+        weight = log_weight.exp()[:, None]
+        weighted = U * weight
+        ctx.save_for_backward(U, V, weight)
+        within = times_transpose(weighted, U.expand(len(weighted), -1, -1))
+        between = (weighted.flatten(0, 1) @ V.mT).view(len(weighted), U.shape[-2], len(V))
+        return within, between
+
+    @staticmethod
+    def backward(ctx: Any, E: Tensor, F: Tensor) -> tuple[Tensor | None, ...]:
+        U, V, weight = ctx.saved_tensors
+        points = U.expand(len(E), -1, -1)
+        pulled = torch.bmm(E, points).add_((F.flatten(0, 1) @ V).view_as(points))
+        weight_bar = (points * pulled).sum(-2) * weight[:, 0]
+        U_bar = pulled.add_(torch.bmm(E.mT, points)).mul_(weight)
+        V_bar = torch.bmm(F.mT, points * weight).sum(0) if ctx.needs_input_grad[1] else None
+        return _shared(U_bar, U), V_bar, _shared(weight_bar, weight)
+
+
+def _shared(gradient: Tensor, argument: Tensor) -> Tensor:
+    """Sum a gradient over classes if they share the argument."""
+    return gradient.sum(0, keepdim=True) if len(argument) < len(gradient) else gradient
 
 
 @KERNELS.register

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cavity.distributed import Local
-from cavity.inference import State
+from cavity.inference import Engine, State
 from cavity.posterior import Sums
 from cavity.training.loop import Run
 
@@ -18,18 +18,18 @@ WORSE = 10.0  # restart the extrapolation after a move of more than this times t
 
 
 def find_fixed_point(
-    run: Run, state: State, enough: Callable[[float, float], bool], most: int
+    run: Run, state: State, enough: Callable[[float, float], bool], most: int, engine: Engine | None = None
 ) -> State | None:
     """Return the first converged state, else the one with the smallest move within `most` sweeps; None if the first sweep fails.
 
     `enough(move, change)` decides on convergence. `move` is what a sweep moved relative to the size of the sites (of the sums, if
     rows have no sites), `change` the change of the objective. At fixed hyper-parameters the sums are linear in the sites, so the
-    same weights extrapolate both.
+    same weights extrapolate both. `engine` is the run's, frozen at this state, if it is needed afterwards.
     """
     known: list[tuple[Tensor, State]] = []  # what each sweep moved, and the state after it
     scale = run.site_scale()
     best, safe, last = math.inf, state, math.inf
-    engine = run.engine.freeze(state, run.rows)
+    engine = engine or run.engine.freeze(state, run.rows)
     for _ in range(most):
         new, info = engine.step(state, run.whole, run.reduce, None, True)
         if bool(info.failed):

@@ -147,16 +147,18 @@ def without_sites(state: State) -> State:
 
 def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     """Return the converged state, its objective and its log Z_q."""
-    if run.engine.sites.sweeps:
+    engine = run.engine
+    if engine.sites.sweeps:
+        frozen = engine.freeze(state, run.rows, learn=not engine.exact)
         most = 1 if _linear(run) else INNER_SWEEPS
         near = (ROUGH_TOL, ROUGH_MOVE) if run.plan.rough else (INNER_TOL, SMALL_MOVE)
         swept = find_fixed_point(
-            run, state, lambda size, change: _flat(size, change / run.total, *near) or run.is_late(), most
+            run, state, lambda size, change: _flat(size, change / run.total, *near) or run.is_late(), most, frozen
         )
         if swept is None:
             return None, math.nan, math.nan
-        state = swept
-    state, info = run.engine.step(state, run.whole, run.reduce, Probe(), True)
+        state, engine = swept, engine.thaw(frozen)
+    state, info = engine.step(state, run.whole, run.reduce, Probe(), True)
     return (None if bool(info.failed) else state), float(info.objective), float(info.evidence)
 
 
