@@ -53,7 +53,7 @@ def test_a_slow_climb_ends_near_its_top():
     assert -30 - series[stop - 1] < TOL * ROWS
 
 
-def test_the_last_quarter_of_a_long_run_must_be_flat():
+def test_the_last_fifth_of_a_long_run_must_be_flat():
     """A plain of fifty epochs ends a run of a hundred, not one of four hundred."""
     climb = [-30 + 0.01 * i for i in range(400)]
     assert first_stop(climb[-50:] + [climb[-1]] * 50) is not None

@@ -92,7 +92,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         None: 500 on full batches (method="auto": 8, or 12 from five classes on, of L-BFGS); on mini-batches as many as make 600
         to 2,000 steps, at least three.
     tol : float
-        Training stops when the objective per row changed by less than this in the last quarter of the epochs (at least ten), and
+        Training stops when the objective per row changed by less than this in the last fifth of the epochs (at least ten), and
         the gradient promises less for ten more. On mini-batches: when ten epochs gain less than this over the ten before.
     max_seconds : float or None
         Time limit. One more sweep over the rows then makes the sites consistent.

@@ -6,7 +6,7 @@ import math
 import statistics
 
 WINDOW = 10  # epochs over which an improvement counts
-QUARTER = 4  # the run divided by this is the part that must be flat
+SHARE = 5  # the last fifth of a run must be flat
 HILL = 4  # largest range of these epochs in units of tol: over twenty, a steady change of tol per ten epochs has 2
 SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
 
@@ -21,9 +21,9 @@ def sweeps_converged(objectives: list[float], move: float, tol: float, rows: flo
 
 
 def epochs_converged(objectives: list[float], promises: list[float], tol: float, rows: float) -> bool:
-    """Return whether epochs on full batches changed little in the last quarter of the run, and promise little.
+    """Return whether epochs on full batches changed little in the last fifth of the run, and promise little.
 
-    - A quarter of the run, at least ten epochs: a slow climb passes any fixed window.
+    - A fifth of the run, at least ten epochs: a slow climb passes any fixed window.
     - A fall is not convergence: sites burn in, or SEP, whose gradient is not that of its objective, is on its way.
     - Means, and not only the best epoch of each window: a single high epoch, as of sites that overshoot, would hide a steady gain.
     - `promises` are the gains that the gradient promises for the steps: while they are large, hyper-parameters are still on their
@@ -31,7 +31,7 @@ def epochs_converged(objectives: list[float], promises: list[float], tol: float,
     """
     if len(objectives) <= WINDOW or tol == 0:
         return False
-    back = max(WINDOW, len(objectives) // QUARTER)
+    back = max(WINDOW, len(objectives) // SHARE)
     seen = objectives[-back - WINDOW :]
     before, now = seen[:-back], seen[-WINDOW:]
     change = abs(statistics.fmean(now) - statistics.fmean(before))
