@@ -8,7 +8,9 @@ The judge samples the posterior of the model without inducing points, in indepen
 Monte Carlo error, by which the KL is too large on average; it is subtracted. The softmax methods have another noise (Gumbel
 instead of normal); their kernel variance is scaled so that the noise has the same share of the variance.
 
-    python benchmarks/accuracy.py [--times 1] [--results FOLDER]  # a few minutes on one core
+Problems that already have rows in the folder are not computed again.
+
+    python benchmarks/accuracy.py [--times 1] [--results FOLDER]  # about a minute per problem on one core
     python -m experiments page                                    # docs/accuracy.md and its figure
 """
 
@@ -54,6 +56,7 @@ METHODS: dict[str, methods.Method] = {
 }
 SLOW = {"VI, softmax": 200, "PowerEP": 200, "VI, robust-max": 600}  # largest C·N, and only without sparsity
 SOFT = ("VI, softmax", "Laplace")
+COLUMNS = ["C", "N", "M", "noise", "problem", "method", "kl", "judge", "seconds", "epochs", "versions"]
 
 
 class Setting(NamedTuple):
@@ -68,9 +71,9 @@ class Setting(NamedTuple):
 SETTINGS = (
     Setting(2, 100, (100,), 4),
     Setting(3, 20, (20,), 4),
-    Setting(3, 60, (60, 15), 3),
-    Setting(5, 60, (60,), 2),
-    Setting(10, 60, (60, 15), 2),
+    Setting(3, 60, (60, 15), 4),
+    Setting(5, 60, (60,), 4),
+    Setting(10, 60, (60, 15), 4),
 )
 
 
@@ -154,16 +157,19 @@ def divergence(verdict: Verdict, i: int, q: np.ndarray) -> float:
     return float(((p * np.log(p / q)).sum(-1) - verdict.error[i]).mean())
 
 
-def measure(setting: Setting, noise: float, length: Length, seed: int = 0) -> list[dict[str, Any]]:
-    """One row per problem, number of inducing points and method."""
+def measure(
+    setting: Setting, noise: float, length: Length, seed: int = 0, first: int = 0
+) -> list[dict[str, Any]]:
+    """One row per problem from number `first` on, number of inducing points and method."""
     C, N = setting.C, setting.N
     rng = np.random.default_rng([seed, C, N, round(100 * noise)])
-    problems = [draw_problem(C, N, length.test_rows, noise, rng) for _ in range(setting.problems)]
+    drawn = [draw_problem(C, N, length.test_rows, noise, rng) for _ in range(setting.problems)]
+    problems = drawn[first:]
     truth, rows = judge(problems, C, noise, length), []
     for M in setting.M:
         sparse = judge(problems, C, noise, length, M) if M < N else None
         for i, problem in enumerate(problems):
-            facts = {"C": C, "N": N, "M": M, "noise": noise, "problem": i}
+            facts = {"C": C, "N": N, "M": M, "noise": noise, "problem": first + i}
             facts["judge"] = f"{truth.error[i].mean():.2e}"
             for name in METHODS:
                 if name not in SLOW or (M == N and C * N <= SLOW[name]):
@@ -175,6 +181,24 @@ def measure(setting: Setting, noise: float, length: Length, seed: int = 0) -> li
     return rows
 
 
+def count_problems(results: Path, setting: Setting, noise: float) -> int:
+    """The number of problems of a setting that have rows."""
+    rows = read(results) if (results / "accuracy.csv").exists() else []
+    same = [row for row in rows if (row["C"], row["N"], row["noise"]) == (setting.C, setting.N, noise)]
+    return 1 + max((row["problem"] for row in same), default=-1)
+
+
+def add_rows(results: Path, rows: list[dict[str, Any]]) -> None:
+    """Append rows to the file, which gets its header with the first of them."""
+    path = results / "accuracy.csv"
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(row | {"versions": versions()} for row in rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -183,14 +207,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    columns = ["C", "N", "M", "noise", "problem", "method", "kl", "judge", "seconds", "epochs", "versions"]
-    with (args.results / "accuracy.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        for setting, noise in itertools.product(SETTINGS, NOISES):
-            grown = setting._replace(problems=args.times * setting.problems)
-            writer.writerows(row | {"versions": versions()} for row in measure(grown, noise, Length()))
-            file.flush()
+    for setting, noise in itertools.product(SETTINGS, NOISES):
+        grown = setting._replace(problems=args.times * setting.problems)
+        done = count_problems(args.results, setting, noise)
+        if done < grown.problems:
+            add_rows(args.results, measure(grown, noise, Length(), first=done))
             print(f"C={setting.C} N={setting.N} noise={noise}: {time.process_time():.0f} s", flush=True)
     rows = read(args.results)
     print(table(rows, sparse=False), table(rows, sparse=True), sep="\n\n")

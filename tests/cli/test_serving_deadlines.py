@@ -9,6 +9,8 @@ from functools import partial
 import pytest
 import uvicorn
 
+from cavity.cli.predicting import Model
+from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
 
 SECONDS = 0.4
@@ -33,24 +35,32 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": body})
 
 
-@pytest.fixture(scope="module")
-def server():
+@contextlib.contextmanager
+def serve(app, **options):
     config = uvicorn.Config(
         app,
         port=0,
         http=partial(DeadlineProtocol, seconds=SECONDS),
-        lifespan="off",
         log_level="error",
         timeout_graceful_shutdown=1,
+        **options,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield server
-    server.should_exit = True
-    thread.join()
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serve(app, lifespan="off") as server:
+        yield server
 
 
 @contextlib.contextmanager
@@ -131,3 +141,27 @@ def test_a_client_that_does_not_take_its_answer_is_dropped(server):
             time.sleep(0.05)
         assert not server.server_state.connections
         assert len(read_all(line)) < LARGE
+
+
+def test_metrics_count_what_is_refused_before_it_is_a_request(toy_model):
+    """Half a body, half a header and a header that is not HTTP: the application sees none of the last two."""
+    post = HALF_BODY.replace(b"/ ", b"/predict ").replace(
+        b"content-", b"content-type: application/json\r\ncontent-"
+    )
+    with serve(make_app(Model.open(toy_model))) as server:
+        for sent, status in ((post, b"408"), (HALF_HEADER, b"408"), (b"nonsense\r\n\r\n", b"400")):
+            with connect(server) as line:
+                line.sendall(sent)
+                assert read_all(line).startswith(b"HTTP/1.1 " + status)
+        with connect(server) as line:
+            line.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            found = read_all(line).decode()
+    for counted in (
+        'cavity_requests_total{path="/predict",status="408"} 1.0',
+        'cavity_requests_total{path="other",status="408"} 1.0',
+        'cavity_requests_total{path="other",status="400"} 1.0',
+        'cavity_refused_total{reason="deadline"} 2.0',
+        'cavity_refused_total{reason="not HTTP"} 1.0',
+    ):
+        assert counted in found, found
+    assert 'status="499"' not in found  # the request that has its 408 is not counted again

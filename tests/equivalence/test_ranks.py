@@ -78,7 +78,8 @@ def simulate_regression(simulations, seed=0):
         f = np.linalg.cholesky(rbf(X, X, 1.0, VARIANCE) + 1e-9 * np.eye(N + 1)) @ rng.normal(size=N + 1)
         y = f[:N] + np.sqrt(NOISE) * rng.normal(size=N)
         options = {"kernel": RBF(1.0, VARIANCE), "noise": NOISE, "learn": (), "normalize_y": False}
-        mean, sd = GPRegressor("exact", device="cpu", **options).fit(X[:N], y).predict(X[N:], return_std=True)
+        gp = GPRegressor("exact", device="cpu", **options).fit(X[:N], y)
+        mean, sd = gp.predict(X[N:], return_std=True, noise=False)
         z.append((f[N] - mean[0]) / sd[0])
     return Ranks(np.array(z), norm.cdf(z))
 

@@ -104,8 +104,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         None: 500 on full batches (method="auto": 8, or 12 from five classes on, of L-BFGS); on mini-batches as many as make 600
         to 2,000 steps, at least three.
     tol : float
-        Training stops when the mean objective per row of ten epochs differs by less than this from that of the ten before
-        (of thirty, with tied sites).
+        Training stops when the objective per row changed by less than this in the last fifth of the epochs (at least ten), and
+        the gradient promises less for ten more. On mini-batches: when ten epochs gain less than this over the ten before.
     max_seconds : float or None
         Time limit of training. One more sweep over the rows then makes the sites consistent. `fit(X, y, time_limit=...)` limits
         the whole fit.

@@ -317,11 +317,13 @@ class Engine:
         theta, memory = state.theta, state.optimiser
         cached = self._find_cached(state)
         pull = self.hyper_prior.gradient(theta) if cached is None else cached.pull
+        promise = evidence.new_zeros(())
         if optimiser is not None:
             slope = scale * totals.gradient
             of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
-            slope = slope if of_q is None else torch.cat([slope, of_q])
-            theta, memory = optimiser.step(memory, theta, slope + pull, state.rate)
+            slope = (slope if of_q is None else torch.cat([slope, of_q])) + pull
+            theta, memory = optimiser.step(memory, theta, slope, state.rate)
+            promise = (slope * (theta - state.theta)).sum()
             sums = self.sites.place(theta, sums)
         finite = (sums.h.sum() + theta.sum() + evidence).isfinite()
         info = Info(
@@ -329,6 +331,7 @@ class Engine:
             evidence,
             totals.skipped,
             q.failed | (totals.failed > 0) | ~finite,
+            promise,
             undo,
         )
         return state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock), info

@@ -44,6 +44,7 @@ class Info(NamedTuple):
     evidence: Tensor  # [], log Z_q alone
     skipped: Tensor  # [], site updates skipped because the cavity was not positive
     failed: Tensor  # [] bool
+    promise: Tensor  # [], gain of the objective to first order: the gradient times the step of the hyper-parameters
     undo: tuple[Tensor, Sites] | None  # index and old values of the rows written in place
 
 

@@ -6,8 +6,8 @@ import math
 import statistics
 
 WINDOW = 10  # epochs over which an improvement counts
-TIED_BACK = 30  # epochs before them that count with tied sites, whose objective has long flat stretches
-HILL = 4  # largest range of all these epochs in units of tol: over twenty, a steady change of tol per ten epochs has 2
+SHARE = 5  # the last fifth of a run must be flat
+HILL = 4  # largest range of these epochs in units of tol: over twenty, a steady change of tol per ten epochs has 2
 SMALL_MOVE = 0.01  # relative move of h in a sweep, in units of √tol
 
 
@@ -20,28 +20,33 @@ def sweeps_converged(objectives: list[float], move: float, tol: float, rows: flo
     return flat and move < SMALL_MOVE * math.sqrt(tol)
 
 
-def epochs_converged(
-    objectives: list[float], tol: float, rows: float, mini_batches: bool, tied: bool = False
-) -> bool:
-    """Return whether the mean objective of the last ten epochs of learning is that of the ten before.
+def epochs_converged(objectives: list[float], promises: list[float], tol: float, rows: float) -> bool:
+    """Return whether epochs on full batches changed little in the last fifth of the run, and promise little.
 
-    A fall is not convergence: it means that sites burn in, or that SEP, whose gradient is not that of its objective, is on its way.
-    Means, and not only the best epoch of each window: a single high epoch, as of sites that overshoot, would
-    hide a steady gain.
+    - A fifth of the run, at least ten epochs: a slow climb passes any fixed window.
+    - A fall is not convergence: sites burn in, or SEP, whose gradient is not that of its objective, is on its way.
+    - Means, and not only the best epoch of each window: a single high epoch, as of sites that overshoot, would hide a steady gain.
+    - `promises` are the gains that the gradient promises for the steps: while they are large, hyper-parameters are still on their
+      way, however flat the objective. SEP crosses such plains.
     """
-    # while a running average fills up, the objective of its first passes means little
-    least = 3 * WINDOW if mini_batches else WINDOW + 1
-    if len(objectives) < least or tol == 0:
+    if len(objectives) <= WINDOW or tol == 0:
         return False
-    back = TIED_BACK if tied and not mini_batches else WINDOW
-    before, now = objectives[-back - WINDOW : -WINDOW], objectives[-WINDOW:]
-    if mini_batches:
-        return mean_gain(before, now) < tol * rows
+    back = max(WINDOW, len(objectives) // SHARE)
+    seen = objectives[-back - WINDOW :]
+    before, now = seen[:-back], seen[-WINDOW:]
     change = abs(statistics.fmean(now) - statistics.fmean(before))
     # at the top of a hill on the way the means agree, but the epochs do not
-    spread = max(before + now) - min(before + now)
+    spread = max(seen) - min(seen)
     gain = max(max(now) - max(before), now[-1] - now[-1 - WINDOW // 2])
-    return max(change, gain, spread / HILL) < tol * rows
+    return max(change, gain, spread / HILL, sum(promises[-WINDOW:])) < tol * rows
+
+
+def batch_epochs_converged(objectives: list[float], tol: float, rows: float) -> bool:
+    """Return whether epochs of mini-batches, whose objective is noisy, gained less than `tol` per row over the ten before."""
+    # while a running average fills up, the objective of its first passes means little
+    if len(objectives) < 3 * WINDOW or tol == 0:
+        return False
+    return mean_gain(objectives[-2 * WINDOW : -WINDOW], objectives[-WINDOW:]) < tol * rows
 
 
 def mean_gain(before: list[float], now: list[float]) -> float:

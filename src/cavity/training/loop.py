@@ -17,7 +17,7 @@ from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
 from cavity.posterior import posterior
 from cavity.training.callbacks import Callback
-from cavity.training.convergence import epochs_converged, sweeps_converged
+from cavity.training.convergence import batch_epochs_converged, epochs_converged, sweeps_converged
 from cavity.training.guard import Guard, as_scalar
 from cavity.training.plan import Plan
 from cavity.training.replay import Replay
@@ -28,6 +28,7 @@ INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
 FINAL_SWEEPS = 5  # after mini-batches, whose sweeps are long; ten times as many on full batches
 WARM_SWEEPS = 10
+PROMISE = "promised_gain"  # in the history
 OVERTIME = 0.25, 1.0  # share of max_seconds, and seconds, that a final sweep may take when time is up
 
 Step = tuple[
@@ -41,6 +42,7 @@ class Outcome(NamedTuple):
     objective: float
     evidence: float
     skipped: int = 0
+    promise: float = 0.0  # gain that the gradient promises for a step on all rows
 
 
 @dataclass
@@ -69,6 +71,7 @@ class Run:
         self.final_sweeps: list[Outcome] = []  # of the sites, after training
         self.rate = self.plan.rate
         self.pace = 0.0  # seconds per row of the latest step
+        self.promise = 0.0  # of the latest step
         self.replay: Replay | None = None
         self._site_scale: torch.Tensor | None = None
 
@@ -190,6 +193,7 @@ class Run:
                 self.state, info = self.guard.advance(self.state, batch, optimiser, full)
             news = float(info.objective), float(info.evidence), int(info.skipped), 1
             self.tally = [old + new for old, new in zip(self.tally, news, strict=True)]
+            self.promise = float(info.promise) if full else 0.0
             rows = len(batch.index) if isinstance(batch, Batch) else self.rows.n_rows
             self.pace = (time.perf_counter() - begun) / max(1, rows)
             for callback in self.callbacks if optimiser is not None else ():
@@ -231,7 +235,7 @@ class Run:
         """Return the means of the tally and reset it."""
         objective, evidence, skipped, count = self.tally
         self.tally = [0.0, 0.0, 0, 0]
-        return Outcome(objective / count, evidence / count, int(skipped))
+        return Outcome(objective / count, evidence / count, int(skipped), self.promise)
 
     def sweep(self, tol: float, most: int, last: float = math.inf) -> list[Outcome]:
         """Sweep the sites at fixed hyper-parameters until log Z_q per row changes by less than `tol`, or time is up.
@@ -302,9 +306,12 @@ class Run:
     def _has_converged(self) -> bool:
         """Return whether the sweeps at fixed hyper-parameters, or the epochs of learning, have converged."""
         plan, objectives = self.plan, [row["objective"] for row in self.history]
+        if plan.learn and plan.batch_size is not None:
+            return batch_epochs_converged(objectives, plan.tol, self.total)
         if plan.learn:
-            mini, tied = plan.batch_size is not None, self.engine.sites.tied and self.engine.removal > 0
-            return epochs_converged(objectives, plan.tol, self.total, mini, tied)
+            # rows of L-BFGS, and those of older checkpoints, have no promise
+            promises = [row.get(PROMISE, 0.0) for row in self.history]
+            return epochs_converged(objectives, promises, plan.tol, self.total)
         return sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
 
     def _last_move(self) -> float:
@@ -326,6 +333,8 @@ class Run:
             "learning_rate": float(self.state.rate) * self.guard.caution if self.plan.learn else 0.0,
             "damping": float(self.state.damping) * self.guard.caution,
         }
+        if outcome.promise:
+            row[PROMISE] = outcome.promise
         self.history.append(row)
         self.state = self.state._replace(epoch=self.state.epoch + 1)
         self.converged = self._has_converged()

@@ -30,6 +30,7 @@ from cavity.cli.serving.answers import (
     make_answer_model,
 )
 from cavity.cli.serving.batching import Full
+from cavity.cli.serving.metrics import COUNT, COUNTED
 from cavity.cli.serving.page import SECURITY_POLICY, make_page
 from cavity.cli.serving.requests import RowReader, list_columns
 from cavity.cli.serving.service import Service
@@ -57,8 +58,8 @@ def make_app(
     service = Service(model, digest, limits)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        yield {COUNT: service.metrics.count}  # for connections, which answer 408 themselves
         service.close()
 
     app = FastAPI(
@@ -198,7 +199,8 @@ class Observer:
         async def send_observed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self._headers]
-                self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
+                if COUNTED not in scope.get("state", ()):
+                    self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
             await send(message)
 
         await self._app(scope, receive, send_observed)

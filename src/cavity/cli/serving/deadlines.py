@@ -9,6 +9,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cavity.cli.serving.metrics import COUNT, COUNTED
 from cavity.cli.serving.settings import HEADER_SECONDS
 
 PHASES = {h11.IDLE: "header", h11.SEND_BODY: "body"}  # by the state of the client; else nothing is awaited
@@ -38,6 +39,7 @@ class DeadlineProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer 400, and tell a request that is being answered that its client is gone."""
         super().send_400_response(msg)
+        self._count("", 400, 0.0, "not HTTP")
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -70,8 +72,17 @@ class DeadlineProtocol(H11Protocol):
             return
         if phase == "header" or not self.cycle.response_started:
             self.transport.write(make_timeout_answer(f"the {phase} did not arrive within {seconds:g} s."))
+            self._count("" if phase == "header" else self.cycle.scope["path"], 408, seconds, "deadline")
+            if phase == "body":
+                self.cycle.scope["state"][COUNTED] = True
         self.transport.close()
         self.loop.call_later(FLUSH_SECONDS, self.transport.abort)
+
+    def _count(self, path: str, status: int, seconds: float, reason: str) -> None:
+        """Count an answer that the application does not see, if the application left a counter in the server's state."""
+        count = self.app_state.get(COUNT)
+        if count is not None:
+            count(path, status, seconds, reason)
 
     def _drop_if_stuck(self) -> None:
         if self.transport.get_write_buffer_size():

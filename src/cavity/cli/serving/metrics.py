@@ -17,6 +17,8 @@ REASONS = {
     422: "rows",
     503: "queue",
 }  # why a status refuses a request
+COUNT = "count"  # key of the server's state: the counter
+COUNTED = "counted"  # key of a request's state: it has been counted
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -40,13 +42,14 @@ class Metrics:
         info = Gauge("cavity_model", "The served model; always 1.", ["digest", "version"], registry=registry)
         info.labels(digest, version).set(1)
 
-    def count(self, path: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
+    def count(self, path: str, status: int, seconds: float, reason: str | None = None) -> None:
+        """Count an answered request; `reason` says why it was refused, if its status does not."""
         path = path if path in PATHS else "other"
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
-        if status in REASONS:
-            self._refused.labels(REASONS[status]).inc()
+        reason = reason or REASONS.get(status)
+        if reason is not None:
+            self._refused.labels(reason).inc()
 
     def format(self) -> bytes:
         """Return all numbers in Prometheus's text format."""
