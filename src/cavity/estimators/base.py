@@ -283,7 +283,8 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
 
         Intervals are those of this mean under the posterior of the latent functions: exact for a regressor; for a classifier
         from 50 joint draws, as quantiles of a beta distribution. They say how well the model knows the mean,
-        not how much rows differ from it. Values are replaced one column at a time, so with strongly correlated columns some rows will be unlike any real row.
+        not how much rows differ from it. Values are replaced one column at a time: if columns are strongly correlated, some rows
+        will be unlike any real row.
 
         Parameters
         ----------

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.linalg import solve_lower_t
+from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal
 from cavity.prediction.model import FittedModel, as_tensor, log_probabilities
 from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
+FAR = 8.0  # standard deviations of a difference
 
 
 @torch.no_grad()
@@ -46,9 +48,16 @@ def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: 
             f = f + variance.sqrt() * torch.randn(f.shape, **kind).to(f.device)  # type: ignore[call-overload]
             log_p = torch.log_softmax(f, -1).reshape(-1, C).cpu().numpy()
         else:
-            flat = f.reshape(-1, C)
+            flat = _limit(model, f.reshape(-1, C), variance)
             log_p = log_probabilities(model, Normal(flat, variance.expand_as(flat))).numpy()
         yield _combine(model, log_p, rows, n_draws).reshape(n_draws, len(rows), -1)
+
+
+def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
+    """Raise values far below the largest: their probabilities stay 0 to 1e-13, and the quadrature need not resolve them."""
+    if not mirrors(type(model.likelihood), ("leader_is_sure",), ("log_probability", "_log_win")):
+        return f
+    return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
 
 
 def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor | None:
