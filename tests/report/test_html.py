@@ -116,7 +116,9 @@ def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> No
     assert "the label" in lead and "fails most often on" in lead and "guessing" in lead
     missed = {c: int((~right[y == c]).sum()) for c in clf.classes_}
     assert any(f"{n} of {(y == c).sum()} rows are missed" in lead for c, n in missed.items())
-    places = [text.index(f'<section id="{name}"') for name in ("classes", "calibration", "hard", "data", "model")]
+    places = [
+        text.index(f'<section id="{name}"') for name in ("classes", "calibration", "hard", "data", "model")
+    ]
     assert text.index('class="lead"') < places[0] and places == sorted(places)
     assert "<details><summary>" in text[places[-1] :] and "Kernel" not in text[: places[-1]]
 
@@ -210,7 +212,10 @@ def test_without_labels_there_are_rows_but_no_scores(whole) -> None:
     text = render_page(clf, table()[0])
     found = Page(text)
     assert found.all("input") and "Accuracy" not in found.text("dt")
-    assert "figure-calibration" not in {f["id"] for f in found.all("figure")} and "confusion" not in text[text.index("<body") :]
+    assert (
+        "figure-calibration" not in {f["id"] for f in found.all("figure")}
+        and "confusion" not in text[text.index("<body") :]
+    )
 
 
 def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
@@ -234,7 +239,9 @@ def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
         original = rows.iloc[int(row[0]) - 1001]
         assert row[head.index("都市")] == original["都市"]
         assert row[head.index("日付")] == str(original["日付"].date())
-        assert row[head.index("年齢")] == ("(missing)" if np.isnan(original["年齢"]) else f"{original['年齢']:g}")
+        assert row[head.index("年齢")] == (
+            "(missing)" if np.isnan(original["年齢"]) else f"{original['年齢']:g}"
+        )
     assert f"{int(rows['年齢'].isna().sum())} (" in found.text("td") and "identifiers" in found.text("p")
     assert "2021-04-" in found.text("td") and "はい" in found.text("li") and "東京" in found.text("text")
 
@@ -252,7 +259,9 @@ def test_a_regressor_has_the_same_page() -> None:
     off = y[80:] - mean
     assert f"{np.sqrt((off**2).mean()):.4g}" in found.text("strong")
     assert f"{(np.abs(off) <= 1.959963984540054 * std).mean():.1%}" in found.text("strong")
-    assert {"figure-scatter", "figure-coverage", "figure-dependence-1"} <= {f["id"] for f in found.all("figure")}
+    assert {"figure-scatter", "figure-coverage", "figure-dependence-1"} <= {
+        f["id"] for f in found.all("figure")
+    }
     assert int(cells[0][0]) == np.argmax(np.abs(off / std)) and "<script>alert" not in text
     assert cells[0][head.index("size [m²]")] == f"{rows['size [m²]'][80 + int(cells[0][0])]:.6g}"
     assert "guessing the mean" in text and "Root mean squared error" in text

@@ -47,7 +47,7 @@ def draw_rejection(P: Array, codes: Any) -> str:
     keep = np.unique(np.round(np.linspace(0, len(curve.error) - 1, 60)).astype(int))
     rejected, error = curve.rejected[keep], curve.error[keep]
     plot = Plot(
-        (0, 1), (0, max(error.max(), 0.01)), labels=("share of rows set aside", "error of the others")
+        (0, 1), (0, max(error.max(), 0.05)), labels=("share of rows set aside", "error of the others")
     )
     plot.line(rejected, error, "c1")
     for k in range(0, len(keep), 6):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.diagnostics.contributions import Contributions
 from cavity.diagnostics.partial_dependence import PartialDependence
-from cavity.diagnostics.raw_rows import RawRows, choose_rows
+from cavity.diagnostics.raw_rows import RawRows, choose_rows, find_columns
 from cavity.errors import BadInput
 from cavity.intake.frames import Prepared
 from cavity.report.calibration import Array
@@ -114,7 +114,8 @@ def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
         values = getattr(model, "feature_importance_", None)
     if values is None:
         return None
-    order = np.argsort(-values, kind="stable")
+    used_columns = set(find_columns(model._features())[1].tolist())
+    order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used_columns])
     return Ranking(order.tolist(), values[order].tolist(), None if errors is None else errors[order].tolist())
 
 

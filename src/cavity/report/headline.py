@@ -31,9 +31,10 @@ def render_lead(verdict: tuple[str, str] | None, sentences: list[str], tiles: An
     return f'<div class="lead">{"".join(parts)}</div>{render_tiles(tiles) if tiles else ""}\n'
 
 
-def describe_task(target: str, about: str, raw_names: list[str], ranking: Ranking | None) -> str:
+def describe_task(target: str, about: str, raw_names: list[str], used: int, ranking: Ranking | None) -> str:
     """Say what is predicted from what, and which columns matter most."""
-    text = f"The model predicts {target} ({about}) from {count(len(raw_names), 'column')}."
+    part = "" if used == len(raw_names) else f"{used} of "
+    text = f"The model predicts {target} ({about}) from {part}{count(len(raw_names), 'column')}."
     if ranking is not None:
         best = [raw_names[j] for j, v in zip(ranking.places, ranking.values, strict=True) if v > 0.01][:3]
         if best:
@@ -59,17 +60,25 @@ def judge_classes(scored: Scored) -> tuple[str, str]:
 def describe_classes(scored: Scored, classes: list[str], prior: Any) -> list[str]:
     """Say how good a classifier is, whether its probabilities can be trusted, and where it fails."""
     assert scored.scores is not None and scored.plain is not None and scored.truth is not None
-    s, (low, high) = scored.scores, scored.ranges["error"]
+    s, (low, high) = scored.scores, find_accuracy_interval(scored)
     frequent = classes[
         int((np.bincount(scored.truth, minlength=len(classes)) if prior is None else prior).argmax())
     ]
     return [
         f"On {count(len(scored.truth), 'row')}, it is right for {1 - s['error']:.1%} "
-        f"(95 % interval {1 - high:.1%} to {1 - low:.1%}). "
+        f"(95 % interval {low:.1%} to {high:.1%}). "
         f"Always guessing {frequent}, the most frequent class, is right for {1 - scored.plain['error']:.1%}.",
         _describe_calibration(scored),
         _describe_failures(scored, classes),
     ]
+
+
+def find_accuracy_interval(scored: Scored) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of the accuracy, which is honest for rows without an error, too."""
+    assert scored.scores is not None
+    n, p, z = len(scored.outcome), 1 - scored.scores["error"], 1.959963984540054
+    centre, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
 
 
 def _describe_calibration(scored: Scored) -> str:
@@ -79,7 +88,7 @@ def _describe_calibration(scored: Scored) -> str:
         1 - scored.scores["error"],
         scored.scores["ece"],
     )
-    low, high = (1 - end for end in scored.ranges["error"][::-1])
+    low, high = find_accuracy_interval(scored)
     promise = f"its probabilities promise {said:.1%} right answers, and {right:.1%} are."
     if not low <= said <= high:
         return f"It is {'too sure' if said > right else 'not sure enough'} of itself: {promise}"
@@ -185,7 +194,7 @@ def tile_numbers(scored: Scored) -> list[tuple[str, str, str]]:
     return [
         ("Root mean squared error", f"{s['rmse']:.4g}", f"the mean: {plain['rmse']:.4g}"),
         ("Mean absolute error", f"{s['mae']:.4g}", f"the mean: {plain['mae']:.4g}"),
-        ("Variance explained, R²", f"{s['r2']:.1%}", "1 is best"),
+        ("Variance explained, R²", f"{s['r2']:.1%}", "100 % is best"),
         ("Rows within their 95 % interval", f"{s['coverage']:.1%}", "should be 95 %"),
         ("Rows", f"{len(scored.truth):,}", "scored here"),
     ]

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import persist
+from cavity.diagnostics.raw_rows import find_columns
 from cavity.errors import BadInput
 from cavity.modelfile.summary import format_label
 from cavity.report import headline, sections
@@ -181,7 +182,8 @@ def _render_lead(
         if classes
         else f"a number, {shift:.4g} ± {scale:.3g} in the training rows"
     )
-    sentences = [headline.describe_task(target, about, columns, ranking)]
+    used = len(set(find_columns(model._features())[1].tolist()))
+    sentences = [headline.describe_task(target, about, columns, used, ranking)]
     if scored is None or scored.scores is None:
         estimate = getattr(model, "estimate_", None)
         sentences += [] if estimate is None else headline.describe_estimate(estimate)
