@@ -1,4 +1,4 @@
-"""The report in a real browser: no complaints on its console, every figure loads, the filter filters.
+"""The report in a real browser: no complaints on its console, figures are drawn, tables filter and sort.
 
 Needs chromium; `make test-browser` installs it. Nothing is installed here.
 """
@@ -23,19 +23,27 @@ pytestmark = pytest.mark.skipif(
 ASK = """<script>
 var wrong = []; window.onerror = function (message) { wrong.push(message); };
 window.addEventListener("load", function () {
-  var field = document.getElementById("filter"), seen = [];
-  function shown() {
-    return Array.from(document.querySelectorAll("#certain tbody tr")).filter(function (r) { return r.offsetHeight > 0; }).length;
-  }
-  ["", "wrong", "least", "most", "LEAST wrong", "no such row"].forEach(function (words) {
+  var field = document.getElementById("rows-filter"), seen = [];
+  var all = function (selector) { return Array.from(document.querySelectorAll(selector)); };
+  function rows() { return all("#rows tbody tr").filter(function (r) { return r.offsetHeight > 0; }); }
+  ["", "wrong", "hardest", "HARDEST wrong", "no such row"].forEach(function (words) {
     field.value = words; field.dispatchEvent(new Event("input"));
-    seen.push(shown() + "|" + document.getElementById("filter-count").textContent);
+    seen.push(rows().length + "|" + document.getElementById("rows-count").textContent);
   });
-  var images = Array.from(document.images);
-  document.body.setAttribute("data-seen", seen.join(";"));
-  document.body.setAttribute("data-images", images.filter(function (i) { return i.naturalWidth > 100; }).length);
-  document.body.setAttribute("data-wide", document.documentElement.scrollWidth - window.innerWidth);
-  document.body.setAttribute("data-wrong", wrong.join(";"));
+  field.value = ""; field.dispatchEvent(new Event("input"));
+  var numbers = function () { return rows().map(function (r) { return +r.cells[0].textContent; }).join(","); };
+  var head = document.querySelector("#rows thead button"), sorted = [];
+  head.click(); sorted.push(numbers()); head.click(); sorted.push(numbers());
+  var dot = document.querySelector("circle.dot");
+  dot.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+  var tip = document.querySelector(".tip"), body = document.body;
+  body.setAttribute("data-seen", seen.join(";"));
+  body.setAttribute("data-sorted", sorted.join(";"));
+  body.setAttribute("data-tip-text", tip.hidden ? "" : tip.textContent);
+  body.setAttribute("data-drawn", all("svg").filter(function (s) { return s.getBoundingClientRect().width > 100; }).length);
+  body.setAttribute("data-folded", all("details").filter(function (d) { return !d.open; }).length);
+  body.setAttribute("data-wide", document.documentElement.scrollWidth - window.innerWidth);
+  body.setAttribute("data-wrong", wrong.join(";"));
 });
 </script></body>"""
 
@@ -66,30 +74,41 @@ def written(tmp_path_factory) -> tuple[Path, Path, int]:
         clf = GPClassifier(n_inducing=6, max_epochs=4, random_state=0).fit(X, y)
     folder = tmp_path_factory.mktemp("browser")
     path = report.write_report(clf, folder / "report.html", X, y)
-    least = np.argsort(clf.predict_proba(X).max(1), kind="stable")[:15]
-    return path, folder / "profile", int((clf.predict(X) != y)[least].sum())
+    P = clf.predict_proba(X)
+    hard = np.argsort(P[np.arange(90), np.searchsorted(clf.classes_, y)], kind="stable")[:15]
+    return path, folder / "profile", int((clf.predict(X) != y)[hard].sum())
+
+
+def find(dom: str, name: str) -> str:
+    return re.search(rf'data-{name}="([^"]*)"', dom).group(1)
 
 
 def test_it_opens_without_complaints_and_with_its_filter(written) -> None:
     path, profile, wrong = written
-    dom, console = opened(path, profile, "#filter=least%20wrong")
+    dom, console = opened(path, profile, "#filter=hardest%20wrong")
     assert "CONSOLE" not in console, [line for line in console.splitlines() if "CONSOLE" in line]
-    assert f"{wrong} of 30 rows" in dom and 0 < wrong < 15
-    body = re.search(r'id="certain".*?<tbody>(.*?)</tbody>', dom, re.DOTALL).group(1)
-    assert body.count("<tr>") == wrong and body.count('<tr hidden="">') == 30 - wrong
+    body = re.search(r'id="rows".*?<tbody>(.*?)</tbody>', dom, re.DOTALL).group(1)
+    total = body.count("<tr")
+    assert f"{wrong} of {total} rows" in dom and 0 < wrong <= 15 < total
+    assert body.count("<tr>") == wrong and body.count('<tr hidden="">') == total - wrong
 
 
-def test_typing_filters_every_figure_is_drawn_and_a_phone_needs_no_scrolling(written) -> None:
+def test_tables_filter_and_sort_marks_have_tooltips_and_a_phone_needs_no_scrolling(written) -> None:
     path, profile, wrong = written
     text = path.read_text(encoding="utf-8")
     without_policy = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
     asked = path.with_name("asked.html")
     asked.write_text(without_policy.replace("</body>", ASK), encoding="utf-8")
     dom, console = opened(asked, profile)
-    seen = re.search(r'data-seen="([^"]*)"', dom).group(1).split(";")
     assert "CONSOLE" not in console and 'data-wrong=""' in dom
-    assert [s.split("|")[0] + " of 30 rows" for s in seen] == [s.split("|")[1] for s in seen]
+    seen = find(dom, "seen").split(";")
+    total = seen[0].split(" ")[2]
+    assert [s.split("|")[0] + f" of {total} rows" for s in seen] == [s.split("|")[1] for s in seen]
     counts = [int(s.split("|")[0]) for s in seen]
-    assert counts[0] == 30 and counts[2:] == [15, 15, wrong, 0] and counts[1] >= wrong
-    assert f'data-images="{text.count("<figure")}"' in dom and text.count("<figure") == 6
-    assert int(re.search(r'data-wide="(-?\d+)"', dom).group(1)) <= 0
+    assert counts[0] == int(total) > counts[2] == 15 and counts[3:] == [wrong, 0] and counts[1] >= wrong
+    up, down = ([int(n) for n in part.split(",")] for part in find(dom, "sorted").split(";"))
+    assert up == sorted(up) == down[::-1] and len(up) == int(total)
+    assert re.search(r"rows: says \d+%, right \d+%", find(dom, "tip-text"))
+    assert int(find(dom, "folded")) == text.count("<details>") == 2
+    assert int(find(dom, "drawn")) == text.count("<svg") - 1  # that of the learning curve is folded away
+    assert int(find(dom, "wide")) <= 0

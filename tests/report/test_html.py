@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -10,14 +11,15 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 
-from cavity import BadFile, BadInput, GPClassifier, export, load, methods, report
-from cavity.kernels import RBF, Linear
-from cavity.report.html import escape_text, render_page
+from cavity import BadFile, BadInput, GPClassifier, GPRegressor, export, load, methods, report
+from cavity.report.html import render_page
+from cavity.report.markup import escape_text
 from cavity.report.model_card import describe_model
 
 BAD = "<script>alert(1)</script>"
 WORSE = "\"'><img src=x onerror=alert(2)>&amp;\x00"
 VOID = {"meta", "link", "img", "input", "br", "source"}
+EMPTY = {"line", "polyline", "polygon"}  # SVG elements that close themselves
 
 
 class Page(HTMLParser):
@@ -36,6 +38,10 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in EMPTY
+        self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -71,7 +77,7 @@ def whole() -> tuple[GPClassifier, str]:
     clf = trained(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return clf, render_page(clf, X, y, title=f"About {BAD}")
+        return clf, render_page(clf, X, y, title=f"About {BAD}", note=WORSE)
 
 
 def test_everything_is_there(whole) -> None:
@@ -80,32 +86,41 @@ def test_everything_is_there(whole) -> None:
     heads = found.text("h2")
     for head in (
         "Warnings",
-        "Model card",
-        "Data",
-        "Learning curve",
-        "Calibration",
-        "Confusion",
-        "certain rows",
+        "Classes",
+        "How far to trust it",
+        "Which columns matter",
+        "How predictions depend on columns",
+        "Rows worth a look",
+        "Data quality",
+        "About the model",
     ):
         assert head in heads
     names = {f["id"] for f in found.all("figure")}
-    assert names == {
-        f"figure-{n}" for n in ("learning", "calibration", "rejection", "confusion", "relevance")
-    }
+    assert {f"figure-{n}" for n in ("learning", "calibration", "rejection", "dependence-0")} <= names
     card = found.text("th", "td")
-    for fact in (
-        "Method",
-        "auto",
-        "Inducing points",
-        "Kernel",
-        "RBF(",
-        "Size of the model",
-        "Seed",
-        "torch",
-    ):
+    for fact in ("Method", "auto", "Inducing points", "Kernel", "RBF(", "Size of the model", "Seed", "torch"):
         assert fact in card
     assert "training stopped after 4 epochs" in found.text("li") and clf.fit_warnings_
     assert f"{clf.log_marginal_likelihood_:,.2f}" in card
+
+
+def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> None:
+    """The model's facts come last, folded away."""
+    clf, text = whole
+    X, y = table()
+    right = clf.predict(X) == y
+    lead = re.search(r'<div class="lead">(.*?)</div>', text, re.DOTALL).group(1)
+    assert f"right for {right.mean():.1%}" in lead and f"is right for {(y == 'third').mean():.1%}" not in lead
+    frequent = clf.classes_[clf.class_prior_.argmax()]
+    assert f"is right for {(y == frequent).mean():.1%}" in lead and escape_text(frequent) in lead
+    assert "the label" in lead and "fails most often on" in lead and "guessing" in lead
+    missed = {c: int((~right[y == c]).sum()) for c in clf.classes_}
+    assert any(f"{n} of {(y == c).sum()} rows are missed" in lead for c, n in missed.items())
+    places = [
+        text.index(f'<section id="{name}"') for name in ("classes", "calibration", "hard", "data", "model")
+    ]
+    assert text.index('class="lead"') < places[0] and places == sorted(places)
+    assert "<details><summary>" in text[places[-1] :] and "Kernel" not in text[: places[-1]]
 
 
 def test_labels_and_names_cannot_become_code(whole) -> None:
@@ -113,7 +128,7 @@ def test_labels_and_names_cannot_become_code(whole) -> None:
     found = Page(text)
     assert len(found.all("script")) == 1 and not any("onerror" in attrs for _, attrs in found.tags)
     assert "<script>alert" not in text and "<img src=x" not in text and "\x00" not in text
-    cells = found.text("th", "td")
+    cells = found.text("th", "td", "span", "button")
     assert BAD in cells and "\"'><img src=x onerror=alert(2)>&amp;" in cells  # as text, each once escaped
     assert BAD in found.text("h1") and BAD in found.text("title")
 
@@ -137,7 +152,7 @@ def test_it_can_be_read_without_eyes_or_mouse(whole) -> None:
     assert Counter(tag for tag, _ in found.tags) >= Counter(
         ["header", "nav", "main", "footer", "h1", "title"]
     )
-    assert all(len(img["alt"]) > 20 for img in found.all("img"))
+    assert all(len(svg["aria-label"]) > 20 and svg["role"] == "img" for svg in found.all("svg"))
     assert all(th.get("scope") in ("col", "row") for th in found.all("th"))
     assert len(found.all("caption")) == len(found.all("table")) > 3
     labelled = {label["for"] for label in found.all("label")}
@@ -150,46 +165,117 @@ def test_it_can_be_read_without_eyes_or_mouse(whole) -> None:
     anchors = [a["href"][1:] for a in found.all("a")]
     assert set(anchors) <= set(ids)
     assert all(box["tabindex"] == "0" for box in found.all("div") if box.get("role") == "region")
-    assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text
-    assert all(s["media"] == "(prefers-color-scheme: dark)" for s in found.all("source"))
+    assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text and "@media print" in text
 
 
-def test_the_table_has_the_least_and_the_most_certain_rows(whole) -> None:
+def read_rows(text: str) -> tuple[list[str], list[list[str]]]:
+    inside = re.search(r'<table id="rows".*?</table>', text, re.DOTALL).group(0)
+    head, body = inside.split("</thead>")
+    cells = lambda part: [unescape(c) for c in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", part)]
+    return cells(head), [cells(row) for row in body.split("</tr>") if "<td" in row]
+
+
+def test_the_table_has_the_hardest_and_the_most_uncertain_rows(whole) -> None:
     clf, text = whole
     X, y = table()
-    P = clf.predict_proba(X).max(1)
-    body = re.search(r'<table id="certain".*?<tbody>(.*?)</tbody>', text, re.DOTALL).group(1)
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in body.split("</tr>") if row]
+    P = clf.predict_proba(X)
+    own = P[np.arange(len(y)), np.searchsorted(clf.classes_, y)]
+    head, rows = read_rows(text)
     numbers = [int(row[0]) for row in rows]
-    assert numbers[0] == P.argmin() and numbers[15] == P.argmax() and len(set(numbers)) == 30
+    hard = [n for n, row in zip(numbers, rows, strict=True) if "hardest" in row[1]]
+    unsure = [n for n, row in zip(numbers, rows, strict=True) if "uncertain" in row[1]]
+    assert hard == np.argsort(own, kind="stable")[:15].tolist() and len(set(numbers)) == len(numbers)
+    assert set(unsure) == set(np.argsort(P.max(1), kind="stable")[:15].tolist())
     for number, row in zip(numbers, rows, strict=True):
-        assert row[3] == f"{P[number]:.4f}"
-        assert row[5] == ("right" if clf.predict(X[number : number + 1])[0] == y[number] else "wrong")
-    parts = clf.predict_uncertainty(X.iloc[numbers])
-    assert [row[8] for row in rows] == [f"{value:.4f}" for value in parts.epistemic]
+        assert row[3] == f"{P[number].max():.1%}" and row[5] == f"{own[number]:.1%}"
+        assert row[6] == ("right" if clf.predict(X[number : number + 1])[0] == y[number] else "wrong")
+        for name in X:  # in original values
+            assert row[head.index(escape_once(name))] == f"{X[name][number]:.6g}"
 
 
-def test_without_rows_there_is_the_model_alone(whole) -> None:
+def escape_once(name: str) -> str:
+    return unescape(escape_text(name))
+
+
+def test_without_rows_there_is_what_the_model_knows_of_itself(whole) -> None:
     clf, _ = whole
-    found = Page(render_page(clf))
-    assert {f["id"] for f in found.all("figure")} == {"figure-learning", "figure-relevance"}
-    assert "Data" not in found.text("h2") and not found.all("input")
+    text = render_page(clf)
+    found = Page(text)
+    assert {f["id"] for f in found.all("figure")} == {"figure-learning"}
+    assert "Data quality" not in found.text("h2") and not found.all("input")
+    assert f"right for {clf.estimate_.accuracy:.1%} of new rows" in text
+    assert f"{clf.feature_importance_.max():.3f}" in found.text("td")
 
 
 def test_without_labels_there_are_rows_but_no_scores(whole) -> None:
     clf, _ = whole
-    found = Page(render_page(clf, table()[0]))
-    assert found.all("input") and "Accuracy" not in found.text("th")
-    assert "figure-confusion" not in {f["id"] for f in found.all("figure")}
+    text = render_page(clf, table()[0])
+    found = Page(text)
+    assert found.all("input") and "Accuracy" not in found.text("dt")
+    assert (
+        "figure-calibration" not in {f["id"] for f in found.all("figure")}
+        and "confusion" not in text[text.index("<body") :]
+    )
 
 
-def test_two_columns_have_decision_regions_and_a_kernel_may_lack_relevance() -> None:
-    X, y = table(2)
-    clf = trained(X, y == "third", kernel=RBF() + Linear(), learn=())
-    figures = {f["id"] for f in Page(render_page(clf, X.iloc[:1], (y == "third")[:1])).all("figure")}
-    assert "figure-regions" in figures
-    clf.feature_relevance_ = None
-    assert "figure-relevance" not in render_page(clf)
+def test_a_raw_table_of_any_script_is_shown_as_it_is() -> None:
+    """Original values, units and names; categories, dates and missing cells; columns that are set aside."""
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 80, 90)
+    rows = pd.DataFrame(
+        {
+            "年齢": np.where(rng.random(90) < 0.2, np.nan, age),
+            "都市": rng.choice(["東京", "大阪"], 90),
+            "日付": pd.Timestamp("2021-04-01") + pd.to_timedelta(rng.integers(0, 500, 90), unit="D"),
+            "番号": [f"A-{i}-{i * 7}" for i in range(90)],
+        }
+    )
+    y = np.where(age > 45, "はい", "いいえ")
+    clf = trained(rows, y)
+    text = render_page(clf, rows, y, row_numbers=np.arange(90) + 1001)
+    found, (head, cells) = Page(text), read_rows(text)
+    assert {"年齢", "都市", "日付"} <= set(head) and "番号" not in head
+    for row in cells:
+        original = rows.iloc[int(row[0]) - 1001]
+        assert row[head.index("都市")] == original["都市"]
+        assert row[head.index("日付")] == str(original["日付"].date())
+        assert row[head.index("年齢")] == (
+            "(missing)" if np.isnan(original["年齢"]) else f"{original['年齢']:g}"
+        )
+    assert f"{int(rows['年齢'].isna().sum())} (" in found.text("td") and "identifiers" in found.text("p")
+    assert "2021-04-" in found.text("td") and "はい" in found.text("li") and "東京" in found.text("text")
+
+
+def test_a_regressor_has_the_same_page() -> None:
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"size [m²]": rng.normal(100, 20, 120), "kind": rng.choice(["flat", BAD], 120)})
+    y = 3 * rows["size [m²]"].to_numpy() + 50 * (rows["kind"] == "flat") + 10 * rng.normal(size=120)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gp = GPRegressor("vi", n_inducing=15, max_epochs=30, random_state=0).fit(rows[:80], y[:80])
+    text = render_page(gp, rows[80:], y[80:])
+    found, (head, cells) = Page(text), read_rows(text)
+    mean, std = gp.predict(rows[80:], return_std=True)
+    off = y[80:] - mean
+    assert f"{np.sqrt((off**2).mean()):.4g}" in found.text("strong")
+    assert f"{(np.abs(off) <= 1.959963984540054 * std).mean():.1%}" in found.text("strong")
+    assert {"figure-scatter", "figure-coverage", "figure-dependence-1"} <= {
+        f["id"] for f in found.all("figure")
+    }
+    assert int(cells[0][0]) == np.argmax(np.abs(off / std)) and "<script>alert" not in text
+    assert cells[0][head.index("size [m²]")] == f"{rows['size [m²]'][80 + int(cells[0][0])]:.6g}"
+    assert "guessing the mean" in text and "Root mean squared error" in text
+
+
+def test_many_classes_have_a_list_of_confusions() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(250, 2))
+    y = rng.integers(0, 25, 250)
+    clf = GPClassifier("sep", n_inducing=5, max_epochs=2, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        text = render_page(clf.fit(X, y), X, y)
+    assert "Most frequent confusions" in text and "Confusion matrix" not in text and "Never predicted" in text
 
 
 def test_a_model_that_was_saved_and_loaded_has_the_same_page_and_the_same_graph(tmp_path) -> None:
@@ -199,8 +285,7 @@ def test_a_model_that_was_saved_and_loaded_has_the_same_page_and_the_same_graph(
     again = load(tmp_path / "model")
     for before, after in zip(clf.predict_uncertainty(X), again.predict_uncertainty(X), strict=True):
         np.testing.assert_array_equal(before, after)
-    figures = [Page(render_page(model, X, y)).all("figure") for model in (clf, again)]
-    assert figures[0] == figures[1] and len(figures[0]) == 6
+    assert render_page(clf, X, y) == render_page(again, X, y)
     assert again.fit_warnings_ == clf.fit_warnings_ and escape_text(clf.fit_warnings_[0]) in render_page(
         again
     )

@@ -13,7 +13,7 @@ FACTS = (
     "method", "kernel", "classes", "inducing_points", "features", "noise", "rows_inside", "n_features", "dtype", "epochs",
     "log_marginal_likelihood", "temperature", "calibration", "ensemble_weights", "target", "columns", "relevance",
 )  # fmt: skip
-MAX_FEATURES = 5  # most relevant features to print
+MAX_FEATURES = 5  # most important columns to print
 
 
 def describe_model(path: Path) -> dict[str, Any]:
@@ -81,8 +81,10 @@ def print_info(path: Path, terminal: Terminal) -> None:
     if found["columns"] is not None:
         terminal.say("columns")
         terminal.say(format_table([(name or "(no name)", what) for name, what in found["columns"].items()]))
-    if found["relevance"] is not None:
-        order = sorted(found["relevance"].items(), key=lambda item: -item[1])[:MAX_FEATURES]
-        terminal.say("most relevant features")
-        named = [(name or "(no name)", f"{share:.2f}") for name, share in order if share > 0]
+    ranked = found.get("importance") or found["relevance"]  # older files have no importance
+    if ranked is not None:
+        order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
+        unit = "nats" if found.get("importance") else "share by lengthscale"
+        terminal.say(f"most important columns ({unit})")
+        named = [(name or "(no name)", f"{value:.2f}") for name, value in order if value > 0]
         terminal.say(format_table(named))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.cli.evaluating import find_target, predict_rows
-from cavity.cli.predicting import Model, encode_labels, format_label, read_chunks, report_notes
+from cavity.cli.evaluating import read_truth
+from cavity.cli.predicting import Model, read_chunks, report_notes
 from cavity.cli.terminal import Terminal
+from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadInput
 from cavity.intake.frames import Prepared
-from cavity.report.regression import write_regression_report
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
 
@@ -33,40 +34,44 @@ def report(
     from cavity.report import write_report
 
     model = Model.open(path, device, regressor=True)
-    if not hasattr(model.classifier, "classes_"):
-        _report_regressor(model, path, data, out, target, terminal)
-        return
-    names = None if model.prepare is None else list(model.prepare.names)
-    X, y, rows = (
-        (None, None, 0) if data is None else _sample_rows(model, open_table(data), target, most, terminal)
-    )
-    shown = 0 if X is None else len(X)
-    rows_to_show = None if X is None else Prepared(X)
-    write_report(model.classifier, out, rows_to_show, y, names=names, title=f"{path.name}")
-    if shown < rows:
-        terminal.note(f"the report shows a random sample of {shown} of {rows} rows; raise --rows for more")
+    title = f"Report on {path.name}"
+    if data is None:
+        write_report(model.classifier, out, title=title)
+        found = Sample(None, None, None, 0)
+    else:
+        found = _sample_rows(model, open_table(data), target, most, terminal)
+        note = ""
+        if found.y is not None and _same_file(data, getattr(model.classifier, "notes_", {}).get("data")):
+            note = "These rows are those of the training file, so the scores are too good. Give rows that the model has not seen."
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # reading the rows has reported it
+            write_report(
+                model.classifier, out, found.X, found.y, title=title, row_numbers=found.numbers, note=note
+            )
+    shown = 0 if found.numbers is None else len(found.numbers)
+    if shown < found.total:
+        terminal.note(
+            f"the report shows a random sample of {shown} of {found.total} rows; raise --rows for more"
+        )
     terminal.say(f"Wrote {out}")
-    terminal.print_result({"out": str(out), "rows": rows, "shown": shown})
+    terminal.print_result({"out": str(out), "rows": found.total, "shown": shown})
 
 
-def _report_regressor(
-    model: Model, path: Path, data: Path | None, out: Path, target: str | None, terminal: Terminal
-) -> None:
-    """Write a short report: scores, if DATA has the target, and the model's facts."""
-    rows = None
-    if data is not None:
-        file = open_table(data)
-        rows = predict_rows(model, file, find_target(model, file, target), None, terminal)
-    write_regression_report(model.classifier, out, None if rows is None else rows.columns, path.name)
-    total = 0 if rows is None else rows.total
-    terminal.say(f"Wrote {out}")
-    terminal.print_result({"out": str(out), "rows": total, "shown": total})
+class Sample(NamedTuple):
+    """Rows of a file for the report."""
+
+    X: Any  # raw rows, or prepared ones if the model has no preparation
+    y: Any | None  # labels or targets
+    numbers: Any | None  # numbers of the rows in the file, from 1
+    total: int  # number of all rows
 
 
-def _sample_rows(
-    model: Model, file: TableFile, target: str | None, most: int, terminal: Terminal
-) -> tuple[Any, Any, int]:
-    """Sample at most `most` rows in file order. Returns X, the labels or None, and the number of all rows."""
+def _same_file(data: Path, trained: Any) -> bool:
+    return bool(trained) and data.resolve() == Path(str(trained)).resolve()
+
+
+def _sample_rows(model: Model, file: TableFile, target: str | None, most: int, terminal: Terminal) -> Sample:
+    """Sample at most `most` rows in file order: those with a label, if the file has labels."""
     named = target or model.target
     if target is not None and target not in file.names:
         raise BadInput(
@@ -74,21 +79,32 @@ def _sample_rows(
         )
     labelled = named is not None and named in file.names
     prepare = model.choose_preparation(file, named)
-    places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
-    rng, notes = np.random.default_rng(SEED), Counter[str]()
-    kept = [np.empty((0, len(prepare.names))), np.empty(0, dtype=np.int64), np.empty(0)]
-    rows = unlabelled = 0
+    rng, notes, arrow = np.random.default_rng(SEED), Counter[str](), import_pyarrow()
+    kept: list[Any] = []  # raw rows, truth, numbers in the file, random numbers
+    total = unlabelled = 0
     for chunk in read_chunks(file, [*prepare.inputs, *([named] if labelled and named else [])], terminal):
-        X = prepare.encode(chunk, notes)
-        y = encode_labels(chunk, named, places) if labelled and named else np.zeros(len(X), dtype=np.int64)
-        unlabelled += int((y < 0).sum())
-        X, y = X[y >= 0], y[y >= 0]
-        kept = [np.concatenate(pair) for pair in zip(kept, (X, y, rng.random(len(X))), strict=True)]
-        if len(kept[0]) > most:
-            chosen = np.sort(np.argpartition(kept[2], most)[:most])
-            kept = [column[chosen] for column in kept]
-        rows += len(X)
-    if not rows:
+        prepare.encode(chunk, notes)
+        n = chunk.table.num_rows
+        truth, known = (
+            read_truth(model, chunk, named) if labelled and named else (np.zeros(n), np.full(n, True))
+        )
+        unlabelled += int((~known).sum())
+        rows = np.flatnonzero(known)
+        new = [truth[rows], chunk.first + rows + 1, rng.random(len(rows))]
+        cells = chunk.table.take(rows)
+        kept = (
+            [arrow.concat_tables([kept[0], cells]), *map(np.concatenate, zip(kept[1:], new, strict=True))]
+            if kept
+            else [cells, *new]
+        )
+        if len(kept[1]) > most:
+            chosen = np.sort(np.argpartition(kept[3], most)[:most])
+            kept = [kept[0].take(chosen), *(column[chosen] for column in kept[1:])]
+        total += len(rows)
+    if not total:
         raise BadInput(f"{file.path} has no rows.")
     report_notes(notes, terminal, file, unlabelled)
-    return kept[0], model.classifier.classes_[kept[1]] if labelled else None, rows
+    classes = getattr(model.classifier, "classes_", None)
+    y = None if not labelled else kept[1] if classes is None else classes[kept[1]]
+    raw = hasattr(model.classifier, "preparation_")
+    return Sample(kept[0] if raw else Prepared(prepare.encode(kept[0])), y, kept[2], total)

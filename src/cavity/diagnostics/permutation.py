@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.diagnostics.raw_rows import find_columns
 from cavity.intake.validation import Features
-from cavity.tabular.grouping import group_features
 
 Array = NDArray[np.float64]
 Losses = Callable[[Array], Array]  # features [n D] to one loss per row [n]
@@ -52,7 +52,7 @@ def permutation_importance(
     losses: Losses, X: Array, weight: Array, features: Features, n_repeats: int, rng: np.random.Generator
 ) -> Importance:
     """Shuffle each column of the table in turn: all its features together, `n_repeats` times."""
-    names, owner = _find_columns(features)
+    names, owner = find_columns(features)
     before, total = losses(X), weight.sum()
     importance, error = np.zeros(len(names)), np.zeros(len(names))
     orders = [
@@ -70,14 +70,3 @@ def permutation_importance(
         importance[j] = weight @ more / total
         error[j] = np.sqrt(weight**2 @ (more - importance[j]) ** 2) / total
     return Importance(names, importance, error, float(weight @ before / total))
-
-
-def _find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the names of the table's columns, and the number of the column that each feature belongs to."""
-    prepare = features.preparation
-    if prepare is None:
-        names = features.names or tuple(f"column {j}" for j in range(features.n))
-        return tuple(map(str, names)), np.arange(features.n)
-    names = tuple(map(str, prepare.feature_names_in_))
-    place = np.array([names.index(name) for name in prepare.inputs])
-    return names, place[group_features(prepare.columns_)[1]]

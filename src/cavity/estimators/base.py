@@ -14,14 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
 from cavity.config.values import resolve_device, whole
+from cavity.diagnostics.contributions import Contributions, compute_contributions, compute_importance
+from cavity.diagnostics.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.diagnostics.permutation import Importance, Losses, permutation_importance
+from cavity.diagnostics.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.diagnostics.sampling import Asked
 from cavity.errors import BadOption
 from cavity.fitting.job import Continuation, Result
 from cavity.intake.tables import Request
 from cavity.intake.validation import Features
 from cavity.modelfile import Record
-from cavity.prediction.model import FittedModel
+from cavity.prediction.model import FittedModel, as_array
 
 Array = NDArray[np.float64]
 EXAMPLES = {"model": "cavity.methods.EP()", "regressor": "cavity.methods.BCM()"}  # methods as objects
@@ -125,7 +128,8 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         if "_fitted" not in state:
             return state
         state = state | self._parts_on(torch.device("cpu"))
-        return state | {"_result": state["_result"]._replace(loo=None), "_loo_log_proba": None}
+        kept = state["_result"]._replace(loo=None, background=None, importance=self._find_importance())
+        return state | {"_result": kept, "_loo_log_proba": None}
 
     def _continuation(self) -> Continuation | None:
         """Return what a warm start continues from."""
@@ -151,6 +155,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "_fitted")
         classes = getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
+        self._find_importance()
         held: Result = self._parts_on(torch.device("cpu"))["_result"]
         result = held._replace(classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
@@ -243,6 +248,124 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         rows, weight, losses = self._row_losses(Request(X, y, sample_weight))
         seed = check_random_state(random_state).randint(2**31 - 1)
         return permutation_importance(losses, rows, weight, features, repeats, np.random.default_rng(seed))
+
+    @property
+    def feature_importance_(self) -> Array:
+        """Importance of each column of X in nats: what its cell tells about the outcome, given the other cells."""
+        found = self._find_importance() if hasattr(self, "_result") else None
+        if found is None:
+            raise AttributeError(
+                "feature_importance_ is there after fit(), not after partial_fit() or in files of older versions: "
+                "use explain(X, y), which also tells how far to trust it."
+            )
+        return found
+
+    def _find_importance(self) -> Array | None:
+        """Compute the importance of the columns once, while the fit's rows are there."""
+        result = self._result
+        if result.importance is None and result.background is not None:
+            X, features = result.background, result.features
+            found = compute_importance(X, features, self._predict_outcome, self._information)
+            self._result = result._replace(importance=found)
+        return self._result.importance
+
+    def partial_dependence(
+        self,
+        X: Any,
+        column: Any,
+        *,
+        n_values: int = 20,
+        n_rows: int = 50,
+        level: float = 0.95,
+        random_state: Any = 0,
+    ) -> PartialDependence:
+        """Compute how predictions depend on one column: the mean over rows in which all its cells are set to one value.
+
+        Intervals are those of this mean under the posterior of the latent functions: exact for a regressor; for a classifier
+        from 50 joint draws, as quantiles of a beta distribution. They say how well the model knows the mean,
+        not how much rows differ from it. Values are replaced one column at a time: if columns are strongly correlated, some rows
+        will be unlike any real row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a frame
+            Rows with the columns of the fit, raw cells as they are.
+        column : str or int
+            Name or number of a column of the table.
+        n_values : int
+            At most so many values: quantiles from 2 % to 98 % of a number or date, the most frequent levels of a category. Missing
+            is one more value, if the training rows had missing cells in the column.
+        n_rows : int
+            Predictions are averaged over a random sample of so many rows.
+        level : float
+            Probability of the intervals.
+        random_state : int, RandomState or None
+            Random seed of the sample and the draws.
+
+        Returns
+        -------
+        PartialDependence
+            `values` in the user's units, `mean`, `low` and `high`; `print` shows them as a table.
+        """
+        values, most = whole("n_values", n_values, 1), whole("n_rows", n_rows, 1)
+        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+            raise BadOption(f"level={level!r} must be a probability above 0 and below 1, such as 0.95.")
+        rows = self._read_raw(X)
+        j, seed = rows.find(column), check_random_state(random_state).randint(2**31 - 1)
+        chosen = choose_rows(len(rows.X), most, seed)
+        classes = getattr(self, "classes_", None)
+        return compute_partial_dependence(rows, j, chosen, values, self._average(seed), classes, level)
+
+    def explain_rows(
+        self, X: Any, background: Any, *, n_background: int = 50, random_state: Any = 0
+    ) -> Contributions:
+        """Tell what moves the predictions of single rows: for each column, what its cell does compared with cells of other rows.
+
+        The contribution of a column to a class is log p(c | x) minus the log of the mean of p(c | x') over background rows, where
+        x' is the row with the background row's cell in that column; for a regressor, the same of predicted means, without logs.
+        Its expectation over rows and over their classes, if predictions are right, is `feature_importance_`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a frame
+            Rows to explain.
+        background : array-like of shape (m, D), or a frame
+            Rows to compare with, such as the training rows.
+        n_background : int
+            A random sample of so many background rows is used. Each makes one prediction per row and column.
+        random_state : int, RandomState or None
+            Random seed.
+
+        Returns
+        -------
+        Contributions
+            `contributions` with the rows' cells in `values`; `print` shows the largest for the predicted classes.
+        """
+        most = whole("n_background", n_background, 1)
+        rows, others = self._read_raw(X), self._read_raw(background)
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        chosen, classes = others.X[choose_rows(len(others.X), most, seed)], getattr(self, "classes_", None)
+        return compute_contributions(rows, chosen, self._predict_outcome, self._compare, classes)
+
+    def _read_raw(self, X: Any) -> RawRows:
+        """Read rows as features, with the cells that they come from."""
+        return read_raw_rows(X, self._features(), lambda: as_array(self._fitted.prior.center))
+
+    def _average(self, seed: int) -> Average:
+        """Return a function from groups of rows to mean predictions and their standard deviations."""
+        raise NotImplementedError
+
+    def _predict_outcome(self, X: Array) -> Array:
+        """Return log-probabilities [n C], or means and standard deviations [n 2], of features."""
+        raise NotImplementedError
+
+    def _compare(self, own: Array, others: Array) -> Array:
+        """Return the contributions of a column, [n C] or [n], given predictions with other cells, [n B ...]."""
+        raise NotImplementedError
+
+    def _information(self, own: Array, others: Array) -> Array:
+        """Return the divergence of the predictions from their mean over other cells, [n]."""
+        raise NotImplementedError
 
     def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
         """Return the features and weights of rows, and a function from features to the loss of each row."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 
@@ -17,6 +18,7 @@ from cavity.config.methods import read_method
 from cavity.config.reading import read_class_weight
 from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
+from cavity.diagnostics.partial_dependence import Average
 from cavity.diagnostics.permutation import Losses
 from cavity.diagnostics.samples import ClassifierSamples
 from cavity.errors import BadOption
@@ -30,6 +32,7 @@ from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.validation import check_labels
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
+from cavity.prediction.draws import draw_log_proba
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import (
     as_array,
@@ -40,6 +43,8 @@ from cavity.prediction.model import (
     predict_moments,
 )
 from cavity.prediction.pool import normalised
+
+N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
 
 @modelfile.register
@@ -181,8 +186,13 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
         available for a source, on several ranks, with validation_fraction, above 50,000 rows (unless effort="fast"), and after
         pickling or loading.
+    feature_importance_ : ndarray of shape (n_features_in_,)
+        Importance of each column of X in nats: what its cell tells about the label if the other cells are known, the mean of
+        KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows. If predictions are right, the log loss
+        increases by so much when the cell is unknown. Columns of noise are near 0, columns that say the same share, and values
+        can be compared across kernels. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
-        Share of each column of X by inverse lengthscale.
+        Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
     history_ : list of dict
         One row per epoch.
     n_epochs_ : int
@@ -612,6 +622,23 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         table = read_table_of_fit(request, None, self._features(), self.classes_)
         own = np.arange(len(table.y)), table.y
         return table.X, table.weight, lambda X: -self.predict_log_proba(Prepared(X))[own]
+
+    def _predict_outcome(self, X: Array) -> Array:
+        return self.predict_log_proba(Prepared(X))
+
+    def _compare(self, own: Array, others: Array) -> Array:
+        return np.asarray(own - logsumexp(others, axis=1) + np.log(others.shape[1]))
+
+    def _information(self, own: Array, others: Array) -> Array:
+        return np.asarray((np.exp(own) * self._compare(own, others)).sum(1))
+
+    def _average(self, seed: int) -> Average:
+        def average(groups: list[Array]) -> tuple[Array, Array]:
+            mean = [self.predict_proba(Prepared(rows)).mean(0) for rows in groups]
+            draws = draw_log_proba(self._fitted, groups, N_DRAWS, seed)
+            return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
+
+        return average
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
         request = Request(X, y, sample_weight)

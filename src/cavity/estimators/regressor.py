@@ -15,6 +15,7 @@ from cavity import modelfile
 from cavity.config import RegressorConfig, read_regressor
 from cavity.config.values import whole
 from cavity.diagnostics import sampling
+from cavity.diagnostics.partial_dependence import Average
 from cavity.diagnostics.permutation import Losses
 from cavity.diagnostics.samples import RegressorSamples
 from cavity.errors import BadOption
@@ -81,8 +82,11 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Inducing points in the units of X.
     frequencies_ : ndarray of shape (H, D)
         Frequencies in radians per unit of a feature, with inducing="spectrum".
+    feature_importance_ : ndarray of shape (n_features_in_,)
+        Importance of each column of X in nats: what its cell tells about y if the other cells are known, the mean over training
+        rows of the divergence of the prediction from a normal one with the moments that it has with that cell of other rows.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
-        Share of each column of X by inverse lengthscale.
+        Share of each column of X by inverse lengthscale: how fast f may vary, not how much it does.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -309,6 +313,25 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return np.asarray(0.5 * ((table.y - mean) / std) ** 2 + np.log(std) + 0.5 * math.log(2 * math.pi))
 
         return table.X, table.weight, losses
+
+    def _predict_outcome(self, X: Array) -> Array:
+        return np.column_stack(self.predict(Prepared(X), return_std=True))
+
+    def _compare(self, own: Array, others: Array) -> Array:
+        return np.asarray(own[:, 0] - others[:, :, 0].mean(1))
+
+    def _information(self, own: Array, others: Array) -> Array:
+        var = others[:, :, 0].var(1) + (others[:, :, 1] ** 2).mean(1)  # of the mixture
+        ratio = own[:, 1] ** 2 / var
+        return 0.5 * np.asarray(ratio - 1 - np.log(ratio) + self._compare(own, others) ** 2 / var)
+
+    def _average(self, seed: int) -> Average:
+        def average(groups: list[Array]) -> tuple[Array, Array]:
+            found = [self.predict(Prepared(rows), return_cov=True, noise=False) for rows in groups]
+            mean, var = np.array([m.mean() for m, _ in found]), np.array([cov.mean() for _, cov in found])
+            return mean, np.sqrt(np.maximum(var, 0.0))
+
+        return average
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> RegressorSamples:
         request = Request(X, y, sample_weight)

@@ -46,6 +46,7 @@ from cavity.training.threads import limit_threads
 
 Array = NDArray[np.float64]
 PATIENCE = 10  # epochs without a smaller loss of a regressor's eval_set before training stops
+BACKGROUND = 150  # training rows that are kept for the importance of columns
 
 
 class Continuation(NamedTuple):
@@ -76,6 +77,10 @@ class Result(NamedTuple):
     class_prior: Array | None = None  # [C], class frequencies of the training rows
     estimate: Estimate | None = None  # of a classifier, from rows that were held out
     selection: Selection | None = None  # of a classifier
+    importance: Array | None = None  # [columns], computed when it is first needed
+    background: Array | None = (
+        None  # [n D], some training rows to compute it from; model files do not have them
+    )
 
 
 @dataclass
@@ -346,7 +351,17 @@ def common_result(run: Run, begin: Start, features: Features, evidence: float, w
         history=run.history,
         relevance=find_relevance(model.prior.kernel, begin.columns, features),
         continuation=None if state is None else Continuation(state, begin.columns),
+        background=choose_background(begin),
     )
+
+
+def choose_background(begin: Start) -> Array | None:
+    """Choose some training rows by weight; None after `partial_fit`, which keeps none."""
+    X, weight = begin.pool.X, begin.pool.weight
+    if not len(X):
+        return None
+    rng = np.random.default_rng(0)
+    return np.asarray(X[rng.choice(len(X), BACKGROUND, p=weight / weight.sum())])
 
 
 def settle_kernel(model: FittedModel) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cavity.errors import BadFile
+from cavity.intake.validation import Features
 from cavity.prediction.estimate import Estimate
 
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
@@ -117,7 +118,18 @@ def read_estimate(value: Any, n_classes: int | None) -> Estimate | None:
     )
 
 
-def _numbers(values: Any, n: int | None) -> list[float]:
+def read_importance(values: Any, features: Features) -> Any:
+    """Return the importance of each column of X, or None."""
+    if values is None:
+        return None
+    prepare = features.preparation
+    found = np.array(_numbers(values, features.n if prepare is None else prepare.n_features_in_, "column"))
+    if not np.isfinite(found).all() or not (found >= 0).all():
+        raise BadFile("the importance of the columns is not finite, or negative.")
+    return found
+
+
+def _numbers(values: Any, n: int | None, of: str = "class") -> list[float]:
     if not isinstance(values, list) or len(values) != n:
-        raise BadFile(f"there should be {n} numbers, one per class.")
+        raise BadFile(f"there should be {n} numbers, one per {of}.")
     return [finite(v) for v in values]

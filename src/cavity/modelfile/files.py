@@ -25,6 +25,7 @@ from cavity.modelfile.checks import (
     history,
     read_class_prior,
     read_estimate,
+    read_importance,
     relevance,
     texts,
 )
@@ -107,6 +108,7 @@ def save(record: Record, path: str | Path) -> None:
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
         "estimate": None if result.estimate is None else result.estimate._asdict(),
         "selection": describe_selection(result.selection, packing),
+        "importance": None if result.importance is None else result.importance.tolist(),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
@@ -234,6 +236,7 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
         class_prior=read_class_prior(meta.get("class_prior"), n_classes),
         estimate=read_estimate(meta.get("estimate"), n_classes),
         selection=selection,
+        importance=read_importance(meta.get("importance"), features),
     )
 
 

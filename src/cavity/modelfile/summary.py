@@ -24,6 +24,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         [f"column {j}" for j in range(n)] if prepare is None else list(map(str, prepare.feature_names_in_))
     )
     relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()
+    importance = None if result.importance is None else result.importance.tolist()
     return {
         "method": str(arguments["method"]),
         "kernel": repr(prior.kernel),
@@ -42,6 +43,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "target": None if prepare is None or prepare.target_ is None else prepare.target_.name,
         "columns": None if prepare is None else dict(prepare.describe()),
         "relevance": None if relevance is None else dict(zip(names, relevance, strict=True)),
+        "importance": None if importance is None else dict(zip(names, importance, strict=True)),
     }
 
 

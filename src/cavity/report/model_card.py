@@ -1,39 +1,40 @@
-"""Text of the report: the model card, scores, and summaries of columns and classes."""
+"""Facts about a fitted model for the report."""
 
 from __future__ import annotations
 
 import math
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from cavity._version import __version__
 from cavity.config.methods import read_method
-from cavity.estimators import GPClassifier
-from cavity.report.calibration import Array, error, expected_calibration_error, nll
 
 Facts = list[tuple[str, str]]
-MAX_LINES = 40  # columns or classes in a table of the report
-MAX_ROWS = 15  # number of most certain rows, and of least certain rows
 
 
-class Predictions(NamedTuple):
-    """Rows with their predictions and, if known, their labels."""
-
-    X: Array  # [n D]
-    P: Array  # [n C]
-    predicted: NDArray[Any]  # [n]
-    y: NDArray[Any] | None
-    codes: NDArray[np.int64] | None  # [n], number of the true class
+def describe_model(model: Any) -> Facts:
+    """Describe a fitted model: method, sizes, kernel, evidence, versions."""
+    return _describe_classifier(model) if hasattr(model, "classes_") else _describe_regressor(model)
 
 
-def describe_model(clf: GPClassifier) -> Facts:
-    """Describe a fitted classifier: method, sizes, kernel, evidence, versions."""
-    check_is_fitted(clf, "inducing_points_")
+def _describe_regressor(gp: Any) -> Facts:
+    history = gp.history_ or [{}]
+    return [
+        ("Method", str(gp.method)),
+        ("Columns", f"{gp.n_features_in_}"),
+        ("Kernel", _describe_kernel(gp.kernel_)),
+        ("Noise, standard deviation", f"{math.sqrt(gp.noise_):.4g}"),
+        ("Log marginal likelihood", f"{gp.log_marginal_likelihood_:,.2f}"),
+        ("Epochs", f"{gp.n_epochs_}"),
+        ("Training time (s)", f"{history[-1].get('seconds', math.nan):.1f}"),
+        *((f"Version of {name}", value) for name, value in list_versions().items()),
+    ]
+
+
+def _describe_classifier(clf: Any) -> Facts:
     latent, M, D = clf.inducing_points_.shape
     what = "Inducing points"
     if hasattr(clf, "frequencies_"):
@@ -79,9 +80,9 @@ def list_versions() -> dict[str, str]:
     return found
 
 
-def list_warnings(clf: GPClassifier) -> list[str]:
+def list_warnings(model: Any) -> list[str]:
     """Return the warnings of the fit."""
-    return list(clf.fit_warnings_)
+    return list(model.fit_warnings_)
 
 
 def _describe_kernel(kernel: Any) -> str:
@@ -105,52 +106,9 @@ def _format_range(value: Any) -> str:
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _measure_memory(clf: GPClassifier) -> str:
+def _measure_memory(clf: Any) -> str:
     """Measure the tensors that prediction needs."""
     kept = clf._fitted
     tensors = [kept.prior_lower, kept.mean, kept.lower, *kept.prior.parameters(), *kept.prior.buffers()]
     size = sum(t.numel() * t.element_size() for t in tensors)
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-
-
-def find_column_names(clf: GPClassifier, X: Any, names: Any) -> list[str]:
-    """Return the given names, those of the fit, those of the table, or numbers."""
-    features = clf._features()
-    for known in (names, features.names, getattr(X, "columns", None)):
-        if known is not None:
-            return [str(name) for name in known]
-    return [f"column {d}" for d in range(features.n)]
-
-
-def compute_scores(predictions: Predictions) -> Facts:
-    """Compute scores, if the labels are known."""
-    if predictions.codes is None:
-        return []
-    P, codes = predictions.P, predictions.codes
-    return [
-        ("Accuracy", f"{1 - error(P, codes):.4f}"),
-        ("Negative log-likelihood", f"{nll(P, codes):.4f} nats per row"),
-        ("Expected calibration error", f"{expected_calibration_error(P, codes):.4f}"),
-    ]
-
-
-def summarise_columns(X: Array, names: list[str]) -> list[list[str]]:
-    """Return name, minimum, mean, maximum and standard deviation of each column."""
-    parts = X.min(0), X.mean(0), X.max(0), X.std(0)
-    return [[name, *(f"{part[d]:.4g}" for part in parts)] for d, name in enumerate(names[:MAX_LINES])]
-
-
-def count_classes(clf: GPClassifier, predictions: Predictions) -> list[list[str]]:
-    """Count the rows of each class, true (if known) and predicted."""
-    rows = []
-    for label in clf.classes_[:MAX_LINES]:
-        true = [] if predictions.y is None else [f"{int((predictions.y == label).sum())}"]
-        rows.append([str(label), *true, f"{int((predictions.predicted == label).sum())}"])
-    return rows
-
-
-def find_extremes(predictions: Predictions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the least and of the most certain rows; no row is in both."""
-    order = np.argsort(predictions.P.max(1), kind="stable")
-    few = min(MAX_ROWS, (len(order) + 1) // 2)
-    return order[:few], order[few:][::-1][:few]

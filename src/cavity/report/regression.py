@@ -1,26 +1,15 @@
-"""How good a regressor is: an estimate from rows held out, the scores of a baseline, and a short HTML report."""
+"""How good a regressor is: an estimate from rows held out, and the scores of a baseline."""
 
 from __future__ import annotations
 
-import math
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from cavity import persist
 from cavity.intake.frames import Prepared
-from cavity.report.html import (
-    render_document,
-    render_facts,
-    render_preparation,
-    render_table,
-    render_warnings,
-)
-from cavity.report.model_card import list_versions
-from cavity.report.scores import Array, Numbers, bootstrap, score_targets
+from cavity.report.scores import Array, Numbers, score_targets
 
 SCORES = {
     "rmse": "Root mean squared error",
@@ -58,41 +47,3 @@ def score_mean(y: Array, weight: Array, new: Array, new_weight: Array) -> Number
     std = float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0
     found = score_targets(np.full(len(new), mean), np.full(len(new), std), new, new_weight)
     return {name: found[name] for name in ("rmse", "mae", "nlpd", "coverage")}
-
-
-def write_regression_report(
-    gp: Any, path: str | Path, rows: tuple[Any, ...] | None = None, title: str = ""
-) -> Path:
-    """Write a short report on a regressor: scores of predicted rows (mean, std, y, weight), and the model's facts."""
-    history = gp.history_ or [{}]
-    facts = [
-        ("Method", str(gp.method)),
-        ("Columns", f"{gp.n_features_in_}"),
-        ("Kernel", repr(gp.kernel_)),
-        ("Noise, standard deviation", f"{math.sqrt(gp.noise_):.4g}"),
-        ("Log marginal likelihood", f"{gp.log_marginal_likelihood_:,.2f}"),
-        ("Epochs", f"{gp.n_epochs_}"),
-        ("Training time (s)", f"{history[-1].get('seconds', math.nan):.1f}"),
-        *((f"Version of {name}", value) for name, value in list_versions().items()),
-    ]
-    sections = [
-        ("data", "Scores", "" if rows is None else _render_scores(gp, rows)),
-        ("warnings", "Warnings", render_warnings(list(gp.fit_warnings_))),
-        ("columns", "How columns are used", render_preparation(gp)),
-        ("model", "Model card", render_facts(facts, "Properties of the model")),
-    ]
-    page = render_document(title or "Report on a regressor", sections)
-    persist.write_bytes(path, page.encode())
-    return Path(path)
-
-
-def _render_scores(gp: Any, rows: tuple[Any, ...]) -> str:
-    (shift, scale), (_, _, y, w) = gp._result.units, rows
-    values, ranges = score_targets(*rows), bootstrap(score_targets, rows, 4)
-    plain = score_targets(np.full(len(y), shift), np.full(len(y), scale), y, w)
-    lines = [
-        [text, f"{values[k]:.4g}", "{:.4g} to {:.4g}".format(*ranges[k]), f"{plain[k]:.4g}"]
-        for k, text in SCORES.items()
-    ]
-    head = ["Score", "Model", "95 % interval", "Mean and spread of the training rows"]
-    return render_table(f"Scores of {len(y)} rows", head, lines, len(lines))

@@ -1,4 +1,4 @@
-"""Style sheet and script of the report, and the matplotlib style of its figures."""
+"""Style sheet of the report, and the matplotlib style of figures."""
 
 from typing import Any
 
@@ -12,67 +12,95 @@ FIGURE_STYLE: dict[Any, Any] = {
     "text.parse_math": False,
 }
 
-STYLE = """
-:root{--paper:#fff;--ink:#22252a;--soft:#5c6370;--line:#dfe2e6;--accent:#2f6db3;--card:#f6f7f9;color-scheme:light dark}
-@media (prefers-color-scheme:dark){
- :root{--paper:#14161a;--ink:#e4e6ea;--soft:#a3a9b4;--line:#343941;--accent:#7fb2ea;--card:#1b1e23}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:60rem;padding:1rem;background:var(--paper);color:var(--ink);
- font:1rem/1.55 system-ui,-apple-system,"Segoe UI",sans-serif;overflow-wrap:anywhere}
-h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0}
-h2{font-size:1.2rem;margin:2.2rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.25rem}
-a{color:var(--accent)}
-a:focus-visible,input:focus-visible,.wide:focus-visible{outline:3px solid var(--accent);outline-offset:2px}
-.skip{position:absolute;left:-999px}
-.skip:focus{position:static}
-nav ul{display:flex;flex-wrap:wrap;gap:.3rem 1rem;padding:0;margin:.5rem 0;list-style:none}
-figure{margin:1rem 0;padding:.75rem;background:var(--card);border:1px solid var(--line);border-radius:.5rem}
-img{display:block;max-width:100%;height:auto;margin:0 auto}
-figcaption{color:var(--soft);font-size:.9rem;margin-top:.5rem}
-.wide{overflow-x:auto;margin:.8rem 0}
-table{border-collapse:collapse;font-size:.92rem;min-width:50%}
-caption{text-align:left;color:var(--soft);padding:.3rem 0}
-th,td{text-align:left;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:normal}
-thead th{color:var(--soft);font-weight:600;white-space:nowrap}
-tbody th{font-weight:600}
-.numbers td{font-variant-numeric:tabular-nums}
-.facts td{overflow-wrap:anywhere}
-.filter{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center}
-.filter[hidden]{display:none}
-input{font:inherit;color:inherit;background:var(--card);border:1px solid var(--soft);border-radius:.35rem;padding:.35rem .6rem;
- flex:1 1 14rem;min-width:0}
-output{color:var(--soft)}
-.warnings li{margin:.4rem 0}
-footer{margin-top:3rem;color:var(--soft);font-size:.9rem}
-@media print{nav,.filter,.skip{display:none}}
-"""
+_DARK = """--paper:#14161a;--ink:#e4e6ea;--soft:#a3a9b4;--line:#343941;--accent:#7fb2ea;--card:#1b1e23;--good:#63c08f;
+ --fair:#e0b04a;
+ --bad:#f08a8a;--c0:#6ea8e8;--c1:#f0a04b;--c2:#5cc296;--c3:#e0708f;--c4:#a98be0;--c5:#c2a279;--c6:#e3a3d0;--c7:#b5b5b5"""
+_LIGHT = """--paper:#fff;--ink:#22252a;--soft:#5c6370;--line:#dfe2e6;--accent:#2f6db3;--card:#f6f7f9;--good:#1f7a4d;
+ --fair:#946200;
+ --bad:#b3261e;--c0:#2f6db3;--c1:#d97706;--c2:#2a8a5f;--c3:#b2365c;--c4:#7a5bb0;--c5:#8c6d46;--c6:#c464a4;--c7:#6b6b6b"""
+_SERIES = "\n".join(
+    f".line.c{k},.whisker.c{k}{{stroke:var(--c{k})}} .dot.c{k},.band.c{k}{{fill:var(--c{k})}} "
+    f".key.c{k}{{background:var(--c{k})}} .hollow.c{k}{{stroke:var(--c{k})}}"
+    for k in range(8)
+)
 
-# Filter of the table of rows: shows rows that contain all words.
-SCRIPT = """
-(function () {
-  "use strict";
-  var form = document.getElementById("filter-form"), table = document.getElementById("certain");
-  if (!form || !table) { return; }
-  var field = document.getElementById("filter"), count = document.getElementById("filter-count");
-  var rows = Array.prototype.slice.call(table.tBodies[0].rows);
-  var texts = rows.map(function (row) {
-    return Array.prototype.map.call(row.cells, function (cell) { return cell.textContent; }).join(" ").toLowerCase();
-  });
-  function apply() {
-    var words = field.value.toLowerCase().split(/\\s+/).filter(Boolean), shown = 0;
-    rows.forEach(function (row, k) {
-      var fits = words.every(function (word) { return texts[k].indexOf(word) >= 0; });
-      row.hidden = !fits;
-      if (fits) { shown += 1; }
-    });
-    count.textContent = shown + " of " + rows.length + " rows";
-  }
-  form.addEventListener("submit", function (event) { event.preventDefault(); });
-  field.addEventListener("input", apply);
-  form.hidden = false;
-  if (location.hash.indexOf("#filter=") === 0) {
-    try { field.value = decodeURIComponent(location.hash.slice(8)); } catch (wrong) { field.value = ""; }
-  }
-  apply();
-})();
+STYLE = f"""
+:root{{{_LIGHT};color-scheme:light dark}}
+@media screen and (prefers-color-scheme:dark){{:root{{{_DARK}}}}}
+*{{box-sizing:border-box}}
+html{{scroll-behavior:smooth;-webkit-text-size-adjust:100%}}
+body{{margin:0 auto;max-width:72rem;padding:1rem clamp(.75rem,3vw,2rem);background:var(--paper);color:var(--ink);
+ font:1rem/1.55 system-ui,-apple-system,"Segoe UI","Noto Sans","Noto Sans CJK JP","Hiragino Sans","Yu Gothic",sans-serif;
+ overflow-wrap:anywhere}}
+h1{{font-size:1.5rem;line-height:1.25;margin:.5rem 0}}
+h2{{font-size:1.25rem;margin:2.4rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.25rem}}
+h3{{font-size:1rem;margin:0 0 .4rem}}
+p,li{{max-width:46rem}}
+a{{color:var(--accent)}}
+:focus-visible{{outline:3px solid var(--accent);outline-offset:2px}}
+.skip{{position:absolute;left:-999px}}
+.skip:focus{{position:static}}
+.verdict{{display:inline-block;margin:.2rem 0;padding:.2rem .75rem;border-radius:1rem;border:2px solid;font-weight:600}}
+.verdict.good{{color:var(--good)}} .verdict.fair{{color:var(--fair)}} .verdict.bad{{color:var(--bad)}}
+.lead p{{font-size:1.1rem;margin:.5rem 0}}
+.note{{border-left:4px solid var(--fair);padding:.3rem .8rem;background:var(--card)}}
+.tiles{{display:grid;grid-template-columns:repeat(auto-fit,minmax(9.5rem,1fr));gap:.6rem;margin:1rem 0}}
+.tiles div{{background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}}
+.tiles dt{{color:var(--soft);font-size:.85rem}} .tiles dd{{margin:0}}
+.tiles strong{{display:block;font-size:1.5rem;font-variant-numeric:tabular-nums}} .tiles span{{color:var(--soft);
+ font-size:.85rem}}
+nav ul{{display:flex;flex-wrap:wrap;gap:.3rem 1rem;padding:0;margin:.5rem 0;list-style:none;font-size:.95rem}}
+.grid{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(19rem,100%),1fr));gap:1rem;margin:1rem 0;
+ align-items:start}}
+figure{{margin:0;padding:.75rem;background:var(--card);border:1px solid var(--line);border-radius:.5rem;min-width:0;
+ break-inside:avoid}}
+figcaption{{color:var(--soft);font-size:.85rem;margin-top:.4rem}}
+svg{{display:block;width:100%;max-width:30rem;height:auto;margin:0 auto;font-size:12px}}
+svg text{{fill:var(--soft)}} svg .axis{{fill:var(--ink)}} svg .grid{{stroke:var(--line);stroke-width:1}}
+.line{{fill:none;stroke-width:2;stroke-linejoin:round}} .line.reference{{stroke:var(--soft);stroke-width:1.2;
+ stroke-dasharray:4 3}}
+.band{{opacity:.18}} .whisker{{stroke-width:2;opacity:.6}} .dot.pale{{opacity:.6}}
+.dot[data-tip]:hover{{stroke:var(--ink);stroke-width:2}}
+{_SERIES}
+svg .dot.hollow{{fill:var(--card);stroke-width:2}}
+.legend{{display:flex;flex-wrap:wrap;gap:.1rem .9rem;list-style:none;padding:0;margin:0 0 .4rem;font-size:.85rem}}
+.key{{display:inline-block;width:.8em;height:.8em;border-radius:50%;margin-right:.35em}}
+.tip{{position:fixed;z-index:9;max-width:min(20rem,90vw);background:var(--ink);color:var(--paper);padding:.25rem .6rem;
+ border-radius:.35rem;
+ font-size:.85rem;pointer-events:none}}
+.tip[hidden]{{display:none}}
+.wide{{overflow-x:auto;margin:.8rem 0;max-width:100%}}
+table{{border-collapse:collapse;font-size:.92rem}}
+caption{{text-align:left;color:var(--soft);padding:.3rem 0}}
+th,td{{text-align:left;padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top;
+ overflow-wrap:normal;max-width:22rem}}
+.short{{white-space:nowrap}} .sortable td:not(.short){{min-width:12rem}}
+thead th{{color:var(--soft);font-weight:600;vertical-align:bottom}}
+tbody th{{font-weight:600}}
+thead button{{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:0;margin:0;text-align:left;
+ cursor:pointer}}
+thead button:hover{{color:var(--accent)}}
+th[aria-sort=ascending] button::after{{content:" ▲"}} th[aria-sort=descending] button::after{{content:" ▼"}}
+.numbers td{{font-variant-numeric:tabular-nums}}
+.facts td{{overflow-wrap:anywhere}}
+.bars{{width:100%;max-width:46rem}} .bars td:last-child{{white-space:nowrap;width:1%}} .bars tbody th{{max-width:14rem;
+ overflow-wrap:anywhere}}
+.bar{{width:50%;min-width:5rem;vertical-align:middle}} .bar span{{display:block;height:.9rem;min-width:1px;
+ background:var(--c0);border-radius:2px}}
+.confusion td{{text-align:center;padding:.35rem .6rem;min-width:2.6rem;border:1px solid var(--paper)}}
+.confusion thead th{{padding-left:.6rem;text-align:center;max-width:9rem;overflow-wrap:anywhere}}
+.confusion .full{{color:#fff}}
+.filter{{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center}}
+.filter[hidden]{{display:none}}
+input{{font:inherit;color:inherit;background:var(--card);border:1px solid var(--soft);border-radius:.35rem;padding:.35rem .6rem;
+ flex:1 1 14rem;min-width:0;max-width:24rem}}
+output{{color:var(--soft)}}
+details>summary{{cursor:pointer}} details>summary h2{{display:inline-block;border:0;margin:2rem 0 .4rem}}
+.warnings li{{margin:.4rem 0}}
+footer{{margin-top:3rem;color:var(--soft);font-size:.9rem}}
+@media print{{
+ nav,.filter,.skip,.tip{{display:none}} body{{max-width:none;padding:0;font-size:10pt}} h2{{break-after:avoid}}
+ tr{{break-inside:avoid}}
+ .wide{{overflow:visible}} table{{font-size:8.5pt}} .grid{{grid-template-columns:repeat(3,1fr)}} thead button{{color:inherit}}
+ *{{-webkit-print-color-adjust:exact;print-color-adjust:exact}}}}
 """

@@ -1,0 +1,77 @@
+"""Class probabilities under draws of the latent functions from their posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavity.linalg import solve_lower_t
+from cavity.onnx_graph import mirrors
+from cavity.posterior import Normal
+from cavity.prediction.model import FittedModel, as_tensor, log_probabilities
+from cavity.spectrum import Spectrum
+
+Array = NDArray[np.float64]
+FAR = 8.0  # standard deviations of a difference
+
+
+@torch.no_grad()
+def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: int) -> Iterator[Array]:
+    """Yield log-probabilities [S n C] of each group of rows, given draws of f at its rows.
+
+    Within a group the rows are drawn jointly. All groups share the draws of the inducing values, so that averages over groups
+    differ by little noise. The noise of f and the pool's weights stay as they are in predictions.
+    """
+    random = torch.Generator().manual_seed(seed)
+    kind = {"dtype": torch.float64, "generator": random}
+    C, M = model.prior.n_latent, model.mean.numel() // model.prior.n_latent
+    noise = torch.randn(n_draws, *model.lower.shape[:2], **kind).to(model.device)  # type: ignore[call-overload]
+    off = solve_lower_t(model.lower.double(), noise.permute(1, 2, 0)).permute(2, 0, 1)
+    w = model.mean.double().reshape(C, M) + off.reshape(n_draws, C, M)
+    variance = model.prior.noise.double().clamp_min(1e-12).expand(C)  # [C]
+    for rows in groups:
+        X = as_tensor(rows).to(model.mean)
+        a = model.prior.project_with(model.prior_lower, X).a.double()
+        f = torch.einsum("scm,cmn->snc", w, a)
+        root = _residual_root(model, X, a)
+        if root is not None:
+            f = f + torch.einsum(
+                "cnk,sck->snc",
+                root,
+                torch.randn(n_draws, C, len(rows), **kind).to(f.device),  # type: ignore[call-overload]
+            )
+        if model.coupled:  # the quadrature of correlated classes is slow: draw the noise, too
+            f = f + variance.sqrt() * torch.randn(f.shape, **kind).to(f.device)  # type: ignore[call-overload]
+            log_p = torch.log_softmax(f, -1).reshape(-1, C).cpu().numpy()
+        else:
+            flat = _limit(model, f.reshape(-1, C), variance)
+            log_p = log_probabilities(model, Normal(flat, variance.expand_as(flat))).numpy()
+        yield _combine(model, log_p, rows, n_draws).reshape(n_draws, len(rows), -1)
+
+
+def _limit(model: FittedModel, f: Tensor, variance: Tensor) -> Tensor:
+    """Raise values far below the largest: their probabilities stay 0 to 1e-13, and the quadrature need not resolve them."""
+    if not mirrors(type(model.likelihood), ("leader_is_sure",), ("log_probability", "_log_win")):
+        return f
+    return torch.maximum(f, f.max(1, keepdim=True).values - FAR * (2 * variance.max()).sqrt())
+
+
+def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor | None:
+    """Return a root [C n n] of the covariance of f given the inducing values; None for a spectrum, which has none."""
+    if isinstance(model.prior, Spectrum):
+        return None
+    cov = model.prior.kernel.full(X[None]).double() - a.mT @ a
+    values, vectors = torch.linalg.eigh(0.5 * (cov + cov.mT))
+    root: Tensor = vectors * values.clamp_min(0).sqrt()[:, None, :]
+    return root
+
+
+def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Array:
+    """Apply the pool; its other members are the same in every draw."""
+    if not model.pool.members:
+        return model.pool.combine(log_p, rows)
+    return model.pool.combine(log_p, np.tile(rows, (n_draws, 1)))

@@ -1,0 +1,193 @@
+"""Figures of the report: calibration, rejection, learning curve, partial dependence, predicted against true numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cavity.diagnostics.partial_dependence import PartialDependence, format_value
+from cavity.report.calibration import Array, expected_calibration_error, reliability
+from cavity.report.markup import render_figure, render_legend
+from cavity.report.selective import rejection
+from cavity.report.svg import Plot, choose_dates, format_number
+
+MAX_SERIES = 6  # classes that partial dependence shows
+MAX_DOTS = 400
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of intervals whose coverage is drawn
+LEVEL_WIDTH = 130  # of the names of levels
+
+
+def draw_calibration(P: Array, codes: Any) -> str:
+    """Draw accuracy against the probability of the predicted class."""
+    table = reliability(P, codes)
+    plot = Plot((0, 1), (0, 1), labels=("probability of the predicted class", "share that is right"))
+    plot.line([0, 1], [0, 1], "reference")
+    known = np.flatnonzero(table.rows)
+    plot.line(table.confidence[known], table.accuracy[known], "c0")
+    for k in known:
+        said, right, n = table.confidence[k], table.accuracy[k], int(table.rows[k])
+        spread = np.sqrt(max(right * (1 - right), 0.25 / (n + 4)) / n)
+        plot.whisker((said, said), (max(right - spread, 0), min(right + spread, 1)), "c0")
+        tip = f"{n} rows: says {said:.0%}, right {right:.0%}"
+        plot.dot(said, right, "c0", tip, 3 + 6 * np.sqrt(n / table.rows.sum()))
+    ece = expected_calibration_error(P, codes)
+    alt = f"Reliability diagram of {len(known)} bins with rows; expected calibration error {ece:.3f}."
+    caption = (
+        "On the diagonal, probabilities can be trusted. Below it the model is too sure, above it not sure enough. "
+        "Larger dots have more rows."
+    )
+    return render_figure("calibration", plot.render(alt), caption, "Are probabilities right?")
+
+
+def draw_rejection(P: Array, codes: Any) -> str:
+    """Draw the error of the kept rows when the least certain ones are left to people."""
+    curve = rejection(P, codes)
+    keep = np.unique(np.round(np.linspace(0, len(curve.error) - 1, 60)).astype(int))
+    rejected, error = curve.rejected[keep], curve.error[keep]
+    plot = Plot(
+        (0, 1), (0, max(error.max(), 0.05)), labels=("share of rows set aside", "error of the others")
+    )
+    plot.line(rejected, error, "c1")
+    for k in range(0, len(keep), 6):
+        tip = f"{rejected[k]:.0%} of the rows set aside: {error[k]:.1%} errors among the others"
+        plot.dot(rejected[k], error[k], "c1", tip, 3)
+    half = curve.error[min(int(np.searchsorted(curve.rejected, 0.5)), len(curve.error) - 1)]
+    alt = f"Error falls from {curve.error[0]:.3f} of all rows to {half:.3f} of the more certain half."
+    caption = "The error that remains if a person decides the least certain rows."
+    return render_figure("rejection", plot.render(alt), caption, "What if unsure rows go to a person?")
+
+
+def draw_learning(history: Sequence[dict[str, Any]]) -> str:
+    """Draw the training objective after each epoch."""
+    if not history:
+        return ""
+    value = np.array([row["objective"] for row in history], dtype=np.float64)
+    epoch = np.array([row["epoch"] for row in history], dtype=np.float64)
+    shown = value[np.isfinite(value)]
+    low = (
+        float(np.quantile(shown, 0.1)) if len(shown) > 20 else float(shown.min())
+    )  # the first epochs are steep
+    plot = Plot((epoch.min(), epoch.max()), (low, float(shown.max())), labels=("epoch", "objective"))
+    inside = np.flatnonzero(value >= low)
+    plot.line(epoch[inside], value[inside], "c0")
+    for k in inside[:: max(1, len(inside) // 20)]:
+        plot.dot(epoch[k], value[k], "c0", f"epoch {epoch[k]:.0f}: {value[k]:.6g}", 2.5)
+    alt = f"Line of the objective over {len(history)} epochs, from {value[0]:.4g} to {value[-1]:.4g}."
+    return render_figure("learning", plot.render(alt), "The training objective after each epoch.", "Training")
+
+
+def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> str:
+    """Draw how the mean prediction depends on one column: lines of a number or date, dots of a category."""
+    classes = [target] if found.classes is None else [str(c) for c in found.classes]
+    mean, low, high = (v.reshape(len(found.values), -1) for v in (found.mean, found.low, found.high))
+    series = np.sort(np.argsort(-np.ptp(mean, axis=0), kind="stable")[:MAX_SERIES]).tolist()
+    if found.classes is not None and len(classes) == 2:
+        series = [1]
+    bounds = (0.0, 1.0) if found.classes is not None else (float(low.min()), float(high.max()))
+    what = "mean probability" if found.classes is not None else f"mean {target}"
+    draw = _draw_levels if found.kind == "category" else _draw_line
+    plot = draw(found, [mean, low, high], series, classes, bounds, what)
+    left_out = f" The {len(series)} classes that change most." if 2 < len(classes) > len(series) else ""
+    caption = f"{importance} Shaded or in whiskers: {found.level:.0%} interval of the mean over {found.rows} rows.{left_out}"
+    legend = render_legend([classes[c] for c in series]) if found.classes is not None else ""
+    return render_figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
+
+
+def _tip(value: str, name: str, parts: Sequence[float]) -> str:
+    mean, low, high = (format_number(float(f"{p:.3g}")) for p in parts)
+    return f"{value}: {name} {mean} ({low} to {high})"
+
+
+def _draw_line(
+    found: PartialDependence,
+    parts: Sequence[Array],
+    series: Sequence[int],
+    classes: Sequence[str],
+    bounds: tuple[float, float],
+    what: str,
+) -> str:
+    missing = np.isnan(found.values)
+    at = found.values[~missing]
+    x = at.astype("datetime64[s]").astype(np.float64) if found.kind == "date" else at.astype(np.float64)
+    ends = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
+    plot = Plot(_room(ends, missing.any()), bounds, labels=(found.name or "(no name)", what))
+    for k, c in enumerate(series):
+        mean, low, high = (part[~missing, c] for part in parts)
+        plot.band(x, low, high, f"c{k}")
+        plot.line(x, mean, f"c{k}")
+    for k, c in enumerate(series):
+        for i in np.flatnonzero(~missing):
+            numbers = [part[i, c] for part in parts]
+            place = x[int((~missing[:i]).sum())]
+            plot.dot(place, numbers[0], f"c{k}", _tip(format_value(found.values[i]), classes[c], numbers), 3)
+        for i in np.flatnonzero(missing):
+            numbers = [part[i, c] for part in parts]
+            edge = plot.xlim[1]
+            plot.whisker((edge, edge), (numbers[1], numbers[2]), f"c{k}")
+            plot.dot(edge, numbers[0], f"c{k} hollow", _tip("(missing)", classes[c], numbers), 4)
+    ticks = choose_dates(*ends) if found.kind == "date" else None
+    changes = ", ".join(f"{classes[c]} {parts[0][0, c]:.3g} to {parts[0][-1, c]:.3g}" for c in series)
+    return plot.render(f"{what} against {found.name}: {changes}.", ticks)
+
+
+def _room(ends: tuple[float, float], missing: bool) -> tuple[float, float]:
+    """Leave room for missing cells at the right."""
+    return (ends[0], ends[1] + 0.1 * (ends[1] - ends[0])) if missing else ends
+
+
+def _draw_levels(
+    found: PartialDependence,
+    parts: Sequence[Array],
+    series: Sequence[int],
+    classes: Sequence[str],
+    bounds: tuple[float, float],
+    what: str,
+) -> str:
+    n = len(found.values)
+    plot = Plot(bounds, (-0.5, n - 0.5), labels=(what, ""), left=LEVEL_WIDTH, height=60 + 30 * n)
+    names = [format_value(value) for value in found.values]
+    for i in range(n):
+        for k, c in enumerate(series):
+            numbers = [part[i, c] for part in parts]
+            y = n - 1 - i + (0.5 - (k + 0.5) / len(series)) * 0.7
+            plot.whisker((numbers[1], numbers[2]), (y, y), f"c{k}")
+            plot.dot(numbers[0], y, f"c{k}", _tip(names[i], classes[c], numbers))
+    alt = f"{what} for {n} levels of {found.name}."
+    return plot.render(alt, None, [(n - 1 - i, name) for i, name in enumerate(names)])
+
+
+def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
+    """Draw true against predicted numbers."""
+    chosen = np.unique(np.linspace(0, len(y) - 1, min(len(y), MAX_DOTS)).astype(int))
+    low, high = (
+        float(min(mean[chosen].min(), y[chosen].min())),
+        float(max(mean[chosen].max(), y[chosen].max())),
+    )
+    plot = Plot((low, high), (low, high), labels=(f"predicted {target}", f"true {target}"))
+    plot.line([low, high], [low, high], "reference")
+    for i in chosen:
+        off = abs(y[i] - mean[i]) > 1.959963984540054 * std[i]
+        tip = f"row {i}: predicted {format_number(float(f'{mean[i]:.4g}'))} ± {std[i]:.2g}, true {format_number(y[i])}"
+        plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
+    alt = f"True against predicted {target} of {len(chosen)} rows."
+    caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95 % interval."
+    return render_figure("scatter", plot.render(alt), caption, "Predicted and true")
+
+
+def draw_coverage(mean: Array, std: Array, y: Array) -> str:
+    """Draw how many rows lie within their intervals, against how many should."""
+    from scipy.special import ndtri
+
+    plot = Plot((0.4, 1), (0, 1), labels=("probability of the interval", "share of rows inside"))
+    plot.line([0.4, 1], [0.4, 1], "reference")
+    inside = [float((np.abs(y - mean) <= ndtri(0.5 + 0.5 * level) * std).mean()) for level in LEVELS]
+    plot.line(LEVELS, inside, "c0")
+    for level, share in zip(LEVELS, inside, strict=True):
+        plot.dot(level, share, "c0", f"{level:.0%} intervals hold {share:.0%} of the rows")
+    alt = "Share of rows inside their intervals, " + ", ".join(
+        f"{s:.2f} of {lv:.2f}" for lv, s in zip(LEVELS, inside, strict=True)
+    )
+    caption = "On the diagonal, intervals hold as many rows as they should. Below it they are too narrow."
+    return render_figure("coverage", plot.render(alt + "."), caption, "Are intervals right?")

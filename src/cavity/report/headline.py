@@ -1,0 +1,204 @@
+"""The headline of the report, in words: what the model predicts, how well, against which baseline, and where it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.report.findings import Ranking, Scored
+from cavity.report.markup import escape_text, render_paragraph, render_tiles
+from cavity.report.scores import FEW_ROWS
+from cavity.report.svg import format_number, shorten
+
+MAX_NAMES = 6
+CALIBRATED = 0.05  # expected calibration error of probabilities that can be trusted
+MANY = 1000  # rows from which on a larger one means something
+NAME_WIDTH = 40
+
+
+def list_names(names: list[str], most: int = MAX_NAMES) -> str:
+    """Join names; of many, the first ones."""
+    few = [shorten(name or "(no name)", NAME_WIDTH) for name in names[:most]]
+    return ", ".join(few) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def render_lead(verdict: tuple[str, str] | None, sentences: list[str], tiles: Any, note: str) -> str:
+    """Render the headline: a verdict (kind and words), sentences, main numbers, and a note of caution."""
+    parts = [] if verdict is None else [f'<p class="verdict {verdict[0]}">{escape_text(verdict[1])}</p>']
+    parts += [render_paragraph(text) for text in sentences]
+    parts += [f'<p class="note">{escape_text(note)}</p>'] if note else []
+    return f'<div class="lead">{"".join(parts)}</div>{render_tiles(tiles) if tiles else ""}\n'
+
+
+def describe_task(target: str, about: str, raw_names: list[str], used: int, ranking: Ranking | None) -> str:
+    """Say what is predicted from what, and which columns matter most."""
+    part = "" if used == len(raw_names) else f"{used} of "
+    text = f"The model predicts {target} ({about}) from {part}{count(len(raw_names), 'column')}."
+    if ranking is not None:
+        best = [raw_names[j] for j, v in zip(ranking.places, ranking.values, strict=True) if v > 0.01][:3]
+        if best:
+            text += f" What matters most: {list_names(best)}."
+    return text
+
+
+def count(n: int, what: str) -> str:
+    """Write a number of things."""
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
+def judge_classes(scored: Scored) -> tuple[str, str]:
+    """Compare the log loss with that of class frequencies, and the error with that of the most frequent class."""
+    assert scored.scores is not None and scored.plain is not None
+    if not scored.ranges["nll"][1] < scored.plain["nll"]:
+        return "bad", "Not shown to be better than guessing"
+    if scored.ranges["error"][1] < 0.5 * scored.plain["error"]:
+        return "good", "Much better than guessing"
+    return "fair", "Better than guessing"
+
+
+def describe_classes(scored: Scored, classes: list[str], prior: Any) -> list[str]:
+    """Say how good a classifier is, whether its probabilities can be trusted, and where it fails."""
+    assert scored.scores is not None and scored.plain is not None and scored.truth is not None
+    s, (low, high) = scored.scores, find_accuracy_interval(scored)
+    frequent = classes[
+        int((np.bincount(scored.truth, minlength=len(classes)) if prior is None else prior).argmax())
+    ]
+    return [
+        f"On {count(len(scored.truth), 'row')}, it is right for {1 - s['error']:.1%} "
+        f"(95 % interval {low:.1%} to {high:.1%}). "
+        f"Always guessing {frequent}, the most frequent class, is right for {1 - scored.plain['error']:.1%}.",
+        _describe_calibration(scored),
+        _describe_failures(scored, classes),
+    ]
+
+
+def find_accuracy_interval(scored: Scored) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of the accuracy, which is honest for rows without an error, too."""
+    assert scored.scores is not None
+    n, p, z = len(scored.outcome), 1 - scored.scores["error"], 1.959963984540054
+    centre, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
+
+
+def _describe_calibration(scored: Scored) -> str:
+    assert scored.scores is not None
+    said, right, ece = (
+        float(np.exp(scored.outcome.max(1)).mean()),
+        1 - scored.scores["error"],
+        scored.scores["ece"],
+    )
+    low, high = find_accuracy_interval(scored)
+    promise = f"its probabilities promise {said:.1%} right answers, and {right:.1%} are."
+    if not low <= said <= high:
+        return f"It is {'too sure' if said > right else 'not sure enough'} of itself: {promise}"
+    if ece > CALIBRATED and len(scored.outcome) >= MANY:
+        return f"Take single probabilities with care: they are off by {100 * ece:.0f} points on average, in both directions."
+    return f"Its probabilities can be trusted, as far as these rows tell: {promise}"
+
+
+def _describe_failures(scored: Scored, classes: list[str]) -> str:
+    assert scored.truth is not None
+    predicted, n = scored.outcome.argmax(1), len(classes)
+    confusion = np.zeros((n, n), dtype=np.int64)
+    np.add.at(confusion, (scored.truth, predicted), 1)
+    rows, hits = confusion.sum(1), confusion.diagonal()
+    if hits.sum() == rows.sum():
+        return "It makes no error on these rows."
+    miss = np.where(rows > 0, (rows - hits) / np.maximum(rows, 1), 0.0)
+    enough = np.where(rows >= FEW_ROWS, miss, -1.0) if (rows >= FEW_ROWS).any() else miss
+    c = int(enough.argmax())
+    others = confusion[c] - np.where(np.arange(n) == c, confusion[c], 0)
+    text = (
+        f"It fails most often on {classes[c]}: {rows[c] - hits[c]} of {count(int(rows[c]), 'row')} are missed"
+    )
+    text += f", mostly taken for {classes[int(others.argmax())]}." if others.any() else "."
+    never = [classes[k] for k in np.flatnonzero((rows > 0) & (np.bincount(predicted, minlength=n) == 0))]
+    return text + (f" Never predicted: {list_names(never)}." if never else "")
+
+
+def tile_classes(scored: Scored) -> list[tuple[str, str, str]]:
+    """Return the main numbers of a classifier."""
+    assert scored.scores is not None and scored.plain is not None and scored.truth is not None
+    s, plain = scored.scores, scored.plain
+    return [
+        ("Accuracy", f"{1 - s['error']:.1%}", f"guessing: {1 - plain['error']:.1%}"),
+        ("Log loss, nats per row", f"{s['nll']:.3f}", f"class frequencies: {plain['nll']:.3f}"),
+        ("Calibration error", f"{s['ece']:.3f}", "0 is best"),
+        ("AUC, mean over classes", f"{s['auc']:.3f}", "guessing: 0.5"),
+        ("Rows", f"{len(scored.truth):,}", "scored here"),
+    ]
+
+
+def describe_estimate(estimate: Any) -> list[str]:
+    """Say how good a model should be on new rows, from its own training."""
+    return [
+        f"Estimated at training, from {estimate.rows:,} rows by {estimate.how}: it is right for {estimate.accuracy:.1%} "
+        f"of new rows (the most frequent class: {estimate.baseline_accuracy:.1%}), with a log loss of {estimate.log_loss:.3f} ± "
+        f"{estimate.standard_error:.3f} nats (class frequencies: {estimate.baseline_log_loss:.3f})."
+    ]
+
+
+def judge_numbers(scored: Scored) -> tuple[str, str]:
+    """Compare the error with that of the training rows' mean."""
+    assert scored.scores is not None and scored.plain is not None
+    ratio = scored.ranges["rmse"][1] / scored.plain["rmse"]
+    if not ratio < 1:
+        return "bad", "Not shown to be better than the mean"
+    return ("good", "Much better than the mean") if ratio < 0.5 else ("fair", "Better than the mean")
+
+
+def describe_numbers(scored: Scored, target: str) -> list[str]:
+    """Say how good a regressor is, whether its intervals can be trusted, and where it fails."""
+    assert scored.scores is not None and scored.plain is not None and scored.truth is not None
+    s, (low, high) = scored.scores, scored.ranges["rmse"]
+    inside = s["coverage"]
+    width = (
+        "as they should"
+        if abs(inside - 0.95) <= 0.03
+        else "too few"
+        if inside < 0.95
+        else "more than they should"
+    )
+    return [
+        f"On {count(len(scored.truth), 'row')}, its predictions are off by {_number(s['rmse'])} (root mean square; 95 % interval "
+        f"{_number(low)} to {_number(high)}). Always guessing the mean of the training rows is off by "
+        f"{_number(scored.plain['rmse'])}.",
+        f"It explains {s['r2']:.0%} of the variance of {target} in these rows. "
+        f"Its 95 % intervals hold {inside:.0%} of them, {width}.",
+        _describe_worst_range(scored, target),
+    ]
+
+
+def _describe_worst_range(scored: Scored, target: str) -> str:
+    assert scored.truth is not None
+    mean = scored.outcome[:, 0]
+    if len(mean) < 4 * FEW_ROWS:
+        return ""
+    edges = np.quantile(mean, [0, 0.25, 0.5, 0.75, 1])
+    part = np.clip(np.searchsorted(edges, mean, side="right") - 1, 0, 3)
+    error = [
+        float(np.sqrt(((scored.truth - mean)[part == k] ** 2).mean())) if (part == k).any() else 0
+        for k in range(4)
+    ]
+    k = int(np.argmax(error))
+    rest = float(np.sqrt(((scored.truth - mean)[part != k] ** 2).mean()))
+    ends = (format_number(float(f"{e:.3g}")) for e in edges[k : k + 2])
+    return f"Errors are largest where it predicts {' to '.join(ends)}: {error[k]:.3g}, against {rest:.3g} elsewhere."
+
+
+def tile_numbers(scored: Scored) -> list[tuple[str, str, str]]:
+    """Return the main numbers of a regressor."""
+    assert scored.scores is not None and scored.plain is not None and scored.truth is not None
+    s, plain = scored.scores, scored.plain
+    return [
+        ("Root mean squared error", f"{s['rmse']:.4g}", f"the mean: {plain['rmse']:.4g}"),
+        ("Mean absolute error", f"{s['mae']:.4g}", f"the mean: {plain['mae']:.4g}"),
+        ("Variance explained, R²", f"{s['r2']:.1%}", "100 % is best"),
+        ("Rows within their 95 % interval", f"{s['coverage']:.1%}", "should be 95 %"),
+        ("Rows", f"{len(scored.truth):,}", "scored here"),
+    ]
+
+
+def _number(value: float) -> str:
+    return format_number(float(f"{value:.3g}"))

@@ -1,0 +1,90 @@
+"""Script of the report: tooltips, tables that sort and filter, and printing. The page can be read without it."""
+
+SCRIPT = """
+(function () {
+  "use strict";
+  var list = function (selector, from) { return Array.prototype.slice.call((from || document).querySelectorAll(selector)); };
+
+  // tooltips of marks
+  var tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  document.body.appendChild(tip);
+  list("svg title").forEach(function (title) {
+    title.parentNode.setAttribute("data-tip", title.textContent);
+    title.parentNode.removeChild(title);
+  });
+  function show(event) {
+    var mark = event.target.closest ? event.target.closest("[data-tip]") : null;
+    tip.hidden = !mark;
+    if (!mark) { return; }
+    tip.textContent = mark.getAttribute("data-tip");
+    var box = mark.getBoundingClientRect(), room = document.documentElement.clientWidth - tip.offsetWidth - 8;
+    tip.style.left = Math.max(8, Math.min(box.left + box.width / 2 - tip.offsetWidth / 2, room)) + "px";
+    tip.style.top = Math.max(8, box.top - tip.offsetHeight - 8) + "px";
+  }
+  document.addEventListener("pointerover", show);
+  document.addEventListener("pointerdown", show);
+  document.addEventListener("scroll", function () { tip.hidden = true; }, { passive: true });
+
+  // tables that sort
+  function key(row, place) {
+    var text = row.cells[place].textContent.trim(), number = parseFloat(text.replace(/,/g, ""));
+    return /^[-+]?[0-9.]/.test(text) && !isNaN(number) ? number : text.toLowerCase();
+  }
+  list("table.sortable").forEach(function (table) {
+    list("thead th", table).forEach(function (head, place) {
+      var button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      head.textContent = "";
+      head.appendChild(button);
+      button.addEventListener("click", function () {
+        var up = head.getAttribute("aria-sort") !== "ascending";
+        list("thead th", table).forEach(function (other) { other.removeAttribute("aria-sort"); });
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        list("tbody tr", table).sort(function (a, b) {
+          var one = key(a, place), two = key(b, place);
+          if (typeof one !== typeof two) { return typeof one === "number" ? -1 : 1; }
+          return (one < two ? -1 : one > two ? 1 : 0) * (up ? 1 : -1);
+        }).forEach(function (row) { table.tBodies[0].appendChild(row); });
+      });
+    });
+  });
+
+  // tables that show the rows with all words
+  list("form.filter").forEach(function (form) {
+    var name = form.getAttribute("data-table"), table = document.getElementById(name);
+    var field = document.getElementById(name + "-filter"), count = document.getElementById(name + "-count");
+    var rows = list("tbody tr", table), texts = rows.map(function (row) {
+      return list("th,td", row).map(function (cell) { return cell.textContent; }).join(" ").toLowerCase();
+    });
+    function apply() {
+      var words = field.value.toLowerCase().split(/\\s+/).filter(Boolean), shown = 0;
+      rows.forEach(function (row, k) {
+        row.hidden = !words.every(function (word) { return texts[k].indexOf(word) >= 0; });
+        if (!row.hidden) { shown += 1; }
+      });
+      count.textContent = shown + " of " + rows.length + " rows";
+    }
+    form.addEventListener("submit", function (event) { event.preventDefault(); });
+    field.addEventListener("input", apply);
+    form.hidden = false;
+    if (location.hash.indexOf("#filter=") === 0) {
+      try { field.value = decodeURIComponent(location.hash.slice(8)); } catch (wrong) { field.value = ""; }
+    }
+    apply();
+  });
+
+  // links open folded sections, and paper shows all of them
+  function unfold() {
+    var part = location.hash.length > 1 ? document.getElementById(location.hash.slice(1)) : null;
+    if (part) { list("details", part).forEach(function (fold) { fold.open = true; }); }
+  }
+  window.addEventListener("hashchange", unfold);
+  unfold();
+  window.addEventListener("beforeprint", function () {
+    list("details").forEach(function (fold) { fold.open = true; });
+  });
+})();
+"""

@@ -1,0 +1,251 @@
+"""Partial dependence, contributions to single rows, and the importance of columns: laws, and references on raw frames."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor, kernels, load
+from cavity.diagnostics.raw_rows import choose_rows
+from cavity.intake.frames import Prepared
+from cavity.prediction.draws import draw_log_proba
+
+N = 240
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def make_table(seed=0):
+    """A signal with missing cells, a category that matters, and noise of every kind."""
+    rng = np.random.default_rng(seed)
+    signal, place = rng.normal(50, 10, N), rng.choice(["東京", "Paris", "Oslo"], N, p=[0.5, 0.3, 0.2])
+    table = pd.DataFrame(
+        {
+            "signal": np.where(rng.random(N) < 0.1, np.nan, signal),
+            "place": place,
+            "number": rng.normal(size=N),
+            "coin": rng.choice(["heads", "tails"], N),
+            "levels": [f"level {i}" for i in rng.integers(0, 50, N)],
+            "date": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 700, N), unit="D"),
+            "key": [f"K-{i:05d}-{i * 7919 % 1000}" for i in range(N)],
+            "same": "always",
+        }
+    )
+    score = (signal - 50) / 10 + 1.5 * (place == "東京") - 0.7
+    noisy = score + 0.4 * rng.normal(size=N)
+    return table, np.array(["low", "mid", "high"])[(noisy > -0.5).astype(int) + (noisy > 0.8)], noisy
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    table, labels, _ = make_table()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GPClassifier(n_inducing=25, effort="fast", random_state=0).fit(table, labels), table, labels
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    table, _, values = make_table()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return (
+            GPRegressor("vi", n_inducing=25, max_epochs=60, random_state=0).fit(table, values),
+            table,
+            values,
+        )
+
+
+# ---------------------------------------------------------------- partial dependence
+
+
+@pytest.mark.parametrize("column", ["signal", "place", "date", "number"])
+def test_it_is_the_mean_over_raw_rows_with_one_value(fitted, column):
+    clf, table, _ = fitted
+    found = clf.partial_dependence(table, column, n_values=4, n_rows=60)
+    rows = table.iloc[choose_rows(N, 60, np.random.RandomState(0).randint(2**31 - 1))].reset_index(drop=True)
+    assert found.rows == 60 and found.name == column
+    for value, mean in zip(found.values, found.mean, strict=True):
+        changed = rows.assign(**{column: pd.Series([value] * 60, dtype=table[column].dtype)})
+        np.testing.assert_allclose(mean, clf.predict_proba(changed).mean(0), atol=1e-9)
+    assert (found.low <= found.mean).all() and (found.mean <= found.high).all()
+    assert (found.low >= 0).all() and (found.high <= 1).all()
+
+
+def test_values_are_those_of_the_table(fitted):
+    clf, table, _ = fitted
+    signal = clf.partial_dependence(table, "signal", n_values=6).values
+    assert np.isnan(signal[-1]) and set(signal[:-1]) <= set(
+        table["signal"]
+    )  # the training rows have missing cells
+    assert table["signal"].quantile(0.9) < signal[-2] and (np.diff(signal[:-1]) > 0).all()
+    assert clf.partial_dependence(table, "place").values.tolist() == ["東京", "Paris", "Oslo"]  # by frequency
+    dates = clf.partial_dependence(table, "date", n_values=4)
+    assert dates.kind == "date" and set(dates.values) <= set(table["date"].to_numpy())
+    assert "2021-" in str(dates) and "P(high)" in str(dates)
+
+
+def test_a_signal_moves_predictions_beyond_its_intervals_and_noise_does_not(fitted, regressor):
+    """No constant lies within all intervals of a signal; one does for noise."""
+    for model, table, _ in (fitted, regressor):
+        for column in ("signal", "place"):
+            found = model.partial_dependence(table, column)
+            assert (found.low.max(0) > found.high.min(0)).any()
+        for column in ("number", "coin", "levels", "date"):
+            found = model.partial_dependence(table, column, n_values=8)
+            assert (found.low.max(0) <= found.high.min(0)).all(), found
+
+
+METHODS = [
+    ("ep", {}),
+    ("vi", {}),
+    ("laplace", {}),
+    ("ep", {"inducing": "spectrum"}),
+    ("sep", {"share": "inducing"}),
+]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("method, options", METHODS, ids=str)
+def test_probabilities_are_means_over_draws_of_the_latent_functions(method, options, classes):
+    """The law of total probability."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 2))
+    y = (X[:, 0] > 0).astype(int) + (classes == 3) * (X[:, 1] > 0.5)
+    clf = GPClassifier(method, n_inducing=6, max_epochs=15, random_state=0, **options).fit(X, y)
+    new = 3 * rng.normal(size=(6, 2))
+    (log_p,) = draw_log_proba(clf._fitted, [new], 1000, 0)
+    draws = np.exp(log_p)
+    error = draws.std(0) / np.sqrt(len(draws)) + 1e-4
+    assert (np.abs(draws.mean(0) - clf.predict_proba(new)) < 4.5 * error).all()
+
+
+def test_the_interval_of_a_regressor_is_that_of_joint_draws(regressor):
+    gp, table, _ = regressor
+    found = gp.partial_dependence(table, "signal", n_values=3, n_rows=N)
+    for k in range(3):
+        changed = table.assign(signal=found.values[k])
+        means = gp.sample_y(changed, 4000, random_state=k).mean(0)
+        ends = np.quantile(means, [0.025, 0.975])
+        np.testing.assert_allclose([found.low[k], found.high[k]], ends, atol=0.12 * (ends[1] - ends[0]))
+
+
+def test_arrays_have_columns_by_number_and_wrong_calls_say_so(fitted):
+    clf, table, _ = fitted
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    plain = GPClassifier("sep", n_inducing=5, max_epochs=5, random_state=0).fit(X, X[:, 1] > 0)
+    found = plain.partial_dependence(X, -1, n_values=4)
+    assert found.name == "column 1" and found.mean.shape == (4, 2) and found.mean[0, 1] < found.low[-1, 1]
+    with pytest.raises(BadInput, match="did you mean 'signal'"):
+        clf.partial_dependence(table, "signals")
+    with pytest.raises(BadInput, match="does not use the column 'key'"):
+        clf.partial_dependence(table, "key")
+    with pytest.raises(BadInput, match="no column 9"):
+        clf.partial_dependence(table, 9)
+    with pytest.raises(BadOption, match="level"):
+        clf.partial_dependence(table, "signal", level=1)
+
+
+# ---------------------------------------------------------------- single rows
+
+
+def test_contributions_compare_raw_rows_with_other_cells(fitted, regressor):
+    for model, table, _ in (fitted, regressor):
+        rows, background = table[:3], table[100:110]
+        found = model.explain_rows(rows, background)
+        labelled = found.classes is not None
+        predict, scale = (model.predict_proba, np.log) if labelled else (model.predict, lambda mean: mean)
+        for j, name in enumerate(table):
+            for i in range(3):
+                changed = pd.concat([rows[i : i + 1]] * 10, ignore_index=True)
+                changed[name] = background[name].to_numpy()
+                expected = scale(predict(rows)[i]) - scale(predict(changed).mean(0))
+                np.testing.assert_allclose(found.contributions[i, j], expected, atol=1e-8)
+        assert found.values[0].tolist()[:2] == [f"{rows['signal'][0]:.6g}", rows["place"][0]]
+
+
+def test_columns_that_are_constant_or_ignored_contribute_nothing(fitted):
+    clf, table, _ = fitted
+    constant = table.assign(coin="heads", date=pd.Timestamp("2020-05-05"))
+    found = dict(
+        zip(table, clf.explain_rows(constant, constant).contributions.transpose(1, 0, 2), strict=True)
+    )
+    for name in ("coin", "date", "key", "same"):
+        assert (found[name] == 0).all(), name
+    assert np.abs(found["signal"]).max() > 0.1
+
+
+def test_their_expectation_is_the_importance_of_columns(fitted):
+    clf, _, _ = fitted
+    X = clf._result.background
+    found = clf.explain_rows(Prepared(X[:100]), Prepared(X[-50:]))
+    expected = (np.exp(found.prediction)[:, None] * found.contributions).sum(2).mean(0)
+    np.testing.assert_allclose(clf.feature_importance_, expected, atol=1e-9)
+
+
+def test_print_names_the_cells_that_matter(fitted):
+    clf, table, _ = fitted
+    text = str(clf.explain_rows(table[:7], table))
+    assert "row 0: " in text and "and 2 more rows" in text and "signal = " in text and "key" not in text
+
+
+# ---------------------------------------------------------------- importance of columns
+
+
+def test_noise_of_every_kind_is_near_zero(fitted, regressor):
+    for model, table, _ in (fitted, regressor):
+        found = dict(zip(table, model.feature_importance_, strict=True))
+        least = min(found["signal"], found["place"])
+        assert least > 0.1
+        for name in ("number", "coin", "levels", "date"):
+            assert found[name] < 0.1 * least, found
+        assert found["key"] == found["same"] == 0
+
+
+def test_two_columns_of_a_coin_beside_a_true_column():
+    """Lengthscales give the two one-hot columns of the coin more weight together than the true column."""
+    rng = np.random.default_rng(0)
+    x, coin = rng.normal(size=300), rng.integers(0, 2, 300)
+    y = x + 0.5 * rng.normal(size=300) > 0
+    clf = GPClassifier(n_inducing=20, effort="fast", random_state=0).fit(
+        np.column_stack([x, coin, 1 - coin]), y
+    )
+    assert clf.feature_importance_[1:].max() < 0.02 < 0.3 < clf.feature_importance_[0]
+
+
+def test_copies_share():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    y = x + 0.3 * rng.normal(size=200) > 0
+    options = {"n_inducing": 20, "effort": "fast", "random_state": 0}
+    alone = GPClassifier(**options).fit(x[:, None], y).feature_importance_[0]
+    both = GPClassifier(**options).fit(np.column_stack([x, x]), y).feature_importance_
+    assert 0.7 < both[0] / both[1] < 1 / 0.7 and both.max() < 0.7 * alone
+
+
+def test_kernels_can_be_compared_and_the_labels_agree():
+    """In nats, every kernel says the same, and columns rank as they do when they are shuffled."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    y = (X[:, 0] + 0.5 * X[:, 1] + 0.3 * rng.normal(size=600) > 0).astype(int)
+    found = []
+    for kernel in (kernels.RBF(), kernels.Matern52(), kernels.RBF() + kernels.Linear()):
+        clf = GPClassifier(kernel=kernel, n_inducing=30, effort="fast", random_state=0).fit(X[:300], y[:300])
+        found.append(clf.feature_importance_)
+        explained = clf.explain(X[300:], y[300:])
+        assert np.argsort(explained.importance).tolist() == np.argsort(found[-1]).tolist() == [2, 1, 0]
+    np.testing.assert_allclose(found[1:], [found[0]] * 2, atol=0.1 * found[0].max())
+
+
+def test_it_travels_with_the_model_but_its_rows_do_not(fitted, regressor, tmp_path):
+    for model, _, _ in (fitted, regressor):
+        model.save(tmp_path / "m")
+        again, copy = load(tmp_path / "m"), pickle.loads(pickle.dumps(model))
+        for other in (again, copy):
+            np.testing.assert_array_equal(other.feature_importance_, model.feature_importance_)
+            assert other._result.background is None
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    grown = GPClassifier("sep", n_inducing=5).partial_fit(X, X[:, 0] > 0)
+    with pytest.raises(AttributeError, match="explain"):
+        grown.feature_importance_
