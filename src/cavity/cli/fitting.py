@@ -34,6 +34,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier, GPRegressor
 from cavity.intake.frames import Prepared
 from cavity.prediction.estimate import Estimate
+from cavity.remote import Location, check_bucket, count_bytes
 from cavity.report.baseline import logistic_log_loss
 from cavity.report.regression import estimate_regression
 from cavity.report.scores import FEW_ROWS
@@ -90,7 +91,7 @@ def choose_method(model: Any, table: InspectedTable, settings: Settings, termina
     return model
 
 
-def run(data: Path, settings: Settings, terminal: Terminal) -> None:
+def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     """Run the command; under torchrun, on every rank."""
     _check_out(settings.out)
     model = make_model(
@@ -147,7 +148,7 @@ def _train(model: Any, table: InspectedTable, settings: Settings, terminal: Term
         )
 
 
-def _save(model: GPClassifier, out: Path) -> int:
+def _save(model: GPClassifier, out: Location) -> int:
     """Save the model. If an interrupt ends the save, save again and return its exit code, else 0."""
     try:
         model.save(out)
@@ -157,7 +158,7 @@ def _save(model: GPClassifier, out: Path) -> int:
     return 0
 
 
-def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> InspectedTable:
+def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> InspectedTable:
     """Make the first pass: learn the preparation of the columns and print it."""
     file = open_table(data, settings.strict)
     count = 0
@@ -273,8 +274,11 @@ def _count_rows(chunk: Chunk) -> int:
     return int(chunk.table.num_rows)
 
 
-def _check_out(path: Path) -> None:
+def _check_out(path: Location) -> None:
     """Check before training that the model can be written."""
+    if isinstance(path, str):
+        check_bucket(path)
+        return
     if path.is_dir():
         raise BadOption(f"--out {path} is a folder: name a file, such as {path / 'model.cavity'}.")
     if not path.parent.is_dir():
@@ -288,7 +292,7 @@ def _report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Es
     notes: Any = model.notes_
     for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
-    size = settings.out.stat().st_size if terminal.rank == 0 else 0
+    size = count_bytes(settings.out) if terminal.rank == 0 else 0
     classes = getattr(model, "classes_", np.empty(0)).tolist()
     last = model.history_[-1] if model.history_ else {}
     held = f"; validation NLL {last['validation_nll']:.4f}" if "validation_nll" in last else ""

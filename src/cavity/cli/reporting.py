@@ -13,6 +13,7 @@ from cavity.cli.predicting import Model, encode_labels, format_label, read_chunk
 from cavity.cli.terminal import Terminal
 from cavity.errors import BadInput, BadOption
 from cavity.intake.frames import Prepared
+from cavity.remote import as_path, get_name
 from cavity.report.regression import write_regression_report
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
@@ -21,9 +22,9 @@ SEED = 0  # for the sample of rows
 
 
 def report(
-    path: Path,
-    data: Path | None,
-    out: Path,
+    path: str | Path,
+    data: str | Path | None,
+    out: str | Path,
     target: str | None,
     most: int,
     device: str | None,
@@ -42,7 +43,7 @@ def report(
     )
     shown = 0 if X is None else len(X)
     rows_to_show = None if X is None else Prepared(X)
-    write_report(model.classifier, out, rows_to_show, y, names=names, title=f"{path.name}")
+    write_report(model.classifier, out, rows_to_show, y, names=names, title=get_name(as_path(path)))
     if shown < rows:
         terminal.note(f"the report shows a random sample of {shown} of {rows} rows; raise --rows for more")
     terminal.say(f"Wrote {out}")
@@ -50,14 +51,21 @@ def report(
 
 
 def _report_regressor(
-    model: Model, path: Path, data: Path | None, out: Path, target: str | None, terminal: Terminal
+    model: Model,
+    path: str | Path,
+    data: str | Path | None,
+    out: str | Path,
+    target: str | None,
+    terminal: Terminal,
 ) -> None:
     """Write a short report: scores, if DATA has the target, and the model's facts."""
     rows = None
     if data is not None:
         file = open_table(data)
         rows = predict_rows(model, file, find_target(model, file, target), None, terminal)
-    write_regression_report(model.classifier, out, None if rows is None else rows.columns, path.name)
+    write_regression_report(
+        model.classifier, out, None if rows is None else rows.columns, get_name(as_path(path))
+    )
     total = 0 if rows is None else rows.total
     terminal.say(f"Wrote {out}")
     terminal.print_result({"out": str(out), "rows": total, "shown": total})
@@ -94,7 +102,7 @@ def _sample_rows(
     return kept[0], model.classifier.classes_[kept[1]] if labelled else None, rows
 
 
-def export(path: Path, onnx: Path | None, dtype: str, terminal: Terminal) -> None:
+def export(path: str | Path, onnx: str | Path | None, dtype: str, terminal: Terminal) -> None:
     """Write the ONNX graph."""
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")

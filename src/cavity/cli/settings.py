@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cavity.errors import BadOption
+from cavity.remote import Location, as_path
 
 OWN = ("target", "out", "weight", "ignore", "columns", "unseen", "strict", "validation", "seed", "regression")
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
@@ -19,13 +20,13 @@ class Settings(NamedTuple):
     """All settings of a fit except the data."""
 
     target: str
-    out: Path
+    out: Location
     weight: str | None
     ignore: tuple[str, ...]
     columns: dict[str, str]  # kind of a column by name: number, category, ignore
     unseen: str
     strict: bool  # refuse rough cells
-    validation: Path | None
+    validation: Location | None
     seed: int
     regression: bool  # predict a number, whatever the values suggest
     arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor
@@ -49,13 +50,13 @@ def read(flags: dict[str, Any], config: Path | None) -> Settings:
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
     return Settings(
         target=_check_text("target", values["target"]),
-        out=Path(_check_text("out", values["out"])),
+        out=as_path(_check_text("out", values["out"])),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=_check_kinds(values.get("columns", {})),
         unseen=values.get("unseen", "ignore"),
         strict=bool(values.get("strict", False)),
-        validation=None if validation is None else Path(_check_text("validation", validation)),
+        validation=None if validation is None else as_path(_check_text("validation", validation)),
         seed=seed,
         regression=bool(values.get("regression", False)),
         arguments={"random_state": seed} | arguments,
