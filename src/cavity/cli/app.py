@@ -98,7 +98,7 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, .arrow, .npz, a folder or a URI) and save the model."""
+    """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model."""
     _check_exist(data)
     from cavity.cli import settings
 
