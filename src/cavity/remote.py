@@ -91,7 +91,7 @@ def read_bytes(file: Location) -> bytes:
     if isinstance(file, Path):
         return file.read_bytes()
     filesystem, path = locate(file)
-    with filesystem.open_input_stream(path) as stream:
+    with filesystem.open_input_stream(path, compression=None) as stream:
         data: bytes = stream.read()
     return data
 
@@ -102,7 +102,7 @@ def write_bytes(file: Location, data: bytes) -> None:
         file.write_bytes(data)
         return
     filesystem, path = locate(file)
-    with filesystem.open_output_stream(path) as stream:
+    with filesystem.open_output_stream(path, compression=None) as stream:
         stream.write(data)
 
 

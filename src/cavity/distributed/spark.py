@@ -21,7 +21,7 @@ from cavity.distributed.engines import (
     make_absolute,
     refuse_data,
 )
-from cavity.errors import BadInput, BadOption, LostRank, missing_extra
+from cavity.errors import BadInput, BadOption, CavityError, LostRank, missing_extra
 
 __all__ = ["fit_on_spark", "predict_on_spark"]
 
@@ -206,7 +206,8 @@ def _read_errors(folder: str, processes: int) -> list[Exception | None]:
             found.append(None)
             continue
         kind = getattr(errors, words[0], None)
-        found.append(kind(words[1]) if isinstance(kind, type) else RuntimeError(": ".join(words)))
+        ours = isinstance(kind, type) and issubclass(kind, CavityError)
+        found.append(kind(words[1]) if ours else RuntimeError(": ".join(words)))
     return found
 
 
