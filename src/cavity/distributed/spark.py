@@ -205,7 +205,7 @@ def _read_errors(folder: str, processes: int) -> list[Exception | None]:
         except (OSError, ValueError):
             found.append(None)
             continue
-        kind = getattr(errors, words[0], None)
+        kind: Any = getattr(errors, words[0], None)
         ours = isinstance(kind, type) and issubclass(kind, CavityError)
         found.append(kind(words[1]) if ours else RuntimeError(": ".join(words)))
     return found
