@@ -143,10 +143,11 @@ def _run_ranks(config: dict[str, Any], failures: int, processes: int, local: boo
     """Run the ranks until they succeed; a lost rank makes all of them start again, `failures` times."""
     from pyspark.ml.torch.distributor import TorchDistributor
 
+    distributor = TorchDistributor(processes, local, use_gpu)
     for left in range(failures, -1, -1):
         _clear_errors(config["folder"], processes)
         try:
-            TorchDistributor(processes, local, use_gpu).run(_fit_rank, config)
+            distributor.run(_fit_rank, config)
             return
         except Exception as error:  # of Spark or of Py4J
             raised = _read_errors(config["folder"], processes)
