@@ -36,6 +36,7 @@ MODULES = (
     "cavity.diagnostics.samples",
     "cavity.distributed",
     "cavity.distributed.ray",
+    "cavity.distributed.spark",
     "cavity.mlflow",
 )
 NO_EXAMPLE = ("EX01",)  # methods, and classes that users receive but do not make

@@ -239,17 +239,18 @@ def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
 
 def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
     """Read only the JSON of a file of this kind, or of `others`, and check the digest. Makes no tensor."""
+    name = as_path(path)
 
     def read_and_hash(file: BinaryIO) -> dict[str, Any]:
-        with _explain_damage(Path(path)):
+        with _explain_damage(name):
             words, places = _read_header(file, os.fstat(file.fileno()).st_size)
             head = words.get(_KEY)
-            meta = _check_head(Path(path), json.loads(head) if head else None, (kind, *others))
+            meta = _check_head(name, json.loads(head) if head else None, (kind, *others))
             found = _hash_file(file, places, str(head))
-        _check_digest(Path(path), found, words.get(_DIGEST), meta["format"])
+        _check_digest(name, found, words.get(_DIGEST), meta["format"])
         return meta
 
-    return _open(Path(path), read_and_hash)
+    return _open(name, read_and_hash)
 
 
 def _hash_file(file: BinaryIO, places: dict[str, _Place], head: str) -> str:
@@ -273,7 +274,7 @@ def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
     try:
         if isinstance(path, str):
             with tempfile.TemporaryFile() as copy:
-                copy.write(remote.read_bytes(path))
+                remote.download(path, copy)
                 copy.seek(0)
                 return work(copy)
         if not path.is_file():

@@ -1,14 +1,21 @@
-"""Files in object stores: URIs such as s3://bucket/rows, through the file systems of pyarrow, else of fsspec."""
+"""Files on disks and in object stores: URIs such as s3://bucket/rows, through the file systems of pyarrow, else of fsspec."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from cavity.errors import BadInput, missing_extra
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+HADOOP_S3 = re.compile(r"s3[an]://")  # as Spark writes s3://
+BUCKETS = ("s3", "gcs", "abfs")  # file systems whose paths begin with a bucket or container
+COPY_BYTES = 4 << 20
+
+
+Location: TypeAlias = str | Path  # a URI, or a path of this machine: see as_path
 
 
 class Place(NamedTuple):
@@ -23,13 +30,14 @@ def is_uri(path: Any) -> bool:
     return isinstance(path, str) and URI.match(path) is not None
 
 
-def as_path(path: str | Path) -> str | Path:
+def as_path(path: str | Path) -> Location:
     """Return a path of this machine as a Path, and a URI unchanged."""
     return path if is_uri(path) else Path(path)
 
 
 def locate(uri: str) -> Place:
     """Find the file system of a URI. Credentials, end points and retries are those of its library."""
+    uri = HADOOP_S3.sub("s3://", uri)
     try:
         import pyarrow
         from pyarrow import fs
@@ -78,16 +86,131 @@ def _is_hidden(below: str) -> bool:
     return any(part.startswith(("_", ".")) for part in below.split("/"))
 
 
-def read_bytes(uri: str) -> bytes:
-    """Read a file. Raises OSError, as a local file does."""
-    filesystem, path = locate(uri)
-    with filesystem.open_input_stream(path) as stream:
+def read_bytes(file: Location) -> bytes:
+    """Read a file. Raises OSError if that fails."""
+    if isinstance(file, Path):
+        return file.read_bytes()
+    filesystem, path = locate(file)
+    with filesystem.open_input_stream(path, compression=None) as stream:
         data: bytes = stream.read()
     return data
 
 
-def write_bytes(uri: str, data: bytes) -> None:
-    """Write a file. Object stores show it only when it is complete. Raises OSError, as a local file does."""
-    filesystem, path = locate(uri)
-    with filesystem.open_output_stream(path) as stream:
+def write_bytes(file: Location, data: bytes) -> None:
+    """Write a file. Object stores show it only when it is complete, disks as it grows. Raises OSError if that fails."""
+    if isinstance(file, Path):
+        file.write_bytes(data)
+        return
+    filesystem, path = locate(file)
+    with filesystem.open_output_stream(path, compression=None) as stream:
         stream.write(data)
+
+
+def add_ending(path: Location, ending: str) -> Location:
+    """Return the path of a file next to this one, whose name has an ending more."""
+    if isinstance(path, Path):
+        return path.with_name(path.name + ending)
+    name, mark, options = path.partition("?")
+    return name + ending + mark + options
+
+
+def exists(path: Location) -> bool:
+    """Return whether there is a file or folder of this name. Raises OSError if a store does not answer."""
+    if isinstance(path, Path):
+        return path.exists()
+    from pyarrow.fs import FileType
+
+    filesystem, name = locate(path)
+    return bool(filesystem.get_file_info(name.rstrip("/")).type != FileType.NotFound)
+
+
+def is_folder(path: Location) -> bool:
+    """Return whether a path names a folder."""
+    if isinstance(path, Path):
+        return path.is_dir()
+    from pyarrow.fs import FileType
+
+    filesystem, name = locate(path)
+    return bool(filesystem.get_file_info(name.rstrip("/")).type == FileType.Directory)
+
+
+def move(path: Location, to: Location) -> None:
+    """Rename a file; a file that has the new name is replaced."""
+    if isinstance(path, Path):
+        path.replace(to)
+        return
+    filesystem, name = locate(path)
+    filesystem.move(name, locate(str(to)).path)
+
+
+def remove(path: Location) -> None:
+    """Remove a file, if there is one."""
+    if isinstance(path, Path):
+        path.unlink(missing_ok=True)
+    elif exists(path):
+        filesystem, name = locate(path)
+        filesystem.delete_file(name)
+
+
+def remove_folder(path: Location) -> None:
+    """Remove a folder and what is in it."""
+    if isinstance(path, Path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    filesystem, name = locate(path)
+    filesystem.delete_dir(name)
+
+
+def count_bytes(path: Location) -> int:
+    """Return the size of a file."""
+    if isinstance(path, Path):
+        return path.stat().st_size
+    filesystem, name = locate(path)
+    return int(filesystem.get_file_info(name).size)
+
+
+def get_name(path: Location) -> str:
+    """Return the last part of a path."""
+    return path.name if isinstance(path, Path) else path.partition("?")[0].rstrip("/").rpartition("/")[2]
+
+
+def open_stream(path: Location) -> Any:
+    """Open a file as a stream of pyarrow, unpacked if its name ends in .gz, .bz2 or .zst."""
+    import pyarrow
+
+    if isinstance(path, Path):
+        return pyarrow.input_stream(str(path))
+    filesystem, name = locate(path)
+    return filesystem.open_input_stream(name)
+
+
+def check_bucket(uri: str) -> None:
+    """Raise BadInput if the bucket of a URI does not exist, or does not answer."""
+    from pyarrow.fs import FileType
+
+    filesystem, path = locate(uri)
+    bucket = path.split("/")[0]
+    if filesystem.type_name not in BUCKETS or not bucket:
+        return
+    try:
+        found = filesystem.get_file_info(bucket).type
+    except OSError as error:
+        raise BadInput(f"{uri!r} cannot be reached: {error}") from error
+    if found == FileType.NotFound:
+        raise BadInput(f"{uri!r}: the bucket {bucket!r} does not exist.")
+
+
+def download(uri: str, file: Any) -> None:
+    """Copy a file of a store to an open file. Raises OSError, as a local file does."""
+    filesystem, path = locate(uri)
+    with filesystem.open_input_stream(path, compression=None) as stream:
+        while data := stream.read(COPY_BYTES):
+            file.write(data)
+
+
+def upload(file: Any, uri: str) -> None:
+    """Copy an open file to a store, which shows it when it is complete. Raises OSError, as a local file does."""
+    filesystem, path = locate(uri)
+    with filesystem.open_output_stream(path, compression=None) as stream:
+        while data := file.read(COPY_BYTES):
+            stream.write(data)

@@ -9,7 +9,7 @@ pandas = pytest.importorskip("pandas")
 tabular = pytest.importorskip(
     "autogluon.tabular", reason="autogluon.tabular is not installed: make test-cluster runs these tests"
 )
-from cavity import GPClassifier  # noqa: E402
+from cavity import BadOption, GPClassifier  # noqa: E402
 from cavity.autogluon import CavityModel  # noqa: E402
 
 QUICK = {"method": "sep", "n_inducing": 8, "max_epochs": 3, "random_state": 0}
@@ -57,7 +57,34 @@ def test_a_number_is_regressed_and_an_unknown_argument_is_named(frame, tmp_path)
         )
 
 
+def test_autogluon_s_own_check_of_a_model_passes():
+    """Binary, multi-class and regression; bagged, refitted, one row at a time; torch's settings are left as they were."""
+    from autogluon.tabular.testing import FitHelper
+
+    quick = {"n_inducing": 8, "max_epochs": 3, "kernel": "Matern52"}
+    FitHelper.verify_model(CavityModel, quick)
+
+
+def test_a_kernel_is_given_by_name_and_an_unknown_one_is_named(frame, tmp_path):
+    rows = frame.drop(columns="size")
+    made = predictor(tmp_path / "a", "kind").fit(
+        rows, hyperparameters={CavityModel: QUICK | {"kernel": "RBF"}}
+    )
+    assert type(made._trainer.load_model("Cavity").model.kernel).__name__ == "RBF"
+    with pytest.raises(BadOption, match=r"kernel 'Rbf' is unknown; use .*RBF"):
+        predictor(tmp_path / "b", "kind").fit(
+            rows, hyperparameters={CavityModel: {"kernel": "Rbf"}}, raise_on_model_failure=True
+        )
+
+
+def test_tabarena_makes_experiments_of_the_default_and_of_the_search_space():
+    pytest.importorskip("tabarena", reason="tabarena is not installed: pip install tabarena")
+    names = run_section("autogluon.md", "TabArena")
+    assert len(names["experiments"]) == 2
+    assert all("Cavity" in experiment.name for experiment in names["experiments"])
+
+
 def test_the_page_runs(frame, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_section("clusters.md", "AutoGluon", frame=frame.drop(columns="size"))
+    names = run_section("autogluon.md", "AutoGluon", frame=frame.drop(columns="size"))
     assert "Cavity" in set(names["predictor"].leaderboard()["model"])

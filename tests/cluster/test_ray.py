@@ -16,7 +16,8 @@ ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster
 pytest.importorskip(
     "ray.train.torch", reason="ray[train] is not installed: make test-cluster runs these tests"
 )
-from cavity.distributed.ray import _predict_batch, fit_on_ray, predict_on_ray  # noqa: E402
+from cavity.distributed.engines import append_predictions  # noqa: E402
+from cavity.distributed.ray import fit_on_ray, predict_on_ray  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,8 +46,8 @@ def run(tmp_path):
     return ray.train.RunConfig(storage_path=str(tmp_path), name="run")
 
 
-def make(**more):
-    return GPClassifier("ep", n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more)
+def make(kind=GPClassifier, **more):
+    return kind("ep", n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,22 @@ def test_a_missing_column_raises_the_error_of_one_process(rows, run):
     assert str(two.value) == str(one.value)
 
 
+class Older(GPClassifier):
+    """Of an older version on rank 1."""
+
+    def fit(self, *args, **kwargs):
+        if os.environ["RANK"] == "1":
+            import cavity.fitting.agreement as agreement
+
+            agreement.__version__ = "0.0.1"
+        return super().fit(*args, **kwargs)
+
+
+def test_ranks_of_different_versions_raise_a_clear_error(rows, run):
+    with pytest.raises(BadOption, match=r"rank 1 and rank 0 differ in the version of cavity: 0\.0\.1 and "):
+        fit_on_ray(make(Older), rows, target="kind", run_config=run)
+
+
 def test_bad_arguments_are_refused_before_workers_start(rows):
     with pytest.raises(BadOption, match="num_workers=0 must be a positive whole number"):
         fit_on_ray(make(), rows, target="kind", num_workers=0)
@@ -114,7 +131,7 @@ def test_bad_arguments_are_refused_before_workers_start(rows):
 def test_a_regressor_predicts_mean_and_standard_deviation(rows):
     table = pq.read_table(rows, columns=["a", "b"])
     model = GPRegressor(n_inducing=6, max_epochs=2).fit(table, np.arange(101.0))
-    found = _predict_batch(model, table)
+    found = append_predictions(model, table)
     assert found.column_names == ["a", "b", "mean", "std"]
     np.testing.assert_array_equal(found["mean"], model.predict(table))
 

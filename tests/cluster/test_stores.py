@@ -1,5 +1,8 @@
 """Rows and models in an object store: a server of S3 on this machine, reached through a link that drops connections."""
 
+import json
+import multiprocessing
+import os
 import socket
 import struct
 import threading
@@ -8,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import fs
+from pyarrow import csv, fs
+from typer.testing import CliRunner
 
-from cavity import BadFile, BadInput, GPClassifier, load
-from pages import run_section
+from cavity import BadFile, BadInput, BadOption, GPClassifier, callbacks, distributed, load
+from cavity.cli.app import app
+from pages import read_commands, run_section
 from support import toy
 
 moto = pytest.importorskip("moto.server", reason="moto is not installed: make test-cluster runs these tests")
@@ -142,6 +147,145 @@ def test_a_bucket_or_a_key_that_is_not_there_is_named(bucket, alone):
         load(f"{bucket}/none.cavity")
 
 
+class Stop(callbacks.Callback):
+    """Ends the fit after a number of epochs, as a kill would."""
+
+    def __init__(self, epochs):
+        self.epochs = epochs
+
+    def epoch(self, run, row):
+        if row["epoch"] >= self.epochs:
+            raise Killed
+
+
+class Killed(Exception):
+    pass
+
+
+def make(batch_size=50, **more):
+    return GPClassifier("ep", n_inducing=6, batch_size=batch_size, max_epochs=4, random_state=0, **more)
+
+
+def test_a_run_resumes_from_a_checkpoint_in_the_bucket_to_the_bit(link, bucket, folder):
+    path = f"{bucket}/runs/one.ckpt"
+    whole = make().fit(folder, target="label")
+    with pytest.raises(Killed):
+        make(checkpoint=path, checkpoint_every=0, callbacks=[Stop(2)]).fit(folder, target="label")
+    link.n = 5
+    found = make(checkpoint=path, resume=True).fit(folder, target="label")
+    link.n = None
+    assert [row["epoch"] for row in found.history_] == [row["epoch"] for row in whole.history_]
+    np.testing.assert_array_equal(found.predict_proba(folder), whole.predict_proba(folder))
+
+
+def fit_as_rank(rank, port, folder, path, killed):
+    """One of two ranks, which ends without a word in the second epoch if `killed`."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    distributed.join("gloo")
+    more = {"callbacks": [Stop(2)]} if killed else {"resume": True}
+    try:
+        model = make(None, checkpoint=path, checkpoint_every=0, **more).fit(folder, target="label")
+    except Killed:
+        os._exit(3)
+    if rank == 0:
+        model.save(f"{path}.cavity")
+    distributed.leave()
+
+
+def run_ranks(*args):
+    context = multiprocessing.get_context("spawn")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    ranks = [context.Process(target=fit_as_rank, args=(rank, port, *args)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    return [rank.exitcode for rank in ranks]
+
+
+def test_two_ranks_resume_from_their_checkpoints_in_the_bucket(bucket, folder):
+    path = f"{bucket}/runs/two.ckpt"
+    assert run_ranks(str(folder), path, True) == [3, 3]
+    store, name = fs.FileSystem.from_uri(f"{bucket}/runs")
+    stored = {info.base_name for info in store.get_file_info(fs.FileSelector(name))}
+    assert {"two.ckpt.1-of-2", "two.ckpt.2-of-2"} <= stored
+    assert not any(found.endswith(".next") for found in stored)
+    assert run_ranks(str(folder), path, False) == [0, 0]
+    whole = make(None).fit(folder, target="label")
+    found = load(f"{path}.cavity")
+    np.testing.assert_allclose(found.predict_proba(folder), whole.predict_proba(folder), rtol=1e-8, atol=1e-8)
+
+
+def test_a_checkpoint_in_a_bucket_that_is_not_there_is_refused_before_training(folder):
+    with pytest.raises(
+        BadOption, match=r"checkpoint='s3://no-such-bucket/a': the bucket 'no-such-bucket' does not exist"
+    ):
+        make(checkpoint="s3://no-such-bucket/a").fit(folder, target="label")
+
+
+def test_npy_files_of_a_bucket_are_those_of_the_disk(link, bucket, tmp_path):
+    X, y = toy(200, 3, seed=3)
+    for name, array in (("X", X), ("y", y)):
+        np.save(tmp_path / f"{name}.npy", array)
+    fs.copy_files(str(tmp_path), "bucket/arrays", destination_filesystem=fs.FileSystem.from_uri(bucket)[0])
+    link.n = 4
+    found = make().fit(f"{bucket}/arrays/X.npy", f"{bucket}/arrays/y.npy")
+    expected = make().fit(tmp_path / "X.npy", tmp_path / "y.npy")
+    np.testing.assert_array_equal(found.predict_proba(f"{bucket}/arrays/X.npy"), expected.predict_proba(X))
+    with pytest.raises(BadInput, match=r"s3://bucket/arrays/Z\.npy"):
+        make().fit(f"{bucket}/arrays/Z.npy", y)
+
+
+def run_command(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "npz"])
+def test_the_command_line_reads_and_writes_a_bucket(bucket, tmp_path, kind):
+    X, y = toy(60, 2, seed=4)
+    table = pa.table({"a": X[:, 0], "b": X[:, 1], "label": np.array(["no", "yes"])[y]})
+    if kind.startswith("csv"):
+        with pa.output_stream(tmp_path / f"rows.{kind}") as stream:  # packs .gz
+            csv.write_csv(table, stream)
+    elif kind == "npz":
+        np.savez(tmp_path / "rows.npz", a=X[:, 0], b=X[:, 1], label=np.array(["no", "yes"])[y])
+    else:
+        pq.write_table(table, tmp_path / "rows.parquet")
+    fs.copy_files(str(tmp_path), f"bucket/{kind}", destination_filesystem=fs.FileSystem.from_uri(bucket)[0])
+    place, options = f"{bucket}/{kind}", ["--method", "sep", "--max-epochs", "3", "--n-inducing", "5"]
+    for where in (place, tmp_path):
+        made = run_command(
+            "fit", f"{where}/rows.{kind}", "--target", "label", "--out", f"{where}/m.cavity", *options
+        )
+        assert made.exit_code == 0, made.output
+        done = run_command(
+            "predict", f"{where}/m.cavity", f"{where}/rows.{kind}", "--out", f"{where}/p.parquet"
+        )
+        assert done.exit_code == 0, done.output
+    store = fs.FileSystem.from_uri(bucket)[0]
+    assert pq.read_table(f"bucket/{kind}/p.parquet", filesystem=store).equals(
+        pq.read_table(tmp_path / "p.parquet")
+    )
+    told = json.loads(run_command("info", f"{place}/m.cavity", "--json").output)
+    assert told["model"] == f"{place}/m.cavity" and told["bytes"] > 1000
+
+
+def test_the_command_line_names_a_bucket_or_a_file_that_is_not_there(bucket, folder):
+    for arguments, words in (
+        (("fit", "s3://no-such-bucket/a.csv", "--target", "y", "--out", "m.cavity"), "no-such-bucket/a.csv"),
+        (("fit", f"{bucket}/none.csv", "--target", "y", "--out", "m.cavity"), "none.csv' does not exist"),
+        (
+            ("fit", folder, "--target", "label", "--out", "s3://no-such-bucket/m"),
+            "the bucket 'no-such-bucket'",
+        ),
+        (("info", f"{bucket}/none.cavity"), "none.cavity cannot be read"),
+    ):
+        found = run_command(*arguments)
+        assert found.exit_code == 1 and words in found.output and "Traceback" not in found.output
+
+
 def test_a_store_that_went_away_is_named(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(BadInput, match=r"s3://bucket/rows' cannot be read: .*connect"):
@@ -151,3 +295,7 @@ def test_a_store_that_went_away_is_named(bucket, monkeypatch):
 def test_the_page_runs(bucket, folder, alone):
     names = run_section("clusters.md", "Object stores")
     np.testing.assert_allclose(names["p"].sum(1), 1)
+    for line in read_commands("clusters.md", "Object stores"):
+        more = ("--method", "sep", "--max-epochs", "2") if " fit " in line else ()
+        done = run_command(*line.split()[1:], *more)
+        assert done.exit_code == 0, done.output

@@ -9,7 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-ELSEWHERE = {"clusters.md"}  # needs the engines that it names: tests/cluster runs it, section by section
+ELSEWHERE = {
+    "autogluon.md",
+    "clusters.md",
+}  # need the engines that they name: tests/cluster runs them, section by section
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")

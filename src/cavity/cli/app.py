@@ -11,6 +11,7 @@ import typer
 from cavity._version import __version__
 from cavity.cli.terminal import EXIT_CODES, Terminal, handle_errors
 from cavity.errors import BadInput, BadOption, missing_extra
+from cavity.remote import is_uri
 
 app = typer.Typer(
     help="Gaussian process classification and regression of tables: train, predict, evaluate.",
@@ -24,18 +25,18 @@ app = typer.Typer(
 
 SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
 
-Data = Annotated[Path, typer.Argument(metavar="DATA", show_default=False, hidden=True)]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", show_default=False, hidden=True)]
+Data = Annotated[str, typer.Argument(metavar="DATA", show_default=False, hidden=True)]
+ModelFile = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, hidden=True)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
 Device = Annotated[str | None, typer.Option(help="Device: auto, cpu, cuda or cuda:1.", metavar="NAME")]
 
 
-def _check_exist(*paths: Path | None) -> None:
-    """Check that files exist before loading torch, which takes seconds."""
+def _check_exist(*paths: str | None) -> None:
+    """Check that files exist before loading torch, which takes seconds; stores answer later."""
     for path in paths:
-        if path is not None and not path.exists():
-            raise BadInput(f"file or folder {str(path)!r} does not exist.")
+        if path is not None and not is_uri(path) and not Path(path).exists():
+            raise BadInput(f"file or folder {path!r} does not exist.")
 
 
 @app.command(epilog="Example: cavity version")
@@ -53,7 +54,7 @@ def fit(
     data: Data,
     target: Annotated[str | None, typer.Option(help="Column of the labels.", metavar="COL")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")
+        str | None, typer.Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")
     ] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="Column to ignore; may be repeated.", metavar="COL")
@@ -86,7 +87,7 @@ def fit(
         float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F", hidden=True)
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File to save checkpoints to.", metavar="FILE")
+        str | None, typer.Option(help="File to save checkpoints to.", metavar="FILE")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the checkpoint, if it exists.")
@@ -100,7 +101,7 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, .arrow, .npz or a folder) and save the model."""
+    """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model."""
     _check_exist(data)
     from cavity.cli import settings
 
@@ -140,7 +141,7 @@ def predict(
     model: ModelFile,
     data: Data,
     out: Annotated[
-        Path | None, typer.Option(help=".csv or .parquet file (default: CSV on stdout).", metavar="FILE")
+        str | None, typer.Option(help=".csv or .parquet file (default: CSV on stdout).", metavar="FILE")
     ] = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="Column of DATA to copy; may be repeated.", metavar="COL")
@@ -199,8 +200,8 @@ def evaluate(
 @handle_errors
 def report(
     model: ModelFile,
-    data: Annotated[Path | None, typer.Argument(metavar="DATA", show_default=False, hidden=True)] = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write.", metavar="FILE")] = Path("report.html"),
+    data: Annotated[str | None, typer.Argument(metavar="DATA", show_default=False, hidden=True)] = None,
+    out: Annotated[str, typer.Option(help="HTML file to write.", metavar="FILE")] = "report.html",
     target: Annotated[
         str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
     ] = None,
@@ -223,7 +224,7 @@ def report(
 @handle_errors
 def export(
     model: ModelFile,
-    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.", metavar="FILE")] = None,
+    onnx: Annotated[str | None, typer.Option(help="ONNX file to write.", metavar="FILE")] = None,
     dtype: Annotated[
         str, typer.Option(help="Type of the input: float64 or float32.", metavar="NAME")
     ] = "float64",

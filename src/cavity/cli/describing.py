@@ -7,6 +7,7 @@ from typing import Any
 
 from cavity import persist
 from cavity.cli.terminal import Terminal, format_evidence, format_table
+from cavity.remote import as_path, count_bytes
 
 KINDS = ("model", "regressor")
 FACTS = (
@@ -16,17 +17,17 @@ FACTS = (
 MAX_FEATURES = 5  # most important columns to print
 
 
-def describe_model(path: Path) -> dict[str, Any]:
+def describe_model(path: str | Path) -> dict[str, Any]:
     """Describe a model as a dict that JSON can store."""
     meta = persist.read_facts(path, *KINDS)
     found = meta.get("summary")
     if not isinstance(found, dict) or not set(FACTS) <= set(found):
         found = _load_summary(path)
-    about = {"model": str(path), "bytes": path.stat().st_size}
+    about = {"model": str(path), "bytes": count_bytes(as_path(path))}
     return about | found | {"training": meta.get("notes") or {}}
 
 
-def _load_summary(path: Path) -> dict[str, Any]:
+def _load_summary(path: str | Path) -> dict[str, Any]:
     """Make the summary of a model that an older version saved; this loads torch."""
     from cavity.estimators import load
     from cavity.modelfile import describe
@@ -34,7 +35,7 @@ def _load_summary(path: Path) -> dict[str, Any]:
     return describe(load(path)._record())
 
 
-def print_info(path: Path, terminal: Terminal) -> None:
+def print_info(path: str | Path, terminal: Terminal) -> None:
     """Print the description of a model."""
     found = describe_model(path)
     terminal.print_result(found)

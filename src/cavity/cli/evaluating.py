@@ -36,8 +36,8 @@ class Scored(NamedTuple):
 
 
 def evaluate(
-    path: Path,
-    data: Path,
+    path: str | Path,
+    data: str | Path,
     target: str | None,
     weight: str | None,
     importance: bool,

@@ -11,7 +11,7 @@ from cavity.errors import BadOption
 from cavity.tabular.columns import Date
 
 
-def export(path: Path, onnx: Path | None, dtype: str, terminal: Terminal) -> None:
+def export(path: str | Path, onnx: str | Path | None, dtype: str, terminal: Terminal) -> None:
     """Write the ONNX graph; a model with a preparation takes raw columns."""
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")

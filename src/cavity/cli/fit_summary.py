@@ -12,6 +12,7 @@ from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, format_evidence, known_evidence
 from cavity.estimators import GPClassifier
 from cavity.prediction.estimate import Estimate
+from cavity.remote import count_bytes
 from cavity.report.scores import FEW_ROWS
 
 
@@ -20,7 +21,7 @@ def report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Est
     notes: Any = model.notes_
     for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
-    size = settings.out.stat().st_size if terminal.rank == 0 else 0
+    size = count_bytes(settings.out) if terminal.rank == 0 else 0
     classes = getattr(model, "classes_", np.empty(0)).tolist()
     last = model.history_[-1] if model.history_ else {}
     held = f"; validation NLL {last['validation_nll']:.4f}" if "validation_nll" in last else ""

@@ -23,6 +23,7 @@ from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.estimators import GPClassifier, GPRegressor
 from cavity.intake.frames import Prepared
+from cavity.remote import Location, check_bucket
 from cavity.report.baseline import logistic_log_loss
 from cavity.report.regression import estimate_regression
 from cavity.report.scores import FEW_ROWS
@@ -56,7 +57,7 @@ def choose_method(model: Any, table: InspectedTable, settings: Settings, termina
     return model
 
 
-def run(data: Path, settings: Settings, terminal: Terminal) -> None:
+def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     """Run the command; under torchrun, on every rank."""
     _check_out(settings.out)
     model = make_model(
@@ -114,7 +115,7 @@ def _train(model: Any, table: InspectedTable, settings: Settings, terminal: Term
         )
 
 
-def _save(model: GPClassifier, out: Path) -> int:
+def _save(model: GPClassifier, out: Location) -> int:
     """Save the model. If an interrupt ends the save, save again and return its exit code, else 0."""
     try:
         model.save(out)
@@ -170,8 +171,11 @@ def _find_few(y: Any) -> dict[str, int]:
     return {format_label(c): int(n) for c, n in zip(classes, rows, strict=True) if n < FEW_ROWS}
 
 
-def _check_out(path: Path) -> None:
+def _check_out(path: Location) -> None:
     """Check before training that the model can be written."""
+    if isinstance(path, str):
+        check_bucket(path)
+        return
     if path.is_dir():
         raise BadOption(f"--out {path} is a folder: name a file, such as {path / 'model.cavity'}.")
     if not path.parent.is_dir():

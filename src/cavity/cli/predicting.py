@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
+from cavity import remote
 from cavity.cli.terminal import Terminal
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.estimators import load
 from cavity.intake.frames import Prepared
 from cavity.modelfile.summary import format_label as format_label
+from cavity.remote import Location, as_path
 from cavity.tabular.cells import get_column, read_labels
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
@@ -34,7 +38,7 @@ class Model(NamedTuple):
     prepare: Preparation | None  # None for a model saved from Python whose columns have no names
 
     @classmethod
-    def open(cls, path: Path, device: str | None = None, regressor: bool = False) -> Model:
+    def open(cls, path: str | Path, device: str | None = None, regressor: bool = False) -> Model:
         """Load a classifier or, with `regressor`, also a regressor."""
         classifier = load(path, device)
         if not regressor and not hasattr(classifier, "classes_"):
@@ -85,9 +89,9 @@ class Model(NamedTuple):
 
 
 def predict(
-    path: Path,
-    data: Path,
-    out: Path | None,
+    path: str | Path,
+    data: str | Path,
+    out: str | None,
     keep: list[str],
     uncertainty: bool,
     device: str | None,
@@ -146,20 +150,20 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
 
 
 @contextmanager
-def _open_writer(out: Path | None) -> Iterator[Any]:
-    """Give a function that appends a table to stdout (CSV) or to a temporary file, renamed to `out` at the end."""
+def _open_writer(out: str | None) -> Iterator[Any]:
+    """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
     import pyarrow.csv
     import pyarrow.parquet
 
-    if out is not None and out.suffix.lower() not in (".csv", ".parquet", ".pq"):
+    suffix = ".csv" if out is None else PurePath(remote.get_name(as_path(out))).suffix.lower()
+    if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
-    temporary = None if out is None else out.with_name(f".{out.name}.{os.getpid()}.part")
-    as_csv = out is None or out.suffix.lower() == ".csv"
+    temporary = None if out is None else _choose_temporary(as_path(out))
     writers: list[Any] = []
 
     def write(part: Any) -> None:
         if not writers:
-            kind = pyarrow.csv.CSVWriter if as_csv else pyarrow.parquet.ParquetWriter
+            kind = pyarrow.csv.CSVWriter if suffix == ".csv" else pyarrow.parquet.ParquetWriter
             writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
         writers[0].write_table(part)
 
@@ -168,7 +172,7 @@ def _open_writer(out: Path | None) -> Iterator[Any]:
         for writer in writers:
             writer.close()
         if temporary is not None and out is not None:
-            temporary.replace(out)
+            _move_to(temporary, as_path(out))
     except BrokenPipeError:
         raise  # the reader of stdout has closed it
     except OSError as error:
@@ -176,6 +180,22 @@ def _open_writer(out: Path | None) -> Iterator[Any]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _choose_temporary(out: Location) -> Path:
+    """Return a name for the unfinished file: next to the finished one, or on this machine if that is in a store."""
+    if isinstance(out, Path):
+        return out.with_name(f".{out.name}.{os.getpid()}.part")
+    remote.check_bucket(out)
+    return Path(tempfile.gettempdir()) / f"cavity-{uuid4().hex}.part"
+
+
+def _move_to(file: Path, out: Location) -> None:
+    if isinstance(out, Path):
+        file.replace(out)
+        return
+    with file.open("rb") as content:
+        remote.upload(content, out)
 
 
 def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:

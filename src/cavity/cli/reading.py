@@ -38,7 +38,7 @@ class InspectedTable(NamedTuple):
         return 8 * self.rows * len(self.prepare.names) <= IN_MEMORY
 
 
-def inspect_table(data: Path, settings: Settings, terminal: Terminal) -> InspectedTable:
+def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> InspectedTable:
     """Make the first pass: learn the preparation of the columns and print it."""
     file = open_table(data, settings.strict)
     count = 0

@@ -15,6 +15,7 @@ from cavity.cli.terminal import Terminal
 from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadInput
 from cavity.intake.frames import Prepared
+from cavity.remote import as_path, get_name
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
 
@@ -22,9 +23,9 @@ SEED = 0  # for the sample of rows
 
 
 def report(
-    path: Path,
-    data: Path | None,
-    out: Path,
+    path: str | Path,
+    data: str | Path | None,
+    out: str | Path,
     target: str | None,
     most: int,
     device: str | None,
@@ -34,7 +35,7 @@ def report(
     from cavity.report import write_report
 
     model = Model.open(path, device, regressor=True)
-    title = f"Report on {path.name}"
+    title = f"Report on {get_name(as_path(path))}"
     if data is None:
         write_report(model.classifier, out, title=title)
         found = Sample(None, None, None, 0)
@@ -66,8 +67,11 @@ class Sample(NamedTuple):
     total: int  # number of all rows
 
 
-def _same_file(data: Path, trained: Any) -> bool:
-    return bool(trained) and data.resolve() == Path(str(trained)).resolve()
+def _same_file(data: str | Path, trained: Any) -> bool:
+    ours, theirs = as_path(data), as_path(str(trained))
+    if isinstance(ours, Path) and isinstance(theirs, Path):
+        return bool(trained) and ours.resolve() == theirs.resolve()
+    return ours == theirs
 
 
 def _sample_rows(model: Model, file: TableFile, target: str | None, most: int, terminal: Terminal) -> Sample:

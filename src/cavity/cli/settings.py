@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cavity.errors import BadOption
+from cavity.remote import Location, as_path, get_name
 
 OWN = (
     "target",
@@ -31,20 +32,20 @@ class Settings(NamedTuple):
     """All settings of a fit except the data."""
 
     target: str
-    out: Path
+    out: Location
     weight: str | None
     ignore: tuple[str, ...]
     columns: dict[str, str]  # kind of a column by name: number, category, ignore
     unseen: str
     strict: bool  # refuse rough cells
-    validation: Path | None
+    validation: Location | None
     time_limit: float | None  # seconds of the whole fit
     seed: int
     regression: bool  # predict a number, whatever the values suggest
     arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor
 
 
-def read(flags: dict[str, Any], config: Path | None, data: Path) -> Settings:
+def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settings:
     """Read the settings: the flags that were given, and the file for the rest. The model is named after the data by default."""
     given = {name: value for name, value in flags.items() if value not in (None, [], ())}
     stored = {} if config is None else _read_file(config)
@@ -61,13 +62,17 @@ def read(flags: dict[str, Any], config: Path | None, data: Path) -> Settings:
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
     return Settings(
         target=_check_text("target", values["target"]),
-        out=Path(_check_text("out", values.get("out") or f"{data.name.partition('.')[0] or 'model'}.cavity")),
+        out=as_path(
+            _check_text(
+                "out", values.get("out") or f"{get_name(as_path(data)).partition('.')[0] or 'model'}.cavity"
+            )
+        ),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=_check_kinds(values.get("columns", {})),
         unseen=values.get("unseen", "ignore"),
         strict=bool(values.get("strict", False)),
-        validation=None if validation is None else Path(_check_text("validation", validation)),
+        validation=None if validation is None else as_path(_check_text("validation", validation)),
         time_limit=read_limit(values.get("time_limit")),
         seed=seed,
         regression=bool(values.get("regression", False)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from cavity.config.regression_methods import RegressionMethod
 from cavity.config.values import is_whole, read_jitter
 from cavity.errors import BadOption
 from cavity.inducing import CANDIDATES
+from cavity.remote import Location
 from cavity.training.callbacks import Callback
 
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else separates the model from the exact one
@@ -69,7 +69,7 @@ class Config:
     random_state: Any
     warm_start: bool
     callbacks: tuple[Callback, ...]
-    checkpoint: Path | None
+    checkpoint: Location | None
     checkpoint_every: float
     resume: bool
     verbose: int

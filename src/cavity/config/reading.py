@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 from cavity import spectrum
@@ -27,6 +26,7 @@ from cavity.config.values import (
 from cavity.errors import BadOption
 from cavity.inducing import check_choice
 from cavity.kernels.base import check_kernel
+from cavity.remote import Location, as_path
 from cavity.training.callbacks import Callback
 
 SHARE = ("auto", None, "prior", "kernel", "inducing", "both")
@@ -248,10 +248,10 @@ def _read_verbose(value: Any) -> int:
     return int(bool(value)) if value is None or isinstance(value, bool) else whole("verbose", value, 0)
 
 
-def _read_path(value: Any) -> Path:
+def _read_path(value: Any) -> Location:
     if not isinstance(value, str | os.PathLike):
         raise BadOption(f"checkpoint={value!r} is not a path: use a text or a pathlib.Path.")
-    return Path(value)
+    return as_path(os.fspath(value))
 
 
 def _read_batch_size(value: Any) -> int | str | None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.data.delta import is_delta, open_delta
 from cavity.data.source import Visit, intersect
 from cavity.errors import BadInput, missing_extra
 from cavity.remote import Place, is_uri, list_files
@@ -211,6 +212,8 @@ def open_dataset(data: Any) -> Any:
             raise BadInput(
                 f"a {type(data).__name__} of pyarrow is not a table: {error}. Give a pyarrow.Table or a dataset."
             ) from error
+    if is_delta(data):
+        return open_delta(data)
     path, (filesystem, base), found = _list_files(data)
     files = [name for name in found if Path(name).suffix.lower() in FORMATS]
     kinds = {FORMATS[Path(f).suffix.lower()] for f in files}

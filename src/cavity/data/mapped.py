@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.data.source import Array, Names, Piece, refuse_masked
 from cavity.errors import BadInput
+from cavity.remote import download, is_uri
 
 
 class Arrays:
@@ -88,7 +90,7 @@ def _mapped_files(value: Any) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def open_array(value: Any, what: str) -> NDArray[Any]:
-    """Return an array unchanged, or open a .npy file as a memory map."""
+    """Return an array unchanged, or open a .npy file as a memory map; one in a store is copied to a temporary file first."""
     refuse_masked(value, what)
     if not isinstance(value, str | os.PathLike):
         return value if isinstance(value, np.ndarray) else np.asarray(value)
@@ -98,10 +100,20 @@ def open_array(value: Any, what: str) -> NDArray[Any]:
             f"{what}={path!r}: only .npy files can be memory-mapped. Save the array with numpy.save."
         )
     try:
-        return np.asarray(np.load(path, mmap_mode="r"))
+        return _map_remote(path) if is_uri(path) else np.asarray(np.load(path, mmap_mode="r"))
+    except BadInput:
+        raise
     except FileNotFoundError:
         raise BadInput(f"{what}: file {path!r} does not exist.") from None
     except (
         Exception
     ) as error:  # numpy tokenises the header as Python, so a damaged one raises many kinds of errors
         raise BadInput(f"{what}={path!r} cannot be memory-mapped: {error!s:.200}") from error
+
+
+def _map_remote(uri: str) -> NDArray[Any]:
+    """Copy a .npy file of a store and map the copy, which the system removes when nobody uses it any more."""
+    with tempfile.NamedTemporaryFile(suffix=".npy") as copy:
+        download(uri, copy)
+        copy.flush()
+        return np.asarray(np.load(copy.name, mmap_mode="r"))

@@ -6,23 +6,23 @@ import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from cavity.errors import BadInput, BadOption, CavityError, LostRank, missing_extra
+from cavity.distributed.engines import (
+    FILE,
+    Estimator,
+    append_predictions,
+    check_request,
+    choose_error,
+    make_absolute,
+    refuse_data,
+)
+from cavity.errors import missing_extra
 from cavity.remote import is_uri
 
 __all__ = ["fit_on_ray", "predict_on_ray"]
 
-FILE = "model.cavity"
 BATCH_ROWS = 4096
-
-
-class Estimator(Protocol):
-    """What Ray's workers need of a GPClassifier or GPRegressor."""
-
-    checkpoint: Any
-    predict: Any
-    _load: Any
 
 
 def fit_on_ray(
@@ -51,8 +51,8 @@ def fit_on_ray(
     use_gpu : bool
         Give each rank a GPU.
     run_config : ray.train.RunConfig, optional
-        Name, storage and `failure_config` of the run. If it allows failures and its storage is a folder, the ranks write
-        checkpoints there, and a lost worker makes all ranks start again from them.
+        Name, storage and `failure_config` of the run. If it allows failures, the ranks write checkpoints to the storage, and
+        a lost worker makes all ranks start again from them.
 
     Returns
     -------
@@ -67,10 +67,7 @@ def fit_on_ray(
     ray = _import_ray()
     from ray.train.torch import TorchTrainer
 
-    if not hasattr(estimator, "_load"):
-        raise BadOption(f"a {type(estimator).__name__} is not an estimator of cavity: give a GPClassifier.")
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-        raise BadOption(f"num_workers={num_workers!r} must be a positive whole number.")
+    check_request(estimator, num_workers=num_workers)
     run = ray.train.RunConfig() if run_config is None else run_config
     folder = run.storage_path.rstrip("/") + "/" + run.name
     config = {
@@ -88,7 +85,8 @@ def fit_on_ray(
     try:
         result = trainer.fit()
     except ray.train.TrainingFailedError as error:
-        raise _explain(error) from error
+        raised = getattr(error, "worker_failures", {})
+        raise choose_error([e for _, e in sorted(raised.items())]) or error from error
     with result.checkpoint.as_directory() as place:
         return estimator._load(Path(place) / FILE)
 
@@ -118,7 +116,7 @@ def predict_on_ray(estimator: Estimator, dataset: Any, **kwargs: Any) -> Any:
     """
     _import_ray()
     options = {"batch_size": BATCH_ROWS} | kwargs
-    return dataset.map_batches(partial(_predict_batch, estimator), batch_format="pyarrow", **options)
+    return dataset.map_batches(partial(append_predictions, estimator), batch_format="pyarrow", **options)
 
 
 def _fit_rank(config: dict[str, Any]) -> None:
@@ -127,7 +125,8 @@ def _fit_rank(config: dict[str, Any]) -> None:
 
     estimator, checkpoint = config["estimator"], config["checkpoint"]
     if checkpoint is not None:
-        Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
+        if not is_uri(checkpoint):
+            Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
         estimator.set_params(checkpoint=checkpoint, resume=True)
     estimator.fit(config["data"], **config["columns"])
     if ray.train.get_context().get_world_rank() > 0:
@@ -141,46 +140,18 @@ def _fit_rank(config: dict[str, Any]) -> None:
 def _find_rows(data: Any, folder: str) -> str:
     """Return the path of the rows; a dataset is written to the folder first."""
     if isinstance(data, str | os.PathLike):
-        path = os.fspath(data)
-        return path if is_uri(path) else os.path.abspath(path)
+        return make_absolute(data)
     if not hasattr(data, "write_parquet"):
-        raise BadInput(f"a {type(data).__name__} is not a path or a ray.data.Dataset.")
+        raise refuse_data(data, "ray.data.Dataset")
     data.write_parquet(f"{folder}/rows")
     return f"{folder}/rows"
 
 
 def _choose_checkpoint(estimator: Estimator, folder: str, failures: int) -> str | None:
     """Return where ranks that may be restarted write checkpoints; None if the estimator has a file or none is needed."""
-    if estimator.checkpoint is not None or failures == 0 or is_uri(folder):
+    if estimator.checkpoint is not None or failures == 0:
         return None
     return f"{folder}/run.ckpt"
-
-
-def _explain(error: Any) -> Exception:
-    """Return the error of the lowest rank that raised one of ours, else Ray's."""
-    raised = getattr(error, "worker_failures", {})
-    ours = [e for _, e in sorted(raised.items()) if isinstance(e, CavityError)]
-    known = [
-        e for e in ours if not isinstance(e, LostRank)
-    ] or ours  # ranks that wait for a failed one lose it
-    return known[0] if known else error
-
-
-def _predict_batch(estimator: Estimator, table: Any) -> Any:
-    """Append the predictions of one batch."""
-    import pyarrow
-
-    classes: Any = getattr(estimator, "classes_", None)
-    if classes is not None:
-        P = estimator.predict_proba(table)  # type: ignore[attr-defined]
-        found = {"label": classes[P.argmax(1)]} | {f"p_{c}": P[:, i] for i, c in enumerate(classes)}
-    else:
-        found = dict(zip(("mean", "std"), estimator.predict(table, return_std=True), strict=True))
-    for name, column in found.items():
-        if name in table.column_names:
-            table = table.drop_columns([name])
-        table = table.append_column(name, pyarrow.array(column))
-    return table
 
 
 def _import_ray() -> Any:

@@ -133,7 +133,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     callbacks : sequence of cavity.callbacks.Callback
         JsonLines, TensorBoard, TimeBudget, Validation, or your own.
     checkpoint : None or path
-        File that the run is written to every `checkpoint_every` seconds and at the end of training.
+        File, or URI of an object store, that the run is written to every `checkpoint_every` seconds and at the end of training.
     checkpoint_every : float
         Seconds between checkpoints.
     resume : bool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from cavity.intake.eval_set import unpack_pair
 from cavity.intake.tables import Facts, Table
 from cavity.intake.validation import Features, check_labels, check_rows, encode
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
+from cavity.remote import Location, check_bucket
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
 from cavity.training.loop import Run
@@ -32,7 +32,7 @@ MODEL_ARGUMENTS = (
 )  # which model a run fits; how it is trained may change
 
 
-def find_checkpoint(config: Config, reduce: Local) -> Path | None:
+def find_checkpoint(config: Config, reduce: Local) -> Location | None:
     """Return the file to continue from: the newest that every rank has."""
     if not config.resume or config.checkpoint is None:
         return None
@@ -102,8 +102,14 @@ def make_callbacks(
     return tuple(found)
 
 
-def _check_folder(path: Path) -> None:
+def _check_folder(path: Location) -> None:
     """Refuse a checkpoint that could never be written. Later failures only warn."""
+    if isinstance(path, str):
+        try:
+            check_bucket(path)
+        except BadInput as error:
+            raise BadOption(f"checkpoint={error}") from error
+        return
     if not os.path.isdir(path.parent) or os.path.isdir(path):
         what = "is a folder" if os.path.isdir(path) else f"the folder {str(path.parent)!r} does not exist"
         raise BadOption(f"checkpoint={str(path)!r}: {what}. Name a file in a folder that exists.")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity import remote
 from cavity.data.fragments import FORMATS, Chunk, Fragments, import_pyarrow, open_dataset
 from cavity.errors import BadInput
+from cavity.remote import Location, as_path
 from cavity.tabular.preparation import Preparation
 from cavity.tabular.text_file import MAX_COLUMNS, Csv, check_names, explain_errors
 
@@ -29,7 +32,7 @@ class TableFile(Protocol):
     """File with named columns, which can be read many times in chunks of rows."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Location: ...
 
     @property
     def names(self) -> list[str]: ...
@@ -54,7 +57,7 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     Parameters
     ----------
     path : str or Path
-        A file (.csv, .tsv, .txt, .parquet, .pq, .arrow, .feather, .ipc, .npz) or a folder of Parquet or Arrow files.
+        A file (.csv, .tsv, .txt, .parquet, .pq, .arrow, .feather, .ipc, .npz) or a folder of Parquet or Arrow files; also a URI.
     strict : bool
         Refuse text in other encodings than UTF-8.
 
@@ -63,13 +66,13 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     TableFile
         The open table.
     """
-    path = Path(path)
-    suffixes = [s.lower() for s in path.suffixes]
+    path = as_path(path)
+    suffixes = [s.lower() for s in PurePath(remote.get_name(path)).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
     with explain_errors(path):
-        if not path.exists():
+        if not remote.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
-        if path.is_dir() or kind in FORMATS:
+        if remote.is_folder(path) or kind in FORMATS:
             table: TableFile = Columnar(path)
         elif kind in TEXTS:
             table = Csv(path, TEXTS[kind], strict)
@@ -91,9 +94,9 @@ class Columnar:
 
     notes: list[str] = []  # noqa: RUF012
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
-        if path.is_file():
+        if isinstance(path, Path) and path.is_file():
             path.open("rb").close()  # raises a clearer error than pyarrow if the file cannot be opened
             if not path.stat().st_size:
                 raise BadInput(f"{path} is empty.")
@@ -122,11 +125,12 @@ class Npz:
 
     notes: list[str] = []  # noqa: RUF012
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
-        if not zipfile.is_zipfile(path):
+        file: Any = path if isinstance(path, Path) else io.BytesIO(remote.read_bytes(path))
+        if not zipfile.is_zipfile(file):
             raise BadInput(f"{path} is damaged, or it is not a NumPy archive: write it with numpy.savez.")
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
         titles = arrays.get("feature_names")
@@ -173,7 +177,7 @@ def _rows_per_chunk(n_columns: int) -> int:
 
 
 @contextmanager
-def spool_table(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Path]:
+def spool_table(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Location]:
     """Give the path of a file that can be read in any order: the table itself, or a temporary copy in Parquet.
 
     The copy has the columns that `prepare` reads, and `more`, of the rows with a label.

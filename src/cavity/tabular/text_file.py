@@ -8,11 +8,11 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from cavity.data.fragments import Chunk, import_pyarrow, release_memory
 from cavity.errors import BadInput, CavityError
+from cavity.remote import Location, open_stream
 
 ADVICE = {  # by a part of pyarrow's message
     "UTF8": "save it as UTF-8",
@@ -30,7 +30,7 @@ NOT_CP1252 = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # that Windows-1252 does not
 
 
 @contextmanager
-def explain_errors(path: Path, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
+def explain_errors(path: Location, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
     """Turn errors of the libraries that read a file into a BadInput that names the file."""
     try:
         yield
@@ -46,7 +46,7 @@ def explain_errors(path: Path, errors: tuple[type[Exception], ...] = (Exception,
         raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.") from error
 
 
-def check_names(names: list[str], path: Path) -> None:
+def check_names(names: list[str], path: Location) -> None:
     """Raise BadInput for too many columns, and for two columns of one name."""
     if len(names) > MAX_COLUMNS:
         raise BadInput(
@@ -66,7 +66,7 @@ class Csv:
     A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
     """
 
-    def __init__(self, path: Path, delimiter: str | None, strict: bool = False) -> None:
+    def __init__(self, path: Location, delimiter: str | None, strict: bool = False) -> None:
         self.path = path
         self.encoding = "utf8" if strict else self._find_encoding()
         line = self._read_header()
@@ -81,7 +81,7 @@ class Csv:
     def _find_encoding(self) -> str:
         """Read the file once to find its encoding."""
         decoder, encoding = codecs.getincrementaldecoder("utf-8")(), "utf8"
-        with import_pyarrow().input_stream(str(self.path)) as stream:
+        with open_stream(self.path) as stream:
             block = stream.read(SCAN_BYTES)
             if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 return "utf-16"
@@ -107,7 +107,7 @@ class Csv:
     def _open(self) -> Any:
         """Open the file as a stream of UTF-8."""
         arrow = import_pyarrow()
-        stream = arrow.input_stream(str(self.path))
+        stream = open_stream(self.path)
         return (
             stream
             if self.encoding == "utf8"

@@ -9,18 +9,18 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from cavity import persist
+from cavity import persist, remote
 from cavity._version import __version__
 from cavity.distributed import Local
 from cavity.errors import BadFile, CavityError
 from cavity.inference import Sites, State
 from cavity.posterior import Sums
+from cavity.remote import Location, as_path
 from cavity.training.callbacks import Callback, Memory, Running
 from cavity.training.guard import Guard
 from cavity.training.loop import Run
@@ -36,8 +36,8 @@ class Checkpoint(Callback):
 
     every_step = False
 
-    def __init__(self, path: str | Path, every: float, facts: dict[str, Any]) -> None:
-        self.path, self.every, self.facts = Path(path), every, facts
+    def __init__(self, path: Location, every: float, facts: dict[str, Any]) -> None:
+        self.path, self.every, self.facts = as_path(path), every, facts
         self.last = time.monotonic()
         self.problem: str | None = None  # why the latest write failed
 
@@ -63,7 +63,7 @@ class Checkpoint(Callback):
         kill may fall between two ranks' renames.
         """
         several = run.reduce.world > 1
-        fresh = self.path.with_name(f"{self.path.name}.next") if several else self.path
+        fresh = remote.add_ending(self.path, ".next") if several else self.path
         self.problem = _try(lambda: save(run, fresh, self.facts))
         if several:
             failed = run.reduce.agree(self.problem is not None)
@@ -72,7 +72,7 @@ class Checkpoint(Callback):
             elif self.problem is None:
                 self.problem = f"{self.path} was not written, because another rank could not write its own."
             if self.problem:
-                _try(lambda: fresh.unlink(missing_ok=True))
+                _try(lambda: remote.remove(fresh))
         self.last = time.monotonic()
         if self.problem:
             warnings.warn(
@@ -81,10 +81,10 @@ class Checkpoint(Callback):
                 stacklevel=2,
             )
 
-    def _replace(self, fresh: Path) -> None:
-        if self.path.exists():
-            self.path.replace(_previous(self.path))
-        fresh.replace(self.path)
+    def _replace(self, fresh: Location) -> None:
+        if remote.exists(self.path):
+            remote.move(self.path, _previous(self.path))
+        remote.move(fresh, self.path)
 
 
 def _try(work: Callable[[], Any]) -> str | None:
@@ -96,7 +96,7 @@ def _try(work: Callable[[], Any]) -> str | None:
     return None
 
 
-def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
+def save(run: Running, path: Location, facts: dict[str, Any]) -> None:
     """Write the run to a file; `facts` say which data and which arguments it belongs to."""
     guard = run.guard
     meta = {
@@ -115,33 +115,31 @@ def save(run: Running, path: Path, facts: dict[str, Any]) -> None:
     persist.write(path, KIND, tensors, meta | {"callbacks": memories})
 
 
-def rank_file(path: str | Path, reduce: Local) -> Path:
+def rank_file(path: Location, reduce: Local) -> Location:
     """Return the file of this rank: each rank writes its own sites."""
-    path = Path(path)
-    if reduce.world == 1:
-        return path
-    return path.with_name(f"{path.name}.{reduce.rank + 1}-of-{reduce.world}")
+    path = as_path(path)
+    return path if reduce.world == 1 else remote.add_ending(path, f".{reduce.rank + 1}-of-{reduce.world}")
 
 
-def _previous(path: Path) -> Path:
-    return path.with_name(f"{path.name}.previous")
+def _previous(path: Location) -> Location:
+    return remote.add_ending(path, ".previous")
 
 
-def newest_checkpoint(path: Path, reduce: Local) -> Path | None:
+def newest_checkpoint(path: Location, reduce: Local) -> Location | None:
     """Return the file of the latest moment for which every rank has one; None if there is none."""
     mine = {_moment(p): p for p in (_previous(path), path) if _exists(p)}
     moments = set.intersection(*(set(m) for m in reduce.gather(list(mine))))
     return mine[max(moments)] if moments else None
 
 
-def _exists(path: Path) -> bool:
+def _exists(path: Location) -> bool:
     try:
-        return path.exists()
+        return remote.exists(path)
     except (OSError, ValueError) as error:  # a folder that may not be read, a name that no file can have
         raise BadFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
 
-def _moment(path: Path) -> tuple[int, int]:
+def _moment(path: Location) -> tuple[int, int]:
     """Return the number of epochs done, and of batches in the next."""
     with _explain_damage(path):
         found = persist.read_meta(path, KIND).get("moment")
@@ -152,7 +150,7 @@ def _moment(path: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _explain_damage(path: Path) -> Iterator[None]:
+def _explain_damage(path: Location) -> Iterator[None]:
     """Raise BadFile for whatever meaningless contents cause."""
     try:
         yield
@@ -162,13 +160,13 @@ def _explain_damage(path: Path) -> Iterator[None]:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
 
 
-def read_facts(path: str | Path) -> dict[str, Any]:
+def read_facts(path: Location) -> dict[str, Any]:
     """Return the facts of a checkpoint without restoring it."""
-    with _explain_damage(Path(path)):
+    with _explain_damage(path):
         return dict(persist.read_meta(path, KIND)["facts"])
 
 
-def read_seed(path: str | Path) -> int:
+def read_seed(path: Location) -> int:
     """Return the seed of a checkpoint's run."""
     seed = read_facts(path).get("seed")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
@@ -176,13 +174,13 @@ def read_seed(path: str | Path) -> int:
     return seed
 
 
-def restore_run(run: Run, path: Path, facts: dict[str, Any]) -> None:
+def restore_run(run: Run, path: Location, facts: dict[str, Any]) -> None:
     """Restore a run from a checkpoint. Raises BadFile if it is damaged or belongs to another run."""
     with _explain_damage(path):
         _restore(run, path, facts)
 
 
-def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
+def _restore(run: Run, path: Location, facts: dict[str, Any]) -> None:
     def check(declared: dict[str, persist.Entry], meta: dict[str, Any]) -> None:
         _check_facts(meta["facts"], facts, path)
         _check_declared(declared, run.state)
@@ -201,7 +199,7 @@ def _restore(run: Run, path: Path, facts: dict[str, Any]) -> None:
     run.resumed = True
 
 
-def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Path) -> None:
+def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Location) -> None:
     """Refuse the checkpoint of another run. Older files lack some facts."""
     for name, value in ours.items():
         found = theirs.get(name, value)
@@ -242,7 +240,7 @@ def _rollback_tensors(guard: Guard, state: State) -> dict[str, Tensor]:
     return flat
 
 
-def _restore_rollback(run: Run, tensors: dict[str, Tensor], path: Path) -> None:
+def _restore_rollback(run: Run, tensors: dict[str, Tensor], path: Location) -> None:
     good = {name.removeprefix("good."): t for name, t in tensors.items() if name.startswith("good.")}
     if good:
         present = _flat(run.state) | good
@@ -270,7 +268,7 @@ def _collect_memories(run: Running) -> tuple[list[dict[str, Any]], dict[str, Ten
 
 
 def _restore_memories(
-    run: Run, memories: list[dict[str, Any]], tensors: dict[str, Tensor], path: Path
+    run: Run, memories: list[dict[str, Any]], tensors: dict[str, Tensor], path: Location
 ) -> None:
     """Give each callback the memory of its class, in the order in which the callbacks were passed."""
     left = list(enumerate(memories))
@@ -297,7 +295,7 @@ def _flat(state: State) -> dict[str, Tensor]:
     return flat
 
 
-def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Path) -> State:
+def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Location) -> State:
     parts: dict[str, Any] = {}
     try:
         for name, value in like._asdict().items():

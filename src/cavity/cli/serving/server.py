@@ -19,6 +19,7 @@ from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Deadlines, Limits, make_access
 from cavity.errors import BadFile, CavityError
+from cavity.remote import is_uri, read_bytes
 
 WORKER = "CAVITY_SERVE"  # environment variable by which worker processes learn what to serve
 
@@ -33,7 +34,7 @@ class Plan(NamedTuple):
 
 
 def run(
-    path: Path,
+    path: str | Path,
     host: str,
     port: int,
     *,
@@ -70,7 +71,7 @@ def run(
 def make_served_app(plan: Plan) -> Any:
     """Load the model and make the application."""
     digest = compute_digest(plan.path)
-    model = Model.open(Path(plan.path), plan.device, regressor=True)
+    model = Model.open(plan.path, plan.device, regressor=True)
     if compute_digest(plan.path) != digest:
         raise BadFile(f"{plan.path} changed while it was read: start the server again.")
     return make_app(model, plan.limits, plan.access, digest)
@@ -86,6 +87,8 @@ def make_worker_app() -> Any:
 def compute_digest(path: str) -> str:
     """Return the SHA-256 of a file."""
     try:
+        if is_uri(path):
+            return hashlib.sha256(read_bytes(path)).hexdigest()
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:

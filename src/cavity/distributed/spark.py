@@ -1,0 +1,292 @@
+"""Fit and predict on Spark: a TorchDistributor starts the ranks, torch.distributed joins them, each reads its own rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from cavity import distributed, errors, remote
+from cavity.distributed.engines import (
+    FILE,
+    Estimator,
+    append_predictions,
+    check_request,
+    choose_error,
+    make_absolute,
+    refuse_data,
+)
+from cavity.errors import BadInput, BadOption, CavityError, LostRank, missing_extra
+
+__all__ = ["fit_on_spark", "predict_on_spark"]
+
+
+def fit_on_spark(
+    estimator: Estimator,
+    data: Any,
+    *,
+    target: str,
+    weight: str | None = None,
+    num_processes: int = 2,
+    use_gpu: bool = False,
+    local_mode: bool = False,
+    storage: str | os.PathLike[str] | None = None,
+    max_failures: int = 0,
+) -> Any:
+    """Fit an estimator with the executors of the active Spark session. Needs the extra "spark".
+
+    Parameters
+    ----------
+    estimator : GPClassifier or GPRegressor
+        The estimator with its arguments. It is not changed.
+    data : str, Path or pyspark.sql.DataFrame
+        Parquet or Arrow files that every executor can reach: a file, a folder or a URI. A DataFrame is first written as Parquet
+        to the storage.
+    target, weight : str
+        Columns with the labels and the weights.
+    num_processes : int
+        Number of ranks.
+    use_gpu : bool
+        Give each rank a GPU.
+    local_mode : bool
+        Run the ranks on the machine of the driver instead of the executors.
+    storage : str or Path, optional
+        Folder or URI that driver and executors can reach, for the rows of a DataFrame, checkpoints and the model; what was
+        written there is removed at the end. By default a temporary folder of this machine, which is enough if all ranks run on
+        it.
+    max_failures : int
+        How often a lost rank makes all ranks start again. They write checkpoints to the storage and continue from them.
+
+    Returns
+    -------
+    GPClassifier or GPRegressor
+        The fitted model, equal to that of one process up to rounding.
+
+    Examples
+    --------
+    >>> from cavity.distributed.spark import fit_on_spark
+    >>> clf = fit_on_spark(GPClassifier("sep"), "rows", target="label", num_processes=2)  # doctest: +SKIP
+    """
+    session = _find_session()
+    check_request(estimator, num_processes=num_processes)
+    if isinstance(max_failures, bool) or not isinstance(max_failures, int) or max_failures < 0:
+        raise BadOption(f"max_failures={max_failures!r} must be a whole number that is not negative.")
+    _check_slots(session, num_processes, local_mode)
+    with _open_storage(session, storage, local_mode) as folder:
+        config = {
+            "estimator": estimator,
+            "data": _find_rows(data, folder),
+            "columns": {"target": target, "weight": weight},
+            "folder": folder,
+            "backend": None if use_gpu else "gloo",
+            "keep": max_failures > 0 and estimator.checkpoint is None,
+        }
+        _run_ranks(config, max_failures, num_processes, local_mode, use_gpu)
+        return estimator._load(f"{folder}/{FILE}")
+
+
+def predict_on_spark(estimator: Estimator, dataframe: Any) -> Any:
+    """Predict the rows of a Spark DataFrame, batch by batch. Needs the extra "spark".
+
+    Parameters
+    ----------
+    estimator : GPClassifier or GPRegressor
+        The fitted estimator.
+    dataframe : pyspark.sql.DataFrame
+        Rows with the columns that the estimator was fitted on.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        The rows with more columns. Classifier: `label`, and `p_A` with the probability of each class A. Regressor: `mean` and
+        `std`. Spark computes them when the DataFrame is read.
+
+    Examples
+    --------
+    >>> from cavity.distributed.spark import predict_on_spark
+    >>> predict_on_spark(clf, spark.read.parquet("rows")).write.parquet("predictions")  # doctest: +SKIP
+    """
+    _import_pyspark()
+
+    def predict(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        for batch in batches:
+            if batch.num_rows:
+                yield from append_predictions(estimator, pyarrow.Table.from_batches([batch])).to_batches()
+
+    return dataframe.mapInArrow(predict, _extend_schema(estimator, dataframe.schema))
+
+
+def _extend_schema(estimator: Any, schema: Any) -> Any:
+    """Return the schema of the rows with their predictions."""
+    import pyarrow
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import DoubleType, StructField, StructType
+
+    classes = getattr(estimator, "classes_", None)
+    if classes is None:
+        more = {"mean": DoubleType(), "std": DoubleType()}
+    else:
+        more = {"label": from_arrow_type(pyarrow.array(classes).type)}
+        more |= {f"p_{c}": DoubleType() for c in classes}
+    kept = [field for field in schema.fields if field.name not in more]
+    return StructType(kept + [StructField(name, kind) for name, kind in more.items()])
+
+
+def _run_ranks(config: dict[str, Any], failures: int, processes: int, local: bool, use_gpu: bool) -> None:
+    """Run the ranks until they succeed; a lost rank makes all of them start again, `failures` times."""
+    from pyspark.ml.torch.distributor import TorchDistributor
+
+    distributor = TorchDistributor(processes, local, use_gpu)
+    for left in range(failures, -1, -1):
+        _clear_errors(config["folder"], processes)
+        try:
+            distributor.run(_fit_rank, config)
+            return
+        except Exception as error:  # of Spark or of Py4J
+            raised = _read_errors(config["folder"], processes)
+            ours = choose_error([e for e in raised if e is not None])
+            if ours is not None and not isinstance(ours, LostRank):
+                raise ours from error
+            if any(not isinstance(e, LostRank) for e in raised if e is not None):
+                raise  # an error of someone else, such as of a callback
+            if left == 0:
+                raise _explain_loss(raised) from error
+
+
+def _explain_loss(raised: list[Exception | None]) -> LostRank:
+    """Return the error for ranks that were killed: those that did not report another error."""
+    silent = [str(rank) for rank, error in enumerate(raised) if error is None]
+    who = f"rank {', rank '.join(silent)} of {len(raised)}" if len(silent) < len(raised) else "a rank"
+    return LostRank(
+        f"{who} died: it was killed, or ran out of memory; the logs of the executors say more. To start again from a "
+        "checkpoint, pass max_failures= and, on several machines, storage=."
+    )
+
+
+def _fit_rank(config: dict[str, Any]) -> None:
+    """Fit on one rank, as torchrun starts it; rank 0 writes the model. An error is written for the driver to read."""
+    estimator, folder = config["estimator"], config["folder"]
+    try:
+        group = distributed.join(config["backend"])
+        if config["keep"]:
+            estimator.set_params(checkpoint=f"{folder}/run.ckpt", resume=True)
+        estimator.fit(config["data"], **config["columns"])
+        if group.rank == 0:
+            estimator.save(f"{folder}/{FILE}")
+    except Exception as error:
+        words = json.dumps([type(error).__name__, str(error)]).encode()
+        remote.write_bytes(_error_file(folder, int(os.environ.get("RANK", "0"))), words)
+        raise
+    finally:
+        distributed.leave()
+
+
+def _error_file(folder: str, rank: int) -> remote.Location:
+    return remote.as_path(f"{folder}/error-{rank}.json")
+
+
+def _clear_errors(folder: str, processes: int) -> None:
+    for rank in range(processes):
+        remote.remove(_error_file(folder, rank))
+
+
+def _read_errors(folder: str, processes: int) -> list[Exception | None]:
+    """Return what each rank raised: an error of cavity, a RuntimeError for one of another library, None for no report."""
+    found: list[Exception | None] = []
+    for rank in range(processes):
+        try:
+            words = json.loads(remote.read_bytes(_error_file(folder, rank)))
+        except (OSError, ValueError):
+            found.append(None)
+            continue
+        kind: Any = getattr(errors, words[0], None)
+        ours = isinstance(kind, type) and issubclass(kind, CavityError)
+        found.append(kind(words[1]) if ours else RuntimeError(": ".join(words)))
+    return found
+
+
+@contextmanager
+def _open_storage(session: Any, storage: Any, local: bool) -> Iterator[str]:
+    """Give a new folder in the storage, and remove it at the end."""
+    if storage is None:
+        if not local and not _is_local(session):
+            raise BadOption(
+                "the executors are other machines: pass storage=, a folder or a URI that the driver and they can reach."
+            )
+        with tempfile.TemporaryDirectory(prefix="cavity-") as folder:
+            yield folder
+        return
+    folder = f"{make_absolute(storage).rstrip('/')}/cavity-{uuid4().hex}"
+    if remote.is_uri(folder):
+        remote.check_bucket(folder)
+    else:
+        _make_folder(folder)
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            remote.remove_folder(remote.as_path(folder))
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True)
+    except OSError as error:
+        raise BadInput(
+            f"storage: the folder {folder!r} cannot be made ({error.strerror}). Name a folder where you may write."
+        ) from error
+
+
+def _find_rows(data: Any, folder: str) -> str:
+    """Return the path of the rows; a DataFrame is written to the folder first."""
+    if isinstance(data, str | os.PathLike):
+        return make_absolute(data)
+    if not hasattr(data, "mapInArrow"):
+        raise refuse_data(data, "DataFrame of Spark")
+    path = f"{folder}/rows"
+    data.write.parquet(path if remote.is_uri(path) else Path(path).as_uri())
+    return path
+
+
+def _is_local(session: Any) -> bool:
+    return str(session.conf.get("spark.master", "")).startswith("local")
+
+
+def _check_slots(session: Any, processes: int, local: bool) -> None:
+    """Refuse more ranks than a local Spark can run at a time: it would wait for minutes before it says so."""
+    if local or not _is_local(session):
+        return
+    slots = int(session.sparkContext.defaultParallelism)
+    if slots < processes:
+        raise BadOption(
+            f"num_processes={processes}, but this Spark runs {slots} tasks at a time: start it with "
+            f"master('local[{processes}]'), or pass local_mode=True."
+        )
+
+
+def _find_session() -> Any:
+    _import_pyspark()
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise BadOption(
+            "there is no active Spark session: start one with SparkSession.builder.getOrCreate()."
+        )
+    return session
+
+
+def _import_pyspark() -> None:
+    try:
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise missing_extra(str(error.name), "spark") from error

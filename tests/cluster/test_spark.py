@@ -1,0 +1,181 @@
+"""A fit on Spark's executors is that of one process, also when a rank is killed; errors are those of the library."""
+
+import os
+import shutil
+import signal
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
+from cavity.errors import LostRank
+from pages import run_section
+from support import toy
+
+pyspark = pytest.importorskip(
+    "pyspark", reason="pyspark is not installed: make test-cluster runs these tests"
+)
+pytest.importorskip("pandas")
+if shutil.which("java") is None:
+    pytest.skip(
+        "Spark needs Java: install a runtime, such as Debian's openjdk-17-jre-headless",
+        allow_module_level=True,
+    )
+from pyspark.sql import SparkSession  # noqa: E402
+
+from cavity.distributed.spark import fit_on_spark, predict_on_spark  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark():
+    """Spark on this machine, with room for two tasks; its Java compiles little, since it does little."""
+    pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import the tests
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.config("spark.driver.memory", "1g").getOrCreate()
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    X, y = toy(101, 3, seed=2)
+    for i, part in enumerate((slice(0, 60), slice(60, 101))):
+        table = pa.table({"a": X[part, 0], "b": X[part, 1], "kind": np.array(["x", "y", "z"])[y[part]]})
+        pq.write_table(table, folder / f"{i}.parquet", row_group_size=25)
+    return folder
+
+
+def make(kind=GPClassifier, **more):
+    return kind("ep", n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more)
+
+
+@pytest.fixture(scope="module")
+def alone(rows):
+    return make().fit(rows, target="kind")
+
+
+def assert_equal(found, expected, rows):
+    np.testing.assert_allclose(found.predict_proba(rows), expected.predict_proba(rows), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found.log_marginal_likelihood_, expected.log_marginal_likelihood_, rtol=1e-8)
+
+
+class Die(callbacks.Callback):
+    """Kills the process of rank 1 once, after the first epoch, and notes what lies in the storage when it is there again."""
+
+    def __init__(self, mark, storage):
+        self.mark, self.storage = mark, storage
+
+    def epoch(self, run, row):
+        if os.environ.get("RANK") == "1" and not self.mark.exists():
+            stored = sorted(path.name for path in self.storage.glob("cavity-*/*"))
+            self.mark.write_text(" ".join(stored))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("local_mode", [False, True])
+def test_two_ranks_give_the_model_of_one_process_also_if_one_is_killed(rows, alone, tmp_path, local_mode):
+    mark, storage = tmp_path / "died", tmp_path / "storage"
+    estimator = make(callbacks=[Die(mark, storage)], checkpoint_every=1e-3)
+    found = fit_on_spark(
+        estimator, rows, target="kind", storage=storage, max_failures=1, local_mode=local_mode
+    )
+    assert "run.ckpt.2-of-2" in mark.read_text()
+    assert list(storage.iterdir()) == []
+    assert not hasattr(estimator, "classes_") and estimator.checkpoint is None
+    assert_equal(found, alone, rows)
+
+
+def test_a_killed_rank_is_an_error_if_failures_are_not_allowed(rows, tmp_path):
+    estimator = make(callbacks=[Die(tmp_path / "died", tmp_path)])
+    with pytest.raises(LostRank, match=r"died: .*max_failures="):
+        fit_on_spark(estimator, rows, target="kind")
+
+
+class Kept(GPClassifier):
+    """Copies the rows that the ranks were given."""
+
+    def fit(self, X, y=None, *, target=None, weight=None):
+        copy = os.environ.get("CAVITY_TEST_COPY")
+        if copy and os.environ["RANK"] == "0":
+            shutil.copytree(X, copy)
+        return super().fit(X, y, target=target, weight=weight)
+
+
+def test_a_data_frame_is_fitted_and_predicted(spark, rows, tmp_path, monkeypatch):
+    monkeypatch.setenv("CAVITY_TEST_COPY", str(tmp_path / "copy"))
+    frame = spark.read.parquet(str(rows))
+    full = {"n_inducing": 6, "batch_size": None, "max_epochs": 3, "random_state": 0}
+    found = fit_on_spark(Kept("ep", **full), frame, target="kind", local_mode=True)
+    assert_equal(found, GPClassifier("ep", **full).fit(tmp_path / "copy", target="kind"), rows)
+    answer = predict_on_spark(found, frame).toPandas().sort_values(["a", "b"])
+    given = pq.read_table(rows).to_pandas().sort_values(["a", "b"])
+    expected = found.predict_proba(given[["a", "b"]])
+    assert list(answer.columns) == ["a", "b", "kind", "label", "p_x", "p_y", "p_z"]
+    np.testing.assert_allclose(answer[["p_x", "p_y", "p_z"]].to_numpy(), expected, rtol=1e-12)
+    assert list(answer["label"]) == list(found.predict(given[["a", "b"]]))
+
+
+def test_a_regressor_predicts_mean_and_standard_deviation(spark, rows):
+    table = pq.read_table(rows, columns=["a", "b"])
+    model = GPRegressor(n_inducing=6, max_epochs=2).fit(table, np.arange(101.0))
+    frame = spark.read.parquet(str(rows)).select("a", "b").where("a > 0")
+    found = predict_on_spark(model, frame).toPandas()
+    mean, std = model.predict(found[["a", "b"]], return_std=True)
+    assert list(found.columns) == ["a", "b", "mean", "std"]
+    np.testing.assert_allclose(found[["mean", "std"]], np.stack([mean, std], 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("change", [{"target": "species"}, {"data": "absent"}])
+def test_a_missing_column_or_path_raises_the_error_of_one_process(rows, change, tmp_path):
+    data = tmp_path / "absent" if "data" in change else rows
+    target = change.get("target", "kind")
+    with pytest.raises(BadInput) as one:
+        make().fit(data, target=target)
+    with pytest.raises(BadInput) as two:
+        fit_on_spark(make(), data, target=target, max_failures=3, local_mode=True)
+    assert str(two.value) == str(one.value)
+
+
+class Older(GPClassifier):
+    """Of an older version on rank 1."""
+
+    def fit(self, *args, **kwargs):
+        if os.environ["RANK"] == "1":
+            import cavity.fitting.agreement as agreement
+
+            agreement.__version__ = "0.0.1"
+        return super().fit(*args, **kwargs)
+
+
+def test_ranks_of_different_versions_raise_a_clear_error(rows):
+    with pytest.raises(BadOption, match=r"rank 1 and rank 0 differ in the version of cavity: 0\.0\.1 and "):
+        fit_on_spark(make(Older), rows, target="kind", max_failures=3)
+
+
+def test_bad_arguments_are_refused_before_ranks_start(rows, tmp_path):
+    with pytest.raises(BadOption, match="num_processes=0 must be a positive whole number"):
+        fit_on_spark(make(), rows, target="kind", num_processes=0)
+    with pytest.raises(BadOption, match=r"runs 2 tasks at a time: start it with master\('local\[3\]'\)"):
+        fit_on_spark(make(), rows, target="kind", num_processes=3)
+    with pytest.raises(BadOption, match="max_failures=-1"):
+        fit_on_spark(make(), rows, target="kind", max_failures=-1)
+    with pytest.raises(BadOption, match="a dict is not an estimator of cavity"):
+        fit_on_spark({}, rows, target="kind")
+    with pytest.raises(BadInput, match="a list is not a path or a DataFrame of Spark"):
+        fit_on_spark(make(), [1, 2], target="kind")
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"storage: the folder .* cannot be made"):
+        fit_on_spark(make(), rows, target="kind", storage=tmp_path / "file")
+
+
+def test_the_page_runs(rows):
+    names = run_section("clusters.md", "Spark", path=str(rows))
+    assert names["predictions"].count() == 101
