@@ -51,7 +51,7 @@ def make_rows(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     f = 2 * np.sin(X @ bends / 2) + X @ slopes / 2
     f = 2 * (f - f.max(1, keepdims=True))
     log_p = f - np.log(np.exp(f).sum(1, keepdims=True))
-    noise = -np.log(rng.standard_exponential((rows, CLASSES), dtype=np.float32))
+    noise = -np.log(np.maximum(rng.standard_exponential((rows, CLASSES), dtype=np.float32), 1e-30))
     return X, (f + noise).argmax(1).astype(np.int16), log_p
 
 
@@ -202,7 +202,9 @@ def main() -> None:
                     row = measure_in_processes(**job)
                     append(args.csv, row)
                     print(
-                        " ".join(f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
+                        " ".join(
+                            f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()
+                        ),
                         flush=True,
                     )
         finally:
