@@ -37,8 +37,8 @@ PIECE, GROUP = 1_000_000, 100_000  # rows of a file and of a row group
 TEST = 20_000
 RESULTS = Path(__file__).parent / "results" / "rows.csv"
 FIELDS = (
-    "device ranks rows M batch dtype survey_s survey_cpu_s pass_s pass_cpu_s rows_per_s rows_per_cpu_s steps step_ms peak_mb read_mb nll "
-    "nll_of_truth load"
+    "device ranks rows M batch dtype survey_s survey_cpu_s pass_s pass_cpu_s rows_per_s rows_per_cpu_s steps step_ms "
+    "peak_mb read_mb nll nll_of_truth load"
 ).split()
 
 

@@ -122,6 +122,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     resume : bool
         Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS, which
         method="auto" takes up to 1,000 rows, continues from its best point).
+    exchange : {"exact", "auto"} or int
+        How often several ranks share what they found on mini-batches. "exact": in every step, so that the model is that of one
+        process. An int k: after k steps that each takes alone, for slow networks. "auto": the first steps are timed; "exact" if
+        that costs less than a tenth of the time, else the smallest k that costs less than a twentieth.
     verbose : int
         1 shows a progress bar.
 
@@ -221,6 +225,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         checkpoint: Any = None,
         checkpoint_every: float = 60.0,
         resume: bool = False,
+        exchange: int | str = "exact",
         verbose: int = 0,
     ) -> None:
         self.method = method
@@ -253,6 +258,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.resume = resume
+        self.exchange = exchange
         self.verbose = verbose
 
     def _partial_fit_problem(self) -> str | None:
