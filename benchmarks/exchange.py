@@ -6,8 +6,8 @@ of two ranks is compared with a run of one process just before it, and medians o
 
 `ratio` is the rate of two ranks by that of one process, by the clock. On a machine that others use it also counts the waiting for
 each other's turn. `quiet` does not: it is computed from the CPU seconds of a step and the shortest of the communications that
-were timed. Both are 2 if two ranks are perfect. The NLL depends on the number of steps between exchanges and not on the link: --quality measures it,
-with mini-batches of 1,000.
+were timed. Both are 2 if two ranks are perfect. The NLL depends on the number of steps between exchanges and not on the link:
+--quality measures it, with mini-batches of 1,000.
 
     python benchmarks/exchange.py [--rounds 3] [--links 1:1000 10:100] [--every exact 4 16 auto] [--csv FILE]
     python benchmarks/exchange.py --quality [--every exact 2 4 8 16 32]
@@ -43,7 +43,10 @@ RATE = {
 QUALITY = {"rows": 20_000, "batch": 1000, "epochs": 10}  # small ones, of which ranks have few rows
 PORT = 29_500
 RESULTS = Path(__file__).parent / "results"
-FIELDS = "delay_ms mbit every alone ratio quiet rows_per_s one_rows_per_s one_cpu_ms step_cpu_ms sum_ms exchange_ms rounds load link".split()
+FIELDS = (
+    "delay_ms mbit every alone ratio quiet rows_per_s one_rows_per_s one_cpu_ms step_cpu_ms sum_ms exchange_ms rounds load "
+    "link"
+).split()
 NLL_FIELDS = "method every nll error log_evidence seed".split()
 
 

@@ -7,8 +7,12 @@ the page cache, so that the bytes read come from the disk.
 
     python benchmarks/rows.py [--rows 1000000 10000000] [--ranks 2] [--inducing 50] [--batch 10000] [--dtype float64]
                               [--device cuda] [--folder FOLDER] [--csv FILE]
+    python benchmarks/rows.py --reading [--rows 1000000]
 
-Rows of the table are appended to benchmarks/results/rows.csv. The folder needs 42 bytes per row; the files are deleted at the end.
+--reading times what every rank does without a model, in CPU seconds per row: the survey, the shuffled reading of its own rows, and
+the order of all rows, which it also computes for those of other ranks.
+
+Rows of the table are appended to benchmarks/results/rows.csv and rows_reading.csv. The folder needs 42 bytes per row; the files are deleted at the end.
 """
 
 from __future__ import annotations
@@ -162,14 +166,37 @@ def measure_in_processes(**job: Any) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name in FIELDS} | found
 
 
-def append(path: Path, row: dict[str, Any]) -> None:
+def measure_reading(folder: Path, rows: int, batch: int) -> dict[str, float]:
+    """Return CPU seconds per row of the survey, of reading, and of the order of rows that are not read."""
+    import torch
+
+    from cavity.data import Stream, arrow
+    from cavity.data.content import Content
+    from cavity.data.summary import survey
+
+    source = arrow.Arrow(folder, "label")
+    start = time.process_time()
+    found = survey(source, (0, 1))
+    seconds = {"survey": time.process_time() - start}
+    content = Content(found.classes, found.sections)
+    shape = (rows, COLUMNS, torch.float64, torch.device("cpu"), content)
+    data = Stream(source, found.classes, np.ones(CLASSES), *shape)
+    for name, keep in (("read", range(rows)), ("order", range(0))):
+        start = time.process_time()
+        for _ in data.batches(batch, torch.Generator().manual_seed(0), keep):
+            pass
+        seconds[name] = time.process_time() - start
+    return {name: value / rows for name, value in seconds.items()}
+
+
+def append(path: Path, fields: list[str], row: dict[str, Any]) -> None:
     """Append a row to the CSV file."""
     new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
+        writer = csv.DictWriter(file, fields)
         if new:
             writer.writeheader()
-        writer.writerow({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerow({k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()})
 
 
 def main() -> None:
@@ -183,7 +210,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--folder", type=Path, help="where to write the rows (default: a temporary folder)")
-    parser.add_argument("--csv", type=Path, default=RESULTS)
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--reading", action="store_true", help="time only the reading")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
@@ -195,12 +223,17 @@ def main() -> None:
             start = time.perf_counter()
             write_parquet(folder, rows)
             print(f"wrote {rows:,} rows in {time.perf_counter() - start:.0f} s", flush=True)
+            if args.reading:
+                row = {"rows": rows, "batch": args.batch[0], **measure_reading(folder, rows, args.batch[0])}
+                append(args.csv or RESULTS.with_name("rows_reading.csv"), list(row), row)
+                print(row, flush=True)
+                continue
             for M in args.inducing:
                 for batch in args.batch:
                     drop_from_cache(folder)
                     job = common | {"rows": rows, "M": M, "batch": batch, "folder": str(folder)}
                     row = measure_in_processes(**job)
-                    append(args.csv, row)
+                    append(args.csv or RESULTS, FIELDS, row)
                     print(
                         " ".join(
                             f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()

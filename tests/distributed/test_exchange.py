@@ -69,7 +69,7 @@ def test_the_mean_of_steps_alone_is_the_step_together(method):
 def test_an_exchange_leaves_the_mean_of_all_ranks_in_place():
     X, y = toy(60, 3, seed=4)
     m = machine(X, y, X[:6], method="sep")
-    batch, both = parts(m, 30)
+    both = parts(m, 30)[1]
     rule = Adam()
     state = m.state._replace(optimiser=rule.init(m.state.theta))
     mine, theirs = (m.engine.step(state, part, Alone(OneOf(2)), rule, False)[0] for part in both)

@@ -287,7 +287,9 @@ class Tied(SiteStore):
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
         if self.grows:
             return torch.ones_like(self.counts)
-        return (1 - damping * counts / self.counts).clamp_min(0)  # a rank alone may count a row more than once
+        return (1 - damping * counts / self.counts).clamp_min(
+            0
+        )  # a rank alone may count a row more than once
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity removes.        [METHOD 5]"""
