@@ -12,7 +12,8 @@ the page cache, so that the bytes read come from the disk.
 --reading times what every rank does without a model, in CPU seconds per row: the survey, the shuffled reading of its own rows, and
 the order of all rows, which it also computes for those of other ranks.
 
-Rows of the table are appended to benchmarks/results/rows.csv and rows_reading.csv. The folder needs 42 bytes per row; the files are deleted at the end.
+Rows of the table are appended to benchmarks/results/rows.csv and rows_reading.csv. The folder needs 42 bytes per row; the files are
+deleted at the end.
 """
 
 from __future__ import annotations

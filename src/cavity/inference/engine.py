@@ -329,6 +329,6 @@ class Engine:
 def _sum(totals: Totals, reduce: Local) -> Totals:
     """Sum over the ranks; half of each symmetric matrix travels."""
     if reduce.world == 1:
-        return totals
+        return reduce.sum(totals)
     halves = reduce.sum(totals._replace(P=pack_symmetric(totals.P)))
     return halves._replace(P=unpack_symmetric(halves.P, totals.P.shape[-1]))

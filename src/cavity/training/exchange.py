@@ -2,7 +2,8 @@
 
 Sites add. Between two exchanges a rank counts each of its rows `world` times, so that its sums stand for all rows; the mean of the
 ranks' sums then holds every row once. It differs from a sum in every step only in the cavities, which lack the other ranks'
-latest sites, and in the hyper-parameters, which each rank steps with its own rows.
+latest sites, and in the hyper-parameters, which each rank steps with its own rows. Their gradients are √world times as noisy, and
+Adam's steps would be as much shorter: the rate makes up for it.
 """
 
 from __future__ import annotations

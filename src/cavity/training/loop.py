@@ -223,11 +223,13 @@ class Run:
     def _steps_alone(self, steps: Iterator[Step], every: int) -> Outcome:
         """Take the steps on each rank alone. After `every` of them the ranks meet: only then callbacks and the clock are asked."""
         exchange, met = Exchange(self.engine, self.reduce), True
+        faster = math.sqrt(self.reduce.world)  # Adam divides by gradients that are noisier, by this factor
         exchange.start(self.state)
         self.guard.reduce = Alone(self.reduce)
         try:
             for batch, optimiser, full in steps:
                 if isinstance(batch, Batch) and bool(batch.weight.any()):  # a rank may have no row of a batch
+                    self.state = self.state._replace(rate=faster * self.state.rate)
                     self._take(batch, optimiser, full)
                 met = int(self.state.position) % every == 0
                 if met:
