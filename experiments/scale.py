@@ -47,20 +47,21 @@ def exchange_table(results: Path) -> str:
 
 
 def nll_table(results: Path) -> str:
-    """Test NLL against the number of steps between exchanges."""
-    rows = read_csv(results / "exchange_nll.csv")
-    steps = list(dict.fromkeys(row["every"] for row in rows))
-    lines = []
+    """Test NLL with exact sums, and what each number of steps between exchanges adds to it on the same seed."""
+    rows, lines = read_csv(results / "exchange_nll.csv"), []
+    steps = list(dict.fromkeys(row["every"] for row in rows if row["every"] != "exact"))
     for method in dict.fromkeys(row["method"] for row in rows):
-        scores = [_mean_nll(rows, method, every) for every in steps]
-        lines.append(
-            [method.upper(), f"{scores[0]:.4f}", *(f"{score - scores[0]:+.4f}" for score in scores[1:])]
-        )
-    return markdown(["", "NLL, exact", *(f"k = {every}" for every in steps[1:])], lines)
+        exact = _find_nll(rows, method, "exact")
+        for seed, score in exact.items():
+            found = [_find_nll(rows, method, every).get(seed) for every in steps]
+            cells = ["" if nll is None else f"{nll - score:+.4f}" for nll in found]
+            lines.append([method.upper(), seed, f"{score:.4f}", *cells])
+    return markdown(["", "seed", "NLL, exact", *(f"k = {every}" for every in steps)], lines)
 
 
-def _mean_nll(rows: list[Row], method: str, every: str) -> float:
-    return float(np.mean([float(r["nll"]) for r in rows if r["method"] == method and r["every"] == every]))
+def _find_nll(rows: list[Row], method: str, every: str) -> dict[str, float]:
+    """Return the NLL by seed."""
+    return {r["seed"]: float(r["nll"]) for r in rows if r["method"] == method and r["every"] == every}
 
 
 # ---------------------------------------------------------------- many rows (benchmarks/rows.py)
@@ -245,10 +246,17 @@ def _draw_exchange(axes: np.ndarray, results: Path) -> None:
     axes[0].set_xticks(k, map(str, k))
     axes[0].legend(fontsize=8)
     for method in dict.fromkeys(row["method"] for row in scores):
-        steps = list(dict.fromkeys(row["every"] for row in scores))
-        values = [_mean_nll(scores, method, every) for every in steps]
-        shown = [1 if every == "exact" else int(every) for every in steps]
-        axes[1].plot(shown, np.array(values) - values[0], "o-", ms=4, label=method.upper())
+        exact = _find_nll(scores, method, "exact")
+        for i, (seed, score) in enumerate(exact.items()):
+            steps = [
+                r["every"]
+                for r in scores
+                if r["method"] == method and r["seed"] == seed and r["every"] != "exact"
+            ]
+            added = [_find_nll(scores, method, every)[seed] - score for every in steps]
+            axes[1].plot(
+                [1, *map(int, steps)], [0.0, *added], f"C{i}o-", ms=4, label=f"{method.upper()}, seed {seed}"
+            )
     axes[1].axhspan(-0.002, 0.002, color="0.92")
     axes[1].set(xscale="log", xlabel="steps between exchanges", ylabel="test NLL − that of exact sums")
     axes[1].set_xticks(k[:-1], map(str, k[:-1]))
@@ -261,7 +269,8 @@ def _draw_cost(axes: np.ndarray, results: Path) -> None:
     for axis, rows in zip(axes, ROWS, strict=True):
         found = [forecast(costs, rows, g, *slow) for g in gpus]
         for i, part in enumerate(("survey", "reading", "order", "steps", "sums")):
-            axis.plot(gpus, [getattr(f, part) for f in found], f"C{i}-", label=part)
+            values = np.array([getattr(f, part) for f in found])
+            axis.plot(gpus, np.where(values > 0, values, np.nan), f"C{i}-", label=part)
         axis.plot(gpus, [f.total for f in found], "k-", lw=2, label="all, 1 Gbit/s")
         axis.plot(
             gpus,
