@@ -66,7 +66,7 @@ test-browser: $(VENV)/.test ## open the HTML report in a browser (installs chrom
 	@echo "==> Opening the report in a browser"
 	@$(PYTEST) -rs tests/report/test_browser.py
 
-test-cluster:           ## test the adapters to object stores, MLflow, Ray, Spark and AutoGluon, in an environment of its own
+test-cluster:           ## test the adapters to object stores, MLflow, Ray, Spark and AutoGluon, and several nodes, in an environment of its own
 	@$(MAKE) --no-print-directory VENV=.venv-cluster CONSTRAINTS=constraints-cluster.txt run-test-cluster
 
 run-test-cluster: $(VENV)/.cluster

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from experiments import accuracy, comparison, figures, performance, tables, toy
+from experiments import accuracy, comparison, figures, performance, scale, tables, toy
 from experiments.jobs import ROOT, Row
 from experiments.methods import title
 from experiments.scores import mean_cells
@@ -175,6 +175,11 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "gpu": lambda rows: comparison.gpu_table(rows.folder),
     "gpu-line": lambda rows: comparison.gpu_sentence(rows.folder),
     "gpu-steps": lambda rows: comparison.gpu_step_table(rows.folder),
+    "exchange": lambda rows: scale.exchange_table(rows.folder),
+    "exchange-nll": lambda rows: scale.nll_table(rows.folder),
+    "many-rows": lambda rows: scale.rows_table(rows.folder),
+    "forecast": lambda rows: scale.forecast_table(rows.folder),
+    "forecast-facts": lambda rows: scale.forecast_facts(rows.folder),
 }
 
 
@@ -203,10 +208,11 @@ def figure_digests(results: Path) -> dict[str, str]:
     rows = Rows(results)
     shown = {name: rows.select(name) for name, target in TARGETS.items() if target.figure}
     digests = {name: figures.digest(found) for name, found in shown.items() if found}
-    return digests | {
+    made = {
         "accuracy": accuracy.digest(accuracy.read(results)),
         "performance": performance.digest(results),
     }
+    return digests | made | scale.digests(results)
 
 
 def find_stale(results: Path, root: Path = ROOT) -> list[Path]:
@@ -229,6 +235,8 @@ def write_all(results: Path, root: Path = ROOT) -> int:
             accuracy.draw(accuracy.read(results), path)
         elif path in stale and name == "performance":
             performance.draw(results, path)
+        elif path in stale and name in scale.FILES:
+            scale.draw(results, name, path)
         elif path in stale:
             figures.draw(TARGETS[name], TARGETS[name].result_file(results).read(), path)
     for path, text in make_documents(results, root).items():

@@ -181,3 +181,18 @@ def column_sum(A: Tensor) -> Tensor:
 def log_det(lower: Tensor) -> Tensor:
     """Return log |L Lᵀ| from its factor, summed over the last axis only."""
     return 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def pack_symmetric(A: Tensor) -> Tensor:
+    """Return the lower triangles of symmetric matrices, [C M M] → [C M(M+1)/2]."""
+    row, column = torch.tril_indices(A.shape[-1], A.shape[-1], device=A.device)
+    return A[..., row, column]
+
+
+def unpack_symmetric(packed: Tensor, size: int) -> Tensor:
+    """Return the symmetric matrices of these lower triangles, [C M(M+1)/2] → [C M M]."""
+    row, column = torch.tril_indices(size, size, device=packed.device)
+    A = packed.new_empty(*packed.shape[:-1], size, size)
+    A[..., row, column] = packed
+    A[..., column, row] = packed
+    return A

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cavity import CavityError, GPClassifier, GPRegressor, distributed
 from cavity.callbacks import Callback
 from cavity.distributed import heartbeat
+from cavity.fitting import agreement
 from support import toy
 
 X, Y = toy(60, 3, seed=2)
@@ -33,6 +34,15 @@ def outcome(name, work):
     except CavityError as error:
         found = f"{type(error).__name__}: {error}"
     print(json.dumps([name, found, time.monotonic() - begun]), flush=True)
+
+
+def with_version(version, work):
+    """Run as another version of the package would."""
+    own, agreement.__version__ = agreement.__version__, version
+    try:
+        work()
+    finally:
+        agreement.__version__ = own
 
 
 def differ(folder, rank):
@@ -51,6 +61,8 @@ def differ(folder, rank):
         "features": lambda: GPClassifier(**QUICK).fit(X[:, : 2 - odd], Y),
         "labels": lambda: GPClassifier(**QUICK).fit(X, Y + odd),
         "argument": lambda: GPClassifier(**QUICK | {"n_inducing": 4 + odd}).fit(X, Y),
+        "version": lambda: with_version("0.0.1" if odd else agreement.__version__, lambda: GPClassifier(**QUICK).fit(X, Y)),
+        "exchange": lambda: GPClassifier(**QUICK, exchange=2 if odd else "auto").fit(X, Y),
         "method": lambda: GPClassifier(**QUICK | {"method": "ep" if odd else "sep"}).fit(X, Y),
         "missing value": lambda: GPClassifier(**QUICK).fit(holed if odd else X, Y),
         "targets": lambda: GPRegressor("vi", n_inducing=4, max_epochs=2, random_state=0).fit(X, Y + 0.5 * odd),

@@ -74,6 +74,15 @@ def test_two_processes_give_the_posterior_of_one(alone, two, name):
     np.testing.assert_allclose(two[name], alone[name], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["ep alone", "sep alone", "tiny alone"])
+def test_ranks_that_take_steps_alone_end_near_the_posterior_of_one(alone, two, name):
+    """The script compares the ranks with each other, to the bit."""
+    y = toy(101, 3, seed=2)[1]
+    ours, its = (x[name][:-1].reshape(101, 3)[np.arange(101), y].mean() for x in (two, alone))
+    assert abs(ours - its) < 0.02 and np.isfinite(two[name]).all()
+    assert name == "sep alone" or not np.array_equal(two[name], alone[name])
+
+
 @pytest.mark.parametrize("kind", ["parquet", "npy"])
 @pytest.mark.parametrize("name", ["ep", "sep", "full"])
 def test_two_processes_that_read_their_own_rows_give_the_posterior_of_one(alone, two, kind, name):

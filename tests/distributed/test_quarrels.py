@@ -67,6 +67,8 @@ def quarrels(tmp_path_factory):
         ("features", "BadInput: rank 1 and rank 0 differ in the number of features: 1 and 2"),
         ("labels", "BadInput: rank 1 and rank 0 differ in the classes"),
         ("argument", "BadOption: rank 1 and rank 0 differ in the argument n_inducing: 5 and 4"),
+        ("version", "BadOption: rank 1 and rank 0 differ in the version of cavity: 0.0.1 and"),
+        ("exchange", "BadOption: rank 1 and rank 0 differ in the argument exchange: 2 and 'auto'"),
         ("method", "BadOption: rank 1 and rank 0 differ in the argument method: 'ep' and 'sep'"),
         ("targets", "BadInput: rank 1 and rank 0 differ in the digest of the rows"),
         ("file", "BadInput: rank 1 and rank 0 differ in the first, middle and last rows of the source"),

@@ -66,6 +66,16 @@ def test_own_sites_leave_as_explicit_matrices_say(method, C, weighted):
         torch.testing.assert_close(f.var[row], var, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("method", [EP(), GFITC(), SEP()], ids=["ep", "gfitc", "sep"])
+def test_a_sample_of_the_rows_has_the_marginals_of_these_rows(method):
+    run = trained(method, 2)[1]
+    ((_, all_rows),) = list(leave_one_out(run.engine, run.state, run.whole))
+    ((batch, f),) = list(leave_one_out(run.engine, run.state, run.whole, 7))
+    assert batch.index.tolist() == list(range(0, 40, 7))
+    torch.testing.assert_close(f.mean, all_rows.mean[::7], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(f.var, all_rows.var[::7], rtol=1e-12, atol=1e-12)
+
+
 @few
 @pytest.mark.parametrize("method", [EP(), GFITC(), SEP(), VI()], ids=["ep", "gfitc", "sep", "vi"])
 def test_it_is_near_to_refits_without_the_row(method):

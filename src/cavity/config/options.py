@@ -72,6 +72,7 @@ class Config:
     checkpoint: Location | None
     checkpoint_every: float
     resume: bool
+    exchange: int | str  # mini-batch steps of a rank between exchanges, or "auto"; 1: a sum in every step
     verbose: int
     arguments: dict[str, Any]  # as given
     share: str | None = None

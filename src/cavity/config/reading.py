@@ -169,6 +169,7 @@ def _read_common(given: dict[str, Any], method: Method) -> dict[str, Any]:
         "checkpoint": _optional(given, "checkpoint", _read_path),
         "checkpoint_every": number("checkpoint_every", given["checkpoint_every"], 0.0, strict=False),
         "resume": bool(given["resume"]),
+        "exchange": _read_exchange(given["exchange"]),
         "verbose": _read_verbose(given["verbose"]),
         "arguments": given,
     }
@@ -258,6 +259,12 @@ def _read_batch_size(value: Any) -> int | str | None:
     if isinstance(value, str) and value != "auto":
         raise BadOption(f"batch_size={value!r} is unknown; use 'auto', None for full batches, or an integer.")
     return value if value is None or isinstance(value, str) else whole("batch_size", value, 1)
+
+
+def _read_exchange(value: Any) -> int | str:
+    if isinstance(value, str):
+        return 1 if one_of("exchange", value, ("exact", "auto")) == "exact" else "auto"
+    return whole("exchange", value, 1)
 
 
 def _read_callbacks(value: Any) -> tuple[Callback, ...]:

@@ -59,6 +59,21 @@ class Local:
         """
         return totals
 
+    def average(self, values: Tensor) -> Tensor:
+        """Return the mean of a tensor over the ranks, in its own precision.
+
+        Parameters
+        ----------
+        values : Tensor
+            Values of this rank.
+
+        Returns
+        -------
+        Tensor
+            The mean, the same on every rank.
+        """
+        return values
+
     def agree(self, flag: bool) -> bool:
         """Return whether the flag is set on any rank.
 
@@ -153,6 +168,12 @@ class Group(Local):
         parts = torch.split(shared.to(buffer.device), [t.numel() for t in totals])
         summed = (p.reshape(t.shape).to(t.dtype) for p, t in zip(parts, totals, strict=True))
         return type(totals)(*summed)
+
+    def average(self, values: Tensor) -> Tensor:
+        shared = values.to(self.device, copy=True)
+        with self._name_lost_ranks():
+            dist.all_reduce(shared)
+        return (shared / self.world).to(values.device)
 
     def agree(self, flag: bool) -> bool:
         votes: Tensor = torch.tensor(float(flag), device=self.device)

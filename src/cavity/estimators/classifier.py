@@ -98,7 +98,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How site sweeps and hyper-parameter steps alternate.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
         "auto": the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
-        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows (5,000 with up to four classes).
+        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows, or 5,000 with up to four
+        classes.
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it.
     damping : float in (0, 1] or None
@@ -139,6 +140,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     resume : bool
         Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS, which
         method="auto" takes for small tables, continues from its best point).
+    exchange : {"exact", "auto"} or int
+        How often several ranks share what they found on mini-batches. "exact": in every step, so that the model is that of one
+        process. An int k: after k steps that each takes alone, for slow networks. "auto": the first steps are timed; "exact" if
+        that costs less than a tenth of the time, else the smallest k that costs less than a twentieth.
     verbose : int
         1 shows a progress bar.
 
@@ -246,6 +251,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         checkpoint: Any = None,
         checkpoint_every: float = 60.0,
         resume: bool = False,
+        exchange: int | str = "exact",
         verbose: int = 0,
     ) -> None:
         self.method = method
@@ -279,6 +285,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.resume = resume
+        self.exchange = exchange
         self.verbose = verbose
 
     def _partial_fit_problem(self) -> str | None:

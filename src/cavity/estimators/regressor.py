@@ -65,7 +65,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         As for `GPClassifier`; that of "exact" is 1e-8.
     device, dtype, random_state, warm_start : see GPClassifier
         As for `GPClassifier`.
-    callbacks, checkpoint, checkpoint_every, resume, verbose : see GPClassifier
+    callbacks, checkpoint, checkpoint_every, resume, exchange, verbose : see GPClassifier
         As for `GPClassifier`.
 
     Attributes
@@ -139,6 +139,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         checkpoint: Any = None,
         checkpoint_every: float = 60.0,
         resume: bool = False,
+        exchange: int | str = "exact",
         verbose: int = 0,
     ) -> None:
         self.method = method
@@ -164,6 +165,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.resume = resume
+        self.exchange = exchange
         self.verbose = verbose
 
     def _config(self) -> RegressorConfig:

@@ -106,9 +106,8 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
     whole = isinstance(table, Table) and run.reduce.world == 1 and n * table.n_classes <= KEPT
     step = 1 if whole else max(1, math.ceil(n * run.reduce.world / SAMPLE))
     found = []
-    for batch, f in leave_one_out(run.engine, run.state, run.whole):
-        part = (f.mean, f.var, batch.y, batch.weight)
-        found.append([x[::step].cpu() for x in part])
+    for batch, f in leave_one_out(run.engine, run.state, run.whole, step):
+        found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
     mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
     return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), whole and every_row)
 

@@ -33,7 +33,7 @@ from cavity.inference.sites import (
 )
 from cavity.inference.state import Info, State, Totals
 from cavity.inference.view import Match, View, flatten, gather, join, scatter, site_totals
-from cavity.linalg import times_transpose
+from cavity.linalg import pack_symmetric, times_transpose, unpack_symmetric
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
 from cavity.side_stream import run_on_side_stream
@@ -142,7 +142,7 @@ class Engine:
         assert totals is not None
         if self.exact and optimiser is not None:
             totals = totals._replace(gradient=self.exact_gradient(state, batch))
-        return self._finish(state, q(), batch, join(updates), reduce.sum(totals), optimiser, full)
+        return self._finish(state, q(), batch, join(updates), _sum(totals, reduce), optimiser, full)
 
     def visit_rows(
         self, state: State, get_q: Callable[[], Posterior], batch: Batch, learn: bool, full: bool
@@ -335,3 +335,11 @@ class Engine:
             undo,
         )
         return state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock), info
+
+
+def _sum(totals: Totals, reduce: Local) -> Totals:
+    """Sum over the ranks; half of each symmetric matrix travels."""
+    if reduce.world == 1:
+        return reduce.sum(totals)
+    halves = reduce.sum(totals._replace(P=pack_symmetric(totals.P)))
+    return halves._replace(P=unpack_symmetric(halves.P, totals.P.shape[-1]))

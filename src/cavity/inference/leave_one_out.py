@@ -16,17 +16,19 @@ from cavity.posterior import Normal, Posterior, marginals, posterior
 
 
 @torch.no_grad()
-def leave_one_out(engine: Engine, state: State, rows: Whole) -> Iterator[tuple[Batch, Normal]]:
+def leave_one_out(engine: Engine, state: State, rows: Whole, step: int = 1) -> Iterator[tuple[Batch, Normal]]:
     r"""Yield each piece of the rows with the marginals of f, noise included, [B C], after a row's own sites are removed.
 
         v' = v / (1 − τv)      m' = (m − νv) / (1 − τv)        τ, ν: all sites of the row on a class
 
     The sites of the other rows and the hyper-parameters stay as they are. Of a row of weight ω, one of its ω copies is removed,
-    or all of it if ω < 1. Rows without sites of their own (SEP, VI) get those that an update would give them.
+    or all of it if ω < 1. Rows without sites of their own (SEP, VI) get those that an update would give them. Only every
+    `step`th row of a piece is visited.
     """
     engine.load(state.theta)
     q, shared = posterior(state.sums), engine.sites.gaussian(state.sums)
-    for batch in rows.split(engine.chunk):
+    for piece in rows.split(engine.chunk):
+        batch = piece if step == 1 else Batch(*(column[::step] for column in piece))
         yield batch, _without_own_sites(engine, state, q, shared, batch)
 
 

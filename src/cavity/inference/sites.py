@@ -224,7 +224,7 @@ class Own(SiteStore):
         return Site(rho * site.tau, rho * site.nu)
 
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
-        return torch.zeros_like(damping) if full else 1 - damping * weight / self.total
+        return torch.zeros_like(damping) if full else (1 - damping * weight / self.total).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         return q.log_normaliser.sum()
@@ -285,7 +285,11 @@ class Tied(SiteStore):
         return Site(damping * site.tau, damping * site.nu)
 
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
-        return torch.ones_like(self.counts) if self.grows else 1 - damping * counts / self.counts
+        if self.grows:
+            return torch.ones_like(self.counts)
+        return (1 - damping * counts / self.counts).clamp_min(
+            0
+        )  # a rank alone may count a row more than once
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity removes.        [METHOD 5]"""
