@@ -5,7 +5,8 @@ How these rows are found depends on the table and on `effort`:
     up to FOLD_ROWS rows       k folds: k more fits, each without one fold
     up to REFIT_ROWS rows      one more fit without the rows held out
     more rows                  rows are held out of the only fit
-    a source, or effort="fast"        leave-one-out from the sites; no more fits
+    a source, or effort="fast", or    leave-one-out from the sites; no more fits
+    a table of repeated rows
 
 Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, √w is used. [METHOD 13]
 """
@@ -45,6 +46,7 @@ FitPart = Callable[[Table, float | None], FittedModel]  # rows, seconds
 FOLD_ROWS = 2000
 FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
+MOST_REPEATS = 2.0  # rows per distinct row, up to which folds make sense
 SAMPLE = 50_000  # rows that a temperature from leave-one-out is fitted to
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
@@ -252,8 +254,13 @@ class Calibration(NamedTuple):
         return Refits(k, wanted, stages.members, stages.member_seconds, tuple(notes))
 
     def _needs_refits(self, members: Sequence[Any]) -> bool:
-        """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out."""
-        return bool(members) or (self.config.calibrates and self.config.effort != "fast")
+        """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out.
+
+        Equal rows are in the same fold. If most rows are repeated, a fold lacks whole cells of the table, which new rows will not.
+        """
+        if members:
+            return True
+        return self.config.calibrates and self.config.effort != "fast" and not _repeats_rows(self.table)
 
     def _note_members(self, names: Sequence[str]) -> list[str]:
         """Say which members a time limit left out of the pool."""
@@ -268,6 +275,13 @@ class Calibration(NamedTuple):
     def _add(self, sums: Array) -> Array:
         """Sum over the ranks."""
         return np.asarray(np.sum(self.reduce.gather(sums), axis=0))
+
+
+def _repeats_rows(table: Facts) -> bool:
+    """Return whether rows occur more than twice on average; a row of weight w counts as w rows."""
+    if not isinstance(table, Table) or table.n_rows > CANDIDATES:
+        return False
+    return float(table.weight.sum()) > MOST_REPEATS * len(distinct_rows(table.X)[0])
 
 
 def _fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
