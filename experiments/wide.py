@@ -1,0 +1,118 @@
+"""The comparison on twenty-five sets: NLL, ranks, and the sets on which another library is better."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from experiments.comparison import NAMES, means
+from experiments.jobs import Row
+from experiments.methods import WIDE_PEERS
+from experiments.scores import Cell
+from experiments.tables import markdown
+from experiments.targets import WIDE_OURS, WIDE_SETS, WIDE_SPLITS
+
+OWN_NAMES = {
+    "fast": 'cavity, `effort="fast"`',
+    "balanced": "cavity, default",
+    "best": 'cavity, `effort="best"`',
+    "lightgbm_tuned": "LightGBM, tuned",
+    "catboost": "CatBoost",
+    "xgboost": "XGBoost",
+    "extra_trees": "ExtraTrees",
+    "svm": "SVM, calibrated",
+    "realmlp": "RealMLP",
+    "xrfm": "xRFM",
+}
+BOOSTED = ("lightgbm", "hist_boosting")
+CLOSE = 1.05  # times the best peer
+Table = dict[tuple[str, str], Cell]
+
+
+def name(method: str) -> str:
+    """Name of a method in this section."""
+    return OWN_NAMES.get(method) or NAMES[method]
+
+
+def complete_methods(rows: list[Row]) -> list[str]:
+    """Return the methods that have every set and split, ours first."""
+    done = {
+        m: {(r["dataset"], r["split"]) for r in rows if r["method"] == m} for m in (*WIDE_OURS, *WIDE_PEERS)
+    }
+    return [m for m, found in done.items() if len(found) == len(WIDE_SETS) * WIDE_SPLITS]
+
+
+def mean_ranks(table: Table, methods: list[str]) -> dict[str, float]:
+    """Return the mean rank of each method over the sets."""
+    places: dict[str, list[float]] = {m: [] for m in methods}
+    for dataset in WIDE_SETS:
+        values = {m: table[dataset, m].mean for m in methods}
+        for m, value in values.items():
+            less, same = sum(v < value for v in values.values()), sum(v == value for v in values.values())
+            places[m].append(less + (same + 1) / 2)
+    return {m: float(np.mean(p)) for m, p in places.items()}
+
+
+def write_section(rows: list[Row], text: str) -> str:
+    """Return the section; an empty string without rows."""
+    methods = complete_methods(rows)
+    if not methods:
+        return ""
+    table = means(rows, "nll")
+    parts = ["## More sets, more peers", text, _rank_table(rows, table, methods)]
+    if "best" in methods:
+        parts.append(_sentences(table, methods))
+    left = [m for m in (*WIDE_OURS, *WIDE_PEERS) if m not in methods and any(r["method"] == m for r in rows)]
+    if left:
+        parts.append(f"Without every fit, so not ranked: {', '.join(name(m) for m in left)}.")
+    return "\n\n".join([*parts, _nll_table(table, methods)])
+
+
+def _rank_table(rows: list[Row], table: Table, methods: list[str]) -> str:
+    nll, error, ece = (mean_ranks(means(rows, score), methods) for score in ("nll", "error", "ece"))
+    seconds = {m: np.median([r["seconds"] for r in rows if r["method"] == m]) for m in methods}
+    lines = [
+        [name(m), f"{nll[m]:.2f}", f"{error[m]:.2f}", f"{ece[m]:.2f}", f"{seconds[m]:.1f}"]
+        for m in sorted(methods, key=lambda m: nll[m])
+    ]
+    return markdown(["method", "rank by NLL", "by error", "by calibration error", "median seconds"], lines)
+
+
+def _sentences(table: Table, methods: list[str]) -> str:
+    """Say on how many sets ours is as good as the peers, and where it is not."""
+    peers = [m for m in methods if m not in WIDE_OURS]
+    best = {d: min(peers, key=lambda m: table[d, m].mean) for d in WIDE_SETS}
+    ratio = {d: table[d, "best"].mean / max(table[d, best[d]].mean, 1e-12) for d in WIDE_SETS}
+    behind = sorted(
+        (d for d in WIDE_SETS if ratio[d] > CLOSE),
+        key=lambda d: -table[d, "best"].mean + table[d, best[d]].mean,
+    )
+    lines = [
+        f'`effort="best"` is at most {100 * (CLOSE - 1):.0f} % above the best of {len(peers)} peers on '
+        f"{len(WIDE_SETS) - len(behind)} of {len(WIDE_SETS)} sets, and below it on "
+        f"{sum(r <= 1 for r in ratio.values())}."
+    ]
+    if behind:
+        lost = (
+            f"{d} ({table[d, 'best'].mean:.3f}, {name(best[d])} {table[d, best[d]].mean:.3f})" for d in behind
+        )
+        lines.append(f"It is behind on {', '.join(lost)}.")
+    if "balanced" in methods:
+        wins = sum(
+            table[d, "balanced"].mean <= min(table[d, m].mean for m in BOOSTED if m in methods)
+            for d in WIDE_SETS
+        )
+        lines.append(
+            f"The default, a Gaussian process alone, is below the better of LightGBM and HistGradientBoosting on {wins} sets."
+        )
+    return " ".join(lines)
+
+
+def _nll_table(table: Table, methods: list[str]) -> str:
+    lines = []
+    for d in WIDE_SETS:
+        low = min(table[d, m].mean for m in methods)
+        cells = [f"{table[d, m].mean:.3f}" for m in methods]
+        lines.append(
+            [d, *(f"**{c}**" if table[d, m].mean == low else c for m, c in zip(methods, cells, strict=True))]
+        )
+    return f"### NLL\n\n{markdown(['data set', *map(name, methods)], lines)}"
