@@ -63,7 +63,17 @@ def waiting(results: Path) -> str:
 def steps(results: Path) -> str:
     """Milliseconds of a mini-batch step."""
     rows = read(results, "step_time")
-    head = ["C", "M", "batch", "features", "precision", "EP, ms", "SEP, ms", "GPyTorch, ms", "EP is faster by"]
+    head = [
+        "C",
+        "M",
+        "batch",
+        "features",
+        "precision",
+        "EP, ms",
+        "SEP, ms",
+        "GPyTorch, ms",
+        "EP is faster by",
+    ]
     lines = [
         [
             *(row[name] for name in ("C", "M", "batch", "D", "dtype")),
@@ -108,9 +118,7 @@ def _points(results: Path) -> dict[str, dict[str, tuple[float, float]]]:
     for row in read(results, "small_fits"):
         if "/" in row["what"]:  # the loaded machine against the quiet one
             continue
-        each = {
-            name: (_number(row, f"{p}seconds"), _number(row, f"{p}nll")) for p, name in prefixes.items()
-        }
+        each = {name: (_number(row, f"{p}seconds"), _number(row, f"{p}nll")) for p, name in prefixes.items()}
         found[row["what"]] = {name: point for name, point in each.items() if point[0]}
     return found
 

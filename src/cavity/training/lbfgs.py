@@ -153,7 +153,11 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
         most = 1 if _linear(run) else INNER_SWEEPS
         near = (ROUGH_TOL, ROUGH_MOVE) if run.plan.rough else (INNER_TOL, SMALL_MOVE)
         swept = find_fixed_point(
-            run, state, lambda size, change: _flat(size, change / run.total, *near) or run.is_late(), most, frozen
+            run,
+            state,
+            lambda size, change: _flat(size, change / run.total, *near) or run.is_late(),
+            most,
+            frozen,
         )
         if swept is None:
             return None, math.nan, math.nan
