@@ -1,8 +1,9 @@
 """Seconds and test NLL of fits of small tables with effort="fast", next to gradient boosting in the same run.
 
 The peers are HistGradientBoosting and, if it is installed, LightGBM, with their default settings and the same threads. A row is
-the mean over random splits (80 % of the rows for training; 2,000 rows of waveform and satellite), the ratio is that of the times.
-Two more rows: 100 classes, and a fit on a machine with other work, which is timed against the same fit without it.
+the mean over random splits (80 % of the rows for training; 2,000 rows of waveform and satellite), the ratio is that of the times
+to HistGradientBoosting. Two more rows: 100 classes, and a fit on a machine with other work, which is timed against the same fit
+without it.
 
     python benchmarks/small_fits.py --data FOLDER [--splits 3] [--threads 2] [--sets wine glass] [--csv FILE]
 """

@@ -29,7 +29,9 @@ PLANNED_STEPS = (600, 2000)  # between these, growing with the number of rows
 BATCH_EPOCHS = 500
 RECOMMENDED_EPOCHS = 200  # of method="auto" on full batches with the sign rule
 QUICK_LATENT = 5  # latent functions from which there are many
-QUICK_ROWS = (5000, 1000)  # up to which method="auto" takes L-BFGS: with few latent functions, with many
+QUICK_ROWS = FULL_BATCH_ROWS  # up to which method="auto" takes L-BFGS
+# The same with few latent functions, but not with one: on 2,000 rows, mini-batches had the lower NLL for two classes and for six.
+QUICK_ROWS_FEW = 5000
 QUICK_EPOCHS = (8, 12)  # of L-BFGS there
 SWEEPS = 10_000
 
@@ -273,7 +275,8 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended = config.method.recommended and not config.spectral
     many = n_latent >= QUICK_LATENT
-    quick = recommended and numbered and _is_free(config) and n_rows <= QUICK_ROWS[many]
+    most = QUICK_ROWS if many or n_latent == 1 else QUICK_ROWS_FEW
+    quick = recommended and numbered and _is_free(config) and n_rows <= most
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = n_latent * config.dtype.itemsize
     batch = _batch_size(config, method, schedule, n_rows, room=max(1, BATCH_BYTES // (width * M)))

@@ -34,6 +34,7 @@ from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
 from cavity.training import nuts
 from cavity.training.loop import Run
+from cavity.training.threads import limit_threads
 
 Array = NDArray[np.float64]
 
@@ -95,8 +96,9 @@ def _draw(
     asked.check()
     seed = int(check_random_state(asked.random_state).randint(2**31 - 1))
     run = make_sampling_run(config, model, table, asked.over)
-    target = nuts.Target(run)
-    found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
+    with limit_threads(runs.count_work(run)):
+        target = nuts.Target(run)
+        found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
     draws = _in_units(run.engine, found.theta, scale)
     r_hat, ess = _diagnose(draws)
     total = asked.chains * asked.n_samples

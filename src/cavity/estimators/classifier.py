@@ -98,8 +98,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How site sweeps and hyper-parameter steps alternate.
     optimizer : {"auto", "adam", "sign", "lbfgs"}
         "auto": the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
-        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows, or 5,000 with up to four
-        classes.
+        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows (5,000 with three or
+        four classes).
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it.
     damping : float in (0, 1] or None

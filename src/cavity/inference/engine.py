@@ -100,8 +100,11 @@ class Engine:
         return replace(self, parameters=(), cached=cached)
 
     def thaw(self, frozen: Engine) -> Engine:
-        """Return this engine with the projection of the frozen one, for one step of learning at the same hyper-parameters."""
-        return replace(self, cached=frozen.cached)
+        """Return this engine with the projection of the frozen one, for one step of learning at the same hyper-parameters.
+
+        An exact gradient runs through a projection of its own.
+        """
+        return self if self.exact else replace(self, cached=frozen.cached)
 
     def project(self, state: State, batch: Batch) -> Projection:
         """Project the rows onto the inducing points."""

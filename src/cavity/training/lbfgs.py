@@ -161,7 +161,7 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
         )
         if swept is None:
             return None, math.nan, math.nan
-        state, engine = swept, engine if engine.exact else engine.thaw(frozen)
+        state, engine = swept, engine.thaw(frozen)
     state, info = engine.step(state, run.whole, run.reduce, Probe(), True)
     return (None if bool(info.failed) else state), float(info.objective), float(info.evidence)
 

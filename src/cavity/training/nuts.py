@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.inference import State
+from cavity.inference import Engine, State
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.lbfgs import Probe
@@ -46,9 +46,11 @@ class Target:
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
         self.evaluations += 1
-        run, state = self.run, self._converge(theta)
+        run, begin = self.run, self._begin(theta)
+        frozen = run.engine.freeze(begin, run.rows, learn=not run.engine.exact)
+        state = self._converge(begin, frozen)
         if state is not None:
-            state, info = run.engine.step(state, run.whole, run.reduce, Probe(), True)
+            state, info = run.engine.thaw(frozen).step(state, run.whole, run.reduce, Probe(), True)
             value, gradient = float(info.objective), state.optimiser[0].double().cpu().numpy()
             if math.isfinite(value) and np.isfinite(gradient).all() and not bool(info.failed):
                 return value, gradient
@@ -56,24 +58,29 @@ class Target:
 
     def at(self, theta: Array) -> State:
         """Return the state with converged sites."""
-        state = self._converge(theta)
+        begin = self._begin(theta)
+        state = self._converge(begin, self.run.engine.freeze(begin, self.run.rows))
         if state is None:
             raise NotPositiveDefinite(
                 "the posterior could not be factorised at the fitted hyper-parameters: raise jitter= and fit again."
             )
         return state
 
-    def _converge(self, theta: Array) -> State | None:
-        """Sweep from the run's own state; None if no damping helps."""
+    def _begin(self, theta: Array) -> State:
+        """Return the run's own state at other hyper-parameters."""
         run = self.run
-        begin = run.engine.at(run.state, torch.from_numpy(np.ascontiguousarray(theta)).to(run.state.theta))
+        return run.engine.at(run.state, torch.from_numpy(np.ascontiguousarray(theta)).to(run.state.theta))
+
+    def _converge(self, begin: State, frozen: Engine) -> State | None:
+        """Sweep with an engine that is frozen at this state; None if no damping helps."""
+        run = self.run
         if self.linear:
             undamped = begin._replace(damping=torch.ones_like(begin.damping))
-            state, info = run.engine.step(undamped, run.whole, run.reduce, None, True)
+            state, info = frozen.step(undamped, run.whole, run.reduce, None, True)
             return None if bool(info.failed) else state
         for share in (1.0, 0.5, 0.25):
             damped = begin._replace(damping=torch.full_like(begin.damping, share))
-            converged = find_fixed_point(run, damped, lambda size, _: size < self.tol, SWEEPS)
+            converged = find_fixed_point(run, damped, lambda size, _: size < self.tol, SWEEPS, frozen)
             if converged is not None:
                 return converged._replace(damping=run.state.damping)
         return None
