@@ -55,7 +55,8 @@ def nll_table(results: Path) -> str:
         for seed, score in exact.items():
             found = [_find_nll(rows, method, every).get(seed) for every in steps]
             cells = ["" if nll is None else f"{nll - score:+.4f}" for nll in found]
-            lines.append([method.upper(), seed, f"{score:.4f}", *cells])
+            if any(cells):
+                lines.append([method.upper(), seed, f"{score:.4f}", *cells])
     return markdown(["", "seed", "NLL, exact", *(f"k = {every}" for every in steps)], lines)
 
 
