@@ -102,7 +102,7 @@ footer{{margin-top:3rem;color:var(--soft);font-size:.9rem}}
  nav,.filter,.skip,.tip{{display:none}} body{{max-width:none;padding:0;font-size:10pt}} h2{{break-after:avoid}}
  tr{{break-inside:avoid}}
  .wide{{overflow:visible}} table{{font-size:8pt}} .short{{white-space:normal}} #rows{{font-size:6.5pt}}
- .sortable td:not(.short){{min-width:0}} th,td{{padding-right:.5em;overflow-wrap:anywhere}}
+ .sortable td:not(.short){{min-width:0}} th,td{{padding-right:.5em;overflow-wrap:break-word;word-break:keep-all}}
  .grid{{grid-template-columns:repeat(3,1fr)}} thead button{{color:inherit}}
  *{{-webkit-print-color-adjust:exact;print-color-adjust:exact}}}}
 """
