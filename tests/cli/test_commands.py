@@ -138,7 +138,7 @@ def test_info_says_what_the_model_is(birds):
         "6 inducing points per class",
         "Adelie, Chinstrap, Gentoo",
         "penguins.csv, 240 rows, seed 0",
-        "most relevant features",
+        "most important columns (nats)",
     ):
         assert words in done.stdout
     facts = json.loads(run("info", birds / "birds.cavity", "--json").output)

@@ -186,7 +186,7 @@ def test_a_rough_table_goes_from_the_file_to_a_report(tmp_path):
     done = run("report", model, table, "--out", tmp_path / "r.html")
     assert done.exit_code == 0, done.output
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "How columns are used" in page and "names, identifiers or free text" in page
+    assert "How it is used" in page and "names, identifiers or free text" in page
     assert run("evaluate", model, table).exit_code == 0
     assert run("predict", model, table, "--out", tmp_path / "p.csv").exit_code == 0
     frame = pd.read_csv(table, sep=";", encoding="latin-1", dtype=str).drop(columns="k")

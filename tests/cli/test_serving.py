@@ -35,7 +35,7 @@ def test_predict_adds_what_it_does_not_know(birds):
 def test_report_of_a_model_and_of_rows(birds):
     alone = run("report", birds / "m", "--out", birds / "alone.html")
     assert alone.exit_code == 0, alone.output
-    assert "Model card" in (birds / "alone.html").read_text()
+    assert "About the model" in (birds / "alone.html").read_text()
     done = run(
         "report", birds / "m", birds / "penguins.csv", "--out", birds / "rows.html", "--rows", 50, "--json"
     )

@@ -19,7 +19,7 @@ from cavity.diagnostics.partial_dependence import Average, PartialDependence, co
 from cavity.diagnostics.permutation import Importance, Losses, permutation_importance
 from cavity.diagnostics.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.diagnostics.sampling import Asked
-from cavity.errors import BadOption
+from cavity.errors import BadOption, CavityError
 from cavity.fitting.job import Continuation, Result
 from cavity.intake.tables import Request
 from cavity.intake.validation import Features
@@ -265,7 +265,10 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         result = self._result
         if result.importance is None and result.background is not None:
             X, features = result.background, result.features
-            found = compute_importance(X, features, self._predict_outcome, self._information)
+            try:
+                found = compute_importance(X, features, self._predict_outcome, self._information)
+            except CavityError:  # a kernel of the user's own overflows; saving must not fail for it
+                return None
             self._result = result._replace(importance=found)
         return self._result.importance
 

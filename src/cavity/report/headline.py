@@ -36,7 +36,9 @@ def describe_task(target: str, about: str, raw_names: list[str], used: int, rank
     part = "" if used == len(raw_names) else f"{used} of "
     text = f"The model predicts {target} ({about}) from {part}{count(len(raw_names), 'column')}."
     if ranking is not None:
-        best = [raw_names[j] for j, v in zip(ranking.places, ranking.values, strict=True) if v > 0.01][:3]
+        sure = [2 * e for e in ranking.errors] if ranking.errors is not None else [0.0] * len(ranking.values)
+        known = zip(ranking.places, ranking.values, sure, strict=True)
+        best = [raw_names[j] for j, value, least in known if value > max(0.01, least)][:3]
         if best:
             text += f" What matters most: {list_names(best)}."
     return text
@@ -89,12 +91,12 @@ def _describe_calibration(scored: Scored) -> str:
         scored.scores["ece"],
     )
     low, high = find_accuracy_interval(scored)
-    promise = f"its probabilities promise {said:.1%} right answers, and {right:.1%} are."
+    promise = f"promise {said:.1%} right answers, and {right:.1%} are."
     if not low <= said <= high:
-        return f"It is {'too sure' if said > right else 'not sure enough'} of itself: {promise}"
+        return f"It is {'too sure' if said > right else 'not sure enough'} of itself: its probabilities {promise}"
     if ece > CALIBRATED and len(scored.outcome) >= MANY:
         return f"Take single probabilities with care: they are off by {100 * ece:.0f} points on average, in both directions."
-    return f"Its probabilities can be trusted, as far as these rows tell: {promise}"
+    return f"Its probabilities can be trusted, as far as these rows tell: they {promise}"
 
 
 def _describe_failures(scored: Scored, classes: list[str]) -> str:

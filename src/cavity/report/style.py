@@ -74,7 +74,7 @@ table{{border-collapse:collapse;font-size:.92rem}}
 caption{{text-align:left;color:var(--soft);padding:.3rem 0}}
 th,td{{text-align:left;padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top;
  overflow-wrap:normal;max-width:22rem}}
-.short{{white-space:nowrap}} .sortable td:not(.short){{min-width:12rem}}
+.short{{white-space:nowrap}} .sortable td:not(.short){{min-width:16rem}}
 thead th{{color:var(--soft);font-weight:600;vertical-align:bottom}}
 tbody th{{font-weight:600}}
 thead button{{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:0;margin:0;text-align:left;
@@ -101,6 +101,8 @@ footer{{margin-top:3rem;color:var(--soft);font-size:.9rem}}
 @media print{{
  nav,.filter,.skip,.tip{{display:none}} body{{max-width:none;padding:0;font-size:10pt}} h2{{break-after:avoid}}
  tr{{break-inside:avoid}}
- .wide{{overflow:visible}} table{{font-size:8.5pt}} .grid{{grid-template-columns:repeat(3,1fr)}} thead button{{color:inherit}}
+ .wide{{overflow:visible}} table{{font-size:8pt}} .short{{white-space:normal}} #rows{{font-size:6.5pt}}
+ .sortable td:not(.short){{min-width:0}} th,td{{padding-right:.5em;overflow-wrap:break-word;word-break:keep-all}}
+ .grid{{grid-template-columns:repeat(3,1fr)}} thead button{{color:inherit}}
  *{{-webkit-print-color-adjust:exact;print-color-adjust:exact}}}}
 """
