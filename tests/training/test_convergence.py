@@ -117,6 +117,6 @@ def test_real_tables_end_near_the_best_or_with_a_warning(method, load):
     options = {"tol": 0.0, "max_epochs": 2000}
     if method == "ep":
         options = {"tol": 1e-7, "max_epochs": 100, "schedule": "outer", "optimizer": "lbfgs"}
-    usual, warned = fit_and_listen(method, table, n_inducing=None)
-    best, _ = fit_and_listen(method, table, n_inducing=None, **options)
+    usual, warned = fit_and_listen(method, table, n_inducing="auto")
+    best, _ = fit_and_listen(method, table, n_inducing="auto", **options)
     assert warned or usual.log_marginal_likelihood_ > best.log_marginal_likelihood_ - 0.1
