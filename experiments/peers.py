@@ -147,12 +147,11 @@ def fit_catboost(data: Split, seed: int, device: str) -> Fitted:
         early_stopping_rounds=50, random_seed=seed, thread_count=1, verbose=0, allow_writing_files=False
     )
     begin = time.perf_counter()
-    known = np.isin(held.y, train.y)
-    model.fit(train.X, train.y, eval_set=(held.X[known], held.y[known]))
+    classes, place = np.unique(train.y, return_inverse=True)
+    known = np.isin(held.y, classes)
+    model.fit(train.X, place, eval_set=(held.X[known], np.searchsorted(classes, held.y[known])))
     seconds = time.perf_counter() - begin
-    return Fitted(
-        lambda X: _log(model.predict_proba(X)), np.asarray(model.classes_), model, seconds, "early stopping"
-    )
+    return Fitted(lambda X: _log(model.predict_proba(X)), classes, model, seconds, "early stopping")
 
 
 def fit_extra_trees(data: Split, seed: int, device: str) -> Fitted:

@@ -39,7 +39,10 @@ JUDGE_ROWS = 2000  # rows that fits are compared on
 LEAST_EVIDENCE = 2.0  # nats by which the evidence must rise
 LEAST_GAIN = 0.01  # share by which the loss must fall
 LONG_TAIL = 2.0  # skewness from which ranks are tried
+MOST_RANKED = 200  # columns up to which they are: more are pixels or the like
+RANKED_ROWS = 20_000  # rows that skewness and ranks come from
 NOISY = 0.2  # loss in nats from which random labels are tried
+MOST_NOISY_ROWS = 10_000  # up to which they are: with more rows than that, a loss on 1,000 of them says little about the labels
 MOST_CLASSES = 12  # up to which they are: its sites take a quadrature over all classes
 TIME_SHARE = 0.25  # of the time limit that candidates may take
 
@@ -172,7 +175,8 @@ class Search(NamedTuple):
             yield "ranked"
         if not self.by_evidence:
             yield "matern"
-        if 2 < self.table.n_classes <= MOST_CLASSES and first.loss(self.weight) > NOISY:
+        suits = 2 < self.table.n_classes <= MOST_CLASSES and self.table.n_rows <= MOST_NOISY_ROWS
+        if suits and first.loss(self.weight) > NOISY:
             yield "robust"
 
 
@@ -184,12 +188,21 @@ def seconds_left(budget: Budget) -> float | None:
 
 def has_long_tail(table: Table) -> bool:
     """Return whether a column is so skewed that ranks may suit it better than values."""
-    X, share = table.X, table.weight / table.weight.sum()
+    X, weight = sample_rows(table)
+    if X.shape[1] > MOST_RANKED:
+        return False
+    share = weight / weight.sum()
     center = share @ X
     scale = np.sqrt(share @ (X - center) ** 2)
     z = (X - center) / np.where(scale > 0, scale, 1.0)
     long = np.abs(share @ z**3) > LONG_TAIL
-    return bool(long.any()) and rank_columns(X[:, long], table.weight) is not None
+    return bool(long.any()) and rank_columns(X[:, long], weight) is not None
+
+
+def sample_rows(table: Table) -> tuple[Array, Array]:
+    """Return rows and weights for statistics of the columns: all of them, or evenly spaced ones of a large table."""
+    step = max(1, math.ceil(table.n_rows / RANKED_ROWS))
+    return table.X[::step], table.weight[::step]
 
 
 def make_selection(best: Candidate, how: str, scores: list[Score], table: Table, linear: bool) -> Selection:
@@ -198,7 +211,7 @@ def make_selection(best: Candidate, how: str, scores: list[Score], table: Table,
     if best.ranked or best.matern:
         kernel = Matern32() if best.matern else RBF()
         kernel = kernel + Linear() if linear else kernel
-        found = rank_columns(table.X, table.weight) if best.ranked else None
+        found = rank_columns(*sample_rows(table)) if best.ranked else None
         kernel = kernel if found is None else Ranked(kernel, *found)
     return Selection(best.name, how, tuple(scores), best.robust, kernel)
 
