@@ -24,6 +24,7 @@ OWN_NAMES = {
     "xrfm": "xRFM",
 }
 BOOSTED = ("lightgbm", "hist_boosting")
+SHORT = 8  # methods in the README
 CLOSE = 1.05  # times the best peer
 Table = dict[tuple[str, str], Cell]
 
@@ -65,6 +66,15 @@ def write_section(rows: list[Row], text: str) -> str:
     if left:
         parts.append(f"Without every fit, so not ranked: {', '.join(name(m) for m in left)}.")
     return "\n\n".join([*parts, _nll_table(table, methods)])
+
+
+def short_ranks(rows: list[Row]) -> str:
+    """Return the mean ranks by NLL of the first methods, for the README."""
+    methods = complete_methods(rows)
+    ranks, errors = (mean_ranks(means(rows, score), methods) for score in ("nll", "ece"))
+    order = sorted(methods, key=lambda m: ranks[m])[:SHORT]
+    lines = [[name(m), f"{ranks[m]:.2f}", f"{errors[m]:.2f}"] for m in order]
+    return markdown([f"method, of {len(methods)}", "rank by NLL", "by calibration error"], lines)
 
 
 def _rank_table(rows: list[Row], table: Table, methods: list[str]) -> str:

@@ -9,6 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import cavity
+from cavity.errors import MissingExtra
 from registered import REGISTERED_KERNELS, REGISTERED_LIKELIHOODS
 
 FOLDER = Path(cavity.__file__).parent
@@ -21,9 +22,13 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
+    try:
+        module = importlib.import_module(name)
+    except MissingExtra as missing:
+        pytest.skip(str(missing))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        assert doctest.testmod(importlib.import_module(name)).failed == 0
+        assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize("name", [*REGISTERED_KERNELS, *REGISTERED_LIKELIHOODS])

@@ -142,6 +142,8 @@ class Ranked(Kernel):
         return out
 
     def _score(self, X: Tensor) -> Tensor:
+        if X.ndim > 2:
+            return self._score(X.reshape(-1, X.shape[-1])).reshape(X.shape)
         cells = X[:, self.place].T.contiguous()  # [d N]
         i = (torch.searchsorted(self.left, cells, right=True) - 1).clamp(0)
         inside = cells.clamp(self.left[:, :1], self.last[:, None])
@@ -182,9 +184,29 @@ class Ranked(Kernel):
 
 
 def rank_columns(X: Array, weight: Array) -> tuple[list[int], Array, Array] | None:
-    """Return the columns with more than a few distinct values, their knots and scores; None if there are none.
+    """Find the columns with more than ten distinct values, their knots and scores: the arguments of `Ranked`.
 
-    A score is the standard normal quantile of the weighted mid-rank, divided by the standard deviation of the column's scores.
+    A score is the standard normal quantile of the weighted mid-rank; the scores of a column have mean 0 and variance 1.
+
+    Parameters
+    ----------
+    X : array of shape (N, D)
+        Rows in the units of the data.
+    weight : array of shape (N,)
+        Weights of the rows; a row of weight w counts as w rows.
+
+    Returns
+    -------
+    tuple or None
+        Columns, knots (K, d) and scores (K, d); None if no column has so many values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.kernels import rank_columns
+    >>> columns, knots, scores = rank_columns(np.exp(np.arange(21.0))[:, None], np.ones(21))
+    >>> columns, knots.shape, abs(float(scores[10, 0])) < 1e-12
+    ([0], (21, 1), True)
     """
     where, found = [], []
     for d in range(X.shape[1]):
