@@ -9,6 +9,8 @@ from sklearn.datasets import load_iris
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption
+from cavity.fitting.selection import split_for_screening
+from cavity.intake.tables import Table
 
 
 def make_long_tail(n=400, seed=0):
@@ -63,9 +65,9 @@ def test_a_clean_table_keeps_the_default_model_to_the_bit():
 
 
 def test_candidates_of_a_large_table_are_compared_on_other_rows():
-    X, y = make_long_tail(1500)
+    X, y = make_long_tail(1200)
     clf = GPClassifier(n_inducing=20, max_epochs=2, random_state=0).fit(X, y)
-    assert "500 rows" in clf.selection_.how
+    assert "400 rows" in clf.selection_.how
     assert len(clf.selection_.scores) == 3  # the default, ranks, Matérn 3/2
     assert "ranks" in clf.selection_.selected
 
@@ -85,6 +87,16 @@ def test_partial_fit_adds_rows_to_the_selected_model(robust):
     before = loss(clf, *new)
     clf.partial_fit(*new)
     assert loss(clf, *new) < before
+
+
+def test_every_class_has_a_row_to_fit_candidates_to():
+    y = np.r_[np.zeros(1500, int), np.ones(3, int), 2]
+    table = Table(np.arange(len(y), dtype=float)[:, None], y, np.ones(len(y)), 3)
+    for seed in range(20):
+        part, judges = split_for_screening(table, seed)
+        assert set(part.y) == {0, 1, 2}
+        assert len(part.y) == 1000 and len(judges.y) == 504
+        assert not set(part.X[:, 0]) & set(judges.X[:, 0])
 
 
 def test_the_user_has_the_last_word():

@@ -102,7 +102,8 @@ def _leaves_model(given: dict[str, Any], method: Method) -> bool:
     """Return whether the user left kernel, inducing points and likelihood to the library."""
     asked = one_of("selection", given["selection"], ("auto", None)) == "auto"
     free = given["kernel"] is None and _is(given["inducing"], "auto") and method == Auto()
-    return asked and free and bool(given["learn"]) and not given["warm_start"]
+    plain = not given["warm_start"] and given["validation_fraction"] is None
+    return asked and free and plain and bool(given["learn"])
 
 
 def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:

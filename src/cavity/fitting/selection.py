@@ -3,7 +3,7 @@
 How candidates are compared depends on the table:
 
     up to SCREEN_ROWS rows     all rows: a candidate needs a higher evidence and a lower leave-one-out loss
-    more rows                  fits to SCREEN_ROWS rows are compared on other rows
+    more rows                  fits to at most SCREEN_ROWS rows are compared on other rows
 
 Changes are tried one after another, and each starts from the best candidate so far. A change is tried only where it can pay.
 """
@@ -217,15 +217,19 @@ def make_selection(best: Candidate, how: str, scores: list[Score], table: Table,
 
 
 def split_for_screening(table: Table, seed: int) -> tuple[Table, Table]:
-    """Return rows to fit candidates to, and rows to compare them on; a share of each class, drawn by the seed."""
+    """Return rows to fit candidates to, and rows to compare them on; a share of each class, drawn by the seed.
+
+    At least a third of the rows compare. Every class has a row in the first part.
+    """
     rng = np.random.default_rng([seed, 7])
     order = rng.permutation(table.n_rows)
     rank = np.empty(table.n_rows)
     for label in range(table.n_classes):
         own = order[table.y[order] == label]
-        rank[own] = (np.arange(len(own)) + 0.5) / max(1, len(own))
+        rank[own] = np.arange(len(own)) / max(1, len(own))
     order = order[np.argsort(rank[order], kind="stable")]
-    chosen, judges = order[:SCREEN_ROWS], order[SCREEN_ROWS : SCREEN_ROWS + JUDGE_ROWS]
+    cut = min(SCREEN_ROWS, 2 * table.n_rows // 3)
+    chosen, judges = order[:cut], order[cut : cut + JUDGE_ROWS]
     return table.select(np.sort(chosen)), table.select(np.sort(judges))
 
 
