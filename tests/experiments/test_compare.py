@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments import early_stopping, fits, sets
+from experiments import early_stopping, fits, sets, targets, wide
 from experiments.jobs import Context, Job
-from experiments.methods import METHODS, PEERS
+from experiments.methods import ALL_PEERS, METHODS, PEERS, WIDE_PEERS
 from experiments.peers import FITS
 from experiments.targets import OURS, compare
 
@@ -22,7 +22,10 @@ def test_validation_holds_out_a_fraction_of_every_class_and_leaves_at_least_one_
 def test_every_method_of_the_comparison_is_ours_or_a_peer() -> None:
     jobs = compare()
     assert {job.method for job in jobs} == {*OURS, *PEERS}
-    assert set(OURS) <= set(METHODS) and set(FITS) == set(PEERS)
+    assert set(OURS) <= set(METHODS) and set(FITS) == set(ALL_PEERS)
+    assert (
+        {job.method for job in targets.wide()} == {*targets.WIDE_OURS, *WIDE_PEERS} <= {*METHODS, *ALL_PEERS}
+    )
     assert not [j for j in jobs if j.method == "sklearn_gp" and j.dataset == "mnist"]
 
 
@@ -84,3 +87,30 @@ def test_early_stopping_returns_the_best_state_and_waits_for_its_patience() -> N
     other = early_stopping.train(Walk([0.5] * 1000), 0.01, held, np.array([0, 1]), 10)
     fitted = early_stopping.choose_best([best, other], np.array([0, 1]))
     assert fitted.model is other.model and fitted.note.startswith("rate 0.01 ")
+
+
+def test_ranks_count_lower_losses_and_share_ties() -> None:
+    methods = ["balanced", "svm", "logistic"]
+    values = {"balanced": 0.1, "svm": 0.2, "logistic": 0.2}
+    rows = [
+        {
+            "dataset": d,
+            "split": s,
+            "method": m,
+            "nll": values[m] + s,
+            "error": 0.0,
+            "ece": 0.0,
+            "seconds": 1.0,
+        }
+        for d in targets.WIDE_SETS
+        for s in range(targets.WIDE_SPLITS)
+        for m in methods
+    ]
+    assert wide.mean_ranks(wide.means(rows, "nll"), methods) == {"balanced": 1.0, "svm": 2.5, "logistic": 2.5}
+    assert wide.complete_methods(rows[:-1]) == ["balanced", "svm"]
+
+
+@pytest.mark.parametrize("name", ["extra_trees", "svm"])
+def test_further_peers_of_scikit_learn_beat_guessing(name: str, small: None) -> None:
+    row = fits.run_job(Job("compared", "digits", 0, name, ""), Context())[0]
+    assert row["nll"] < 0.5 * np.log(3)
