@@ -285,6 +285,7 @@ def test_a_time_limit_shortens_the_fit_and_is_noted(birds, tmp_path):
     assert wrong.exit_code == 2 and "time_limit=-1.0 must be" in wrong.output
 
 
+@pytest.mark.slow
 def test_a_table_as_people_have_it_becomes_a_model_and_a_page(birds, tmp_path):
     """Byte-order mark, semicolons, CR LF, a line break in a name, a row number, a constant, gaps, truth values."""
     lines = ['Unnamed: 0;"bill\n[mm]";island;seen;year;species']

@@ -201,7 +201,9 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
 
     def finish(result: Result) -> Result:
         found = result._replace(selection=selection)
-        if search is not None and selection is None:
+        if (
+            search is not None and selection is None and not (config.callbacks or stopping)
+        ):  # they saw this fit
             found = search.improve(result)
         used = config if found.selection is None else found.selection.apply(config)
 

@@ -11,7 +11,6 @@ Changes are tried one after another, and each starts from the best candidate so 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -73,14 +72,11 @@ class Score(NamedTuple):
         Mean negative log-probability of the true class, in nats.
     evidence : float
         Logarithm of the marginal likelihood.
-    seconds : float
-        Time of the fit.
     """
 
     name: str
     loss: float
     evidence: float
-    seconds: float
 
 
 class Selection(NamedTuple):
@@ -127,7 +123,6 @@ class Trial(NamedTuple):
     candidate: Candidate
     losses: Array  # [n], negative log-probabilities of rows
     evidence: float
-    seconds: float
     fitted: Any  # what the fit left
 
     def beats(self, other: Trial, weight: Array, by_evidence: bool) -> bool:
@@ -144,7 +139,7 @@ class Trial(NamedTuple):
 
     def score(self, weight: Array) -> Score:
         """Return what `selection_` keeps of it."""
-        return Score(self.candidate.name, self.loss(weight), self.evidence, self.seconds)
+        return Score(self.candidate.name, self.loss(weight), self.evidence)
 
 
 class Search(NamedTuple):
@@ -251,12 +246,11 @@ class ModelSearch(NamedTuple):
         small = replace(self.config, n_inducing=min(SCREEN_POINTS, count_points(self.config, part)))
 
         def fit(candidate: Candidate) -> Trial:
-            begun = time.perf_counter()
             job = self.fit_again(self._apply(candidate, small, part), part, seconds_left(self.budget))
             log_p = predict_log_proba(extract_model(job.run.engine, job.run.state), judges.X)[0]
             w = fit_weights([log_p], judges.y, judges.weight)[0]
             losses = -normalised(w * log_p)[np.arange(judges.n_rows), judges.y]
-            return Trial(candidate, losses, math.nan, time.perf_counter() - begun, None)
+            return Trial(candidate, losses, math.nan, None)
 
         search = Search(self.budget, self.table, judges.weight, False, fit)
         best, scores = search.run(fit(Candidate()))
@@ -264,26 +258,25 @@ class ModelSearch(NamedTuple):
         return make_selection(best.candidate, how, scores, self.table, self._linear(self.config, self.table))
 
     def improve(self, result: Any) -> Any:
-        """Return the result of the best candidate, which may be the given one."""
+        """Return the result of the best candidate of a small table, which may be the given one."""
         loo = result.loo
         if self.table.n_rows > SCREEN_ROWS or loo is None or math.isnan(result.evidence):
             return result
 
-        def trial(candidate: Candidate, result: Any, begun: float) -> Trial:
+        def trial(candidate: Candidate, result: Any) -> Trial:
             log_p = result.loo.log_proba(result.model)
             losses = -log_p[np.arange(len(log_p)), result.loo.y]
             evidence = -math.inf if math.isnan(result.evidence) else result.evidence
-            return Trial(candidate, losses, evidence, time.perf_counter() - begun, result)
+            return Trial(candidate, losses, evidence, result)
 
         def fit(candidate: Candidate) -> Trial:
-            begun = time.perf_counter()
             job = self.fit_again(
                 self._apply(candidate, self.config, self.table), self.table, self.budget.left()
             )
-            return trial(candidate, job.make_result(job.run), begun)
+            return trial(candidate, job.make_result(job.run))
 
         search = Search(self.budget, self.table, loo.weight, True, fit)
-        best, scores = search.run(trial(Candidate(), result, self.budget.begun))
+        best, scores = search.run(trial(Candidate(), result))
         linear = self._linear(self.config, self.table)
         selection = make_selection(best.candidate, "evidence and leave-one-out", scores, self.table, linear)
         return best.fitted._replace(selection=selection)
