@@ -536,7 +536,14 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
     assert clf.n_epochs_ >= 1 and clf.notes_["interrupted"]
 
 
-@pytest.mark.parametrize("where", ["cavity.persist.os.fsync", "cavity.fitting.job.extract_model"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "cavity.persist.os.fsync",
+        "cavity.fitting.job.extract_model",
+        "cavity.estimators.classifier.estimate_quality",
+    ],
+)
 def test_a_signal_after_training_does_not_lose_the_model(birds, tmp_path, monkeypatch, where):
     """Found by make chaos: SIGTERM while the result was made or saved ended the command without a model."""
     owner, name = where.rsplit(".", 1)
@@ -549,7 +556,8 @@ def test_a_signal_after_training_does_not_lose_the_model(birds, tmp_path, monkey
         return work(*args)
 
     monkeypatch.setattr(where, interrupted)
-    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    table, fast = birds / "penguins.csv", ("--effort", "fast")
+    done = run("fit", table, "--target", "species", "--out", tmp_path / "m", *QUICK, *fast)
     assert done.exit_code == 143 and "saved the model after" in done.stderr and len(calls) > 1
     assert cavity.load(tmp_path / "m").n_epochs_ >= 1
 

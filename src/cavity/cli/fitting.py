@@ -6,8 +6,9 @@ import inspect
 import os
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from cavity.tabular.files import open_table, spool_table
 from cavity.tabular.inspection import MANY_VALUES
 from cavity.tabular.text_file import explain_errors
 
+T = TypeVar("T")
 EXACT_ROWS, FULL_BATCH_ROWS = (
     1500,
     20_000,
@@ -104,9 +106,10 @@ def _train(model: Any, table: InspectedTable, settings: Settings, terminal: Term
         ),
         "interrupted": bool(stopped),
     } | found
-    estimate = getattr(model, "estimate_", None)  # the file has it, too
+    estimate, late = _insist(lambda: getattr(model, "estimate_", None))  # the file has it, too
+    stopped = late or stopped
     if terminal.rank == 0:
-        stopped = _save(model, settings.out) or stopped
+        stopped = _insist(lambda: model.save(settings.out))[1] or stopped
     report_fit(model, settings, terminal, estimate)
     if stopped:
         raise fail(
@@ -115,14 +118,12 @@ def _train(model: Any, table: InspectedTable, settings: Settings, terminal: Term
         )
 
 
-def _save(model: GPClassifier, out: Location) -> int:
-    """Save the model. If an interrupt ends the save, save again and return its exit code, else 0."""
+def _insist(work: Callable[[], T]) -> tuple[T, int]:
+    """Do what a trained model must not be lost to. After an interrupt do it again, and return its exit code, else 0."""
     try:
-        model.save(out)
+        return work(), 0
     except KeyboardInterrupt as stop:
-        model.save(out)
-        return exit_code(stop)
-    return 0
+        return work(), exit_code(stop)
 
 
 def _fit(
