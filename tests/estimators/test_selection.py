@@ -9,7 +9,8 @@ from sklearn.datasets import load_iris
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption
-from cavity.fitting.selection import split_for_screening
+from cavity.fitting.budget import Budget
+from cavity.fitting.selection import ModelSearch, split_for_screening
 from cavity.intake.tables import Table
 
 
@@ -97,6 +98,13 @@ def test_every_class_has_a_row_to_fit_candidates_to():
         assert set(part.y) == {0, 1, 2}
         assert len(part.y) == 1000 and len(judges.y) == 504
         assert not set(part.X[:, 0]) & set(judges.X[:, 0])
+
+
+def test_many_classes_are_not_screened():
+    y = np.arange(1100) % 31
+    table = Table(np.arange(1100.0)[:, None], y, np.ones(1100), 31)
+    search = ModelSearch(None, table, 0, lambda *a: pytest.fail("a candidate was fitted"), Budget(0.0))
+    assert search.screen() is None
 
 
 def test_the_user_has_the_last_word():

@@ -34,6 +34,7 @@ Array = NDArray[np.float64]
 
 SCREEN_ROWS = 1000
 SCREEN_POINTS = 50  # inducing points of a fit that only compares
+MOST_SCREENED = 30  # classes up to which fits are compared: the time of each grows with them
 JUDGE_ROWS = 2000  # rows that fits are compared on
 LEAST_EVIDENCE = 2.0  # nats by which the evidence must rise
 LEAST_GAIN = 0.01  # share by which the loss must fall
@@ -238,9 +239,10 @@ class ModelSearch(NamedTuple):
     budget: Budget
 
     def screen(self) -> Selection | None:
-        """Compare candidates on part of a large table; None if the table is small, or there is no time."""
+        """Compare candidates on part of a large table; None if the table is small, has many classes, or there is no time."""
         left = seconds_left(self.budget)
-        if self.table.n_rows <= SCREEN_ROWS or (left is not None and left <= 0):
+        skipped = self.table.n_rows <= SCREEN_ROWS or self.table.n_classes > MOST_SCREENED
+        if skipped or (left is not None and left <= 0):
             return None
         part, judges = split_for_screening(self.table, self.seed)
         small = replace(self.config, n_inducing=min(SCREEN_POINTS, count_points(self.config, part)))
