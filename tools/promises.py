@@ -24,7 +24,8 @@ random, and counts what happens. The counts below are those of its last run; `ma
 
 - **survived**: the result was right, to the bit.
 - **refused**: an error of cavity said what was wrong.
-- **silent**: a result was wrong without an error. Must be 0, or `make chaos` fails.
+- **silent**: a result was wrong without an error, or lost. Must be 0, or `make chaos` fails. One termination was lost:
+  [sharp bits](sharp-bits.md) says what is known.
 - **broken**: another error, a crash or a hang. Must be 0, or `make chaos` fails.
 
 """

@@ -16,10 +16,11 @@ class Estimator(Protocol):
 
     checkpoint: Any
     predict: Any
+    predict_proba: Any
     _load: Any
 
 
-def check_request(estimator: Any, **counts: Any) -> None:
+def check_request(estimator: object, **counts: Any) -> None:
     """Refuse what is not an estimator, and numbers of workers that are not positive."""
     if not hasattr(estimator, "_load"):
         raise BadOption(f"a {type(estimator).__name__} is not an estimator of cavity: give a GPClassifier.")
@@ -41,7 +42,7 @@ def choose_error(raised: list[Exception]) -> Exception | None:
     return next(iter(known or ours), None)
 
 
-def predict_columns(estimator: Any, table: Any) -> dict[str, Any]:
+def predict_columns(estimator: Estimator, table: Any) -> dict[str, Any]:
     """Predict the rows of an Arrow table, as columns: label and p_CLASS of a classifier, mean and std of a regressor."""
     classes = getattr(estimator, "classes_", None)
     if classes is None:
@@ -50,7 +51,7 @@ def predict_columns(estimator: Any, table: Any) -> dict[str, Any]:
     return {"label": classes[P.argmax(1)]} | {f"p_{c}": P[:, i] for i, c in enumerate(classes)}
 
 
-def append_predictions(estimator: Any, table: Any) -> Any:
+def append_predictions(estimator: Estimator, table: Any) -> Any:
     """Return an Arrow table with the predictions as its last columns; columns of the same names are replaced."""
     import pyarrow
 

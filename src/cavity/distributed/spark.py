@@ -123,7 +123,7 @@ def predict_on_spark(estimator: Estimator, dataframe: Any) -> Any:
     return dataframe.mapInArrow(predict, _extend_schema(estimator, dataframe.schema))
 
 
-def _extend_schema(estimator: Any, schema: Any) -> Any:
+def _extend_schema(estimator: Estimator, schema: Any) -> Any:
     """Return the schema of the rows with their predictions."""
     import pyarrow
     from pyspark.sql.pandas.types import from_arrow_type
@@ -277,9 +277,7 @@ def _find_session() -> Any:
 
     session = SparkSession.getActiveSession()
     if session is None:
-        raise BadOption(
-            "there is no active Spark session: start one with SparkSession.builder.getOrCreate()."
-        )
+        raise BadOption("no Spark session is active: start one with SparkSession.builder.getOrCreate().")
     return session
 
 

@@ -239,7 +239,7 @@ class ModelSearch(NamedTuple):
     budget: Budget
 
     def screen(self) -> Selection | None:
-        """Compare candidates on part of a large table; None if the table is small, has many classes, or there is no time."""
+        """Compare candidates on part of a large table; None if the table is small, has many classes, or time is up."""
         left = seconds_left(self.budget)
         skipped = self.table.n_rows <= SCREEN_ROWS or self.table.n_classes > MOST_SCREENED
         if skipped or (left is not None and left <= 0):
