@@ -6,9 +6,8 @@ import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from cavity.cli.fit_summary import report_fit
 from cavity.cli.predicting import format_label
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import Settings
-from cavity.cli.terminal import Terminal, exit_code, fail, sigterm_as_interrupt
+from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
 from cavity.data import Arrow
 from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadInput, BadOption
@@ -32,7 +31,6 @@ from cavity.tabular.files import open_table, spool_table
 from cavity.tabular.inspection import MANY_VALUES
 from cavity.tabular.text_file import explain_errors
 
-T = TypeVar("T")
 EXACT_ROWS, FULL_BATCH_ROWS = (
     1500,
     20_000,
@@ -69,16 +67,18 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     if "RANK" in os.environ:
         distributed.join("gloo" if cpu else None)
     try:
-        with sigterm_as_interrupt():
+        with Interrupts() as interrupts:
             table = inspect_table(data, settings, terminal)
             if table.is_regression:
                 model = choose_method(make_model(settings, terminal, True), table, settings, terminal)
-            _train(model, table, settings, terminal)
+            _train(model, table, settings, terminal, interrupts)
     finally:
         distributed.leave()
 
 
-def _train(model: Any, table: InspectedTable, settings: Settings, terminal: Terminal) -> None:
+def _train(
+    model: Any, table: InspectedTable, settings: Settings, terminal: Terminal, interrupts: Interrupts
+) -> None:
     begun, stopped = time.perf_counter(), 0
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
@@ -89,6 +89,7 @@ def _train(model: Any, table: InspectedTable, settings: Settings, terminal: Term
         found: dict[str, Any] = {}
         try:
             found = _fit(model, table, settings, more, terminal)
+            interrupts.hold()  # inside `try`: no moment is left in which an interrupt loses the model
         except KeyboardInterrupt as stop:
             stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
@@ -106,24 +107,15 @@ def _train(model: Any, table: InspectedTable, settings: Settings, terminal: Term
         ),
         "interrupted": bool(stopped),
     } | found
-    estimate, late = _insist(lambda: getattr(model, "estimate_", None))  # the file has it, too
-    stopped = late or stopped
+    estimate = getattr(model, "estimate_", None)  # the file has it, too
     if terminal.rank == 0:
-        stopped = _insist(lambda: model.save(settings.out))[1] or stopped
+        model.save(settings.out)
     report_fit(model, settings, terminal, estimate)
-    if stopped:
+    if stopped or interrupts.stopped:
         raise fail(
             f"interrupted; saved the model after {model.n_epochs_} epochs to {settings.out}.",
-            stopped,
+            stopped or interrupts.stopped,
         )
-
-
-def _insist(work: Callable[[], T]) -> tuple[T, int]:
-    """Do what a trained model must not be lost to. After an interrupt do it again, and return its exit code, else 0."""
-    try:
-        return work(), 0
-    except KeyboardInterrupt as stop:
-        return work(), exit_code(stop)
 
 
 def _fit(

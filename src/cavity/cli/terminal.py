@@ -32,25 +32,37 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, as an interrupt."""
 
 
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise `Terminated` in the main thread on the first SIGTERM; a second one ends the process at once.
+class Interrupts:
+    """Ctrl-C and SIGTERM during a command: raised, or remembered while a trained model is saved. A second one acts at once.
 
     Under torchrun nothing changes: torchrun sends SIGTERM when another rank has died, and no rank can finish a fit alone.
     """
-    if "RANK" in os.environ or threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
-    def terminate(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Terminated
+    def __init__(self) -> None:
+        self.stopped = 0  # exit code of the interrupt that was remembered
+        self._holds = False
+        self._before: dict[int, Any] = {}
 
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def __enter__(self) -> Interrupts:
+        if "RANK" not in os.environ and threading.current_thread() is threading.main_thread():
+            self._before = {n: signal.signal(n, self._handle) for n in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def hold(self) -> None:
+        """From now on remember an interrupt instead of raising it."""
+        self._holds = True
+
+    def _handle(self, number: int, frame: Any) -> None:
+        again = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, again)
+        stop = KeyboardInterrupt() if number == signal.SIGINT else Terminated()
+        if not self._holds:
+            raise stop
+        self.stopped = exit_code(stop)
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:

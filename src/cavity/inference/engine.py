@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -257,8 +258,9 @@ class Engine:
         grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
         pairs = [pair for pair in pairs if pair[0].requires_grad]
         if pairs:
-            outputs, cotangents = zip(*pairs, strict=True)
-            grads = torch.autograd.grad(outputs, self.parameters, cotangents, allow_unused=True)
+            with torch.enable_grad():
+                end = _End.apply(*chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
+            grads = torch.autograd.grad(end, self.parameters, allow_unused=True)
         return self._with_own(flatten(grads, self.parameters), own, share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
@@ -346,3 +348,19 @@ def _sum(totals: Totals, reduce: Local) -> Totals:
         return reduce.sum(totals)
     halves = reduce.sum(totals._replace(P=pack_symmetric(totals.P)))
     return halves._replace(P=unpack_symmetric(halves.P, totals.P.shape[-1]))
+
+
+class _End(torch.autograd.Function):
+    """A scalar whose derivatives in the outputs are given: (output, cotangent), ... as arguments.
+
+    `torch.autograd.grad` takes cotangents itself, but then the first call imports sympy: half a second, more than a small fit.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *pairs: Tensor) -> Tensor:
+        ctx.save_for_backward(*pairs[1::2])
+        return pairs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> Any:
+        return tuple(x for cotangent in ctx.saved_tensors for x in (cotangent, None))
