@@ -70,9 +70,9 @@ def rows_table(results: Path) -> str:
     """One pass over Parquet files."""
     lines = []
     for row in read_csv(results / "rows.csv"):
-        where = (
-            "GPU" if row["device"] == "cuda" else f"{row['ranks']} core{'s' if row['ranks'] != '1' else ''}"
-        )
+        cores = int(row["ranks"]) * int(row["threads"])
+        on_cores = f"{cores} core{'s' if cores > 1 else ''}, {row['machine']}"
+        where = "GPU" if row["device"] == "cuda" else on_cores
         lines.append(
             [
                 where,

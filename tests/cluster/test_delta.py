@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cavity import BadInput, GPClassifier
+from pages import run_section
 from support import toy
 
 deltalake = pytest.importorskip(
@@ -40,3 +41,16 @@ def test_a_damaged_log_is_named(table):
         file.write_text("{")
     with pytest.raises(BadInput, match=r"the Delta table .*delta' cannot be read"):
         GPClassifier().fit(table, target="label")
+
+
+def test_what_is_not_there_is_named(table):
+    with pytest.raises(
+        BadInput, match="target='kind' is not a column; the columns are 'a', 'b', 'site', 'label'"
+    ):
+        GPClassifier().fit(table, target="kind")
+    with pytest.raises(BadInput, match=r"file or folder '.*none' does not exist"):
+        GPClassifier().fit(table.with_name("none"), target="label")
+
+
+def test_the_page_runs(table):
+    assert run_section("clusters.md", "Delta Lake", folder=table)["p"].shape == (100, 3)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from cavity.data.permutation import Permutation
+
+LONG = 10_000_000  # rows of a table whose order is not kept in memory
 
 
 class Batch(NamedTuple):
@@ -62,6 +67,19 @@ def shuffle_rows(
 
     The seed alone decides which rows form a batch. `keep` then removes the other rows from each batch.
     """
-    order = torch.randperm(n_rows, generator=generator)
-    for index in order.tensor_split(-(-n_rows // size)):
+    for index in _order_rows(n_rows, -(-n_rows // size), generator):
         yield index if keep is None else index[(index >= keep.start) & (index < keep.stop)]
+
+
+def _order_rows(n_rows: int, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield a random order of the rows in `count` parts; that of a long table is computed part by part."""
+    if n_rows <= LONG:
+        yield from torch.randperm(n_rows, generator=generator).tensor_split(count)
+        return
+    order = Permutation.draw(n_rows, generator)
+    low, more = divmod(n_rows, count)
+    start = 0
+    for i in range(count):
+        stop = start + low + (i < more)
+        yield torch.from_numpy(order.find(np.arange(start, stop)))
+        start = stop

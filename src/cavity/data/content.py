@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.data.permutation import GOLDEN, Words, mix_bits
 from cavity.data.source import Piece
 from cavity.errors import BadInput
 
-Words = NDArray[np.uint64]
-
 MASK = (1 << 64) - 1
-GOLDEN = 0x9E3779B97F4A7C15  # odd, with well mixed bits
 
 
 def hash_labels(values: list[Any]) -> Words:
@@ -37,10 +35,10 @@ def sum_rows(piece: Piece, labels: Words) -> int:
     """
     columns = _fold(np.ascontiguousarray(piece.X, dtype=np.float64).view(np.uint64))
     rows: Words = (columns * _multipliers(columns.shape[1])).sum(1, dtype=np.uint64)
-    rows = _mix(rows + piece.index.astype(np.uint64) * np.uint64(GOLDEN))
-    rows = _mix(rows ^ labels)
+    rows = mix_bits(rows + piece.index.astype(np.uint64) * GOLDEN)
+    rows = mix_bits(rows ^ labels)
     if piece.weight is not None:
-        rows = _mix(rows + _fold(np.ascontiguousarray(piece.weight, dtype=np.float64).view(np.uint64)))
+        rows = mix_bits(rows + _fold(np.ascontiguousarray(piece.weight, dtype=np.float64).view(np.uint64)))
     return int(rows.sum(dtype=np.uint64))
 
 
@@ -50,15 +48,8 @@ def _fold(bits: Words) -> Words:
 
 
 def _multipliers(count: int) -> Words:
-    steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(GOLDEN)
-    return _mix(steps) | np.uint64(1)
-
-
-def _mix(x: Words) -> Words:
-    """Mix the bits of every word (the last steps of splitmix64)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
+    return mix_bits(steps) | np.uint64(1)
 
 
 class Content:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.data.delta import is_delta, open_delta
+from cavity.data.iceberg import IcebergFile, IcebergTable, is_iceberg, open_iceberg, refuse_folder
 from cavity.data.source import Visit, intersect
 from cavity.errors import BadInput, missing_extra
 from cavity.remote import Place, is_uri, list_files
@@ -156,6 +157,8 @@ class Fragments:
             yield batch
 
     def _batches(self, fragment: Any, group: int, size: int, columns: list[str]) -> Iterator[Any]:
+        if isinstance(fragment, IcebergFile):
+            return fragment.read_group(group, size, columns)
         if _is_parquet(fragment):
             return _open_parquet(fragment).iter_batches(size, [group], columns, use_threads=False)  # type: ignore[no-any-return]
         return fragment.to_batches(  # type: ignore[no-any-return]
@@ -186,6 +189,13 @@ def _read_next(batches: Iterator[Any], name: str) -> Any:
         ) from error
 
 
+def is_table(X: Any) -> bool:
+    """Return whether X is a table or dataset of pyarrow, or a table of pyiceberg."""
+    return type(X).__module__.startswith("pyarrow") or (
+        not isinstance(X, str | os.PathLike) and is_iceberg(X)
+    )
+
+
 def import_pyarrow() -> Any:
     """Import pyarrow, or raise an error that says how to install it."""
     try:
@@ -201,9 +211,11 @@ def release_memory() -> None:
 
 
 def open_dataset(data: Any) -> Any:
-    """Open a path, a table or a dataset as a pyarrow dataset."""
+    """Open a path, a table or a dataset as a pyarrow dataset, or as an IcebergTable, which has the same attributes."""
     ds = import_pyarrow().dataset
-    if isinstance(data, ds.Dataset):
+    if is_iceberg(data):
+        return open_iceberg(data)
+    if isinstance(data, ds.Dataset | IcebergTable):
         return data
     if not isinstance(data, str | os.PathLike):
         try:
@@ -215,6 +227,7 @@ def open_dataset(data: Any) -> Any:
     if is_delta(data):
         return open_delta(data)
     path, (filesystem, base), found = _list_files(data)
+    refuse_folder(path, found)
     files = [name for name in found if Path(name).suffix.lower() in FORMATS]
     kinds = {FORMATS[Path(f).suffix.lower()] for f in files}
     if len(kinds) != 1:
@@ -282,8 +295,8 @@ def _open_parquet(fragment: Any) -> Any:
 
 
 def _reopen(fragment: Any) -> Any:
-    """Return a new fragment of the same file, without cached metadata."""
-    if not hasattr(fragment, "path"):
+    """Return a new fragment of the same file, without cached metadata; files of Iceberg never change."""
+    if isinstance(fragment, IcebergFile) or not hasattr(fragment, "path"):
         return fragment
     return fragment.format.make_fragment(fragment.path, fragment.filesystem, fragment.partition_expression)
 
@@ -294,6 +307,8 @@ def has_missing(dataset: Any, columns: Sequence[str]) -> bool:
 
 
 def _count_missing(fragment: Any, columns: set[str]) -> int:
+    if isinstance(fragment, IcebergFile):
+        return fragment.count_missing(columns)
     if not _is_parquet(fragment):
         in_memory = not getattr(fragment, "path", "")
         return sum(b.column(n).null_count for b in fragment.to_batches() for n in columns) if in_memory else 0
@@ -307,6 +322,8 @@ def _count_missing(fragment: Any, columns: set[str]) -> int:
 def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
     """Read the schema and the number of rows of each row group."""
     try:
+        if isinstance(fragment, IcebergFile):
+            return fragment.physical_schema, fragment.count_groups()
         if _is_parquet(fragment):
             metadata = _open_parquet(fragment).metadata
             groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))

@@ -326,9 +326,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         X : array-like of shape (N, D), a frame, or a source
             Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
             Sources: a .npy file or `numpy.memmap` with y an array or .npy file; a Parquet or Arrow file, a folder or a URI, a
-            pyarrow dataset or table, with `target`; a callable that returns an iterator of batches (X, y) or (X, y, weight), or
-            an iterable of them that can be iterated repeatedly. Rows of batches have no row numbers, so "auto" is SEP, and
-            methods with sites per row are refused.
+            pyarrow dataset or table, an Iceberg table, with `target`; a callable that returns an iterator of batches (X, y) or
+            (X, y, weight), or an iterable of them that can be iterated repeatedly. Rows of batches have no row numbers, so
+            "auto" is SEP, and methods with sites per row are refused.
         y : array-like of shape (N,) or None
             Labels. None if the source holds them.
         sample_weight : array-like of shape (N,) or None

@@ -27,7 +27,7 @@ from cavity.data import (
 )
 from cavity.data.arrow import list_features
 from cavity.data.content import Content, hash_labels, sum_rows
-from cavity.data.fragments import Fragments, has_missing, open_dataset
+from cavity.data.fragments import Fragments, has_missing, is_table, open_dataset
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
 from cavity.intake.frames import warn_unused
@@ -61,7 +61,7 @@ def find_source(
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
         return source
-    if path or (type(X).__module__.startswith("pyarrow") and y is None):
+    if path or (is_table(X) and y is None):
         _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
         return (
             open_arrow(X, target, weight) if features is None else select_columns(X, features, target, weight)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data import Arrays, Batches, Piece, Source, check_pieces, describe_place, regroup
+from cavity.data.fragments import is_table
 from cavity.data.mapped import open_array
 from cavity.data.prefetch import prefetch
 from cavity.errors import BadInput
@@ -132,7 +133,7 @@ def _find_unlabelled(X: Any, features: Features) -> Source | None:
     if hasattr(X, "pieces") and hasattr(X, "scattered"):
         source: Source = X
         return source
-    if path or type(X).__module__.startswith("pyarrow"):
+    if path or is_table(X):
         return sources.select_columns(X, features, labelled=False)
     if sources.is_batches(X) and (isinstance(X, list | tuple) or not isinstance(X, Sequence)):
         return Batches(lambda: map(_as_pair, X() if callable(X) else X))

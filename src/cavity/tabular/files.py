@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cavity import remote
 from cavity.data.fragments import FORMATS, Chunk, Fragments, import_pyarrow, open_dataset
+from cavity.data.iceberg import is_iceberg
 from cavity.errors import BadInput
 from cavity.remote import Location, as_path
 from cavity.tabular.preparation import Preparation
@@ -70,9 +71,9 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     suffixes = [s.lower() for s in PurePath(remote.get_name(path)).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
     with explain_errors(path):
-        if not remote.exists(path):
+        if not is_iceberg(path) and not remote.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
-        if remote.is_folder(path) or kind in FORMATS:
+        if is_iceberg(path) or remote.is_folder(path) or kind in FORMATS:
             table: TableFile = Columnar(path)
         elif kind in TEXTS:
             table = Csv(path, TEXTS[kind], strict)
