@@ -189,10 +189,18 @@ def _read_next(batches: Iterator[Any], name: str) -> Any:
 def import_pyarrow() -> Any:
     """Import pyarrow, or raise an error that says how to install it."""
     try:
-        import pyarrow.dataset
+        import pyarrow
     except ImportError as error:
         raise missing_extra("pyarrow", "arrow") from error
     return pyarrow
+
+
+def _import_dataset() -> Any:
+    """Import pyarrow.dataset, which loads slowly and which only files of columns need."""
+    import_pyarrow()
+    import pyarrow.dataset
+
+    return pyarrow.dataset
 
 
 def release_memory() -> None:
@@ -202,7 +210,7 @@ def release_memory() -> None:
 
 def open_dataset(data: Any) -> Any:
     """Open a path, a table or a dataset as a pyarrow dataset."""
-    ds = import_pyarrow().dataset
+    ds = _import_dataset()
     if isinstance(data, ds.Dataset):
         return data
     if not isinstance(data, str | os.PathLike):
@@ -320,5 +328,5 @@ def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
 
 def _read_partition(fragment: Any) -> dict[str, Any]:
     """Read the columns that are encoded in the path, as in label=a/part.parquet."""
-    keys: dict[str, Any] = import_pyarrow().dataset.get_partition_keys(fragment.partition_expression)
+    keys: dict[str, Any] = _import_dataset().get_partition_keys(fragment.partition_expression)
     return keys

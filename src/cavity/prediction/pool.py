@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from cavity.forest import Forest
 
@@ -53,7 +51,8 @@ NO_POOL = Pool()
 
 def normalised(log_p: Array) -> Array:
     """Return log_p minus its log-sum over classes, [n C]."""
-    return np.asarray(log_p - logsumexp(log_p, axis=1, keepdims=True))
+    off = log_p - log_p.max(1, keepdims=True)
+    return np.asarray(off - np.log(np.exp(off).sum(1, keepdims=True)))
 
 
 def fit_weights(
@@ -63,6 +62,8 @@ def fit_weights(
 
     `add` sums a vector over all ranks.
     """
+    from scipy.optimize import minimize
+
     logs = np.stack([np.maximum(part, LOWEST) for part in parts])
     first = np.eye(len(parts))[0]
     own = logs[:, np.arange(len(y)), y]  # [J n]
