@@ -18,7 +18,7 @@ from cavity.forest import Forest
 Array = NDArray[np.float64]
 TEMPERATURE_PENALTY = 12.5  # on (log Σw)²: a prior of standard deviation 0.2
 MEMBER_PENALTY = 2.0  # on the squared distance from (1, 0, ..., 0)
-LEAST_WEIGHT = 1e-6
+LEAST_WEIGHT = 1e-6  # lower bound of a weight
 LOWEST = (
     -30.0
 )  # log-probabilities below this count as this: one certain and wrong row must not decide a weight
@@ -42,7 +42,8 @@ class Pool(NamedTuple):
             return log_p
         total = self.weight * log_p
         for weight, member in zip(self.weights, self.members, strict=True):
-            total = total + weight * member.log_proba(X)
+            if weight:  # trees that do not count need not be walked
+                total = total + weight * member.log_proba(X)
         return normalised(total)
 
 
@@ -60,6 +61,7 @@ def fit_weights(
 ) -> Array:
     """Return the weights of log-probabilities `parts`, each [n C], at rows with labels y and weights ω.
 
+    A member whose weight ends at its lower bound gets 0: it would change log p by less than 2e-5, and it is never computed.
     `add` sums a vector over all ranks.
     """
     from scipy.optimize import minimize
@@ -78,4 +80,6 @@ def fit_weights(
 
     start = np.where(first > 0, 1.0, 0.1) if len(parts) > 1 else first
     bounds = [(0.05, 20.0)] if len(parts) == 1 else [(LEAST_WEIGHT, 20.0)] * len(parts)
-    return np.asarray(minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x)
+    found = np.asarray(minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x)
+    found[1:][found[1:] <= LEAST_WEIGHT] = 0.0
+    return found
