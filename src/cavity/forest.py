@@ -119,8 +119,8 @@ class Forest(_Arrays):
         C, n = len(self.start), leaves.shape[1]
         cell = self.column[:, None] + C * np.arange(n)
         value = self.value[:, 0].take(leaves)
-        total: Array = np.bincount(cell.reshape(-1), value.reshape(-1).astype(np.float64), n * C)
-        return total.reshape(n, C)
+        total = np.bincount(cell.reshape(-1), value.reshape(-1), n * C)
+        return np.asarray(total, dtype=np.float64).reshape(n, C)
 
 
 def _normalised(p: Array) -> Array:
