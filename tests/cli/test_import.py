@@ -2,10 +2,16 @@
 
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import cavity
+from cavity.cli.predicting import Predictor
+from cavity.modelfile.files import KINDS
 
 
 def test_every_public_name_is_there_and_listed() -> None:
@@ -36,3 +42,58 @@ def test_the_package_alone_is_light() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def model_of_a_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of a table with categories, and the table."""
+    folder = tmp_path_factory.mktemp("startup")
+    table = {"size": [1.0, 2.0, 3.0, 4.0] * 5, "colour": ["red", "blue", "red", "green"] * 5}
+    frame = pd.DataFrame(table)
+    frame.to_csv(folder / "new.csv", index=False)
+    labels = np.array(["a", "b", "c", "b"] * 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cavity.GPClassifier("ep", n_inducing=5, max_epochs=2).fit(frame, labels).save(folder / "classes")
+        cavity.GPRegressor("fitc", n_inducing=5, max_epochs=2).fit(frame, np.arange(20.0)).save(
+            folder / "numbers"
+        )
+    return folder
+
+
+@pytest.mark.parametrize("model", ["classes", "numbers"])
+def test_predictions_of_the_command_line_need_no_scikit_learn(model: str, model_of_a_table: Path) -> None:
+    slow = ("sklearn", "scipy", "pyarrow.dataset", "pyarrow.parquet", "matplotlib", "torch._dynamo")
+    code = (
+        "import sys; from cavity.cli.app import app\n"
+        f"app(['predict', {str(model_of_a_table / model)!r}, {str(model_of_a_table / 'new.csv')!r}], standalone_mode=False)\n"
+        f"print([m for m in {slow} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
+    )
+    *lines, loaded = done.stdout.splitlines()
+    assert loaded == "[]"
+    assert len(lines) == 21
+
+
+@pytest.mark.parametrize("model", ["classes", "numbers"])
+def test_the_command_line_predicts_what_the_estimator_does(model: str, model_of_a_table: Path) -> None:
+    frame, estimator = pd.read_csv(model_of_a_table / "new.csv"), cavity.load(model_of_a_table / model)
+    predictor = Predictor.read(model_of_a_table / model)
+    found = predictor.predict_columns(predictor.prepare.encode(frame))
+    if model == "classes":
+        np.testing.assert_array_equal(found["label"], estimator.predict(frame))
+        P = np.column_stack([found[f"p_{c}"] for c in estimator.classes_])
+        np.testing.assert_array_equal(P, estimator.predict_proba(frame))
+    else:
+        mean, std = estimator.predict(frame, return_std=True)
+        np.testing.assert_array_equal(found["mean"], mean)
+        np.testing.assert_array_equal(found["std"], std)
+
+
+@pytest.mark.parametrize("cls", [cavity.GPClassifier, cavity.GPRegressor])
+def test_model_files_know_the_estimators_without_loading_them(cls: type) -> None:
+    kind = KINDS[cls._kind]
+    assert kind.owner == cls.__name__
+    assert kind.method == cls().method

@@ -1,5 +1,7 @@
 """Trees as arrays predict what scikit-learn's own objects do."""
 
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
@@ -31,12 +33,26 @@ def test_arrays_predict_as_the_object_does(name, C):
     np.testing.assert_allclose(make_forest(model).log_proba(X[:0]).shape, (0, C))
 
 
-def test_blocks_of_rows_do_not_matter(monkeypatch):
+@pytest.mark.parametrize("C", [2, 4])
+@pytest.mark.parametrize("name", ["boosting", "forest"])
+def test_blocks_of_rows_and_trees_do_not_matter(name, C, monkeypatch):
+    X, y = make_classification(100, 6, n_informative=4, n_classes=C, random_state=0)
+    forest = make_forest(MODELS[name].fit(X, y))
+    whole = forest.log_proba(X)
+    np.testing.assert_array_equal(np.concatenate([forest.log_proba(row[None]) for row in X]), whole)
+    monkeypatch.setattr("cavity.forest.BLOCK", 60)
+    monkeypatch.setattr("cavity.forest.PAIRS", 5)
+    monkeypatch.setattr("cavity.forest.VALUES", 90)
+    np.testing.assert_array_equal(forest.log_proba(X), whole)
+
+
+def test_what_a_walk_needs_is_not_pickled():
     X, y = make_classification(100, 6, random_state=0)
     forest = make_forest(MODELS["forest"].fit(X, y))
-    whole = forest.log_proba(X)
-    monkeypatch.setattr("cavity.forest.BLOCK", 60)
-    np.testing.assert_array_equal(forest.log_proba(X), whole)
+    before = len(pickle.dumps(forest))
+    expected = forest.log_proba(X)
+    assert len(pickle.dumps(forest)) == before
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(forest)).log_proba(X), expected)
 
 
 def test_what_has_no_trees_is_refused():

@@ -61,3 +61,13 @@ def test_no_pool_changes_nothing():
     logs, _ = rows()
     assert Pool().combine(logs, np.zeros((400, 1))) is logs
     np.testing.assert_allclose(np.exp(Pool(0.5).combine(logs, logs)).sum(1), 1.0)
+
+
+def test_a_harmful_member_gets_the_weight_zero_and_is_never_computed():
+    logs, y = rows(n=2000)
+    harmful = log_softmax(-3 * logs, axis=1)
+    weight, other = fit_weights([logs, harmful], y, np.ones(2000))
+    assert other == 0
+    absent = object()  # has no log_proba
+    found = Pool(weight, (absent,), (other,)).combine(logs, np.empty((2000, 1)))
+    np.testing.assert_array_equal(found, Pool(weight).combine(logs, np.empty((2000, 1))))

@@ -7,10 +7,11 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
@@ -19,52 +20,59 @@ from cavity import remote
 from cavity.cli.terminal import Terminal
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.estimators import load
+from cavity.fitting.job import Result
 from cavity.intake.frames import Prepared
+from cavity.modelfile import read_record
 from cavity.modelfile.summary import format_label as format_label
+from cavity.prediction.blocks import predict_blocks
+from cavity.prediction.model import FittedModel, predict_log_proba
+from cavity.prediction.rowwise import predict_targets, target_noise
+from cavity.prediction.uncertainty import Uncertainty, predict_uncertainty
 from cavity.remote import Location, as_path
 from cavity.tabular.cells import get_column, read_labels
 from cavity.tabular.columns import suggest_column
+from cavity.tabular.encoder import ColumnEncoder
 from cavity.tabular.files import TableFile, open_table
-from cavity.tabular.preparation import Preparation
 
 Z95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
 
 
-class Model(NamedTuple):
-    """Loaded estimator and the preparation of its columns."""
+@dataclass(frozen=True)
+class Predictor:
+    """What a model file holds, and the preparation of its columns. It predicts without scikit-learn, which loads slowly."""
 
-    classifier: Any
-    prepare: Preparation | None  # None for a model saved from Python whose columns have no names
+    result: Result
+    prepare: ColumnEncoder | None  # None for a model saved from Python whose columns have no names
 
     @classmethod
-    def open(cls, path: str | Path, device: str | None = None, regressor: bool = False) -> Model:
-        """Load a classifier or, with `regressor`, also a regressor."""
-        classifier = load(path, device)
-        if not regressor and not hasattr(classifier, "classes_"):
-            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
-        prepare = getattr(classifier, "preparation_", None)
-        names = getattr(classifier, "feature_names_in_", None)
+    def read(cls, path: str | Path, device: str | None = None) -> Self:
+        """Read a classifier or a regressor."""
+        return cls.of(read_record(path, device).result)
+
+    @classmethod
+    def of(cls, result: Result, *more: Any) -> Self:
+        """Return the predictor of a result, with a preparation where its columns have names."""
+        prepare, names = result.features.preparation, result.features.names
         if prepare is None and names is not None:
-            prepare = Preparation.identity([str(name) for name in names])
-        return cls(classifier, prepare)
+            prepare = ColumnEncoder.identity([str(name) for name in names])
+        return cls(result, prepare, *more)
 
     @property
     def target(self) -> str | None:
         return None if self.prepare is None or self.prepare.target_ is None else self.prepare.target_.name
 
-    def choose_preparation(self, file: TableFile, target: str | None) -> Preparation:
+    def choose_preparation(self, file: TableFile, target: str | None) -> ColumnEncoder:
         """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
         if self.prepare is not None:
             self.prepare.check(file.names)
             return self.prepare
         names = [name for name in file.names if name != target]
-        if len(names) != self.classifier.n_features_in_:
+        if len(names) != self.result.features.n:
             raise BadInput(
-                f"{file.path} has {len(names)} columns, but the model was trained with {self.classifier.n_features_in_} "
+                f"{file.path} has {len(names)} columns, but the model was trained with {self.result.features.n} "
                 "columns without names: give the same columns in the same order."
             )
-        return Preparation.identity(names)
+        return ColumnEncoder.identity(names)
 
     def predict_columns(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
         """Predict prepared rows and return the columns of the output.
@@ -72,20 +80,47 @@ class Model(NamedTuple):
         Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean,
         standard deviation and 95 % interval of a new value, noise included.
         """
-        X = Prepared(X)
-        if not hasattr(self.classifier, "classes_"):
+        X, classes = Prepared(X), self.result.classes
+        if classes is None:
             if uncertainty:
                 raise BadOption(
                     "--uncertainty applies to classifiers only; for a regressor, see the column std."
                 )
-            mean, std = self.classifier.predict(X, return_std=True)
+            mean, std = self._predict(X, self._predict_targets)
             return {"mean": mean, "std": std, "low": mean - Z95 * std, "high": mean + Z95 * std}
-        P = self.classifier.predict_proba(X)
-        classes = self.classifier.classes_
+        (log_p,) = self._predict(X, predict_log_proba)
+        P = np.exp(log_p)
         columns = {"label": classes[P.argmax(1)]} | {
             f"p_{format_label(c)}": P[:, i] for i, c in enumerate(classes)
         }
-        return columns | (self.classifier.predict_uncertainty(X)._asdict() if uncertainty else {})
+        if uncertainty:
+            columns |= Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
+        return columns
+
+    def _predict(self, X: Prepared, predict: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
+        return predict_blocks(self.result.model, self.result.features, X, predict)
+
+    def _predict_targets(self, model: FittedModel, rows: Any) -> tuple[Any, Any]:
+        inside, residual, units = self.result.rows, self.result.predicts_residual, self.result.units
+        noise = target_noise(model)
+        return predict_targets(model, rows, rows=inside, with_residual=residual, units=units, noise=noise)
+
+
+@dataclass(frozen=True)
+class Model(Predictor):
+    """A predictor with its estimator, for commands that do more than predict."""
+
+    classifier: Any
+
+    @classmethod
+    def open(cls, path: str | Path, device: str | None = None, regressor: bool = False) -> Self:
+        """Load a classifier or, with `regressor`, also a regressor."""
+        from cavity.estimators import load
+
+        classifier = load(path, device)
+        if not regressor and not hasattr(classifier, "classes_"):
+            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
+        return cls.of(classifier._result, classifier)
 
 
 def predict(
@@ -98,7 +133,7 @@ def predict(
     terminal: Terminal,
 ) -> None:
     """Write one prediction per row, in file order."""
-    model, file = Model.open(path, device, regressor=True), open_table(data)
+    model, file = Predictor.read(path, device), open_table(data)
     prepare = model.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
@@ -152,9 +187,6 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
 @contextmanager
 def _open_writer(out: str | None) -> Iterator[Any]:
     """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
-    import pyarrow.csv
-    import pyarrow.parquet
-
     suffix = ".csv" if out is None else PurePath(remote.get_name(as_path(out))).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
@@ -163,7 +195,7 @@ def _open_writer(out: str | None) -> Iterator[Any]:
 
     def write(part: Any) -> None:
         if not writers:
-            kind = pyarrow.csv.CSVWriter if suffix == ".csv" else pyarrow.parquet.ParquetWriter
+            kind = _import_writer(suffix)
             writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
         writers[0].write_table(part)
 
@@ -180,6 +212,17 @@ def _open_writer(out: str | None) -> Iterator[Any]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _import_writer(suffix: str) -> Any:
+    """Import the writer of a kind of file; that of Parquet loads slowly."""
+    if suffix == ".csv":
+        from pyarrow.csv import CSVWriter
+
+        return CSVWriter
+    from pyarrow.parquet import ParquetWriter
+
+    return ParquetWriter
 
 
 def _choose_temporary(out: Location) -> Path:

@@ -199,10 +199,18 @@ def is_table(X: Any) -> bool:
 def import_pyarrow() -> Any:
     """Import pyarrow, or raise an error that says how to install it."""
     try:
-        import pyarrow.dataset
+        import pyarrow
     except ImportError as error:
         raise missing_extra("pyarrow", "arrow") from error
     return pyarrow
+
+
+def _import_dataset() -> Any:
+    """Import pyarrow.dataset, which loads slowly and which only files of columns need."""
+    import_pyarrow()
+    import pyarrow.dataset
+
+    return pyarrow.dataset
 
 
 def release_memory() -> None:
@@ -212,7 +220,7 @@ def release_memory() -> None:
 
 def open_dataset(data: Any) -> Any:
     """Open a path, a table or a dataset as a pyarrow dataset, or as an IcebergTable, which has the same attributes."""
-    ds = import_pyarrow().dataset
+    ds = _import_dataset()
     if is_iceberg(data):
         return open_iceberg(data)
     if isinstance(data, ds.Dataset | IcebergTable):
@@ -337,5 +345,5 @@ def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
 
 def _read_partition(fragment: Any) -> dict[str, Any]:
     """Read the columns that are encoded in the path, as in label=a/part.parquet."""
-    keys: dict[str, Any] = import_pyarrow().dataset.get_partition_keys(fragment.partition_expression)
+    keys: dict[str, Any] = _import_dataset().get_partition_keys(fragment.partition_expression)
     return keys

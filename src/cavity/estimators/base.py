@@ -25,6 +25,7 @@ from cavity.intake.tables import Request
 from cavity.intake.validation import Features
 from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel, as_array
+from cavity.tabular.preparation import Preparation
 
 Array = NDArray[np.float64]
 EXAMPLES = {"model": "cavity.methods.EP()", "regressor": "cavity.methods.BCM()"}  # methods as objects
@@ -163,8 +164,12 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:
-        made = cls(**record.arguments)
-        made._store(record.result)
+        made, result = cls(**record.arguments), record.result
+        encoder = result.features.preparation
+        if encoder is not None:
+            features = result.features._replace(preparation=Preparation.from_encoder(encoder))
+            result = result._replace(features=features)
+        made._store(result)
         if record.notes:
             made.notes_ = record.notes
         return made

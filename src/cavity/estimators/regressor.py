@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from cavity.intake.tables import Request
 from cavity.intake.targets import read_targets_of_fit
 from cavity.intake.validation import check_rows
 from cavity.prediction.blocks import predict_blocks
-from cavity.prediction.model import FittedModel, as_array, as_tensor, frequencies
-from cavity.prediction.rowwise import draw_normal, predict_joint, predict_moments, target_noise
+from cavity.prediction.model import as_array, as_tensor, frequencies
+from cavity.prediction.rowwise import draw_normal, predict_joint, predict_targets, target_noise
 
 
 @modelfile.register
@@ -258,12 +259,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             total = cov.cpu().numpy() + extra * np.eye(len(cov))
             return shift + scale * mean.cpu().numpy(), scale**2 * total
 
-        def moments(model: FittedModel, new: Array) -> tuple[Array, Array]:
-            f = predict_moments(model, rows, residual, as_tensor(new))
-            std = (f.var.clamp_min(0) + extra).sqrt()
-            return shift + scale * f.mean.cpu().numpy(), scale * std.cpu().numpy()
-
-        mean, std = predict_blocks(self._fitted, features, X, moments)
+        targets = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=extra)
+        mean, std = predict_blocks(self._fitted, features, X, targets)
         return (mean, std) if return_std else mean
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value, mirrors
 from cavity.prediction.model import FittedModel
 from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
-from cavity.tabular.preparation import Preparation
+from cavity.tabular.encoder import ColumnEncoder
 
 __all__ = ["make_onnx_model", "onnx", "onnx_model"]
 
@@ -128,7 +128,7 @@ def make_onnx_model(
     metadata: dict[str, str],
     *,
     dtype: str = "float64",
-    preparation: Preparation | None = None,
+    preparation: ColumnEncoder | None = None,
 ) -> Any:
     """Return a fitted model as an `onnx.ModelProto`.
 
@@ -179,7 +179,7 @@ class Draft:
     """A graph in progress: its rows, and its outputs so far."""
 
     def __init__(
-        self, n_features: int, preparation: Preparation | None, dtype: str, outputs: tuple[str, ...]
+        self, n_features: int, preparation: ColumnEncoder | None, dtype: str, outputs: tuple[str, ...]
     ) -> None:
         self.graph = graph = Graph()
         types = graph.onnx.TensorProto

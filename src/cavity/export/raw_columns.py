@@ -11,7 +11,7 @@ from cavity.onnx_graph import Graph, Value
 from cavity.tabular.cells import MISSING
 from cavity.tabular.columns import Category, Column, Date, Number
 from cavity.tabular.dates import YEAR
-from cavity.tabular.preparation import Preparation
+from cavity.tabular.encoder import ColumnEncoder
 
 ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 2  # for LabelEncoder
 CYCLE = 146_097  # days of 400 years
@@ -28,7 +28,7 @@ class RawColumns(NamedTuple):
 
 
 def add_raw_columns(
-    graph: Graph, prepare: Preparation, number_type: int, outputs: tuple[str, ...]
+    graph: Graph, prepare: ColumnEncoder, number_type: int, outputs: tuple[str, ...]
 ) -> RawColumns:
     """Add inputs (n, 1) for the raw columns, and the nodes that prepare them."""
     if prepare.unseen == "error":

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
 
 from cavity.config.options import ClassifierConfig
 from cavity.config.values import number
@@ -80,6 +79,8 @@ def choose_members(members: Sequence[Any], table: Table, seconds: float, fits: f
 
 def predict_seconds(member: Any, table: Table, seconds: float) -> float:
     """Predict the seconds of a fit from one to a few rows; infinite if no time is left to find out."""
+    from sklearn.base import clone
+
     if seconds <= 0:
         return float("inf")
     n = min(PROBE_ROWS, table.n_rows)

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from cavity.columns import distinct_rows
 from cavity.config import ClassifierConfig
@@ -124,6 +123,8 @@ def make_members(ensemble: Any, seed: int, work: float = 0.0) -> list[Any]:
         forest = ExtraTreesClassifier(TREES, max_leaf_nodes=MOST_LEAVES, random_state=seed)
         boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
         return [boosting, forest] if work <= BOOSTING_WORK else [forest]
+    from sklearn.base import clone
+
     return [clone(member) for member in ensemble]
 
 
@@ -286,6 +287,8 @@ def _repeats_rows(table: Facts) -> bool:
 
 def _fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
     """Fit the members to a table; return them as arrays, and their log-probabilities at X."""
+    from sklearn.base import clone
+
     forests = []
     for member in members:
         with warnings.catch_warnings():

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from cavity.config import Config
 from cavity.data.content import hash_labels
@@ -41,6 +40,8 @@ def find_checkpoint(config: Config, reduce: Local) -> Location | None:
 
 def draw_seed(config: Config, reduce: Local) -> int:
     """Return the seed of the run, the same on every rank; a resumed run keeps that of its checkpoint."""
+    from sklearn.utils import check_random_state
+
     fresh = int(check_random_state(config.random_state).randint(2**31 - 1))
     path = find_checkpoint(config, reduce)
     mine = fresh if path is None else read_seed(path)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from cavity import inducing
 from cavity.config import ClassifierConfig, Config, Method, Options
@@ -176,6 +175,8 @@ def _first_classes(labels: NDArray[Any], classes: Any) -> NDArray[Any]:
 
 def _start(config: Config, table: Table, options: Options, features: Features) -> Growing:
     """Return a model without rows; its starting values come from the rows that will be the first."""
+    from sklearn.utils import check_random_state
+
     rng = np.random.default_rng(int(check_random_state(config.random_state).randint(2**31 - 1)))
     begin = share_lengthscales(table.start(rng), features, rng)
     M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.weight.sum())

@@ -6,8 +6,6 @@ import math
 import warnings
 from collections.abc import Callable
 
-from sklearn.exceptions import ConvergenceWarning
-
 from cavity.config import Options
 from cavity.data import Data, Divisible, Shard
 from cavity.distributed import Local
@@ -130,6 +128,8 @@ def find_warnings(
             f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
             f"max_epochs= or {limit}=, or accept a larger tol=."
         )
+        from sklearn.exceptions import ConvergenceWarning
+
         found.append((text, ConvergenceWarning))
     return found
 

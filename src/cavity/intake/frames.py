@@ -15,7 +15,7 @@ from cavity.data.source import Array, refuse_masked
 from cavity.errors import BadInput
 from cavity.tabular.cells import classify_type
 from cavity.tabular.columns import MEAN_IS_USED, EncodingContext
-from cavity.tabular.preparation import Preparation
+from cavity.tabular.encoder import ColumnEncoder
 
 MAX_NAMES = 8  # columns that a warning names
 
@@ -25,7 +25,7 @@ class Prepared:
     """Rows that a preparation has already encoded as features. `preparation` is needed in `fit` only."""
 
     X: Array  # [N D]
-    preparation: Preparation | None = None
+    preparation: ColumnEncoder | None = None
 
 
 def is_frame(X: Any) -> bool:
@@ -43,14 +43,16 @@ def find_mixed_columns(X: Any) -> list[Any]:
     return [name for name in columns if _is_mixed(X[name])]
 
 
-def learn_preparation(X: Any) -> tuple[Array, Preparation]:
+def learn_preparation(X: Any) -> tuple[Array, ColumnEncoder]:
     """Learn how to prepare a frame; return its features and the preparation."""
+    from cavity.tabular.preparation import Preparation
+
     prepare = Preparation().fit(X)
     warn_unused(prepare)
     return prepare.encode(X), prepare
 
 
-def apply_preparation(X: Any, prepare: Preparation, owner: str) -> Array:
+def apply_preparation(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
     """Encode new rows as features; one warning counts what the training rows did not have."""
     refuse_masked(X, "X")
     if not is_frame(X) and not isinstance(X, dict):
@@ -81,7 +83,7 @@ def warn_notes(notes: Counter[str]) -> None:
         warnings.warn(f"X differs from the training rows: {found}.", UserWarning, stacklevel=2)
 
 
-def warn_unused(prepare: Preparation) -> None:
+def warn_unused(prepare: ColumnEncoder) -> None:
     """Warn once of the columns that a fit does not use, except those without information."""
     unused = [c for c in prepare.ignored_ if c.informs]
     if unused:
@@ -90,7 +92,7 @@ def warn_unused(prepare: Preparation) -> None:
         warnings.warn(f"not used as features: {named}{more}.", UserWarning, stacklevel=2)
 
 
-def _to_array(X: Any, prepare: Preparation, owner: str) -> NDArray[Any]:
+def _to_array(X: Any, prepare: ColumnEncoder, owner: str) -> NDArray[Any]:
     """Return rows without names as an array: the columns of the training rows, in their order."""
     try:
         array = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)

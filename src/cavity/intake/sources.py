@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
 
 from cavity import inducing
 from cavity.columns import from_moments
@@ -34,7 +33,6 @@ from cavity.intake.frames import warn_unused
 from cavity.intake.tables import Array, Labelled, Request, Start, Table
 from cavity.intake.validation import Features, check_labels, prepared_features, weight_of_class
 from cavity.tabular.cells import classify_type
-from cavity.tabular.preparation import Preparation
 
 CHUNK_ROWS = 65_536
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
@@ -85,6 +83,8 @@ def open_arrow(X: Any, target: Any, weight: Any) -> Arrow:
     mixed = any(classify_type(data.schema.field(name).type) != "number" for name in names)
     if target is None or not (mixed or has_missing(data, names)):
         return Arrow(data, target, weight)
+    from cavity.tabular.preparation import Preparation
+
     prepare = Preparation().fit_batches(Fragments(data, names).chunks(CHUNK_ROWS))
     warn_unused(prepare)
     return Arrow(data, target, weight, prepare)
@@ -244,6 +244,8 @@ def features_of_source(source: Source, owner: str, n: int) -> Features:
 
 def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce: Local) -> Labelled:
     """Survey a labelled source in one pass."""
+    from sklearn.utils.multiclass import check_classification_targets
+
     summary = survey_ranks(source, (seed, 1), reduce)
     classes = summary.classes
     check_classification_targets(classes)

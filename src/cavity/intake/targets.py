@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import column_or_1d
 
 from cavity import inducing
 from cavity.columns import distinct_rows
@@ -97,6 +96,8 @@ def spread(mean: float, deviation: float) -> float:
 
 def check_targets(y: Any, n_rows: int) -> Array:
     """Return y as a one-dimensional array of finite numbers, one per row."""
+    from sklearn.utils.validation import column_or_1d
+
     if y is None:
         raise BadInput("This regressor requires y to be passed, but the target y is None.")
     refuse_masked(y, "y")

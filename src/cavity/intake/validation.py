@@ -7,10 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from cavity.data.source import refuse_masked
 from cavity.errors import BadInput
@@ -24,7 +20,7 @@ from cavity.intake.frames import (
     is_number,
     learn_preparation,
 )
-from cavity.tabular.preparation import Preparation
+from cavity.tabular.encoder import ColumnEncoder
 
 Array = NDArray[np.float64]
 
@@ -35,10 +31,10 @@ class Features(NamedTuple):
     owner: str  # class of the estimator, for messages
     n: int
     names: tuple[str, ...] | None = None
-    preparation: Preparation | None = None  # how raw columns become these
+    preparation: ColumnEncoder | None = None  # how raw columns become these
 
 
-def prepared_features(owner: str, preparation: Preparation) -> Features:
+def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
     """Return the features that a preparation makes."""
     names = preparation.names
     return Features(owner, len(names), names, preparation)
@@ -84,11 +80,15 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
 
 def _reader(owner: str) -> Any:
     """Return an object of the estimator's name that scikit-learn's validation can remember features on."""
+    from sklearn.base import BaseEstimator
+
     return type(owner, (BaseEstimator,), {})()
 
 
 def _convert(X: Any, reader: Any, reset: bool) -> Array:
     """Return X as float64, with NaN for missing cells."""
+    from sklearn.utils.validation import validate_data
+
     refuse_masked(X, "X")
     _refuse_nothing(X)
     _refuse_text(X, type(reader).__name__)
@@ -98,6 +98,9 @@ def _convert(X: Any, reader: Any, reset: bool) -> Array:
 
 def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     """Return y as a one-dimensional array of class labels, one per row."""
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import column_or_1d
+
     if y is None:
         raise BadInput("This classifier requires y to be passed, but the target y is None.")
     refuse_masked(y, "y")
@@ -131,6 +134,8 @@ def _refuse_odd_labels(y: NDArray[Any]) -> None:
 
 def check_weights(sample_weight: Any, X: Array) -> Array:
     """Return weights [N], not negative and not all zero."""
+    from sklearn.utils.validation import _check_sample_weight
+
     refuse_masked(sample_weight, "sample_weight")
     try:
         weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
@@ -148,6 +153,8 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
 def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> Array:
     """Return the factor of each row's class, [N]; "balanced" counts weights, not rows: n / (C n_c)."""
     if isinstance(class_weight, dict):
+        from sklearn.utils.class_weight import compute_sample_weight
+
         return np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
     classes, place = np.unique(labels, return_inverse=True)
     counts = np.bincount(place.reshape(-1), weights=weight, minlength=len(classes))

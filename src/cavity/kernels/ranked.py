@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri
 from torch import Tensor
 
 from cavity.columns import Columns
@@ -208,6 +207,8 @@ def rank_columns(X: Array, weight: Array) -> tuple[list[int], Array, Array] | No
     >>> columns, knots.shape, abs(float(scores[10, 0])) < 1e-12
     ([0], (21, 1), True)
     """
+    from scipy.special import ndtri
+
     where, found = [], []
     for d in range(X.shape[1]):
         values, place = np.unique(X[:, d], return_inverse=True)

@@ -40,14 +40,27 @@ from cavity.modelfile.summary import summarise
 from cavity.prediction.model import FittedModel
 from cavity.prediction.rowwise import TENSORS, TrainingRows, with_canonical_layout
 from cavity.spectrum import Spectrum
-from cavity.tabular.preparation import Preparation
+from cavity.tabular.encoder import ColumnEncoder
 
-TASKS = {"model": "classification", "regressor": "regression"}  # by what a file calls itself
 PATHS = (
     "checkpoint",
     "resume",
 )  # arguments that name files: a model file must not choose where a later fit writes
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
+
+
+class Kind(NamedTuple):
+    """What a file says about its estimator, known without the estimator's class, which needs scikit-learn."""
+
+    owner: str  # name of the class
+    task: str
+    method: Any  # default of the argument
+
+
+KINDS = {
+    "model": Kind("GPClassifier", "classification", "auto"),
+    "regressor": Kind("GPRegressor", "regression", "exact"),
+}  # by what a file calls itself
 
 
 class Record(NamedTuple):
@@ -158,13 +171,22 @@ def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
     >>> load(path).predict(X[:1]).tolist()
     [0]
     """
+    record = read_record(path, device, kernel)
+    return ESTIMATORS[record.kind]._from_record(record)
+
+
+def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Record:
+    """Read what a model file holds, as `load` does, but without the estimator: predictions then need no scikit-learn.
+
+    Names of arguments are checked only if the estimators are loaded: predictions do not depend on other arguments.
+    """
     with torch.inference_mode(False):  # parameters that a later fit can learn
-        return _load(path, device, kernel)
+        return _read_record(path, device, kernel)
 
 
-def _load(path: str | Path, device: Any, kernel: Any) -> Any:
+def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
     where = None if device is None else resolve_device(device)
-    stored = persist.read(path, *ESTIMATORS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
+    stored = persist.read(path, *KINDS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
     try:
         record = _read(stored, kernel)
     except CavityError as error:
@@ -178,7 +200,7 @@ def _load(path: str | Path, device: Any, kernel: Any) -> Any:
             model=record.result.model.to(where), rows=None if rows is None else rows.to(where)
         )
         record = record._replace(result=moved, arguments=record.arguments | {"device": device})
-    return ESTIMATORS[record.kind]._from_record(record)
+    return record
 
 
 def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
@@ -198,9 +220,8 @@ def _read(stored: persist.Stored, kernel: Any) -> Record:
 
 
 def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: dict[str, Any]) -> Result:
-    cls: Any = ESTIMATORS[meta["kind"]]
-    task = TASKS[meta["kind"]]
-    method = read_method(cls(**arguments).method, task)
+    owner, task, default = KINDS[meta["kind"]]
+    method = read_method(arguments.get("method", default), task)
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
     n_classes = None if classes is None else len(classes)
     units = None if meta.get("units") is None else _read_units(*meta["units"])
@@ -217,7 +238,7 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
         pool = restore_pool(tensors, meta.get("pool"), len(model.prior.center), n_classes)
         model = model._replace(pool=pool)
     record_history, D = history(meta["history"]), len(model.prior.center)
-    scalars, features = meta["scalars"], _read_features(meta, cls.__name__, D)
+    scalars, features = meta["scalars"], _read_features(meta, owner, D)
     evidence = scalars["log_marginal_likelihood_"]  # null if there is none
     return Result(
         model=model,
@@ -244,7 +265,7 @@ def _read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
     names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
     if meta["preparation"] is None:
         return Features(owner, D, names)
-    features = prepared_features(owner, Preparation.from_json(meta["preparation"]))
+    features = prepared_features(owner, ColumnEncoder.from_json(meta["preparation"]))
     if features.n != D:
         raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
     return features
@@ -261,13 +282,13 @@ def _read_relevance(tensors: dict[str, Tensor], features: Features) -> Any:
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
     """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
-    cls: Any = ESTIMATORS[meta["kind"]]
     given = {name: value for name, value in meta["arguments"].items() if name not in PATHS}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if meta["format"] == 1:
-        values = _upgrade(values, TASKS[meta["kind"]])
-    unknown = set(values) - set(cls().get_params(deep=False))
+        values = _upgrade(values, KINDS[meta["kind"]].task)
+    cls: Any = ESTIMATORS.get(meta["kind"])
+    unknown = set() if cls is None else set(values) - set(cls().get_params(deep=False))
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
     return values

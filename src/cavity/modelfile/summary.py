@@ -11,14 +11,14 @@ from cavity.fitting.job import Result
 from cavity.prediction.model import as_array
 from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
-from cavity.tabular.preparation import Preparation
+from cavity.tabular.encoder import ColumnEncoder
 
 
 def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold."""
     prior, prepare, pool = result.model.prior, result.features.preparation, result.model.pool
     if prepare is None and result.features.names is not None:
-        prepare = Preparation.identity([str(name) for name in result.features.names])
+        prepare = ColumnEncoder.identity([str(name) for name in result.features.names])
     n = result.features.n if prepare is None else prepare.n_features_in_
     names = (
         [f"column {j}" for j in range(n)] if prepare is None else list(map(str, prepare.feature_names_in_))

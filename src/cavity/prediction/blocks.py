@@ -16,7 +16,7 @@ from cavity.data.mapped import open_array
 from cavity.data.prefetch import prefetch
 from cavity.errors import BadInput
 from cavity.intake import sources
-from cavity.intake.frames import warn_notes
+from cavity.intake.frames import Prepared, warn_notes
 from cavity.intake.validation import Features, check_rows
 from cavity.prediction.model import FittedModel, center_in_units, predict_labels, rows_per_block
 
@@ -89,14 +89,16 @@ def _check_comparable(piece: Piece, classes: NDArray[Any]) -> None:
 
 def _is_plain(X: Any, features: Features) -> bool:
     """Return whether X is a finite table as `check_rows` would return it; a served row should not wait for all its checks."""
+    if isinstance(X, Prepared):
+        X = X.X
+    elif features.names is not None or features.preparation is not None:
+        return False
     return (
         type(X) is np.ndarray
         and X.dtype == np.float64
         and X.ndim == 2
         and X.shape[1] == features.n
         and 0 < len(X)
-        and features.names is None
-        and features.preparation is None
         and X.flags.c_contiguous
         and X.flags.aligned
         and bool(np.isfinite(X).all())
@@ -105,7 +107,7 @@ def _is_plain(X: Any, features: Features) -> bool:
 
 def _open_blocks(X: Any, features: Features, size: int, center: Callable[[], Array]) -> Blocks:
     if _is_plain(X, features):
-        return _cut(X, size)
+        return _cut(X.X if isinstance(X, Prepared) else X, size)
     source = _find_unlabelled(X, features)
     if source is not None:
         rows = (np.ascontiguousarray(p.X, dtype=np.float64) for p in _read_pieces(source, features, size))

@@ -12,15 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from cavity.forest import Forest
 
 Array = NDArray[np.float64]
 TEMPERATURE_PENALTY = 12.5  # on (log Σw)²: a prior of standard deviation 0.2
 MEMBER_PENALTY = 2.0  # on the squared distance from (1, 0, ..., 0)
-LEAST_WEIGHT = 1e-6
+LEAST_WEIGHT = 1e-6  # lower bound of a weight
 LOWEST = (
     -30.0
 )  # log-probabilities below this count as this: one certain and wrong row must not decide a weight
@@ -44,7 +42,8 @@ class Pool(NamedTuple):
             return log_p
         total = self.weight * log_p
         for weight, member in zip(self.weights, self.members, strict=True):
-            total = total + weight * member.log_proba(X)
+            if weight:  # trees that do not count need not be walked
+                total = total + weight * member.log_proba(X)
         return normalised(total)
 
 
@@ -53,7 +52,8 @@ NO_POOL = Pool()
 
 def normalised(log_p: Array) -> Array:
     """Return log_p minus its log-sum over classes, [n C]."""
-    return np.asarray(log_p - logsumexp(log_p, axis=1, keepdims=True))
+    off = log_p - log_p.max(1, keepdims=True)
+    return np.asarray(off - np.log(np.exp(off).sum(1, keepdims=True)))
 
 
 def fit_weights(
@@ -61,8 +61,11 @@ def fit_weights(
 ) -> Array:
     """Return the weights of log-probabilities `parts`, each [n C], at rows with labels y and weights ω.
 
+    A member whose weight ends at its lower bound gets 0: it would change log p by less than 2e-5, and it is never computed.
     `add` sums a vector over all ranks.
     """
+    from scipy.optimize import minimize
+
     logs = np.stack([np.maximum(part, LOWEST) for part in parts])
     first = np.eye(len(parts))[0]
     own = logs[:, np.arange(len(y)), y]  # [J n]
@@ -77,4 +80,6 @@ def fit_weights(
 
     start = np.where(first > 0, 1.0, 0.1) if len(parts) > 1 else first
     bounds = [(0.05, 20.0)] if len(parts) == 1 else [(LEAST_WEIGHT, 20.0)] * len(parts)
-    return np.asarray(minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x)
+    found = np.asarray(minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x)
+    found[1:][found[1:] <= LEAST_WEIGHT] = 0.0
+    return found

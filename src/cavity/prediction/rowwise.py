@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from cavity.factors import Gaussian
@@ -17,6 +16,7 @@ from cavity.prediction.model import (
     PREDICT_BYTES,
     Array,
     FittedModel,
+    as_tensor,
     joint_over_rows,
     predict_latent,
     residual,
@@ -99,6 +99,8 @@ def conjugate_gradients(model: FittedModel, rows: TrainingRows, V: Tensor) -> Te
         z = low_rank_solve(rows, residual)
         new = (residual * z).sum(0)
         direction, rho = z + torch.where(going, new / rho.clamp_min(1e-300), 0.0) * direction, new
+    from sklearn.exceptions import ConvergenceWarning
+
     warnings.warn(
         f"conjugate gradients stopped after {MOST_ITERATIONS} iterations, before the residual fell to tol={rows.tol:g}: raise "
         "n_inducing= for a better preconditioner, or use ConjugateGradients(tol=...) with a larger tol.",
@@ -194,6 +196,22 @@ def predict_moments(
         return committee(model, f, new)
     var = f.var[:, 0]
     return Normal(f.mean[:, 0], var if with_residual else var - residual(model, new))
+
+
+def predict_targets(
+    model: FittedModel,
+    new: Array,
+    *,
+    rows: TrainingRows | None,
+    with_residual: bool,
+    units: tuple[float, float],
+    noise: float,
+) -> tuple[Array, Array]:
+    """Return mean and standard deviation in the units of y, each [n]; `noise` is a variance added to that of f."""
+    shift, scale = units
+    f = predict_moments(model, rows, with_residual, as_tensor(new))
+    std = (f.var.clamp_min(0) + noise).sqrt()
+    return shift + scale * f.mean.cpu().numpy(), scale * std.cpu().numpy()
 
 
 def predict_joint(

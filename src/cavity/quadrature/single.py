@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr
 
 from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF
 from cavity.quadrature.trapezoid import CEILING, DROP, LEAST, MOST, STEP, most_change
@@ -30,6 +29,8 @@ def log_probabilities(mean: Array, sd: Array) -> Array | None:
 
 
 def _find_span(mean: Array, sd: Array) -> tuple[float, float, float]:
+    from scipy.special import erfcx, log_ndtr
+
     var, leader = sd * sd, int(mean.argmax())
     best, best_var = mean[leader], var[leader]
     gap = best - mean
@@ -47,6 +48,8 @@ def _find_span(mean: Array, sd: Array) -> tuple[float, float, float]:
 
 
 def _integrate(mean: Array, sd: Array, low: float, high: float, nodes: int) -> tuple[Array, float]:
+    from scipy.special import erfcx
+
     h = (high - low) / (nodes - 1)
     rate = -SQRT_HALF / sd
     u = ((low - mean) * rate)[:, None] + (h * rate)[:, None] * np.arange(nodes)  # [C Q]

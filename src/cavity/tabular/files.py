@@ -18,7 +18,7 @@ from cavity.data.fragments import FORMATS, Chunk, Fragments, import_pyarrow, ope
 from cavity.data.iceberg import is_iceberg
 from cavity.errors import BadInput
 from cavity.remote import Location, as_path
-from cavity.tabular.preparation import Preparation
+from cavity.tabular.encoder import ColumnEncoder
 from cavity.tabular.text_file import MAX_COLUMNS, Csv, check_names, explain_errors
 
 TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter; None: guess it from the header
@@ -178,7 +178,7 @@ def _rows_per_chunk(n_columns: int) -> int:
 
 
 @contextmanager
-def spool_table(table: TableFile, prepare: Preparation, more: Sequence[str]) -> Iterator[Location]:
+def spool_table(table: TableFile, prepare: ColumnEncoder, more: Sequence[str]) -> Iterator[Location]:
     """Give the path of a file that can be read in any order: the table itself, or a temporary copy in Parquet.
 
     The copy has the columns that `prepare` reads, and `more`, of the rows with a label.
@@ -197,7 +197,7 @@ def spool_table(table: TableFile, prepare: Preparation, more: Sequence[str]) -> 
         yield path
 
 
-def _write_copy(table: TableFile, prepare: Preparation, more: Sequence[str], path: Path) -> None:
+def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], path: Path) -> None:
     """Write a copy in Parquet with numeric columns as numbers.
 
     Pages are small, because a shuffled pass keeps one page per column and lane in memory. Row groups are large, because
@@ -217,7 +217,7 @@ def _write_copy(table: TableFile, prepare: Preparation, more: Sequence[str], pat
             writer.close()
 
 
-def _labelled(prepare: Preparation, chunk: Chunk, more: Sequence[str]) -> Any:
+def _labelled(prepare: ColumnEncoder, chunk: Chunk, more: Sequence[str]) -> Any:
     part = prepare.to_table(chunk, more)
     if not (prepare.target_ and prepare.target_.missing):
         return part

@@ -24,7 +24,7 @@ from pydantic import ValidationError as Invalid
 from cavity.cli.predicting import Model, format_label
 from cavity.errors import BadInput
 from cavity.tabular.columns import Column, Number, Unchanged, suggest_column
-from cavity.tabular.preparation import Preparation
+from cavity.tabular.encoder import ColumnEncoder
 
 MOST_ERRORS = 20  # reported per request
 Finite = Annotated[StrictFloat, Field(allow_inf_nan=False)]
@@ -178,7 +178,7 @@ def make_row_model(model: Model) -> type[BaseModel]:
     return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)
 
 
-def list_columns(prepare: Preparation) -> tuple[Column, ...]:
+def list_columns(prepare: ColumnEncoder) -> tuple[Column, ...]:
     """Return the columns that a preparation reads."""
     return prepare.columns_
 
