@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data.fragments import Chunk, import_pyarrow
@@ -55,7 +55,7 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    columns_ : tuple of Number, Category, Date or Unchanged
+    columns_ : tuple of Number, Group, Category, Date or Unchanged
         The columns to read, with what was learned of each.
     target_ : Target or None
         The column of the labels.
@@ -342,6 +342,22 @@ class Preparation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         assert self.target_ is not None
         return find_labelled_rows(self.to_chunk(data), self.target_, self.strict)
+
+    def replace_columns(self, columns: Iterable[Column]) -> Preparation:
+        """Return a fitted copy that reads the same columns in another way.
+
+        Parameters
+        ----------
+        columns : iterable of Number, Group, Category, Date or Unchanged
+            The columns to read, in their order.
+
+        Returns
+        -------
+        Preparation
+            The copy.
+        """
+        made: Preparation = clone(self)
+        return made._store(columns, self.target_, self.ignored_, self.feature_names_in_.tolist())
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a dict that JSON can store.
