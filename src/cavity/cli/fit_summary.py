@@ -14,12 +14,13 @@ from cavity.estimators import GPClassifier
 from cavity.prediction.estimate import Estimate
 from cavity.remote import count_bytes
 from cavity.report.scores import FEW_ROWS
+from cavity.tabular.columns import Group
 
 
 def report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | None) -> None:
     """Print the warnings and the result of the fit."""
     notes: Any = model.notes_
-    for warning in [*notes["warnings"], *_find_class_warnings(model, estimate)]:
+    for warning in [*notes["warnings"], *_describe_groups(model), *_find_class_warnings(model, estimate)]:
         terminal.note(warning)
     size = count_bytes(settings.out) if terminal.rank == 0 else 0
     classes = getattr(model, "classes_", np.empty(0)).tolist()
@@ -54,6 +55,16 @@ def report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Est
             "interrupted": notes["interrupted"],
         }
     )
+
+
+def _describe_groups(model: Any) -> list[str]:
+    """Say which columns name groups of rows; only the fit could see that."""
+    return [
+        f"column {column.name!r} names {len(column.values)} groups of rows, whose other rows tell the class: the classes of each "
+        "group are features, too (--ignore drops the column)"
+        for column in model.preparation_.columns_
+        if isinstance(column, Group)
+    ]
 
 
 def _find_class_warnings(model: GPClassifier, estimate: Estimate | None) -> list[str]:

@@ -14,7 +14,7 @@ from cavity.errors import BadInput
 from cavity.intake.frames import Prepared
 from cavity.intake.validation import Features, check_rows
 from cavity.tabular.cells import get_column, to_text
-from cavity.tabular.columns import Category, Column, Date, EncodingContext, Number, suggest_column
+from cavity.tabular.columns import Category, Column, Date, EncodingContext, Group, Number, suggest_column
 from cavity.tabular.grouping import group_features
 
 Array = NDArray[np.float64]
@@ -77,7 +77,7 @@ class RawRows(NamedTuple):
     def has_indicator(self, j: int) -> bool:
         """Return whether the model knows missing cells of a column."""
         column = self.columns[j]
-        return isinstance(column, Number | Category | Date) and column.missing
+        return isinstance(column, Number | Group | Category | Date) and column.missing
 
     def replace(self, j: int, block: Array, rows: Array) -> Array:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""

@@ -9,7 +9,7 @@ import numpy as np
 from cavity.errors import BadOption
 from cavity.onnx_graph import Graph, Value
 from cavity.tabular.cells import MISSING
-from cavity.tabular.columns import Category, Column, Date, Number
+from cavity.tabular.columns import Category, Column, Date, Group, Number
 from cavity.tabular.dates import YEAR
 from cavity.tabular.encoder import ColumnEncoder
 
@@ -62,6 +62,9 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
     if isinstance(column, Category):
         return _encode_category(graph, column, cells)
     value = graph.op("Cast", cells, to=graph.onnx.TensorProto.DOUBLE)
+    if isinstance(column, Group):
+        parts = [_encode(graph, column.number, cells), _find_shares(graph, column, value)]
+        return graph.op("Concat", *parts, axis=1)
     if not isinstance(column, Number | Date):
         return value
     lacks = graph.op("IsNaN", value)
@@ -89,6 +92,23 @@ def _encode_category(graph: Graph, column: Category, cells: Value) -> Value:
     )
     columns = np.arange(len(column.features), dtype=np.int64)[None]
     return graph.op("Cast", graph.op("Equal", codes, columns), to=graph.onnx.TensorProto.DOUBLE)
+
+
+def _find_shares(graph: Graph, column: Group, value: Value) -> Value:
+    """Look up the shares of the classes in each group; 0 for missing cells and new groups."""
+    n, types = len(column.values), graph.onnx.TensorProto
+    rounded = graph.op("Floor", graph.op("Where", graph.op("IsNaN", value), np.float64(0.0), value))
+    code = graph.op(
+        "LabelEncoder",
+        graph.op("Cast", rounded, to=types.INT64),
+        domain=ML_DOMAIN,
+        keys_int64s=[int(v) for v in column.values],
+        values_int64s=list(range(n)),
+        default_int64=n,
+    )
+    code = graph.op("Where", graph.op("Equal", value, rounded), code, np.int64(n))
+    table = np.vstack([column.shares, np.zeros(len(column.classes))])
+    return graph.op("Gather", table, graph.op("Squeeze", code, np.array([1])), axis=0)
 
 
 def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:

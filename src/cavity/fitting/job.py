@@ -161,7 +161,9 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     if source is not None:
         config.check_source(source.numbered)
     table, features, classes = (
-        run_together(reduce, lambda: read_table(request, config.class_weight, config.owner))
+        run_together(
+            reduce, lambda: read_table(request, config.class_weight, config.owner, groups=reduce.world == 1)
+        )
         if source is None
         else read_source(source, config.class_weight, config.owner, session.seed, session.reduce)
     )

@@ -15,8 +15,16 @@ from cavity.columns import Columns, distinct_rows, share_units, summarize
 from cavity.config import Config
 from cavity.data import Arrays, Divisible, Rows, Stream
 from cavity.errors import BadInput
-from cavity.intake.validation import Features, check_rows, encode, read_labels, read_rows
+from cavity.intake.validation import (
+    Features,
+    check_rows,
+    encode,
+    prepared_features,
+    read_labels,
+    read_rows,
+)
 from cavity.tabular.grouping import group_features
+from cavity.tabular.groups import Labels, find_groups, replace_shares
 
 Array = NDArray[np.float64]
 
@@ -192,8 +200,8 @@ def _distinct(X: Array) -> tuple[Array, NDArray[np.int64]]:
     return (X, np.arange(len(X))) if len(X) > inducing.CANDIDATES else distinct_rows(X)
 
 
-def read_table(request: Request, class_weight: Any, owner: str) -> Labelled:
-    """Read a labelled table in memory; rows of weight 0 are dropped."""
+def read_table(request: Request, class_weight: Any, owner: str, groups: bool = False) -> Labelled:
+    """Read a labelled table in memory; rows of weight 0 are dropped. `groups`: look for numbers that name groups of rows."""
     rows, features = read_rows(request.X, owner)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
@@ -205,7 +213,22 @@ def read_table(request: Request, class_weight: Any, owner: str) -> Labelled:
         )
     if not present.all():
         rows, weight = rows[present], weight[present]
-    return Labelled(Table(rows, encoded.reshape(-1), weight, len(classes)), features, classes)
+    encoded = encoded.reshape(-1)
+    if groups:
+        found = Labels(encoded, weight, tuple(map(str, classes)))
+        rows, features = learn_groups(rows, features, found)
+    return Labelled(Table(rows, encoded, weight, len(classes)), features, classes)
+
+
+def learn_groups(rows: Array, features: Features, labels: Labels) -> tuple[Array, Features]:
+    """Add the shares of classes in groups of rows, where a prepared number names groups."""
+    prepare = features.preparation
+    if prepare is None:
+        return rows, features
+    found, columns = find_groups(rows, prepare.columns_, labels)
+    if found is rows:
+        return rows, features
+    return found, prepared_features(features.owner, prepare.replace_columns(columns))
 
 
 def read_table_of_fit(
@@ -215,4 +238,8 @@ def read_table_of_fit(
     rows = check_rows(request.X, features)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
-    return Table(rows[present], encode(labels[present], classes), weight[present], len(classes))
+    rows, weight, encoded = rows[present], weight[present], encode(labels[present], classes)
+    if features.preparation is not None:
+        given = Labels(encoded, weight, tuple(map(str, classes)))
+        rows = replace_shares(rows, features.preparation.columns_, given)
+    return Table(rows, encoded, weight, len(classes))

@@ -21,6 +21,7 @@ from cavity.intake.frames import (
     learn_preparation,
 )
 from cavity.tabular.encoder import ColumnEncoder
+from cavity.tabular.groups import insert_shares
 
 Array = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
     reader = _reader(features.owner)
     reader.n_features_in_ = features.n
     if isinstance(X, Prepared):
-        X = X.X
+        X = _add_shares(X.X, features)
     elif features.preparation is not None:
         X = apply_preparation(X, features.preparation, features.owner)
     elif features.names is not None:
@@ -76,6 +77,13 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
         rows = fill_missing(rows, features.names, center)
     _refuse_missing(rows, features.names, features.owner)
     return rows
+
+
+def _add_shares(rows: Array, features: Features) -> Array:
+    """Add the shares of groups to rows that were prepared before a fit found the groups."""
+    if features.preparation is None or rows.shape[1] == features.n:
+        return rows
+    return insert_shares(rows, features.preparation.columns_)
 
 
 def _reader(owner: str) -> Any:

@@ -67,6 +67,55 @@ class Number(NamedTuple):
         return import_pyarrow().array(value, mask=lacks)
 
 
+class Group(NamedTuple):
+    """Whole numbers that name groups of rows: encoded as a number, and by the shares of the classes in each group.
+
+    A share is the class's frequency in the group minus that in the table; it is 0 in groups that the training rows did not have.
+    """
+
+    name: str
+    mean: float
+    scale: float
+    missing: bool
+    style: str | None
+    values: tuple[float, ...]  # ascending
+    shares: tuple[tuple[float, ...], ...]  # [values, classes]
+    classes: tuple[str, ...]
+
+    @property
+    def number(self) -> Number:
+        """The column as a number."""
+        return Number(*self[:5])
+
+    @property
+    def features(self) -> list[str]:
+        return [*self.number.features, *(f"{self.name} share of {label}" for label in self.classes)]
+
+    def describe(self) -> str:
+        """Describe the column in one line."""
+        missing = ", some missing" if self.missing else ""
+        return f"group of rows, {len(self.values)} groups, as a number and by the classes in each{missing}"
+
+    def encode(self, column: Any, context: EncodingContext) -> Array:
+        """Encode cells as [n, len(features)]."""
+        value, lacks = read_numbers(column, self.name, context.first, self.style)
+        value = np.where(lacks, np.nan, value)
+        new = int((~np.isin(value, self.values) & ~lacks).sum())
+        if new:
+            context.notes[f"column {self.name!r} has groups that the training rows did not have"] += new
+        return np.concatenate([self.number.encode(column, context), self.find_shares(value)], axis=1)
+
+    def find_shares(self, value: Array) -> Array:
+        """Return the shares of the classes in each cell's group, [n C]."""
+        known, shares = np.array(self.values), np.array(self.shares)
+        place = np.minimum(np.searchsorted(known, value), len(known) - 1)
+        return np.where((known[place] == value)[:, None], shares[place], 0.0)
+
+    def simplify(self, column: Any, first: int) -> Any:
+        """Return the cells as numbers."""
+        return self.number.simplify(column, first)
+
+
 class Category(NamedTuple):
     """Categorical column, encoded one-hot: one column per level of the training rows.
 
@@ -249,7 +298,7 @@ class EncodingContext(NamedTuple):
             self.notes[note] += count
 
 
-Column = Number | Category | Date | Unchanged
+Column = Number | Group | Category | Date | Unchanged
 
 
 def _indicator(column: Number | Category | Date) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -221,6 +222,21 @@ class ColumnEncoder:
         """
         assert self.target_ is not None
         return find_labelled_rows(self.to_chunk(data), self.target_, self.strict)
+
+    def replace_columns(self, columns: Iterable[Column]) -> Self:
+        """Return a fitted copy that reads the same columns in another way.
+
+        Parameters
+        ----------
+        columns : iterable of Number, Group, Category, Date or Unchanged
+            The columns to read, in their order.
+
+        Returns
+        -------
+        ColumnEncoder
+            The copy, of the same class.
+        """
+        return copy(self)._store(columns, self.target_, self.ignored_, self.feature_names_in_.tolist())
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a dict that JSON can store.

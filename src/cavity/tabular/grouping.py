@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from cavity.columns import Sharing
 from cavity.data.source import Array
-from cavity.tabular.columns import Category, Column, Date, Number
+from cavity.tabular.columns import Category, Column, Date, Group, Number
 
 
 def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64]]:
     """Group the features of columns; also return the number of each feature's column, [D].
 
-    All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own.
+    All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own, and
+    so have a number that names groups and the shares of the classes in them.
     """
     group: list[int] = []
     owner: list[int] = []
@@ -26,6 +27,9 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
         parts = _count_parts(column)
         if isinstance(column, Category):
             blocks.append(slice(len(group), len(group) + len(parts)))
+        elif isinstance(column, Group):
+            blocks.append(slice(len(group) + parts.count(0), len(group) + len(parts)))
+            indicators += [len(group) + 1] * column.missing
         elif isinstance(column, Number | Date) and column.missing:
             indicators.append(len(group) + len(parts) - 1)
         group += [first + part for part in parts]
@@ -35,6 +39,8 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
 
 def _count_parts(column: Column) -> list[int]:
     """Return the number of each feature's lengthscale within its column."""
+    if isinstance(column, Group):
+        return [0] * len(column.number.features) + [1] * len(column.classes)
     if not isinstance(column, Date):
         return [0] * len(column.features)
     sizes = [1 if part in ("days", "year") else 2 for part in column.parts]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from cavity.tabular.columns import Category, Column, Date, Ignored, Number, Target, Unchanged
+from cavity.tabular.columns import Category, Column, Date, Group, Ignored, Number, Target, Unchanged
 from cavity.tabular.dates import MAX_DAYS, ORDERS, PARTS
 from cavity.tabular.formatted import STYLES
 
-KIND_NAMES = {Number: "number", Category: "category", Date: "date", Unchanged: "plain"}
+KIND_NAMES = {Number: "number", Group: "group", Category: "category", Date: "date", Unchanged: "plain"}
 
 
 def store_column(column: Column) -> dict[str, Any]:
@@ -40,14 +41,15 @@ def read_ignored(value: Any) -> Ignored:
 def read_column(value: dict[str, Any]) -> Column:
     """Return a column. Damage raises KeyError, TypeError or ValueError."""
     kind, name = value["kind"], read_text(value["name"])
-    if kind == "number":
+    if kind in ("number", "group"):
         mean, scale = float(value["mean"]), float(value["scale"])
         if not (np.isfinite(mean) and np.isfinite(scale) and scale > 0):
             raise ValueError(f"column {name!r} has mean {mean:g} and scale {scale:g}")
         style = value.get("style")
         if style not in (None, *STYLES):
             raise ValueError(f"column {name!r} has numbers of style {style!r:.40}")
-        return Number(name, mean, scale, bool(value["missing"]), style)
+        number = Number(name, mean, scale, bool(value["missing"]), style)
+        return number if kind == "number" else _read_group(number, value)
     if kind == "date":
         return _read_date(name, value)
     if kind == "category":
@@ -58,6 +60,17 @@ def read_column(value: dict[str, Any]) -> Column:
     if kind == "plain":
         return Unchanged(name)
     raise ValueError(f"a column of kind {kind!r:.40}")
+
+
+def _read_group(number: Number, value: dict[str, Any]) -> Group:
+    values = tuple(float(v) for v in value["values"])
+    shares = tuple(tuple(float(s) for s in row) for row in value["shares"])
+    classes = tuple(read_text(label) for label in value["classes"])
+    ascending = all(a < b for a, b in pairwise(values))
+    whole = bool(values) and len(shares) == len(values) and all(len(row) == len(classes) for row in shares)
+    if not (ascending and whole and np.isfinite(shares).all() and np.isfinite(values).all()):
+        raise ValueError(f"column {number.name!r} has damaged groups")
+    return Group(*number, values, shares, classes)
 
 
 def _read_date(name: str, value: dict[str, Any]) -> Date:

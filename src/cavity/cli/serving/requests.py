@@ -23,7 +23,7 @@ from pydantic import ValidationError as Invalid
 
 from cavity.cli.predicting import Model, format_label
 from cavity.errors import BadInput
-from cavity.tabular.columns import Column, Number, Unchanged, suggest_column
+from cavity.tabular.columns import Column, Group, Number, Unchanged, suggest_column
 from cavity.tabular.encoder import ColumnEncoder
 
 MOST_ERRORS = 20  # reported per request
@@ -173,7 +173,7 @@ def make_row_model(model: Model) -> type[BaseModel]:
     assert model.prepare is not None
     fields: dict[str, Any] = {}
     for i, column in enumerate(list_columns(model.prepare)):
-        cell = NumberCell if isinstance(column, Number | Unchanged) else CategoryCell
+        cell = NumberCell if isinstance(column, Number | Group | Unchanged) else CategoryCell
         fields[f"column_{i}"] = (cell, Field(alias=column.name, description=column.describe()))
     return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)
 
