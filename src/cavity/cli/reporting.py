@@ -106,7 +106,7 @@ def _sample_rows(model: Model, file: TableFile, target: str | None, most: int, t
             kept = [kept[0].take(chosen), *(column[chosen] for column in kept[1:])]
         total += len(rows)
     if not total:
-        raise BadInput(f"{file.path} has no rows.")
+        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
     report_notes(notes, terminal, file, unlabelled)
     classes = getattr(model.classifier, "classes_", None)
     y = None if not labelled else kept[1] if classes is None else classes[kept[1]]
