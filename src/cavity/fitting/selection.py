@@ -143,7 +143,7 @@ class Trial(NamedTuple):
         error = np.sqrt(np.average((gain - mean) ** 2, weights=weight) / weight.sum())
         rules = self.candidate.rules and not other.candidate.rules  # their evidences are of different kernels
         least = RULE_ERRORS * error if rules else error
-        enough = mean > max(least, LEAST_GAIN * other.loss(weight))
+        enough = bool(mean > max(least, LEAST_GAIN * other.loss(weight)))
         if rules:
             return enough
         return enough and (not by_evidence or self.evidence > other.evidence + LEAST_EVIDENCE)
