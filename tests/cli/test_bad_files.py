@@ -66,3 +66,10 @@ def test_a_bad_model_is_refused(command, tmp_path):
         result = run(command, tmp_path / name, *more.get(command, [tmp_path / "rows.csv"]))
         assert result.exit_code == 1, result.output
         assert "error:" in result.output
+
+
+def test_a_report_on_the_training_file_says_how_good_the_model_is_on_new_rows(model, tmp_path):
+    result = run("report", model, model.parent / "rows.csv", "--out", tmp_path / "r.html")
+    assert "trained on" in " ".join(result.output.split())
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "so the scores are too good" in page and "Estimated at training, from 30 rows" in page
