@@ -209,13 +209,9 @@ def test_two_classes_of_any_kind(make_table, labels):
 
 @pytest.mark.parametrize("estimator", [GPClassifier(), GPRegressor()])
 def test_options_of_an_object_that_is_not_given_are_refused_with_what_to_give(estimator):
-    for key, given in (
-        ("kernel__lengthscale", "kernel=cavity.kernels.RBF()"),
-        ("method__tol", "method=cavity.methods."),
-    ):
-        with pytest.raises(BadOption) as error:
-            estimator.set_params(**{key: 1.0})
-        assert repr(key) in str(error.value) and given in str(error.value)
+    with pytest.raises(BadOption) as error:
+        estimator.set_params(method__tol=1.0)
+    assert "'method__tol'" in str(error.value) and "method=cavity.methods." in str(error.value)
     assert clone(estimator).set_params(kernel=RBF(), kernel__lengthscale=2.0).kernel.lengthscale == 2.0
 
 

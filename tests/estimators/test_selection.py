@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 
@@ -56,6 +57,31 @@ def test_random_labels_are_selected_where_labels_are_random(robust):
     assert "random labels" in robust.selection_.selected
     assert 0.1 < robust.epsilon_ < 0.4
     assert loss(robust, *new) < loss(plain, *new)
+
+
+def make_rules(n=600, seed=0):
+    """Two classes by a rule of triples: some row of a 3 × 3 board has three crosses."""
+    board = np.random.default_rng(seed).choice(["x", "o", "b"], (n, 9), p=[0.6, 0.2, 0.2])
+    y = (board.reshape(n, 3, 3) == "x").all(2).any(1).astype(int)
+    return pd.DataFrame(board, columns=[f"c{i}" for i in range(9)]), y
+
+
+def test_rules_of_categories_get_more_points_and_predict_better(tmp_path):
+    table, y = make_rules()
+    clf, plain = (
+        GPClassifier(selection=s, calibration=None, random_state=0).fit(table, y) for s in ("auto", None)
+    )
+    assert "more points" in clf.selection_.selected and clf.selection_.points == 300
+    assert clf.inducing_points_.shape[-2] > plain.inducing_points_.shape[-2]
+    new, truth = make_rules(500, seed=1)
+    assert loss(clf, new, truth) < loss(plain, new, truth)
+    clf.save(tmp_path / "m.cavity")
+    assert cavity.load(tmp_path / "m.cavity").selection_.points == 300
+
+
+def test_the_number_of_points_that_you_give_is_kept():
+    clf = GPClassifier(n_inducing=40, calibration=None, random_state=0).fit(*make_rules())
+    assert clf.inducing_points_.shape[-2] == 40
 
 
 def test_a_clean_table_keeps_the_default_model_to_the_bit():

@@ -43,7 +43,10 @@ def report(
         found = _sample_rows(model, open_table(data), target, most, terminal)
         note = ""
         if found.y is not None and _same_file(data, getattr(model.classifier, "notes_", {}).get("data")):
-            note = "These rows are those of the training file, so the scores are too good. Give rows that the model has not seen."
+            note = _describe_training_rows(model.classifier)
+            terminal.note(
+                "these are the rows that the model was trained on, so the report's scores are too good"
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reading the rows has reported it
             write_report(
@@ -56,6 +59,16 @@ def report(
         )
     terminal.say(f"Wrote {out}")
     terminal.print_result({"out": str(out), "rows": found.total, "shown": shown})
+
+
+def _describe_training_rows(model: Any) -> str:
+    """Say that scores of training rows are too good, and how good the model is on new rows."""
+    from cavity.report.headline import describe_estimate
+
+    estimate = getattr(model, "estimate_", None)
+    known = [] if estimate is None else describe_estimate(estimate)
+    said = "These rows are those of the training file, so the scores are too good. Give rows that the model has not seen."
+    return " ".join([said, *known])
 
 
 class Sample(NamedTuple):
@@ -106,7 +119,7 @@ def _sample_rows(model: Model, file: TableFile, target: str | None, most: int, t
             kept = [kept[0].take(chosen), *(column[chosen] for column in kept[1:])]
         total += len(rows)
     if not total:
-        raise BadInput(f"{file.path} has no rows.")
+        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
     report_notes(notes, terminal, file, unlabelled)
     classes = getattr(model.classifier, "classes_", None)
     y = None if not labelled else kept[1] if classes is None else classes[kept[1]]

@@ -23,6 +23,7 @@ from cavity.errors import BadOption, CavityError
 from cavity.fitting.job import Continuation, Result
 from cavity.intake.tables import Request
 from cavity.intake.validation import Features
+from cavity.kernels import RBF
 from cavity.modelfile import Record
 from cavity.prediction.model import FittedModel, as_array
 from cavity.tabular.preparation import Preparation
@@ -45,13 +46,15 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         **params : dict
-            Argument values by name.
+            Argument values by name. `kernel__argument` turns `kernel=None` into `RBF()`.
 
         Returns
         -------
         self : GPClassifier or GPRegressor
             The estimator itself.
         """
+        if params.get("kernel", self.kernel) is None and any(key.startswith("kernel__") for key in params):
+            params = {**params, "kernel": RBF()}
         for name in ("kernel", "method"):
             inner = next((key for key in params if key.startswith(f"{name}__")), None)
             value = params.get(name, getattr(self, name))

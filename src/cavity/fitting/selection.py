@@ -44,6 +44,8 @@ RANKED_ROWS = 20_000  # rows that skewness and ranks come from
 NOISY = 0.2  # loss in nats from which random labels are tried
 MOST_NOISY_ROWS = 10_000  # up to which they are: with more rows than that, a loss on 1,000 of them says little about the labels
 MOST_CLASSES = 12  # up to which they are: its sites take a quadrature over all classes
+RULE_POINTS = 3  # times as many inducing points for a table of categories whose labels follow rules
+RULE_ERRORS = 2.0  # standard errors by which the leave-one-out loss must then fall
 TIME_SHARE = 0.25  # of the time limit that candidates may take
 
 
@@ -53,13 +55,15 @@ class Candidate(NamedTuple):
     ranked: bool = False
     matern: bool = False
     robust: bool = False
+    rules: bool = False  # more points and no linear term, for labels that follow rules of categories
 
     @property
     def name(self) -> str:
         """The candidate in words."""
         kernel = "Matern32" if self.matern else "RBF"
         columns, labels = "ranks" if self.ranked else "values", "random labels" if self.robust else "probit"
-        return f"{kernel} on {columns}, {labels}"
+        more = ", more points without a linear term" if self.rules else ""
+        return f"{kernel} on {columns}, {labels}{more}"
 
 
 class Score(NamedTuple):
@@ -95,6 +99,8 @@ class Selection(NamedTuple):
         Whether a share of the labels is taken to be random.
     kernel : Kernel or None
         The selected kernel as it was before training; None for the default one.
+    points : int or None
+        The selected number of inducing points; None for that of the default.
     """
 
     selected: str
@@ -102,13 +108,17 @@ class Selection(NamedTuple):
     scores: tuple[Score, ...]
     robust: bool = False
     kernel: Any = None
+    points: int | None = None
 
     def apply(self, config: ClassifierConfig) -> ClassifierConfig:
         """Return the configuration of the selected model."""
         if self.kernel is None and not self.robust:
             return config
         learn = config.learn | {"epsilon"} if self.robust else config.learn
-        return replace(config, method=Auto(robust=self.robust), learn=learn, kernel=self.kernel)
+        points = config.n_inducing if self.points is None else self.points
+        return replace(
+            config, method=Auto(robust=self.robust), learn=learn, kernel=self.kernel, n_inducing=points
+        )
 
     def __str__(self) -> str:
         lines = [f"{self.selected}, by {self.how}"]
@@ -131,7 +141,11 @@ class Trial(NamedTuple):
         gain = other.losses - self.losses
         mean = float(np.average(gain, weights=weight))
         error = np.sqrt(np.average((gain - mean) ** 2, weights=weight) / weight.sum())
-        enough = mean > max(error, LEAST_GAIN * other.loss(weight))
+        rules = self.candidate.rules and not other.candidate.rules  # their evidences are of different kernels
+        least = RULE_ERRORS * error if rules else error
+        enough = bool(mean > max(least, LEAST_GAIN * other.loss(weight)))
+        if rules:
+            return enough
         return enough and (not by_evidence or self.evidence > other.evidence + LEAST_EVIDENCE)
 
     def loss(self, weight: Array) -> float:
@@ -151,6 +165,7 @@ class Search(NamedTuple):
     weight: Array  # of the rows that candidates are compared on
     by_evidence: bool
     fit: Callable[[Candidate], Trial]
+    may_add_points: bool = False
 
     def run(self, first: Trial) -> tuple[Trial, list[Score]]:
         """Return the best candidate, and the scores of all that were tried."""
@@ -174,6 +189,8 @@ class Search(NamedTuple):
         suits = 2 < self.table.n_classes <= MOST_CLASSES and self.table.n_rows <= MOST_NOISY_ROWS
         if suits and first.loss(self.weight) > NOISY:
             yield "robust"
+        if self.may_add_points and first.loss(self.weight) <= NOISY and is_binary(self.table):
+            yield "rules"
 
 
 def seconds_left(budget: Budget) -> float | None:
@@ -195,21 +212,29 @@ def has_long_tail(table: Table) -> bool:
     return bool(long.any()) and rank_columns(X[:, long], weight) is not None
 
 
+def is_binary(table: Table) -> bool:
+    """Return whether every feature is 0 or 1, as those of categories are."""
+    return bool(((table.X == 0) | (table.X == 1)).all())
+
+
 def sample_rows(table: Table) -> tuple[Array, Array]:
     """Return rows and weights for statistics of the columns: all of them, or evenly spaced ones of a large table."""
     step = max(1, math.ceil(table.n_rows / RANKED_ROWS))
     return table.X[::step], table.weight[::step]
 
 
-def make_selection(best: Candidate, how: str, scores: list[Score], table: Table, linear: bool) -> Selection:
-    """Return the selection of a candidate; `linear`: its kernel has a linear term."""
+def make_selection(
+    best: Candidate, how: str, scores: list[Score], table: Table, linear: bool, points: int
+) -> Selection:
+    """Return the selection of a candidate; `linear`: the default kernel has a linear term; `points`: of the default."""
     kernel: Kernel | None = None
-    if best.ranked or best.matern:
+    if best.ranked or best.matern or best.rules:
         kernel = Matern32() if best.matern else RBF()
-        kernel = kernel + Linear() if linear else kernel
+        kernel = kernel + Linear() if linear and not best.rules else kernel
         found = rank_columns(*sample_rows(table)) if best.ranked else None
         kernel = kernel if found is None else Ranked(kernel, *found)
-    return Selection(best.name, how, tuple(scores), best.robust, kernel)
+    more = RULE_POINTS * points if best.rules else None
+    return Selection(best.name, how, tuple(scores), best.robust, kernel, more)
 
 
 def split_for_screening(table: Table, seed: int) -> tuple[Table, Table]:
@@ -257,7 +282,7 @@ class ModelSearch(NamedTuple):
         search = Search(self.budget, self.table, judges.weight, False, fit)
         best, scores = search.run(fit(Candidate()))
         how = f"{judges.n_rows} rows, after fits to {part.n_rows} others"
-        return make_selection(best.candidate, how, scores, self.table, self._linear(self.config, self.table))
+        return self._select(best.candidate, how, scores)
 
     def improve(self, result: Any) -> Any:
         """Return the result of the best candidate of a small table, which may be the given one."""
@@ -277,19 +302,23 @@ class ModelSearch(NamedTuple):
             )
             return trial(candidate, job.make_result(job.run))
 
-        search = Search(self.budget, self.table, loo.weight, True, fit)
+        search = Search(self.budget, self.table, loo.weight, True, fit, self.config.n_inducing is None)
         best, scores = search.run(trial(Candidate(), result))
-        linear = self._linear(self.config, self.table)
-        selection = make_selection(best.candidate, "evidence and leave-one-out", scores, self.table, linear)
+        selection = self._select(best.candidate, "evidence and leave-one-out", scores)
         return best.fitted._replace(selection=selection)
 
     def _apply(self, candidate: Candidate, config: ClassifierConfig, table: Table) -> ClassifierConfig:
-        linear = self._linear(config, table)
-        return make_selection(candidate, "", [], self.table, linear).apply(config)
-
-    def _linear(self, config: ClassifierConfig, table: Table) -> bool:
         points = count_points(config, table)
-        return bool(POINTS_PER_FEATURE * table.X.shape[1] <= points)
+        return make_selection(candidate, "", [], self.table, has_linear(points, table), points).apply(config)
+
+    def _select(self, candidate: Candidate, how: str, scores: list[Score]) -> Selection:
+        points = count_points(self.config, self.table)
+        return make_selection(candidate, how, scores, self.table, has_linear(points, self.table), points)
+
+
+def has_linear(points: int, table: Table) -> bool:
+    """Return whether the default kernel of a fit to this table has a linear term."""
+    return bool(POINTS_PER_FEATURE * table.X.shape[1] <= points)
 
 
 def count_points(config: ClassifierConfig, table: Table) -> int:

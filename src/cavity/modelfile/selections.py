@@ -38,7 +38,9 @@ def read_selection(about: Any, unpacking: Unpacking) -> Selection | None:
     if len(about["scores"]) > MOST_SCORES:
         raise BadFile(f"the selection has more than {MOST_SCORES} candidates.")
     scores = tuple(_read_score(*entry) for entry in about["scores"])
-    return Selection(_text(about["selected"]), _text(about["how"]), scores, robust, kernel)
+    points = about.get("points")
+    points = None if points is None else int(finite(points))
+    return Selection(_text(about["selected"]), _text(about["how"]), scores, robust, kernel, points)
 
 
 def _read_score(name: Any, *values: Any) -> Score:

@@ -73,6 +73,8 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     with explain_errors(path):
         if not is_iceberg(path) and not remote.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
+        if not is_iceberg(path) and remote.is_folder(path) and kind in TEXTS:
+            raise BadInput(f"{str(path)!r} is a folder, not a text file: name the file in it.")
         if is_iceberg(path) or remote.is_folder(path) or kind in FORMATS:
             table: TableFile = Columnar(path)
         elif kind in TEXTS:

@@ -22,6 +22,7 @@ ADVICE = {  # by a part of pyarrow's message
 MAX_COLUMNS = 50_000
 MAX_HEADER_BYTES = 64 << 20  # bytes
 MAX_QUOTED_BYTES = 1 << 20  # quotes in a header must close within this many bytes
+CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
 QUOTED = re.compile('"[^"]*"')
 BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
@@ -124,7 +125,7 @@ class Csv:
                 if len(content) > MAX_HEADER_BYTES:
                     raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
         text = (_cut_first_line(content) if found is None else found).decode("utf-8")
-        if "\0" in text:
+        if CONTROL.search(text):
             raise BadInput(f"{self.path} is not a text file: save the rows as CSV in UTF-8.")
         if not text.strip():
             raise BadInput(f"{self.path} is empty: the first line must contain the names of the columns.")

@@ -1,0 +1,75 @@
+"""Files that are not tables: every command says what is wrong, exits with 1, and changes nothing."""
+
+import numpy as np
+import pytest
+
+from tests.cli.running import run
+
+ROWS = "a,b,y\n" + "".join(f"{i % 7},{'uv'[i % 2]},{'pq'[i % 3 > 0]}\n" for i in range(30))
+NO_TABLE = {
+    "empty": (b"", "is empty"),
+    "header": (b"a,b,y\n", "no rows"),
+    "no_column": (b"b,y\nu,p\n", "'a'"),
+    "no_labels": (b"a,b,y\n1,u,\n2,v,\n", "label"),
+    "binary": (np.random.default_rng(0).bytes(4000), "is not a text file"),
+    "zeros": (bytes(3000), "is not a text file"),
+    "ragged": (b"a,b,y\n1,u\n", "as many cells as the header"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "rows.csv").write_text(ROWS)
+    out = folder / "m.cavity"
+    fit = ("--target", "y", "--effort", "fast", "--out", out)
+    assert run("fit", folder / "rows.csv", *fit).exit_code == 0
+    return out
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "report"])
+@pytest.mark.parametrize("kind", [*NO_TABLE, "folder"])
+def test_a_bad_table_is_refused_and_nothing_is_lost(command, kind, model, tmp_path):
+    if command == "predict" and kind == "no_labels":
+        pytest.skip("predictions need no labels")
+    content, message = NO_TABLE.get(kind, (b"", "is a folder"))
+    path, out = tmp_path / "bad.csv", tmp_path / ("out.html" if command == "report" else "out.csv")
+    path.mkdir() if kind == "folder" else path.write_bytes(content)
+    before = model.read_bytes()
+    out.write_text("an older result")
+    result = run(command, model, path, *(() if command == "evaluate" else ("--out", out)))
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+    assert not any(ord(c) < 32 and c not in "\r\n\t\x1b" for c in result.output)
+    assert out.read_text() == "an older result"
+    assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", [k for k in NO_TABLE if k != "no_column"])
+def test_a_fit_to_a_bad_table_keeps_an_older_model(kind, tmp_path):
+    content, message = NO_TABLE[kind]
+    (tmp_path / "bad.csv").write_bytes(content)
+    out = tmp_path / "m.cavity"
+    out.write_text("an older model")
+    result = run("fit", tmp_path / "bad.csv", "--target", "y", "--out", out)
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+    assert out.read_text() == "an older model"
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "report", "serve", "export", "info"])
+def test_a_bad_model_is_refused(command, tmp_path):
+    (tmp_path / "bad.cavity").write_bytes(np.random.default_rng(1).bytes(2000))
+    (tmp_path / "rows.csv").write_text(ROWS)
+    more = {"serve": [], "export": ["--onnx", tmp_path / "m.onnx"], "info": []}
+    for name in ("bad.cavity", "absent.cavity", "."):
+        result = run(command, tmp_path / name, *more.get(command, [tmp_path / "rows.csv"]))
+        assert result.exit_code == 1, result.output
+        assert "error:" in result.output
+
+
+def test_a_report_on_the_training_file_says_how_good_the_model_is_on_new_rows(model, tmp_path):
+    result = run("report", model, model.parent / "rows.csv", "--out", tmp_path / "r.html")
+    assert "trained on" in " ".join(result.output.split())
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "so the scores are too good" in page and "Estimated at training, from 30 rows" in page
