@@ -15,10 +15,11 @@ from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.lbfgs import Probe
 from cavity.training.loop import Run
+from cavity.training.small_table import SmallTable, use_small_table
 
 Array = NDArray[np.float64]
 
-TOL = 1e-4  # of the sites; the error of log Z_q is of its square
+TOL = 1e-3  # of the sites; the error of log Z_q, about 1e-4, is of its square
 CENTER_TOL = 1e-6  # at the fit, where every evaluation starts
 SWEEPS = 500
 DEPTH = 7  # a trajectory of at most 2⁷ gradients, each of them a run to convergence
@@ -37,27 +38,42 @@ class Target:
     def __init__(self, run: Run, tol: float = TOL) -> None:
         self.run, self.tol = run, tol
         self.evaluations = 0
+        self.small: SmallTable | None = None
         self.linear = run.engine.factor.linear  # then one sweep from empty sites is the fixed point
         if not self.linear:
             self.tol = min(tol, CENTER_TOL)
-            run.state = self.at(run.state.theta.double().cpu().numpy())
+            center = run.state.theta.double().cpu().numpy()
+            run.state = self.at(center)
+            self.small = use_small_table(run, self._ask_engine(center)[0], self.tol, SWEEPS)
             self.tol = tol
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
         self.evaluations += 1
+        if self.small is not None:
+            found = self.small(torch.tensor(theta), self.tol, SWEEPS)
+            if found is not None and _is_finite(*found):
+                return found
+        return self._ask_engine(theta)
+
+    def _ask_engine(self, theta: Array) -> tuple[float, Array]:
+        """Evaluate in torch."""
         run, begin = self.run, self._begin(theta)
         frozen = run.engine.freeze(begin, run.rows, learn=not run.engine.exact)
         state = self._converge(begin, frozen)
         if state is not None:
             state, info = run.engine.thaw(frozen).step(state, run.whole, run.reduce, Probe(), True)
             value, gradient = float(info.objective), state.optimiser[0].double().cpu().numpy()
-            if math.isfinite(value) and np.isfinite(gradient).all() and not bool(info.failed):
+            if _is_finite(value, gradient) and not bool(info.failed):
                 return value, gradient
         return -math.inf, np.zeros_like(theta)
 
     def at(self, theta: Array) -> State:
         """Return the state with converged sites."""
+        if self.small is not None:
+            found = self.small.at(torch.tensor(theta), self.tol, SWEEPS)
+            if found is not None:
+                return found
         begin = self._begin(theta)
         state = self._converge(begin, self.run.engine.freeze(begin, self.run.rows))
         if state is None:
@@ -84,6 +100,10 @@ class Target:
             if converged is not None:
                 return converged._replace(damping=run.state.damping)
         return None
+
+
+def _is_finite(value: float, gradient: Array) -> bool:
+    return math.isfinite(value) and bool(np.isfinite(gradient).all())
 
 
 class Chains(NamedTuple):

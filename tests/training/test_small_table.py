@@ -1,0 +1,96 @@
+"""Small tables: the sweeps in NumPy are those of the engine, and so are log Z_q, its gradient and the fixed point."""
+
+import numpy as np
+import pytest
+import torch
+
+import support
+from cavity.diagnostics import sampling
+from cavity.intake.tables import Request, read_table_of_fit
+from cavity.training import nuts
+from cavity.training.small_table import SmallTable, _is_small
+from support import toy
+
+
+def make_run(C, share=None, method="ep", **options):
+    X, y = toy(14, C)
+    model = support.classifier(method, n_inducing=4, max_epochs=3, random_state=0, share=share, **options)
+    model.fit(X, y)
+    table = read_table_of_fit(Request(X, y), model.class_weight, model._features(), model.classes_)
+    return sampling.make_sampling_run(model._config(), model._fitted, table, ("kernel", "noise"))
+
+
+def with_random_sites(run):
+    """The run's state with other sites, after one sweep of the engine that makes the sums fit them."""
+    rng = np.random.default_rng(0)
+    tau, nu = (torch.tensor(rng.uniform(0, 1, run.state.sites.tau.shape)) for _ in range(2))
+    state = run.state._replace(
+        sites=run.state.sites._replace(tau=tau, nu=nu), damping=torch.zeros_like(run.state.damping)
+    )
+    state, _ = run.engine.step(state, run.whole, run.reduce, None, True)
+    return state._replace(damping=torch.ones_like(run.state.damping))
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+CASES = pytest.mark.parametrize(("C", "share"), [(2, None), (3, None), (4, "kernel"), (4, "prior")])
+
+
+@CASES
+def test_a_sweep_is_that_of_the_engine(C, share):
+    run = make_run(C, share)
+    table = SmallTable(run)
+    run.state = with_random_sites(run)
+    table._converge_at(run.state.theta, 1.0, 1, learn=False)
+    start = table.pack(run.state)
+    after, _ = run.engine.step(run.state, run.whole, run.reduce, None, True)
+    np.testing.assert_allclose(table.sweeps.sweep(start), table.pack(after), rtol=1e-9, atol=1e-12)
+
+
+@CASES
+def test_value_and_gradient_at_the_fixed_point_are_those_of_the_engine(C, share):
+    run = make_run(C, share)
+    by_engine, by_table = nuts.Target(run, 1e-10), nuts.Target(run, 1e-10)
+    assert by_table.small is not None
+    by_engine.small = None
+    theta = run.state.theta.numpy() + 0.2
+    value, gradient = by_engine(theta)
+    found, slope = by_table(theta)
+    assert found == pytest.approx(value, rel=1e-9)
+    np.testing.assert_allclose(slope, gradient, rtol=1e-6, atol=1e-7)
+    for one, other in zip(by_table.at(theta)[1:3], by_engine.at(theta)[1:3], strict=True):
+        for x, y in zip(one, other, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
+
+
+def test_sites_that_leave_no_cavity_are_kept():
+    run = make_run(3)
+    table = SmallTable(run)
+    state = with_random_sites(run)
+    state.sites.tau[0] = 1e6
+    run.state = state._replace(damping=torch.zeros_like(state.damping))
+    run.state, _ = run.engine.step(run.state, run.whole, run.reduce, None, True)
+    run.state = run.state._replace(damping=torch.ones_like(state.damping))
+    table._converge_at(run.state.theta, 1.0, 1, learn=False)
+    after, info = run.engine.step(run.state, run.whole, run.reduce, None, True)
+    assert int(info.skipped) > 0
+    np.testing.assert_allclose(
+        table.sweeps.sweep(table.pack(run.state)), table.pack(after), rtol=1e-7, atol=1e-9
+    )
+
+
+def test_where_the_covariance_has_no_factor_there_is_no_value():
+    run = make_run(3)
+    assert SmallTable(run)(torch.full_like(run.state.theta, 1e4), 1e-3, 50) is None
+
+
+def test_other_engines_are_left_to_torch():
+    X, y = toy(14, 3)
+    weight = np.linspace(0.5, 2, 14)
+    model = support.classifier("ep", n_inducing=4, max_epochs=3, random_state=0).fit(X, y, weight)
+    request = Request(X, y, sample_weight=weight)
+    table = read_table_of_fit(request, None, model._features(), model.classes_)
+    weighted = sampling.make_sampling_run(model._config(), model._fitted, table, ("kernel", "noise"))
+    assert not _is_small(weighted.engine, weighted)
+    run = make_run(3)
+    assert _is_small(run.engine, run)
+    assert not _is_small(make_run(3, method="rep").engine, run)
