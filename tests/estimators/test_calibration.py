@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
@@ -68,6 +68,8 @@ def test_members_may_be_your_own(table):
     X, y, _, _ = table
     fitted = model(ensemble=[HistGradientBoostingClassifier(max_iter=5)]).fit(X, y)
     assert len(fitted.ensemble_weights_) == 2
+    forest = ExtraTreesClassifier(5, random_state=0)  # iterable, though it is a single classifier
+    assert len(model(effort="fast", ensemble=forest).fit(X, y).ensemble_weights_) == 2
     with pytest.raises(BadOption, match="LogisticRegression cannot be stored"):
         model(ensemble=[LogisticRegression()]).fit(X, y)
     with pytest.raises(BadOption, match="not a classifier of scikit-learn"):

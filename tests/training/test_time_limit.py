@@ -1,10 +1,13 @@
 """`max_seconds` ends a fit in time, however many classes there are and wherever the time goes."""
 
+import itertools
 import time
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
 from cavity.inducing import _draw
@@ -64,6 +67,34 @@ def test_points_are_drawn_as_if_all_rows_were_sorted():
             key = np.log(np.random.default_rng(trial).random(n)) / (weight / weight.max())
         expected = np.argsort(-key, kind="stable")[:M]
         np.testing.assert_array_equal(_draw(weight, M, np.random.default_rng(trial)), expected)
+
+
+def smooth(n, seed):
+    """Three classes with smooth borders."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    f = np.column_stack([np.sin(2 * X[:, 0]), X[:, 1] * X[:, 2], np.cos(X[:, 0] + X[:, 1])])
+    return X, (f + 0.2 * rng.normal(size=f.shape)).argmax(1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [(240, {}), (1200, {"method": "sep", "max_epochs": 40})],
+    ids=["auto", "mini-batches"],
+)
+def test_more_time_never_makes_predictions_worse(rows, options, monkeypatch):
+    """A clock that advances by 0.1 seconds whenever it is read makes the limits, and so the test, deterministic."""
+    train, (X, y), losses = smooth(rows, 0), smooth(3000, 1), []
+    for limit in (1, 3, 10, 30, 100):
+        ticks = itertools.count()
+        monkeypatch.setattr(time, "perf_counter", lambda ticks=ticks: 0.1 * next(ticks))
+        clf = GPClassifier(n_inducing=20, random_state=0, device="cpu", **options).fit(
+            *train, time_limit=limit
+        )
+        losses.append(log_loss(y, clf.predict_proba(X)))
+    assert all(later < 1.01 * sooner for sooner, later in pairwise(losses))
+    assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.slow

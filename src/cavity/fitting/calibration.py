@@ -201,7 +201,7 @@ class Calibration(NamedTuple):
             if self.budget.limit is not None and left is not None:
                 stages = self.reduce.first(partial(choose_members, members, table, left, 1.0))
                 members, notes = stages.members, self._note_members(stages.left_out)
-            forests, logs = _fit_members(members, table, held.X)
+            forests, logs = fit_members(members, table, held.X)
         if not members and not self.config.calibrates:
             return Calibrated(Pool(), "none", notes=tuple(notes))
         rows = Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight)
@@ -229,11 +229,11 @@ class Calibration(NamedTuple):
                 break
             rest, held = (table.select(m) for m in (fold != i, fold == i))
             model = self.fit_part(rest, None if left is None else left - reserve)
-            logs = _fit_members(members, rest, held.X)[1]
+            logs = fit_members(members, rest, held.X)[1]
             found.append(Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight))
         if not found:
             return None, notes
-        forests, joined = _fit_members(members, table, table.X[:0])[0], _join(found)
+        forests, joined = fit_members(members, table, table.X[:0])[0], _join(found)
         cut = len(found) < len(folds)
         how = f"{len(joined.y)} rows held out, then a fit on all rows"
         if wanted > 1:
@@ -285,7 +285,7 @@ def _repeats_rows(table: Facts) -> bool:
     return float(table.weight.sum()) > MOST_REPEATS * len(distinct_rows(table.X)[0])
 
 
-def _fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
+def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
     """Fit the members to a table; return them as arrays, and their log-probabilities at X."""
     from sklearn.base import clone
 

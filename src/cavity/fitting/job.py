@@ -27,6 +27,7 @@ from cavity.fitting.calibration import (
     hold_out_for_calibration,
 )
 from cavity.fitting.partial_fit import Growing, keep_growing
+from cavity.fitting.prior_mean import MeanFits
 from cavity.fitting.selection import ModelSearch, Selection
 from cavity.inference import Engine, State
 from cavity.intake.eval_set import read_eval_labels, read_eval_targets
@@ -136,6 +137,7 @@ class Session(NamedTuple):
     seed: int
     rng: np.random.Generator
     begun: float  # when the fit began, in seconds
+    means: MeanFits
 
 
 def open_session(config: Config, earlier: Continuation | None) -> Session:
@@ -144,7 +146,7 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
     config.check_ranks(reduce.world)
     agreement.check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)
-    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun)
+    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun, MeanFits())
 
 
 def read_budget(config: Config, request: Request) -> Budget:
@@ -242,11 +244,16 @@ def prepare_table(
     M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.class_totals.sum())
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z), numbered)
-    engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
+    module = build.make_prior(options, table, begin, Z)
+    offset = None
+    if config.mean is not None:
+        assert isinstance(table, Table)
+        offset = session.means.make_offset(config, table, session.seed)
+    engine = build.make_engine(module, table, options, offset=offset)
     run = start_run(session, engine, table, options, features, classes, stopping)
 
     def make_result(run: Run) -> Result:
-        growing = keep_growing(config.method, run, begin, table)
+        growing = None if offset is not None else keep_growing(config.method, run, begin, table)
         loo = find_leave_one_out(run, table, every_row)
         found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
         prior = table.class_totals / table.class_totals.sum()
@@ -327,7 +334,7 @@ def start_run(
     stopping: tuple[Callback, ...] = (),
 ) -> Run:
     """Return a run that has not started, or one restored from a checkpoint."""
-    config, earlier, reduce, seed, rng, begun = session
+    config, earlier, reduce, seed, rng, begun, _ = session
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
     run.started = begun  # max_seconds counts the start-up, too

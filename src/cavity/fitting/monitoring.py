@@ -28,6 +28,7 @@ MODEL_ARGUMENTS = (
     "noise",
     "learn",
     "share",
+    "mean",
 )  # which model a run fits; how it is trained may change
 
 

@@ -2,6 +2,7 @@
 
 from cavity.inference.coupled import Coupled
 from cavity.inference.engine import Engine
+from cavity.inference.offset import Offset
 from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.inference.sites import Own, SiteStore, Tied
@@ -15,6 +16,7 @@ __all__ = [
     "Engine",
     "Free",
     "Info",
+    "Offset",
     "OnF",
     "OnT",
     "Optimiser",

@@ -19,6 +19,7 @@ from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, Likelihood, Moments
 from cavity.hyper_prior import HyperPrior
+from cavity.inference.offset import Offset
 from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import Cotangents, OnT, Placement
 from cavity.inference.sites import (
@@ -69,6 +70,7 @@ class Engine:
     chunk: int = 1 << 62  # rows projected at a time
     exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
     cached: CachedProjection | None = None
+    offset: Offset | None = None  # a prior mean; its weights stand before the factor's parameters
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -196,14 +198,20 @@ class Engine:
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
         seen = self.placement.site_marginals(m.t, r, totals)
         mean, var, residual = gather(torch.stack([seen.t.mean, seen.t.var, seen.residual]), classes)
-        return View(classes, Normal(mean, var), residual, stored, totals, share)
+        scores = None
+        if self.offset is not None:
+            scores = gather(self.offset.at(batch.index), classes)
+        return View(classes, Normal(mean, var), residual, stored, totals, share, scores)
 
     def _share(self, batch: Batch) -> Share:
         return self.sites.share(batch.weight, self.removal)
 
     def _moments(self, view: View, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
-        f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
+        mean = cavity.t.mean
+        if self.offset is not None and view.scores is not None:
+            mean = mean + self.offset.shift(view.scores)
+        f = Latents(mean, cavity.t.var + view.residual, view.residual)
         with torch.no_grad():
             fixed = Latents(*(x.detach() for x in f))
             moments = (
@@ -241,7 +249,7 @@ class Engine:
 
         G_a overwrites Σa, which is not used again.
         """
-        _, dm, dv, dr, own = match.moments
+        _, dm, dv, dr, _ = match.moments
         a = projection.a.detach()
         shift = times(view.share.p, view.stored.site.tau * view.t.mean - view.stored.site.nu)
         parts = times(view.share.copies, torch.stack([dm, (dm * shift + 2 * dv) / match.cavity.keep, dr]))
@@ -251,7 +259,7 @@ class Engine:
         G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
-        return self._pull_back(pairs, own, view.share)
+        return self._pull_back(pairs, _own_derivatives(match.moments, view), view.share)
 
     def _pull_back(self, pairs: list[tuple[Tensor, Tensor]], own: Tensor | None, share: Share) -> Tensor:
         """Carry cotangents back to the learnt parameters."""
@@ -264,7 +272,7 @@ class Engine:
         return self._with_own(flatten(grads, self.parameters), own, share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
-        """Add the derivatives in the factor's own parameters, which are the last ones."""
+        """Add the derivatives in the weights of the prior mean and in the factor's parameters, which are the last ones."""
         if own is not None:
             gradient[-own.shape[1] :] += times(share.copies, own).sum(0)
         return gradient
@@ -283,7 +291,7 @@ class Engine:
         return self._fixed_sites(state, batch)[0]
 
     def _fixed_sites(self, state: State, batch: Batch) -> tuple[Tensor, Tensor | None, Share]:
-        """Return log Z_q at fixed sites, the derivatives in the factor's own parameters, and how rows enter."""
+        """Return log Z_q at fixed sites, the derivatives that autograd does not carry, and how rows enter."""
         projection = self.project(state, batch)
         a, r, share = projection.a, projection.r.double(), self._share(batch)
         stored = Site(*(x[batch.index].double() for x in state.sites[:2]))
@@ -298,7 +306,19 @@ class Engine:
         value = q.log_normaliser.sum() + match.log_normaliser(view.stored.site, share).sum()
         value = value + self.placement.evidence(view.totals, r)
         value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
-        return value, match.moments.own, share
+        return value, _own_derivatives(match.moments, view), share
+
+    def _feasible(self, slope: Tensor, theta: Tensor) -> Tensor:
+        """Return the slope for weights of the prior mean that are not negative: at 0 only a slope upwards counts."""
+        start = 0
+        for parameter in self.parameters:
+            end = start + parameter.numel()
+            if self.offset is not None and parameter is self.offset.weight:
+                own = slope[start:end]
+                own = torch.where(theta[start:end] > 0, own, own.clamp_min(0))
+                return torch.cat([slope[:start], own, slope[end:]])
+            start = end
+        return slope
 
     def _finish(
         self,
@@ -327,6 +347,7 @@ class Engine:
             slope = scale * totals.gradient
             of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
             slope = (slope if of_q is None else torch.cat([slope, of_q])) + pull
+            slope = self._feasible(slope, theta)
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             promise = (slope * (theta - state.theta)).sum()
             sums = self.sites.place(theta, sums)
@@ -340,6 +361,14 @@ class Engine:
             undo,
         )
         return state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock), info
+
+
+def _own_derivatives(moments: Moments, view: View) -> Tensor | None:
+    """Return the derivatives in the weights of the prior mean and in the factor's own parameters per row, [B K]."""
+    if view.scores is None:
+        return moments.own
+    weights = (moments.dm * view.scores).sum(2).mT
+    return weights if moments.own is None else torch.cat([weights, moments.own], 1)
 
 
 def _sum(totals: Totals, reduce: Local) -> Totals:

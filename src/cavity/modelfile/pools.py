@@ -1,4 +1,4 @@
-"""The temperature and the trees of a pool as tensors, and back."""
+"""The temperature, the trees of a pool and those of a prior mean as tensors, and back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cavity.errors import BadFile
 from cavity.forest import Forest
 from cavity.modelfile.checks import finite
 from cavity.prediction.pool import NO_POOL, Pool
+from cavity.prior_mean import NO_MEAN, PriorMean
 
 ARRAYS = ("feature", "threshold", "left", "right", "value", "root", "column", "start")
 
@@ -26,9 +27,35 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
 
 def pool_tensors(pool: Pool) -> dict[str, Tensor]:
     """Return the arrays of the trees by name."""
+    return _forest_tensors("pool", pool.members)
+
+
+def describe_mean(mean: PriorMean) -> dict[str, Any] | None:
+    """Return what the tensors of a prior mean do not say; None without one."""
+    if not mean.members:
+        return None
+    return {"weights": list(mean.weights), "boosted": [member.boosted for member in mean.members]}
+
+
+def mean_tensors(mean: PriorMean) -> dict[str, Tensor]:
+    """Return the arrays of the trees by name."""
+    return _forest_tensors("prior_mean", mean.members)
+
+
+def restore_mean(tensors: dict[str, Tensor], about: Any, n_columns: int, n_classes: int) -> PriorMean:
+    """Make the prior mean from its tensors; every index is checked."""
+    if about is None:
+        return NO_MEAN
+    weights, boosted = tuple(finite(w) for w in about["weights"]), about["boosted"]
+    if len(weights) != len(boosted) or not weights or not np.isfinite(weights).all():
+        raise BadFile("the weights of the prior mean are not one finite number per member.")
+    return PriorMean(_restore_forests(tensors, "prior_mean", boosted, n_columns, n_classes), weights)
+
+
+def _forest_tensors(prefix: str, members: tuple[Forest, ...]) -> dict[str, Tensor]:
     return {
-        f"pool.{i}.{name}": torch.from_numpy(np.ascontiguousarray(getattr(member, name)))
-        for i, member in enumerate(pool.members)
+        f"{prefix}.{i}.{name}": torch.from_numpy(np.ascontiguousarray(getattr(member, name)))
+        for i, member in enumerate(members)
         for name in ARRAYS
     }
 
@@ -46,14 +73,23 @@ def restore_pool(tensors: dict[str, Tensor], about: Any, n_columns: int, n_class
         or weight + sum(weights) <= 0
     ):
         raise BadFile("the weights of the pool are not one positive number per member.")
-    members = tuple(_restore_forest(tensors, i, bool(b), n_columns, n_classes) for i, b in enumerate(boosted))
-    return Pool(weight, members, weights)
+    return Pool(weight, _restore_forests(tensors, "pool", boosted, n_columns, n_classes), weights)
+
+
+def _restore_forests(
+    tensors: dict[str, Tensor], prefix: str, boosted: list[Any], n_columns: int, n_classes: int
+) -> tuple[Forest, ...]:
+    names = (f"{prefix}.{i}" for i in range(len(boosted)))
+    return tuple(
+        _restore_forest(tensors, name, bool(b), n_columns, n_classes)
+        for name, b in zip(names, boosted, strict=True)
+    )
 
 
 def _restore_forest(
-    tensors: dict[str, Tensor], i: int, boosted: bool, n_columns: int, n_classes: int
+    tensors: dict[str, Tensor], prefix: str, boosted: bool, n_columns: int, n_classes: int
 ) -> Forest:
-    arrays = {name: tensors[f"pool.{i}.{name}"].numpy() for name in ARRAYS}
+    arrays = {name: tensors[f"{prefix}.{name}"].numpy() for name in ARRAYS}
     forest = Forest(**arrays, boosted=boosted)
     nodes, trees = len(forest.feature), len(forest.root)
     scores = 1 if boosted and n_classes == 2 else n_classes
@@ -69,7 +105,7 @@ def _restore_forest(
         and all((own <= side).all() and _within(side, 0, nodes) for side in (forest.left, forest.right))
     )
     if not good:
-        raise BadFile(f"the trees of member {i} of the pool do not fit together.")
+        raise BadFile(f"the trees {prefix} do not fit together.")
     return forest
 
 

@@ -22,12 +22,14 @@ PREFIXES = (
     "arguments.",
     "likelihood.",
     "pool.",
+    "prior_mean.",
     "selection.",
 )  # the kernel decides which of them there are
 CORE = (*Q._fields, "prior.inducing")
 ROOM = 64  # times the posterior's size: parameters, an optimiser's memory, arrays among the arguments
 LEAST = 1 << 20  # bytes that any model may have
-MOST_TREES = 1 << 30  # bytes that the trees of a pool may have
+TREES = ("pool.", "prior_mean.")
+MOST_TREES = 1 << 30  # bytes that the trees may have
 
 
 def check_sizes(declared: dict[str, persist.Entry], meta: dict[str, Any], kernel: Any = None) -> None:
@@ -59,12 +61,10 @@ def _check_total(tensors: dict[str, Tensor], meta: dict[str, Any], kernel: Any) 
     if "rows.y" in tensors:
         _check_rows(tensors, M, len(tensors["rows.y"]), D)
     rest = sum(
-        _size(t)
-        for name, t in tensors.items()
-        if name not in CORE and not name.startswith(("rows.", "pool."))
+        _size(t) for name, t in tensors.items() if name not in CORE and not name.startswith(("rows.", *TREES))
     )
-    if sum(_size(t) for name, t in tensors.items() if name.startswith("pool.")) > MOST_TREES:
-        raise BadFile(f"the trees of the pool take more than {MOST_TREES >> 20} MB.")
+    if sum(_size(t) for name, t in tensors.items() if name.startswith(TREES)) > MOST_TREES:
+        raise BadFile(f"the trees of the model take more than {MOST_TREES >> 20} MB.")
     core = sum(_size(tensors[name]) for name in CORE)
     if isinstance(kernel, nn.Module):  # its weights, and what an optimiser remembers of them
         core += sum(_size(t) for t in (*kernel.parameters(), *kernel.buffers()))
