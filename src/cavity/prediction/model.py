@@ -164,7 +164,8 @@ def rows_per_block(model: FittedModel) -> int:
 @torch.no_grad()
 def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
     """Return marginals of f at new rows, noise included: [n C]. Raises BadInput if a kernel overflows.        [METHOD 8]"""
-    pieces = torch.split(X, rows_per_block(model))
+    size = rows_per_block(model)
+    pieces = (X,) if len(X) <= size else torch.split(X, size)  # a served row should not wait for a split
     parts = [_joint(model, piece) if model.coupled else _marginals(model, piece) for piece in pieces]
     f = parts[0]
     if len(parts) > 1:
@@ -282,6 +283,9 @@ def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:
 def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield means and variances of a few rows at a time: the quadrature takes memory per row."""
     size = max(1, PREDICT_BYTES // (8 * 2 * len(SPREAD) * ORDER * f.mean.shape[1]))
+    if len(f.mean) <= size:
+        yield f.mean, f.var
+        return
     yield from zip(torch.split(f.mean, size), torch.split(f.var, size), strict=True)
 
 

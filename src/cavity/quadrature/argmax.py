@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,18 +32,23 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
     One grid per row serves all its classes: the trapezoidal rule, or panels that adapt to each class where that does not resolve
     the row. The result is not normalised: |Σ_k p_k − 1| is the error of the quadrature.
     """
-    rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])
-    if rows.requires_grad or sd.requires_grad or rows.dtype != torch.float64:
-        return _by_panels(rows, sd).reshape(mean.shape)
-    if len(rows) == 1 and not rows.is_cuda:
-        found = single.log_probabilities(rows[0].numpy(), sd[0].numpy())
+    learns = mean.requires_grad or var.requires_grad
+    if mean.shape == var.shape == (1, mean.shape[-1]) and _suits_numpy(mean) and not learns:
+        found = single.log_probabilities(mean.numpy()[0], np.sqrt(var.numpy()[0]))
         if found is not None:
-            return torch.from_numpy(found).reshape(mean.shape)
+            return torch.from_numpy(found[None])
+    rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])
+    if learns or rows.dtype != torch.float64:
+        return _by_panels(rows, sd).reshape(mean.shape)
     log_p, left = trapezoid.log_probabilities(rows, sd)
     place = left.nonzero()[:, 0]
     if len(place):
         log_p[place] = _by_panels(rows[place], sd[place])
     return log_p.reshape(mean.shape)
+
+
+def _suits_numpy(mean: Tensor) -> bool:
+    return mean.dtype == torch.float64 and not mean.is_cuda
 
 
 def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
