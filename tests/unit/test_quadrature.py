@@ -306,3 +306,18 @@ def test_rows_may_have_further_axes(C):
     var = torch.rand(2, 3, C, dtype=torch.float64, generator=generator) + 0.1
     flat = log_argmax_probability(mean.reshape(6, C), var.reshape(6, C))
     torch.testing.assert_close(log_argmax_probability(mean, var), flat.reshape(2, 3, C), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.least))
+def test_short_rules_add_nothing_to_the_closed_form_at_exponent_one(rule):
+    rng = np.random.default_rng(0)
+    mean, (var, residual) = rng.normal(0, 20, 300), 10 ** rng.uniform(-2, 2, (2, 300))
+    b = var + residual
+    alpha = mean / np.sqrt(b)
+    beta = hazard(alpha)
+    dv = -0.5 * beta * alpha / b
+    inputs = (torch.tensor(x) for x in (mean, var, residual, np.ones(300)))
+    for x, y in zip(
+        probit_power(*inputs, rule.least), (log_ndtr(alpha), beta / np.sqrt(b), dv, dv), strict=True
+    ):
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-13)

@@ -15,6 +15,7 @@ from cavity.quadrature import (
     Largest,
     Latent,
     Uncertainty,
+    has_short_rule,
     leader_is_sure,
     log_argmax_probability,
     probit_average,
@@ -35,8 +36,11 @@ class _Step(NamedTuple):
 def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float) -> _Step:
     r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
 
-    `var` includes `residual`. Exponents below one need quadrature.
+    `var` includes `residual`. Exponents below one need quadrature. A short rule adds nothing to the closed form at e = 1; the long
+    one, for `least` near 0, knows no closed form.
     """
+    if exponent is not None and has_short_rule(least):
+        return _Step(*probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least))
     scale = var.rsqrt()
     alpha = mean * scale
     beta = hazard(alpha)

@@ -6,7 +6,7 @@ from cavity.quadrature.correlated import log_softmax_probability, softmax_uncert
 from cavity.quadrature.grid import ORDER, SPREAD
 from cavity.quadrature.information import Latent, Uncertainty, uncertainty
 from cavity.quadrature.largest import Win, win
-from cavity.quadrature.power import probit_power
+from cavity.quadrature.power import has_short_rule, probit_power
 from cavity.quadrature.probit import probit_average
 from cavity.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
 
@@ -19,6 +19,7 @@ __all__ = [
     "Latent",
     "Uncertainty",
     "Win",
+    "has_short_rule",
     "leader_is_sure",
     "log_argmax_probability",
     "log_sigmoid_probability",
