@@ -4,13 +4,13 @@ import os
 import sys
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import workers
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
 from pages import run_section
-from support import toy
+from workers import VERSIONS_DIFFER, Older, assert_equal, check_error_of_one_process, make, write_rows
 
 ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster runs these tests")
 pytest.importorskip(
@@ -25,7 +25,8 @@ def cluster():
     """Ray on this machine, with room for two workers and the controller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
+        for module in (sys.modules[__name__], workers):  # which the workers cannot import
+            ray.cloudpickle.register_pickle_by_value(module)
         ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
         yield
         ray.shutdown()
@@ -33,12 +34,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rows")
-    X, y = toy(101, 3, seed=2)
-    for i, part in enumerate((slice(0, 60), slice(60, 101))):
-        table = pa.table({"a": X[part, 0], "b": X[part, 1], "kind": np.array(["x", "y", "z"])[y[part]]})
-        pq.write_table(table, folder / f"{i}.parquet", row_group_size=25)
-    return folder
+    return write_rows(tmp_path_factory.mktemp("rows"))
 
 
 @pytest.fixture
@@ -46,18 +42,9 @@ def run(tmp_path):
     return ray.train.RunConfig(storage_path=str(tmp_path), name="run")
 
 
-def make(kind=GPClassifier, **more):
-    return kind("ep", n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more)
-
-
 @pytest.fixture(scope="module")
 def alone(rows):
     return make().fit(rows, target="kind")
-
-
-def assert_equal(found, expected, rows):
-    np.testing.assert_allclose(found.predict_proba(rows), expected.predict_proba(rows), rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(found.log_marginal_likelihood_, expected.log_marginal_likelihood_, rtol=1e-8)
 
 
 class Die(callbacks.Callback):
@@ -95,27 +82,14 @@ def test_a_dataset_is_fitted_and_predicted(rows, run):
     assert list(answer["label"]) == list(found.predict(given[["a", "b"]]))
 
 
-def test_a_missing_column_raises_the_error_of_one_process(rows, run):
-    with pytest.raises(BadInput) as one:
-        make().fit(rows, target="species")
-    with pytest.raises(BadInput) as two:
-        fit_on_ray(make(), rows, target="species", run_config=run)
-    assert str(two.value) == str(one.value)
-
-
-class Older(GPClassifier):
-    """Of an older version on rank 1."""
-
-    def fit(self, *args, **kwargs):
-        if os.environ["RANK"] == "1":
-            import cavity.fitting.agreement as agreement
-
-            agreement.__version__ = "0.0.1"
-        return super().fit(*args, **kwargs)
+@pytest.mark.parametrize("fault", ["column", "path"])
+def test_a_missing_column_or_path_raises_the_error_of_one_process(rows, run, fault):
+    fit = lambda data, target: fit_on_ray(make(), data, target=target, run_config=run)
+    check_error_of_one_process(fit, rows, fault)
 
 
 def test_ranks_of_different_versions_raise_a_clear_error(rows, run):
-    with pytest.raises(BadOption, match=r"rank 1 and rank 0 differ in the version of cavity: 0\.0\.1 and "):
+    with pytest.raises(BadOption, match=VERSIONS_DIFFER):
         fit_on_ray(make(Older), rows, target="kind", run_config=run)
 
 

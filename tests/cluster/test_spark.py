@@ -6,14 +6,14 @@ import signal
 import sys
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import workers
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
 from cavity.errors import LostRank
 from pages import run_section
-from support import toy
+from workers import VERSIONS_DIFFER, Older, assert_equal, check_error_of_one_process, make, write_rows
 
 pyspark = pytest.importorskip(
     "pyspark", reason="pyspark is not installed: make test-cluster runs these tests"
@@ -32,7 +32,8 @@ from cavity.distributed.spark import fit_on_spark, predict_on_spark  # noqa: E40
 @pytest.fixture(scope="module", autouse=True)
 def spark():
     """Spark on this machine, with room for two tasks; its Java compiles little, since it does little."""
-    pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # ranks cannot import the tests
+    for module in (sys.modules[__name__], workers):  # which the workers cannot import
+        pyspark.cloudpickle.register_pickle_by_value(module)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     with pytest.MonkeyPatch.context() as patch:
@@ -45,26 +46,12 @@ def spark():
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rows")
-    X, y = toy(101, 3, seed=2)
-    for i, part in enumerate((slice(0, 60), slice(60, 101))):
-        table = pa.table({"a": X[part, 0], "b": X[part, 1], "kind": np.array(["x", "y", "z"])[y[part]]})
-        pq.write_table(table, folder / f"{i}.parquet", row_group_size=25)
-    return folder
-
-
-def make(kind=GPClassifier, **more):
-    return kind("ep", n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more)
+    return write_rows(tmp_path_factory.mktemp("rows"))
 
 
 @pytest.fixture(scope="module")
 def alone(rows):
     return make().fit(rows, target="kind")
-
-
-def assert_equal(found, expected, rows):
-    np.testing.assert_allclose(found.predict_proba(rows), expected.predict_proba(rows), rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(found.log_marginal_likelihood_, expected.log_marginal_likelihood_, rtol=1e-8)
 
 
 class Die(callbacks.Callback):
@@ -133,30 +120,14 @@ def test_a_regressor_predicts_mean_and_standard_deviation(spark, rows):
     np.testing.assert_allclose(found[["mean", "std"]], np.stack([mean, std], 1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("change", [{"target": "species"}, {"data": "absent"}])
-def test_a_missing_column_or_path_raises_the_error_of_one_process(rows, change, tmp_path):
-    data = tmp_path / "absent" if "data" in change else rows
-    target = change.get("target", "kind")
-    with pytest.raises(BadInput) as one:
-        make().fit(data, target=target)
-    with pytest.raises(BadInput) as two:
-        fit_on_spark(make(), data, target=target, max_failures=3, local_mode=True)
-    assert str(two.value) == str(one.value)
-
-
-class Older(GPClassifier):
-    """Of an older version on rank 1."""
-
-    def fit(self, *args, **kwargs):
-        if os.environ["RANK"] == "1":
-            import cavity.fitting.agreement as agreement
-
-            agreement.__version__ = "0.0.1"
-        return super().fit(*args, **kwargs)
+@pytest.mark.parametrize("fault", ["column", "path"])
+def test_a_missing_column_or_path_raises_the_error_of_one_process(rows, fault):
+    fit = lambda data, target: fit_on_spark(make(), data, target=target, max_failures=3, local_mode=True)
+    check_error_of_one_process(fit, rows, fault)
 
 
 def test_ranks_of_different_versions_raise_a_clear_error(rows):
-    with pytest.raises(BadOption, match=r"rank 1 and rank 0 differ in the version of cavity: 0\.0\.1 and "):
+    with pytest.raises(BadOption, match=VERSIONS_DIFFER):
         fit_on_spark(make(Older), rows, target="kind", max_failures=3)
 
 

@@ -1,0 +1,54 @@
+"""What the tests of Ray and Spark share: rows, an estimator, its fit in one process, and a rank of another version."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cavity import BadInput, GPClassifier
+from support import toy
+
+
+def write_rows(folder):
+    """Write 101 rows as two Parquet files of several row groups, and return the folder."""
+    X, y = toy(101, 3, seed=2)
+    for i, part in enumerate((slice(0, 60), slice(60, 101))):
+        table = pa.table({"a": X[part, 0], "b": X[part, 1], "kind": np.array(["x", "y", "z"])[y[part]]})
+        pq.write_table(table, folder / f"{i}.parquet", row_group_size=25)
+    return folder
+
+
+def make(kind=GPClassifier, **more):
+    return kind("ep", n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more)
+
+
+def assert_equal(found, expected, rows):
+    np.testing.assert_allclose(found.predict_proba(rows), expected.predict_proba(rows), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found.log_marginal_likelihood_, expected.log_marginal_likelihood_, rtol=1e-8)
+
+
+def check_error_of_one_process(fit, rows, fault):
+    """`fit(data, target)` raises what a fit in one process raises for a missing column, or for a path that is not there."""
+    data = rows / "absent" if fault == "path" else rows
+    target = "species" if fault == "column" else "kind"
+    with pytest.raises(BadInput) as one:
+        make().fit(data, target=target)
+    with pytest.raises(BadInput) as two:
+        fit(data, target)
+    assert str(two.value) == str(one.value)
+
+
+class Older(GPClassifier):
+    """Of an older version on rank 1."""
+
+    def fit(self, *args, **kwargs):
+        if os.environ["RANK"] == "1":
+            import cavity.fitting.agreement as agreement
+
+            agreement.__version__ = "0.0.1"
+        return super().fit(*args, **kwargs)
+
+
+VERSIONS_DIFFER = r"rank 1 and rank 0 differ in the version of cavity: 0\.0\.1 and "
