@@ -65,7 +65,9 @@ def test_no_pool_changes_nothing():
 
 def test_a_harmful_member_gets_the_weight_zero_and_is_never_computed():
     logs, y = rows(n=2000)
-    harmful = log_softmax(-3 * logs, axis=1)
+    wrong = np.random.default_rng(1).normal(size=logs.shape)
+    wrong[np.arange(2000), y] -= 2  # against the true class
+    harmful = log_softmax(wrong, axis=1)
     weight, other = fit_weights([logs, harmful], y, np.ones(2000))
     assert other == 0
     absent = object()  # has no log_proba

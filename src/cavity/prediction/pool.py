@@ -2,7 +2,8 @@ r"""A geometric pool: p ∝ p_GP^w₀ Π_j p_j^w_j. One weight alone is a temper
 
 The weights maximise the likelihood of held-out rows minus a penalty that keeps them near (1, 0, ..., 0) on small tables:
 
-    Σ_n ω_n log softmax(Σ_j w_j L_j)[y_n] − 12.5 (log Σ_j w_j)² − 2 |w − (1, 0, ..., 0)|²        the last term for members only
+    temperature    Σ_n ω_n log softmax(w L)[y_n] − 12.5 (log w)²
+    pool           Σ_n ω_n log softmax(Σ_j w_j L_j)[y_n] − 3 (log Σ_j w_j)² − 2 |w − (1, 0, ..., 0)|²
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from cavity.forest import Forest
 
 Array = NDArray[np.float64]
-TEMPERATURE_PENALTY = 12.5  # on (log Σw)²: a prior of standard deviation 0.2
-MEMBER_PENALTY = 2.0  # on the squared distance from (1, 0, ..., 0)
+TEMPERATURE_PENALTY = 12.5  # on (log w)²: a prior of standard deviation 0.2
+POOL_PENALTY = 3.0  # on (log Σw)² of a pool: standard deviation 0.4
+MEMBER_PENALTY = 2.0  # on the squared distance of a pool's weights from (1, 0, ..., 0)
 LEAST_WEIGHT = 1e-6  # lower bound of a weight
 LOWEST = (
     -30.0
@@ -69,14 +71,15 @@ def fit_weights(
     logs = np.stack([np.maximum(part, LOWEST) for part in parts])
     first = np.eye(len(parts))[0]
     own = logs[:, np.arange(len(y)), y]  # [J n]
+    penalty = (POOL_PENALTY, MEMBER_PENALTY) if len(parts) > 1 else (TEMPERATURE_PENALTY, 0.0)
 
     def loss(w: Array) -> tuple[float, Array]:
         log_q = normalised(np.tensordot(w, logs, 1))
         expected = (np.exp(log_q) * logs).sum(2)  # [J n]
         value, *slope = add(np.array([-(omega @ log_q[np.arange(len(y)), y]), *((expected - own) @ omega)]))
-        total, off = np.log(w.sum()), MEMBER_PENALTY * (len(parts) > 1) * (w - first)
-        value += TEMPERATURE_PENALTY * total**2 + off @ (w - first)
-        return float(value), np.array(slope) + 2 * TEMPERATURE_PENALTY * total / w.sum() + 2 * off
+        total, off = np.log(w.sum()), penalty[1] * (w - first)
+        value += penalty[0] * total**2 + off @ (w - first)
+        return float(value), np.array(slope) + 2 * penalty[0] * total / w.sum() + 2 * off
 
     start = np.where(first > 0, 1.0, 0.1) if len(parts) > 1 else first
     bounds = [(0.05, 20.0)] if len(parts) == 1 else [(LEAST_WEIGHT, 20.0)] * len(parts)
