@@ -207,9 +207,10 @@ def import_pyarrow() -> Any:
 
 def _import_dataset() -> Any:
     """Import pyarrow.dataset, which loads slowly and which only files of columns need."""
-    import_pyarrow()
-    import pyarrow.dataset
-
+    try:
+        import pyarrow.dataset
+    except ImportError as error:
+        raise missing_extra("pyarrow", "arrow") from error
     return pyarrow.dataset
 
 
