@@ -46,3 +46,26 @@ def test_a_fit_that_fails_restores_the_users_threads(three_threads):
     with pytest.raises(RuntimeError, match="stop here"):
         GPClassifier("ep", n_inducing=5, max_epochs=2, device="cpu", callbacks=[Fail()]).fit(*toy(30, 2))
     assert torch.get_num_threads() == 3
+
+
+class Denormals(Callback):
+    """Records whether denormal numbers are rounded to 0 in each epoch."""
+
+    def __init__(self):
+        self.seen = []
+
+    def epoch(self, run, row):
+        self.seen.append(threads.flushes_denormals())
+        return False
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", True), ("float64", False)])
+def test_only_float32_fits_flush_denormals_and_the_users_setting_is_restored(dtype, expected):
+    if not torch.set_flush_denormal(False):
+        pytest.skip("this processor cannot flush denormal numbers")
+    seen = Denormals()
+    GPClassifier("ep", n_inducing=5, max_epochs=2, tol=1.0, device="cpu", dtype=dtype, callbacks=[seen]).fit(
+        *toy(30, 2)
+    )
+    assert set(seen.seen) == {expected}
+    assert not threads.flushes_denormals()

@@ -43,7 +43,7 @@ from cavity.prediction.rowwise import TrainingRows, make_training_rows, target_n
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run
-from cavity.training.threads import limit_threads
+from cavity.training.threads import flush_denormals, limit_threads
 
 Array = NDArray[np.float64]
 PATIENCE = 10  # epochs without a smaller loss of a regressor's eval_set before training stops
@@ -105,7 +105,7 @@ class Job:
 
         On an interrupt, `store` gets the best state so far.
         """
-        with limit_threads(runs.count_work(self.run)):
+        with limit_threads(runs.count_work(self.run)), flush_denormals(self.options.config.dtype):
             return self._train(store)
 
     def _train(self, store: Callable[[Result], None]) -> list[str]:
