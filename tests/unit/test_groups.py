@@ -64,6 +64,16 @@ def test_a_quantity_is_not_a_group(kind, seed):
     np.testing.assert_array_equal(X, Preparation().fit(frame).encode(frame))
 
 
+def test_copies_of_a_row_do_not_make_a_group():
+    """An oversampled table: the labels of a row's copies say nothing about new rows."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"income": rng.integers(100, 900, 150), "age": rng.integers(18, 90, 150)})
+    y = rng.integers(2, size=150)
+    copies = np.repeat(np.arange(150), 5)
+    columns = find(frame.iloc[copies].reset_index(drop=True), y[copies])[1]
+    assert not any(isinstance(c, Group) for c in columns)
+
+
 def test_shares_are_those_of_the_definition():
     frame, y = panel()
     column = next(c for c in find(frame, y)[1] if isinstance(c, Group))

@@ -4,7 +4,8 @@ A group with n_c rows of class c, out of n, has the shares
 
     s_c = (n_c + α p_c) / (n + α) − p_c        p: class frequencies of the table
 
-so that a small group stays near 0, as does a new one. Training rows get shares that do not count their own fold.
+so that a small group stays near 0, as does a new one. Training rows get shares that do not count their own fold. Equal rows are
+in the same fold: the label of a copy is not what a group tells.
 
 A number is taken for a group only if that pays: without a row's own fold, the shares of its own value must predict its class
 better than those of the neighbouring values do. For a quantity (an age, a year, a count) neighbours tell as much.
@@ -12,12 +13,14 @@ better than those of the neighbouring values do. For a quantity (an age, a year,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.columns import distinct_rows
 from cavity.data.source import Array
 from cavity.tabular.columns import Column, Group, Number
 
@@ -62,9 +65,10 @@ def find_groups(X: Array, columns: Sequence[Column], labels: Labels) -> tuple[Ar
         return X, tuple(columns)
     made: list[Column] = []
     first = 0
+    folds = cache(lambda: _make_folds(X))
     for column in columns:
         block = X[:, first : first + len(column.features)]
-        found = _find_group(block, column, labels) if isinstance(column, Number) else None
+        found = _find_group(block, column, labels, folds) if isinstance(column, Number) else None
         first += len(column.features)
         made.append(column if found is None else found)
     if not any(isinstance(column, Group) for column in made):
@@ -75,6 +79,7 @@ def find_groups(X: Array, columns: Sequence[Column], labels: Labels) -> tuple[Ar
 def insert_shares(X: Array, columns: Sequence[Column], labels: Labels | None = None) -> Array:
     """Return features with the shares of groups inserted: those of training rows, if `labels` are theirs."""
     parts, first = [], 0
+    folds = cache(lambda: _make_folds(X))
     for column in columns:
         base = column.number if isinstance(column, Group) else column
         block = X[:, first : first + len(base.features)]
@@ -82,7 +87,9 @@ def insert_shares(X: Array, columns: Sequence[Column], labels: Labels | None = N
         parts.append(block)
         if isinstance(column, Group):
             value = np.round(_original(block, column.number))
-            parts.append(column.find_shares(value) if labels is None else _training_shares(value, labels))
+            parts.append(
+                column.find_shares(value) if labels is None else _training_shares(value, labels, folds())
+            )
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
@@ -105,7 +112,15 @@ def _original(block: Array, number: Number) -> Array:
     return np.where(block[:, 1] > 0, np.nan, value) if number.missing else value
 
 
-def _find_group(block: Array, column: Number, labels: Labels) -> Group | None:
+def _make_folds(X: Array) -> Places:
+    """Return a fold for each row; equal rows are in the same one."""
+    _, first, place = np.unique(distinct_rows(X)[1], return_index=True, return_inverse=True)
+    order = np.argsort(np.argsort(first))  # distinct rows as they first appear
+    fold = np.random.default_rng(0).permutation(len(first)) % FOLDS
+    return np.asarray(fold[order[place.reshape(-1)]])
+
+
+def _find_group(block: Array, column: Number, labels: Labels, folds: Callable[[], Places]) -> Group | None:
     """Return the column as a group if its values tell more than their neighbours."""
     value = _original(block, column)
     present = ~np.isnan(value)
@@ -116,17 +131,17 @@ def _find_group(block: Array, column: Number, labels: Labels) -> Group | None:
     values, place = np.unique(whole, return_inverse=True)
     if not LEAST_GROUPS < len(values) <= len(whole) / LEAST_REPEATS:
         return None
-    if not _tells_more(place.reshape(-1), len(values), labels):
+    if not _tells_more(place.reshape(-1), len(values), labels, folds()[present]):
         return None
     shares = _shares(_count(place.reshape(-1), len(values), labels), labels.prior)
     return Group(*column, tuple(values.tolist()), tuple(map(tuple, shares.tolist())), labels.names)
 
 
-def _tells_more(place: Places, n_values: int, labels: Labels) -> bool:
+def _tells_more(place: Places, n_values: int, labels: Labels, folds: Places) -> bool:
     """Return whether the other rows of a row's value predict its class better than rows of the neighbouring values."""
     prior = labels.prior
     own, near = np.empty(len(place)), np.empty(len(place))
-    for fold, counts in _count_without_folds(place, n_values, labels):
+    for fold, counts in _count_without_folds(place, n_values, labels, folds):
         around = np.sum([_shifted(counts, by) for by in SIDES], axis=0)
         for loss, found in ((own, counts), (near, around)):
             p = _shares(found, prior)[place[fold]] + prior
@@ -154,20 +169,21 @@ def _count(place: Places, n_values: int, labels: Labels) -> Array:
     return np.asarray(flat.reshape(n_values, C))
 
 
-def _count_without_folds(place: Places, n_values: int, labels: Labels) -> list[tuple[Places, Array]]:
+def _count_without_folds(
+    place: Places, n_values: int, labels: Labels, fold: Places
+) -> list[tuple[Places, Array]]:
     """Return the rows of each fold, with the counts of all other rows."""
-    fold = np.random.default_rng(0).permutation(len(place)) % FOLDS
     total, found = _count(place, n_values, labels), []
     for rows in (np.flatnonzero(fold == i) for i in range(FOLDS)):
         found.append((rows, total - _count(place[rows], n_values, labels.select(rows))))
     return found
 
 
-def _training_shares(value: Array, labels: Labels) -> Array:
+def _training_shares(value: Array, labels: Labels, fold: Places) -> Array:
     """Return the shares of each row's group without its own fold, [N C]."""
     values, place = np.unique(value, return_inverse=True)  # all missing cells are one value
     shares = np.empty((len(value), len(labels.names)))
-    for rows, counts in _count_without_folds(place.reshape(-1), len(values), labels):
+    for rows, counts in _count_without_folds(place.reshape(-1), len(values), labels, fold):
         shares[rows] = _shares(counts, labels.prior)[place.reshape(-1)[rows]]
     return np.where(np.isnan(value)[:, None], 0.0, shares)
 
