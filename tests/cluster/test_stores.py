@@ -124,6 +124,13 @@ def test_rows_of_a_bucket_give_the_model_of_the_same_files_on_disk(bucket, folde
     np.testing.assert_array_equal(model.predict_proba(f"{bucket}/rows"), alone.predict_proba(folder))
 
 
+def test_a_column_that_is_not_in_the_bucket_is_named(bucket):
+    with pytest.raises(
+        BadInput, match="target='kind' is not a column; the columns are 'a', 'b', 'label', 'site'"
+    ):
+        GPClassifier("sep", max_epochs=1).fit(f"{bucket}/rows", target="kind")
+
+
 def test_dropped_connections_are_retried(link, bucket, folder, alone):
     link.n = 12
     model = fit(f"{bucket}/rows")
