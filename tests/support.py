@@ -231,7 +231,7 @@ def offered(run: Machine, state: State, batch: Any = None) -> np.ndarray:
 
 
 def arbitrary(state: State, seed: int = 0) -> State:
-    """The state with sites, or sums, that are no fixed point of anything."""
+    """The state with sites, or sums, that are not a fixed point."""
     rng = np.random.default_rng(seed)
     if len(state.sites.tau):
         tau = torch.tensor(rng.uniform(0.05, 0.5, state.sites.tau.shape))

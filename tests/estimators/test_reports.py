@@ -76,7 +76,7 @@ def test_history_has_a_row_an_epoch(table, method):
 @pytest.mark.parametrize("weight", [1.0, 1e3])
 @pytest.mark.parametrize("n_inducing", [8, 60])
 def test_training_does_not_stop_while_the_objective_climbs(make_table, method, weight, n_inducing):
-    """log Z_q of sites under way can overshoot in the first epochs: that is no level to be measured against."""
+    """log Z_q of sites under way can overshoot in the first epochs: such a value does not count as reached."""
     X, y, _ = make_table(3)
     fitted = model(method, n_inducing=n_inducing, max_epochs=60).fit(X, y, sample_weight=np.full(60, weight))
     history = [row["objective"] for row in fitted.history_]
