@@ -62,7 +62,7 @@ def write_section(target: Target, rows: Rows) -> str:
         parts += [f"![{t.title}](figures/{t.name}.png)" for t in both if t.figure]
         parts.append(read_texts().get(target.name, ""))
     if target.name == "table2":
-        parts.append(_new_thyroid(rows.select("new_thyroid")))
+        parts += [_new_thyroid(rows.select("new_thyroid")), _shipped(rows)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -76,8 +76,6 @@ def _table2(rows: list[Row]) -> list[str]:
     return [
         tables.counts(rows),
         *_per_share(rows, "nll"),
-        "### As shipped\n\n" + read_texts()["shipped"],
-        tables.auto(rows),
         "### Seconds\n\n" + read_texts()["seconds"],
         tables.seconds(rows),
         "### Differences",
@@ -87,6 +85,13 @@ def _table2(rows: list[Row]) -> list[str]:
 def _per_share(rows: list[Row], score: str) -> list[str]:
     shares = [s for s in SHARES if any(r["inducing"] == s for r in rows)]
     return [f"### M = {s}\n\n{tables.paper_table(rows, s, score)}" for s in shares]
+
+
+def _shipped(rows: Rows) -> str:
+    """The three efforts, and the default of version 0.1."""
+    older = [row for row in rows.select("table2") if row["method"] == "auto"]
+    table = tables.shipped(older + rows.select("table2-efforts"))
+    return f"### As shipped\n\n{read_texts()['shipped']}\n\n{table}"
 
 
 def _new_thyroid(rows: list[Row]) -> str:
