@@ -10,7 +10,18 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from experiments import accuracy, comparison, figures, performance, scale, tables, toy, wide
+from experiments import (
+    accuracy,
+    comparison,
+    figures,
+    performance,
+    references,
+    scale,
+    tables,
+    text_tables,
+    toy,
+    wide,
+)
 from experiments.jobs import ROOT, Row
 from experiments.methods import title
 from experiments.scores import mean_cells
@@ -203,11 +214,14 @@ def fill_blocks(text: str, rows: Rows) -> str:
 
 def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
     """Every document with numbers from rows, and the text that it should have."""
-    rows = Rows(results)
+    rows, texts = Rows(results), read_texts()
+    further = (
+        wide.write_section(rows.select("wide"), texts["comparison-wide"]),
+        text_tables.write_section(results, texts["comparison-text"]),
+        references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
+    )
     compared = comparison.write_page(
-        rows.select("compare"),
-        read_texts(),
-        wide.write_section(rows.select("wide"), read_texts()["comparison-wide"]),
+        rows.select("compare"), texts, "\n\n".join(part for part in further if part)
     )
     pages = {root / REPRODUCTION: write_reproduction(rows), root / COMPARISON: compared}
     return pages | {path: fill_blocks(text, rows) for path, text in marked_documents(root).items()}
