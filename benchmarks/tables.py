@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterable
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
 
 from experiments.text_tables import MODELS, summarize
 
