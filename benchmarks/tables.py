@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterable
@@ -20,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
+
+from experiments.text_tables import MODELS, summarize
 
 SETS = {
     "penguins": ("tables/penguins_raw.csv", "Species"),
@@ -31,7 +36,6 @@ SETS = {
     "chess": ("chess.csv.gz", "class"),
     "housevotes": ("housevotes.csv", "class"),
 }
-MODELS = ("fast", "balanced", "best", "lightgbm")
 FIRST_SEED = 1000  # no published split has such a number
 FIELDS = ("table", "model", "seed", "rows", "classes", "nll", "error", "seconds")
 RESULTS = Path(__file__).parent / "results" / "tables.csv"
@@ -80,29 +84,6 @@ def fit_one(
     own = P[np.arange(len(test)), np.searchsorted(made.classes_, y[test])]
     wrong = made.classes_[P.argmax(1)] != y[test]
     return float(-np.log(np.clip(own, FLOOR, 1)).mean()), float(wrong.mean()), seconds
-
-
-def summarize(path: Path) -> str:
-    """Return the mean test NLL of each table and model as a Markdown table; the smallest of a row is bold.
-
-    Means are over the splits that all models of the table have.
-    """
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    about = {}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(row["table"], {}).setdefault(row["model"], {})[row["seed"]] = float(row["nll"])
-            about[row["table"]] = row["rows"], row["classes"]
-    lines = [f"| table | rows | classes | splits | {' | '.join(MODELS)} |", "|---" * (4 + len(MODELS)) + "|"]
-    for table in (t for t in SETS if t in found):
-        models = found[table]
-        seeds = set.intersection(*(set(nll) for nll in models.values()))
-        means = [np.mean([models[m][s] for s in seeds]) if m in models else np.inf for m in MODELS]
-        cells = [f"{m:.4f}" if np.isfinite(m) else "–" for m in means]
-        best = int(np.argmin(means))
-        cells[best] = f"**{cells[best]}**"
-        lines.append(f"| {table} | {' | '.join(about[table])} | {len(seeds)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def run(args: argparse.Namespace) -> Iterable[dict[str, Any]]:

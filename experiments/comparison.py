@@ -200,15 +200,15 @@ def _cost_table(rows: list[Row]) -> str:
     return markdown(["method", *COSTS.values()], lines)
 
 
-def write_page(rows: list[Row], texts: dict[str, str], wide: str = "") -> str:
-    """The whole page; `wide`: the section on more sets."""
+def write_page(rows: list[Row], texts: dict[str, str], further: str = "") -> str:
+    """The whole page; `further`: sections with rows of other targets."""
     title = "# Comparison with other libraries"
     if not rows:
         return f"{title}\n\n{texts['comparison']}\n\nNo rows yet: `python -m experiments compare`.\n"
     parts = [
         title,
         texts["comparison"],
-        *([wide] if wide else []),
+        *([further] if further else []),
         f"## Ranks\n\n{texts['comparison-ranks']}\n\n{rank_table(rows)}",
         winner_table(rows),
         f"## Time to the NLL of GPyTorch\n\n{texts['comparison-levels']}\n\n{_level_table(rows)}",

@@ -84,15 +84,22 @@ def median_distance(X: Array, rng: np.random.Generator) -> float:
     return float(np.sqrt(np.median(gap[np.triu_indices(len(some), 1)]).clip(1e-6)))
 
 
-def train(model: Trainable, rate: float, held: Split, classes: NDArray[Any], every: int) -> Trained:
+def train(
+    model: Trainable,
+    rate: float,
+    held: Split,
+    classes: NDArray[Any],
+    every: int,
+    most_steps: int | None = None,
+) -> Trained:
     """Run Adam until the validation NLL stops falling, then restore the best state.
 
-    `held` are the validation rows, `every` is the number of steps between evaluations.
+    `held` are the validation rows, `every` is the number of steps between evaluations, `most_steps` at most `MOST_STEPS`.
     """
     best, weights = Trained(rate, model), copy.deepcopy(model.weights())
     place = (np.arange(len(held.y)), np.searchsorted(classes, held.y))
     seconds, since = 0.0, 0
-    for step in range(1, MOST_STEPS + 1):
+    for step in range(1, min(most_steps or MOST_STEPS, MOST_STEPS) + 1):
         begin = time.perf_counter()
         model.step()
         seconds += time.perf_counter() - begin

@@ -76,6 +76,7 @@ WIDE_PEERS = {
     "lightgbm_tuned": "lightgbm",
     "catboost": "catboost",
     "xgboost": "xgboost",
+    "gpflow": "gpflow",
     "realmlp": "pytabkit",
     "xrfm": "xrfm",
 }

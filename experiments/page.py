@@ -10,7 +10,18 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from experiments import accuracy, comparison, figures, performance, scale, tables, toy, wide
+from experiments import (
+    accuracy,
+    comparison,
+    figures,
+    performance,
+    references,
+    scale,
+    tables,
+    text_tables,
+    toy,
+    wide,
+)
 from experiments.jobs import ROOT, Row
 from experiments.methods import title
 from experiments.scores import mean_cells
@@ -62,7 +73,7 @@ def write_section(target: Target, rows: Rows) -> str:
         parts += [f"![{t.title}](figures/{t.name}.png)" for t in both if t.figure]
         parts.append(read_texts().get(target.name, ""))
     if target.name == "table2":
-        parts.append(_new_thyroid(rows.select("new_thyroid")))
+        parts += [_new_thyroid(rows.select("new_thyroid")), _shipped(rows)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -76,8 +87,6 @@ def _table2(rows: list[Row]) -> list[str]:
     return [
         tables.counts(rows),
         *_per_share(rows, "nll"),
-        "### As shipped\n\n" + read_texts()["shipped"],
-        tables.auto(rows),
         "### Seconds\n\n" + read_texts()["seconds"],
         tables.seconds(rows),
         "### Differences",
@@ -87,6 +96,13 @@ def _table2(rows: list[Row]) -> list[str]:
 def _per_share(rows: list[Row], score: str) -> list[str]:
     shares = [s for s in SHARES if any(r["inducing"] == s for r in rows)]
     return [f"### M = {s}\n\n{tables.paper_table(rows, s, score)}" for s in shares]
+
+
+def _shipped(rows: Rows) -> str:
+    """The three efforts, and the default of version 0.1."""
+    older = [row for row in rows.select("table2") if row["method"] == "auto"]
+    table = tables.shipped(older + rows.select("table2-efforts"))
+    return f"### As shipped\n\n{read_texts()['shipped']}\n\n{table}"
 
 
 def _new_thyroid(rows: list[Row]) -> str:
@@ -198,11 +214,14 @@ def fill_blocks(text: str, rows: Rows) -> str:
 
 def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
     """Every document with numbers from rows, and the text that it should have."""
-    rows = Rows(results)
+    rows, texts = Rows(results), read_texts()
+    further = (
+        wide.write_section(rows.select("wide"), texts["comparison-wide"]),
+        text_tables.write_section(results, texts["comparison-text"]),
+        references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
+    )
     compared = comparison.write_page(
-        rows.select("compare"),
-        read_texts(),
-        wide.write_section(rows.select("wide"), read_texts()["comparison-wide"]),
+        rows.select("compare"), texts, "\n\n".join(part for part in further if part)
     )
     pages = {root / REPRODUCTION: write_reproduction(rows), root / COMPARISON: compared}
     return pages | {path: fill_blocks(text, rows) for path, text in marked_documents(root).items()}

@@ -22,10 +22,11 @@ FURTHER = (
     "letter", "pendigits", "magic", "phoneme", "spambase", "contraceptive", "led7digit", "movement_libras", "titanic",
     "mammographic", "tic_tac_toe", "chess", "housevotes", "heart", "bands", "vowel",
 )  # fmt: skip
-NAMES = (*UCI, "satellite90", "digits", "mnist", "toy", *FLIGHTS, *FURTHER)
+NAMES = (*UCI, "satellite90", "vehicle_folds", "digits", "mnist", "toy", *FLIGHTS, *FURTHER)
 
 TRAIN_FRACTION = {"satellite": 0.2, "waveform": 0.3}  # 0.9 for the other tables, as in the papers
 WAVEFORM_ROWS = 1000
+FOLDS = 10
 FURTHER_FRACTION, FURTHER_ROWS = (
     0.8,
     4000,
@@ -42,6 +43,7 @@ SIZES = {
     "waveform": (300, 21, 3),
     "vowel6": (486, 10, 6),
     "vehicle": (761, 18, 4),
+    "vehicle_folds": (761, 18, 4),
     "satellite": (1287, 36, 6),
     "satellite90": (5792, 36, 6),
     "digits": (1617, 64, 10),
@@ -91,10 +93,21 @@ def split(name: str, seed: int, data_home: str | None = None) -> Split:
         return _flights(name, seed, data_home)
     if name in FURTHER:
         return _further(name, seed, data_home)
+    if name == "vehicle_folds":
+        return _fold(*load("vehicle", data_home), seed)
     X, y = _digits() if name == "digits" else load(name.removesuffix("90"), data_home)
     order = np.random.default_rng(seed).permutation(len(y))[: WAVEFORM_ROWS if name == "waveform" else None]
     cut = round(TRAIN_FRACTION.get(name, 0.9) * len(order))
     train, test = order[:cut], order[cut:]
+    return Split(X[train], y[train], X[test], y[test])
+
+
+def _fold(X: Array, y: NDArray[Any], number: int) -> Split:
+    """One of ten stratified folds; every ten numbers are another shuffle."""
+    from sklearn.model_selection import StratifiedKFold
+
+    shuffle, fold = divmod(number, FOLDS)
+    train, test = list(StratifiedKFold(FOLDS, shuffle=True, random_state=shuffle).split(X, y))[fold]
     return Split(X[train], y[train], X[test], y[test])
 
 

@@ -20,8 +20,8 @@ from experiments.jobs import (
     key_of,
 )
 from experiments.methods import PEERS, WIDE_PEERS
+from experiments.sets import FOLDS, SIZES, UCI
 from experiments.sets import FURTHER as FURTHER_SETS
-from experiments.sets import SIZES, UCI
 
 BATCH: dict[str, Any] = {
     "batch_size": None,
@@ -81,6 +81,16 @@ def table() -> list[Job]:
         Job("score", d, s, m, share, options=BATCH) for d in UCI for m, share in cells for s in _splits(d, m)
     ]
     return papers + [Job("score", d, s, "auto", "") for d in UCI for s in _splits(d, "auto")]
+
+
+def efforts() -> list[Job]:
+    """`GPClassifier(effort=...)` on twenty splits of the sets of Table 2."""
+    return [Job("score", d, s, m, "") for d in UCI for m in WIDE_OURS for s in range(ALL_SPLITS)]
+
+
+def vehicle_folds() -> list[Job]:
+    """Ten stratified folds of vehicle in three shuffles, for a comparison with published results of AutoML libraries."""
+    return [Job("score", "vehicle_folds", s, m, "") for m in WIDE_OURS for s in range(3 * FOLDS)]
 
 
 def flipped() -> list[Job]:
@@ -227,6 +237,7 @@ TARGETS = {
     for t in (
         Target("table2", "Table 2: test NLL on eight UCI sets", "table2", table),
         Target("table3", "Table 3: test error on the same fits", "table2", table),
+        Target("table2-efforts", "Table 2: the three efforts of GPClassifier", "table2_efforts", efforts),
         Target(
             "fig1",
             "Figure 1: log Z_q against seconds for three schedules",
@@ -266,6 +277,7 @@ TARGETS = {
         Target("flights", "Flights with default settings", "flights", flights, CURVE_COLUMNS, "flights"),
         Target("flipped", "Wrong labels", "flipped", flipped),
         Target("new_thyroid", "new_thyroid on 100 splits", "new_thyroid", many_splits),
+        Target("vehicle-folds", "vehicle in ten folds", "vehicle_folds", vehicle_folds),
         Target("wide", "cavity and other libraries on twenty-five sets", "wide", wide, COMPARED_COLUMNS),
         Target("compare", "cavity and other libraries", "compare", compare, COMPARED_COLUMNS, "pareto"),
     )

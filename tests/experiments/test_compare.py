@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import early_stopping, fits, sets, targets, wide
+from experiments import early_stopping, fits, references, sets, targets, wide
 from experiments.jobs import Context, Job
 from experiments.methods import ALL_PEERS, METHODS, PEERS, WIDE_PEERS
 from experiments.peers import FITS
@@ -108,6 +108,30 @@ def test_ranks_count_lower_losses_and_share_ties() -> None:
     ]
     assert wide.mean_ranks(wide.means(rows, "nll"), methods) == {"balanced": 1.0, "svm": 2.5, "logistic": 2.5}
     assert wide.complete_methods(rows[:-1]) == ["balanced", "svm"]
+
+
+def test_references_show_the_mean_of_complete_shuffles() -> None:
+    rows = [
+        {"split": s, "method": "best", "nll": 0.2 + 0.1 * (s // 10), "error": 0.1, "seconds": 2.0}
+        for s in range(25)
+    ]
+    section = references.write_section(rows, "text")
+    assert '| cavity, `effort="best"` | 0.250 | 0.200, 0.300 | 0.100 | 2.0 on 1 core |' in section
+    assert "AutoGluon 1.0" in section and references.write_section(rows[:9], "text") == ""
+
+
+def test_folds_of_a_shuffle_are_disjoint_and_cover_the_rows() -> None:
+    X, y = np.arange(40.0)[:, None], np.repeat([0, 1], 20)
+    folds = [sets._fold(X, y, number) for number in range(10, 20)]
+    assert sorted(np.concatenate([f.X_test[:, 0] for f in folds])) == list(range(40))
+    assert all((f.y_test == 0).sum() == 2 and len(f.y) == 36 for f in folds)
+    assert (sets._fold(X, y, 0).X_test != folds[0].X_test).any()
+
+
+def test_training_stops_after_the_steps_that_are_allowed() -> None:
+    held = sets.Split(np.zeros((4, 1)), np.array([0, 0, 1, 1]), np.zeros((0, 1)), np.zeros(0))
+    falling = Walk(list(np.linspace(3, 1, 100)))
+    assert early_stopping.train(falling, 0.1, held, np.array([0, 1]), 1, most_steps=7).steps == 7
 
 
 @pytest.mark.parametrize("name", ["extra_trees", "svm"])

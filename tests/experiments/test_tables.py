@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments import text_tables
 from support import load_script
 
 ROOT = Path(__file__).parents[2]
@@ -35,3 +36,7 @@ def test_both_libraries_get_the_same_rows(tables):
     X = pd.DataFrame({"number": [1.0, 2.0], "text": ["x", None], "flag": [True, False]})
     kinds = [str(kind) for kind in tables.with_categories(X).dtypes]
     assert kinds == ["float64", "category", "bool"]
+
+
+def test_text_tables_name_the_tables_that_the_benchmark_reads(tables):
+    assert tuple(tables.SETS) == text_tables.TABLES
