@@ -35,13 +35,13 @@ QUICK_ROWS_FEW = 5000
 QUICK_EPOCHS = (8, 12)  # of L-BFGS there
 SWEEPS = 10_000
 
-LEAST_POINTS, MOST_POINTS = 100, 1000  # that n_inducing="auto" may choose
+LEAST_POINTS, MOST_POINTS = 100, 2000  # that n_inducing="auto" may choose
 # By effort, and whether on a GPU: points per square root of the rows, and the most C M², about the operations per row of a step.
 POINTS = {
-    ("balanced", False): (1.5, 4e5),
+    ("balanced", False): (3.0, 1e6),
     ("balanced", True): (4.0, 1e7),
-    ("best", False): (3.0, 1.6e6),
-    ("best", True): (6.0, 3e7),
+    ("best", False): (4.5, 2.5e6),
+    ("best", True): (9.0, 4e7),
 }
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 
