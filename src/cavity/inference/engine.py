@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -34,7 +33,7 @@ from cavity.inference.sites import (
     times,
 )
 from cavity.inference.state import Info, State, Totals
-from cavity.inference.view import Match, View, flatten, gather, join, scatter, site_totals
+from cavity.inference.view import Match, View, flatten, gather, join, pull_back, scatter, site_totals
 from cavity.linalg import pack_symmetric, times_transpose, unpack_symmetric
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
@@ -259,17 +258,8 @@ class Engine:
         G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
-        return self._pull_back(pairs, _own_derivatives(match.moments, view), view.share)
-
-    def _pull_back(self, pairs: list[tuple[Tensor, Tensor]], own: Tensor | None, share: Share) -> Tensor:
-        """Carry cotangents back to the learnt parameters."""
-        grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
-        pairs = [pair for pair in pairs if pair[0].requires_grad]
-        if pairs:
-            with torch.enable_grad():
-                end = _End.apply(*chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
-            grads = torch.autograd.grad(end, self.parameters, allow_unused=True)
-        return self._with_own(flatten(grads, self.parameters), own, share)
+        gradient = pull_back(pairs, self.parameters)
+        return self._with_own(gradient, _own_derivatives(match.moments, view), view.share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
         """Add the derivatives in the weights of the prior mean and in the factor's parameters, which are the last ones."""
@@ -377,19 +367,3 @@ def _sum(totals: Totals, reduce: Local) -> Totals:
         return reduce.sum(totals)
     halves = reduce.sum(totals._replace(P=pack_symmetric(totals.P)))
     return halves._replace(P=unpack_symmetric(halves.P, totals.P.shape[-1]))
-
-
-class _End(torch.autograd.Function):
-    """A scalar whose derivatives in the outputs are given: (output, cotangent), ... as arguments.
-
-    `torch.autograd.grad` takes cotangents itself, but then the first call imports sympy: half a second, more than a small fit.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, *pairs: Tensor) -> Tensor:
-        ctx.save_for_backward(*pairs[1::2])
-        return pairs[0].new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, *grad: Tensor) -> Any:
-        return tuple(x for cotangent in ctx.saved_tensors for x in (cotangent, None))

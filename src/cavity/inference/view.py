@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +66,33 @@ def flatten(grads: tuple[Tensor | None, ...], parameters: tuple[nn.Parameter, ..
     """Return the gradients as one vector; a parameter without a gradient contributes zeros."""
     parts = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, parameters, strict=True)]
     return torch.cat([g.flatten() for g in parts])
+
+
+def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]) -> Tensor:
+    """Carry the cotangents of outputs, (output, cotangent), back to the parameters; one vector."""
+    grads: tuple[Tensor | None, ...] = (None,) * len(parameters)
+    pairs = [pair for pair in pairs if pair[0].requires_grad]
+    if pairs:
+        with torch.enable_grad():
+            end = _End.apply(*chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
+        grads = torch.autograd.grad(end, parameters, allow_unused=True)
+    return flatten(grads, parameters)
+
+
+class _End(torch.autograd.Function):
+    """A scalar whose derivatives in the outputs are given: (output, cotangent), ... as arguments.
+
+    `torch.autograd.grad` takes cotangents itself, but then the first call imports sympy: half a second, more than a small fit.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *pairs: Tensor) -> Tensor:
+        ctx.save_for_backward(*pairs[1::2])
+        return pairs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> Any:
+        return tuple(x for cotangent in ctx.saved_tensors for x in (cotangent, None))
 
 
 def join(parts: list[SiteUpdate]) -> SiteUpdate:

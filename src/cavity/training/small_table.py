@@ -13,7 +13,7 @@ from cavity.factors import BinaryProbit, ProbitPairs
 from cavity.inference import Engine, Own, State
 from cavity.inference.array_sweeps import ProbitSweeps
 from cavity.inference.placement import OnT
-from cavity.inference.view import flatten
+from cavity.inference.view import pull_back
 from cavity.posterior import Sums
 from cavity.prior import Projection
 from cavity.training.loop import Run
@@ -51,11 +51,10 @@ class SmallTable:
             return None
         slope = self.sweeps.slope(sites)
         pairs = [(projection.a, slope.a), (projection.variance, slope.variance)]
-        outputs, given = zip(*((x, torch.from_numpy(g)) for x, g in pairs if x.requires_grad), strict=True)
-        grads = torch.autograd.grad(outputs, engine.parameters, given, allow_unused=True)
+        gradient = pull_back([(x, torch.from_numpy(g)) for x, g in pairs], engine.parameters)
         gap = (engine.hyper_prior.mean - theta).numpy()
         pull = self.precision @ gap
-        return slope.value - 0.5 * float(pull @ gap), flatten(grads, engine.parameters).numpy() + pull
+        return slope.value - 0.5 * float(pull @ gap), gradient.numpy() + pull
 
     def at(self, theta: Tensor, tol: float, most: int) -> State | None:
         """Return the run's state at other hyper-parameters, with converged sites."""
