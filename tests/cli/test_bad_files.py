@@ -73,3 +73,40 @@ def test_a_report_on_the_training_file_says_how_good_the_model_is_on_new_rows(mo
     assert "trained on" in " ".join(result.output.split())
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "so the scores are too good" in page and "Estimated at training, from 30 rows" in page
+
+
+REPLACING = {
+    "fit": (["rows.csv", "--target", "y", "--out", "rows.csv"], "rows.csv"),
+    "predict": (["m.cavity", "rows.csv", "--out", "rows.csv"], "rows.csv"),
+    "report": (["m.cavity", "rows.csv", "--out", "m.cavity"], "m.cavity"),
+    "export": (["m.cavity", "--onnx", "./m.cavity"], "m.cavity"),
+}
+
+
+@pytest.mark.parametrize("command", REPLACING)
+def test_a_result_never_replaces_what_it_is_made_from(command, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(ROWS)
+    (tmp_path / "m.cavity").write_bytes(model.read_bytes())
+    arguments, name = REPLACING[command]
+    before = (tmp_path / name).read_bytes()
+    result = run(command, *arguments)
+    assert result.exit_code == 2 and f"{name} would replace a file that is read" in result.output
+    assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_result_does_not_replace_a_file_of_the_folder_that_is_read(model, tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    (parts / "1.csv").write_text(ROWS)
+    result = run("predict", model, parts, "--out", parts / "1.csv")
+    assert result.exit_code == 2 and "would replace" in result.output
+    assert (parts / "1.csv").read_text() == ROWS
+
+
+@pytest.mark.parametrize("command", ["predict", "report", "export"])
+def test_a_folder_that_does_not_exist_is_found_before_the_work(command, model, tmp_path):
+    out = tmp_path / "absent" / "result.csv"
+    rows = [] if command == "export" else [model.parent / "rows.csv"]
+    result = run(command, model, *rows, "--onnx" if command == "export" else "--out", out)
+    assert result.exit_code == 2 and "does not exist" in " ".join(result.output.split())

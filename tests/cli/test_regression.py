@@ -41,6 +41,13 @@ def test_fit_notices_a_quantity_and_says_how_good_it_is(folder):
     assert found["rmse"] < 0.95 * found["baseline"]["rmse"] and 0.8 < found["coverage"] <= 1
 
 
+def test_a_report_on_the_training_file_has_the_errors_on_new_rows(folder, tmp_path):
+    run("report", folder / "m", folder / "train.csv", "--out", tmp_path / "r.html")
+    found = cavity.load(folder / "m").notes_["estimate"]
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "from 44 rows held out of one more fit" in page and f"off by {found['rmse']:.4g}" in page
+
+
 def test_predictions_and_scores_are_those_of_python(folder):
     gp, table = cavity.load(folder / "m"), pd.read_csv(folder / "test.csv")
     run("predict", folder / "m", folder / "test.csv", "--out", folder / "p.csv")
@@ -77,6 +84,7 @@ def test_the_report_has_the_scores_and_the_server_the_intervals(folder):
     with testclient.TestClient(make_app(model), base_url="http://localhost") as client:
         answer = client.post("/predict", json={"rows": row.to_dict("records")}).json()
         assert client.get("/schema").json()["classes"] == []
+        assert client.get("/openapi.json").json()["info"]["description"].startswith("Means and intervals")
     low, high = model.classifier.predict_interval(row)
     assert answer["low"] == pytest.approx(low.tolist()) and answer["high"] == pytest.approx(high.tolist())
     assert "probabilities" not in answer

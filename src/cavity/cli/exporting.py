@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cavity.cli.evaluating import shorten
+from cavity.cli.outputs import check_out
 from cavity.cli.predicting import Model
 from cavity.cli.terminal import Terminal
 from cavity.errors import BadOption
@@ -15,6 +16,7 @@ def export(path: str | Path, onnx: str | Path | None, dtype: str, terminal: Term
     """Write the ONNX graph; a model with a preparation takes raw columns."""
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
+    check_out(onnx, path, flag="--onnx", example="model.onnx")
     from cavity.export import onnx as write_onnx
 
     model = Model.open(path, regressor=True).classifier

@@ -85,7 +85,7 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
     loss = f"{estimate.log_loss:.3f} ± {estimate.standard_error:.3f}"
     return "\n".join(
         [
-            f"Estimated on {estimate.rows} rows ({estimate.how}):",
+            f"Estimated on {estimate.origin}:",
             f"  log loss  {loss} (class frequencies {estimate.baseline_log_loss:.3f}{other})",
             f"  accuracy  {estimate.accuracy:.3f} (most frequent class {estimate.baseline_accuracy:.3f})",
             f"  {estimate.trust}",

@@ -14,16 +14,16 @@ import numpy as np
 from cavity import distributed
 from cavity._version import __version__
 from cavity.cli.fit_summary import report_fit
+from cavity.cli.outputs import check_out
 from cavity.cli.predicting import format_label
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
 from cavity.data import Arrow
 from cavity.data.fragments import import_pyarrow
-from cavity.errors import BadInput, BadOption
+from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor
 from cavity.intake.frames import Prepared
-from cavity.remote import Location, check_bucket
 from cavity.report.baseline import logistic_log_loss
 from cavity.report.regression import estimate_regression
 from cavity.report.scores import FEW_ROWS
@@ -59,7 +59,9 @@ def choose_method(model: Any, table: InspectedTable, settings: Settings, termina
 
 def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     """Run the command; under torchrun, on every rank."""
-    _check_out(settings.out)
+    check_out(settings.out, data, settings.validation)
+    if settings.arguments.get("checkpoint") is not None:
+        check_out(settings.arguments["checkpoint"], data, settings.validation, flag="--checkpoint")
     model = make_model(
         settings, terminal, settings.regression
     )  # refuse a wrong option before the table is read
@@ -162,16 +164,3 @@ def _find_few(y: Any) -> dict[str, int]:
     """Return the classes of few rows, with their numbers."""
     classes, rows = np.unique(y, return_counts=True)
     return {format_label(c): int(n) for c, n in zip(classes, rows, strict=True) if n < FEW_ROWS}
-
-
-def _check_out(path: Location) -> None:
-    """Check before training that the model can be written."""
-    if isinstance(path, str):
-        check_bucket(path)
-        return
-    if path.is_dir():
-        raise BadOption(f"--out {path} is a folder: name a file, such as {path / 'model.cavity'}.")
-    if not path.parent.is_dir():
-        raise BadOption(f"--out {path}: the folder {str(path.parent)!r} does not exist.")
-    if not os.access(path.parent, os.W_OK):
-        raise BadInput(f"--out {path}: the folder is not writable.")

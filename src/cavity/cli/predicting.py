@@ -17,6 +17,7 @@ from uuid import uuid4
 import numpy as np
 
 from cavity import remote
+from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
@@ -133,6 +134,8 @@ def predict(
     terminal: Terminal,
 ) -> None:
     """Write one prediction per row, in file order."""
+    if out is not None:
+        check_out(out, path, data, example="predictions.csv")
     model, file = Predictor.read(path, device), open_table(data)
     prepare = model.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)

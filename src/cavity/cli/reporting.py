@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.cli.evaluating import read_truth
+from cavity.cli.outputs import check_out
 from cavity.cli.predicting import Model, read_chunks, report_notes
 from cavity.cli.terminal import Terminal
 from cavity.data.fragments import import_pyarrow
@@ -32,6 +33,7 @@ def report(
     terminal: Terminal,
 ) -> None:
     """Write the report; of a long table, on a random sample of rows."""
+    check_out(out, path, data, example="report.html")
     from cavity.report import write_report
 
     model = Model.open(path, device, regressor=True)
@@ -63,10 +65,12 @@ def report(
 
 def _describe_training_rows(model: Any) -> str:
     """Say that scores of training rows are too good, and how good the model is on new rows."""
-    from cavity.report.headline import describe_estimate
+    from cavity.report.headline import describe_errors, describe_estimate
 
     estimate = getattr(model, "estimate_", None)
+    numbers = model.notes_.get("estimate")  # of a regressor
     known = [] if estimate is None else describe_estimate(estimate)
+    known += [] if numbers is None else describe_errors(numbers)
     said = "These rows are those of the training file, so the scores are too good. Give rows that the model has not seen."
     return " ".join([said, *known])
 

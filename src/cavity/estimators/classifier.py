@@ -200,8 +200,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     feature_importance_ : ndarray of shape (n_features_in_,)
         Importance of each column of X in nats: what its cell tells about the label if the other cells are known, the mean of
         KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows. If predictions are right, the log loss
-        increases by so much when the cell is unknown. Columns of noise are near 0, columns that say the same share, and values
-        can be compared across kernels. Not after `partial_fit`.
+        increases by so much when the cell is unknown. Columns of noise are near 0, columns with the same information share it,
+        and values can be compared across kernels. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
     history_ : list of dict

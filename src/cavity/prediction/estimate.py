@@ -48,6 +48,11 @@ class Estimate(NamedTuple):
     predicted: tuple[float, ...]
 
     @property
+    def origin(self) -> str:
+        """Return how many rows there are and where they come from, in words."""
+        return self.how if self.how.startswith(f"{self.rows} rows") else f"{self.rows} rows ({self.how})"
+
+    @property
     def trust(self) -> str:
         """Return how far to trust the estimate, in a sentence."""
         return TRUST[self.how == "leave-one-out"]

@@ -135,9 +135,18 @@ def tile_classes(scored: Scored) -> list[tuple[str, str, str]]:
 def describe_estimate(estimate: Any) -> list[str]:
     """Say how good a model should be on new rows, from its own training."""
     return [
-        f"Estimated at training, from {estimate.rows:,} rows by {estimate.how}: it is right for {estimate.accuracy:.1%} "
+        f"Estimated at training, from {estimate.origin}: it is right for {estimate.accuracy:.1%} "
         f"of new rows (the most frequent class: {estimate.baseline_accuracy:.1%}), with a log loss of {estimate.log_loss:.3f} ± "
         f"{estimate.standard_error:.3f} nats (class frequencies: {estimate.baseline_log_loss:.3f})."
+    ]
+
+
+def describe_errors(estimate: dict[str, Any]) -> list[str]:
+    """Say how far off a regressor should be on new rows, from one more fit at training."""
+    return [
+        f"Estimated at training, from {estimate['rows']:,} rows held out of one more fit: predictions for new rows are off by "
+        f"{estimate['rmse']:.4g} (root mean square; the mean of the target: {estimate['baseline']['rmse']:.4g}), and "
+        f"{estimate['coverage']:.1%} of these rows are within their 95 % interval."
     ]
 
 

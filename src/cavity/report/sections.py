@@ -116,7 +116,7 @@ def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
         if len(ranking.places) > BARS
         else ""
     )
-    text = f"{how} Columns of noise are near 0. Columns that say the same share.{more}"
+    text = f"{how} Columns of noise are near 0. Columns with the same information share it.{more}"
     return render_paragraph(text) + render_bars(
         "Importance of columns", names, ranking.values[:BARS], texts, ("Column", "Importance (nats)")
     )

@@ -12,16 +12,24 @@ FIGURE_STYLE: dict[Any, Any] = {
     "text.parse_math": False,
 }
 
-_DARK = """--paper:#14161a;--ink:#e4e6ea;--soft:#a3a9b4;--line:#343941;--accent:#7fb2ea;--card:#1b1e23;--good:#63c08f;
+_DARK = """--shade:#000c;--paper:#14161a;--ink:#e4e6ea;--soft:#a3a9b4;--line:#343941;--accent:#7fb2ea;--card:#1b1e23;--good:#63c08f;
  --fair:#e0b04a;
  --bad:#f08a8a;--c0:#6ea8e8;--c1:#f0a04b;--c2:#5cc296;--c3:#e0708f;--c4:#a98be0;--c5:#c2a279;--c6:#e3a3d0;--c7:#b5b5b5"""
-_LIGHT = """--paper:#fff;--ink:#22252a;--soft:#5c6370;--line:#dfe2e6;--accent:#2f6db3;--card:#f6f7f9;--good:#1f7a4d;
+_LIGHT = """--shade:#0003;--paper:#fff;--ink:#22252a;--soft:#5c6370;--line:#dfe2e6;--accent:#2f6db3;--card:#f6f7f9;--good:#1f7a4d;
  --fair:#946200;
  --bad:#b3261e;--c0:#2f6db3;--c1:#d97706;--c2:#2a8a5f;--c3:#b2365c;--c4:#7a5bb0;--c5:#8c6d46;--c6:#c464a4;--c7:#6b6b6b"""
 _SERIES = "\n".join(
     f".line.c{k},.whisker.c{k}{{stroke:var(--c{k})}} .dot.c{k},.band.c{k}{{fill:var(--c{k})}} "
     f".key.c{k}{{background:var(--c{k})}} .hollow.c{k}{{stroke:var(--c{k})}}"
     for k in range(8)
+)
+
+# A table that is wider than the page has a shadow on the side where more columns are.
+_SCROLL_SHADOWS = (
+    "linear-gradient(90deg,var(--paper) 30%,transparent) 0 0/2.5rem 100% no-repeat local,"
+    "linear-gradient(270deg,var(--paper) 30%,transparent) 100% 0/2.5rem 100% no-repeat local,"
+    "linear-gradient(90deg,var(--shade),transparent) 0 0/.9rem 100% no-repeat scroll,"
+    "linear-gradient(270deg,var(--shade),transparent) 100% 0/.9rem 100% no-repeat scroll"
 )
 
 STYLE = f"""
@@ -69,7 +77,7 @@ svg .dot.hollow{{fill:var(--card);stroke-width:2}}
  border-radius:.35rem;
  font-size:.85rem;pointer-events:none}}
 .tip[hidden]{{display:none}}
-.wide{{overflow-x:auto;margin:.8rem 0;max-width:100%}}
+.wide{{overflow-x:auto;margin:.8rem 0;max-width:100%;background:{_SCROLL_SHADOWS}}}
 table{{border-collapse:collapse;font-size:.92rem}}
 caption{{text-align:left;color:var(--soft);padding:.3rem 0}}
 th,td{{text-align:left;padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top;
@@ -84,11 +92,11 @@ th[aria-sort=ascending] button::after{{content:" ▲"}} th[aria-sort=descending]
 .numbers td{{font-variant-numeric:tabular-nums}}
 .facts td{{overflow-wrap:anywhere}}
 .bars{{width:100%;max-width:46rem}} .bars td:last-child{{white-space:nowrap;width:1%}} .bars tbody th{{max-width:14rem;
- overflow-wrap:anywhere}}
+ overflow-wrap:break-word}}
 .bar{{width:50%;min-width:5rem;vertical-align:middle}} .bar span{{display:block;height:.9rem;min-width:1px;
  background:var(--c0);border-radius:2px}}
 .confusion td{{text-align:center;padding:.35rem .6rem;min-width:2.6rem;border:1px solid var(--paper)}}
-.confusion thead th{{padding-left:.6rem;text-align:center;max-width:9rem;overflow-wrap:anywhere}}
+.confusion thead th{{padding-left:.6rem;text-align:center;max-width:9rem;overflow-wrap:break-word}}
 .confusion .full{{color:#fff}}
 .filter{{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center}}
 .filter[hidden]{{display:none}}
@@ -100,8 +108,8 @@ details>summary{{cursor:pointer}} details>summary h2{{display:inline-block;borde
 footer{{margin-top:3rem;color:var(--soft);font-size:.9rem}}
 @media print{{
  nav,.filter,.skip,.tip{{display:none}} body{{max-width:none;padding:0;font-size:10pt}} h2{{break-after:avoid}}
- tr{{break-inside:avoid}}
- .wide{{overflow:visible}} table{{font-size:8pt}} .short{{white-space:normal}} #rows{{font-size:6.5pt}}
+ tr,.confusion{{break-inside:avoid}}
+ .wide{{overflow:visible;background:none}} table{{font-size:8pt}} .short{{white-space:normal}} #rows{{font-size:6.5pt}}
  .sortable td:not(.short){{min-width:0}} th,td{{padding-right:.5em;overflow-wrap:break-word;word-break:keep-all}}
  .grid{{grid-template-columns:repeat(3,1fr)}} thead button{{color:inherit}}
  *{{-webkit-print-color-adjust:exact;print-color-adjust:exact}}}}

@@ -65,7 +65,7 @@ def make_app(
     app = FastAPI(
         title="cavity",
         version=__version__,
-        description="Class probabilities of a Gaussian process.",
+        description=f"{_describe_answers(model)} of a Gaussian process.",
         lifespan=lifespan,
         openapi_url=None,  # these two are routes of our own, so that they ask for the token, too
         docs_url=None,
@@ -77,6 +77,10 @@ def make_app(
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(access.hosts), www_redirect=False)
     app.add_middleware(Observer, service=service)
     return app
+
+
+def _describe_answers(model: Model) -> str:
+    return "Class probabilities" if hasattr(model.classifier, "classes_") else "Means and intervals"
 
 
 def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
@@ -106,7 +110,7 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         return Response(service.metrics.format(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def predict(request: Request, uncertainty: bool = False) -> Response:
-        """Predict labels and probabilities of rows. With uncertainty=true, entropies per row, too."""
+        """Predict rows: labels and probabilities, or means and intervals of a regressor. With uncertainty=true, entropies, too."""
         return await _answer(service, request, uncertainty)
 
     refusals: dict[int | str, dict[str, Any]] = {

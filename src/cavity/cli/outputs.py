@@ -1,0 +1,39 @@
+"""Checks of the files that commands write, before the work begins: a result must never replace what it was made from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cavity.errors import BadInput, BadOption
+from cavity.remote import Location, as_path, check_bucket
+
+
+def check_out(
+    out: str | Path, *inputs: str | Path | None, flag: str = "--out", example: str = "model.cavity"
+) -> None:
+    """Refuse an output that cannot be written, or that is one of the files that the command reads.
+
+    `example` is a file name that the message may suggest.
+    """
+    path = as_path(out)
+    if isinstance(path, str):
+        check_bucket(path)
+    elif path.is_dir():
+        raise BadOption(f"{flag} {path} is a folder: name a file, such as {path / example}.")
+    elif not path.parent.is_dir():
+        raise BadOption(f"{flag} {path}: the folder {str(path.parent)!r} does not exist.")
+    elif not os.access(path.parent, os.W_OK):
+        raise BadInput(f"{flag} {path}: the folder is not writable.")
+    for given in inputs:
+        if given is not None and _would_replace(path, as_path(given)):
+            raise BadOption(f"{flag} {path} would replace a file that is read: choose another name.")
+
+
+def _would_replace(out: Location, given: Location) -> bool:
+    """Return whether the output is the given file, or a file of the given folder."""
+    if isinstance(out, str) or isinstance(given, str):
+        return out == given
+    if not out.exists() or not given.exists():
+        return False
+    return out.samefile(given) or given.resolve() in out.resolve().parents
