@@ -36,7 +36,7 @@ SETS = {
     "chess": ("chess.csv.gz", "class"),
     "housevotes": ("housevotes.csv", "class"),
 }
-FIRST_SEED = 1000  # no published split has such a number
+FIRST_SEED = 2000  # defaults were chosen on splits 1000 to 1005 of some of these tables
 FIELDS = ("table", "model", "seed", "rows", "classes", "nll", "error", "seconds")
 RESULTS = Path(__file__).parent / "results" / "tables.csv"
 FLOOR = 1e-15  # smallest probability that counts, as in scikit-learn's log_loss

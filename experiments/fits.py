@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 
 from cavity.kernels import RBF
 from experiments import sets
@@ -73,6 +74,17 @@ def score(job: Job, context: Context) -> list[Row]:
     data, clf = _load(job, context), _classifier(job, context)
     seconds = _timed_fit(clf, data)
     return [stamp(job, context) | _outcome(clf, seconds, data)]
+
+
+def temperature(job: Job, context: Context) -> list[Row]:
+    """One row: the scores with the temperature, and those of the same fit without it."""
+    data, clf = _load(job, context), _classifier(job, context)
+    seconds = _timed_fit(clf, data)
+    plain = clf.temperature_ * clf.predict_log_proba(data.X_test)
+    plain = plain - logsumexp(plain, axis=1, keepdims=True)
+    before = score_predictions(plain, clf.classes_, data.y_test)
+    found = {"temperature": clf.temperature_, "nll_before": before["nll"], "ece_before": before["ece"]}
+    return [stamp(job, context) | _outcome(clf, seconds, data) | found]
 
 
 def history(job: Job, context: Context) -> list[Row]:
@@ -222,6 +234,7 @@ def _resident_mb() -> float:
 
 KINDS: dict[str, Callable[[Job, Context], list[Row]]] = {
     "score": score,
+    "temperature": temperature,
     "history": history,
     "curve": curve,
     "points": points,

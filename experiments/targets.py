@@ -14,6 +14,7 @@ from experiments.jobs import (
     COMPARED_COLUMNS,
     CURVE_COLUMNS,
     POINTS_COLUMNS,
+    TEMPERATURE_COLUMNS,
     Job,
     ResultFile,
     Row,
@@ -91,6 +92,11 @@ def efforts() -> list[Job]:
 def vehicle_folds() -> list[Job]:
     """Ten stratified folds of vehicle in three shuffles, for a comparison with published results of AutoML libraries."""
     return [Job("score", "vehicle_folds", s, m, "") for m in WIDE_OURS for s in range(3 * FOLDS)]
+
+
+def temperature() -> list[Job]:
+    """The default with and without its temperature, on the sets and splits of `wide`."""
+    return [Job("temperature", d, s, "balanced", "") for d in WIDE_SETS for s in range(WIDE_SPLITS)]
 
 
 def flipped() -> list[Job]:
@@ -277,6 +283,13 @@ TARGETS = {
         Target("flights", "Flights with default settings", "flights", flights, CURVE_COLUMNS, "flights"),
         Target("flipped", "Wrong labels", "flipped", flipped),
         Target("new_thyroid", "new_thyroid on 100 splits", "new_thyroid", many_splits),
+        Target(
+            "temperature",
+            "The default with and without a temperature",
+            "temperature",
+            temperature,
+            TEMPERATURE_COLUMNS,
+        ),
         Target("vehicle-folds", "vehicle in ten folds", "vehicle_folds", vehicle_folds),
         Target("wide", "cavity and other libraries on twenty-five sets", "wide", wide, COMPARED_COLUMNS),
         Target("compare", "cavity and other libraries", "compare", compare, COMPARED_COLUMNS, "pareto"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import fits, sets, toy
+from experiments import fits, sets, temperature, toy
 from experiments.jobs import Context, Job
 from experiments.scores import brier_score, score_predictions
 
@@ -77,3 +77,24 @@ def test_the_distance_to_a_straight_boundary_is_that_of_the_coordinate() -> None
     regions = (toy.make_grid()[:, 0] > 0).astype(np.uint8).reshape(toy.GRID, toy.GRID)
     Z = np.array([[[1.0, 0.3], [-1.0, -2.0], [1.0, 1.0]]], dtype=np.float32)
     assert toy.boundary_distance(Z, toy.find_boundary(regions)) == pytest.approx(1, abs=0.1)
+
+
+def test_the_scores_without_a_temperature_are_those_of_a_fit_without_it() -> None:
+    options = {"n_inducing": 5, "max_epochs": 2, "selection": None}
+    (row,) = fits.run_job(Job("temperature", "toy", 0, "balanced", "", options=options), Context())
+    (plain,) = fits.run_job(
+        Job("score", "toy", 0, "balanced", "", options=options | {"calibration": None}), Context()
+    )
+    assert row["temperature"] != 1 and row["nll"] != plain["nll"]
+    assert row["nll_before"] == pytest.approx(plain["nll"], rel=1e-9)
+    assert row["ece_before"] == pytest.approx(plain["ece"], rel=1e-6)
+
+
+def test_the_table_of_the_temperature_names_sets_that_are_worse() -> None:
+    def row(dataset: str, before: float, after: float) -> dict[str, object]:
+        scores = {"nll_before": before, "nll": after, "ece_before": 0.1, "ece": 0.05, "temperature": 0.5}
+        return {"dataset": dataset, "method": "balanced", "split": 0} | scores
+
+    text = temperature.table([row("wine", 0.4, 0.1), row("glass", 0.5, 0.55)])
+    assert "| wine | 160 | 0.4000 | 0.1000 | 0.250 | 2.00 | 0.100, 0.050 |" in text
+    assert text.endswith("the largest 1.100 (glass); more than 3 % worse on 1 (glass).")
