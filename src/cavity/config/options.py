@@ -25,6 +25,10 @@ BATCH_BYTES = 128 << 20  # of one C × M × batch array
 LEAST_M = 64  # below, a row's sites and moments take more than its projection
 FULL_BATCH_ROWS = 1000
 BATCH_ROWS = (200, 1000)  # between these, a sixth of the rows
+BATCH_PARTS, BATCH_PARTS_MANY = (
+    6,
+    15,
+)  # by which the rows are divided; the second with many classes and method="auto"
 PLANNED_STEPS = (600, 2000)  # between these, growing with the number of rows
 BATCH_EPOCHS = 500
 RECOMMENDED_EPOCHS = 200  # of method="auto" on full batches with the sign rule
@@ -43,6 +47,10 @@ POINTS = {
     ("best", False): (3.0, 1.6e6),
     ("best", True): (6.0, 3e7),
 }
+MANY_LATENT = 30  # latent functions above which method="auto" plans for many classes
+# By effort: points per row of an average class, and the most C M². 100 classes of 30 rows lose nothing with 20 points for 100.
+MANY_POINTS = {"fast": (0.67, 4e5), "balanced": (1.0, 1e6), "best": (2.0, 4e6)}
+LEAST_MANY_POINTS = 20
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 
 
@@ -137,14 +145,24 @@ class ClassifierConfig(Config):
     mean: Any  # None, "trees", or classifiers that give the prior mean
 
     def inducing_points(self, n_rows: int, n_latent: int) -> int | float:
-        """Return `n_inducing`; the library's choice grows with the square root of the rows, within what the effort allows."""
+        """Return `n_inducing`; the library's choice grows with the square root of the rows, within what the effort allows.
+
+        With many classes it is limited by the rows per class, since the time of a step grows with C M².
+        """
         if self.n_inducing is not None:
             return self.n_inducing
-        if not self.method.recommended or self.effort == "fast":
+        if not self.method.recommended:
             return LEAST_POINTS
-        scale, work = POINTS[self.effort, self.device.type == "cuda"]
-        most = min(MOST_POINTS, math.isqrt(int(work / n_latent)))
-        return max(LEAST_POINTS, min(most, round(scale * math.sqrt(n_rows))))
+        usual = LEAST_POINTS
+        if self.effort != "fast":
+            scale, work = POINTS[self.effort, self.device.type == "cuda"]
+            most = min(MOST_POINTS, math.isqrt(int(work / n_latent)))
+            usual = max(LEAST_POINTS, min(most, round(scale * math.sqrt(n_rows))))
+        if n_latent <= MANY_LATENT:
+            return usual
+        scale, work = MANY_POINTS[self.effort]
+        few = min(math.isqrt(int(work / n_latent)), round(scale * n_rows / n_latent))
+        return min(usual, max(LEAST_MANY_POINTS, few))
 
     def holds_out(self, n_rows: int) -> bool:
         """Whether rows to calibrate with are held out of the only fit, because a second one would take long."""
@@ -292,7 +310,9 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
     quick = recommended and numbered and _is_free(config) and n_rows <= most
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = n_latent * config.dtype.itemsize
-    batch = _batch_size(config, method, schedule, n_rows, room=max(1, BATCH_BYTES // (width * M)))
+    parts = BATCH_PARTS_MANY if recommended and n_latent > MANY_LATENT else BATCH_PARTS
+    room = max(1, BATCH_BYTES // (width * M))
+    batch = _batch_size(config, method, schedule, n_rows, parts, room)
     optimizer = config.optimizer
     if optimizer == "auto":
         full = "lbfgs" if quick else method.full_batch_optimizer
@@ -329,15 +349,17 @@ def _is_free(config: Config) -> bool:
     )
 
 
-def _batch_size(config: Config, method: Method, schedule: str, n_rows: int, room: int) -> int | None:
-    """Return the batch size; None for full batches."""
+def _batch_size(
+    config: Config, method: Method, schedule: str, n_rows: int, parts: int, room: int
+) -> int | None:
+    """Return the batch size; None for full batches. `parts`: of the rows that are one batch, within BATCH_ROWS and `room`."""
     value, optimizer = config.batch_size, config.optimizer
     needs_all = schedule != "inner-approx" or optimizer in FULL_BATCH_OPTIMIZERS
     if value == "auto":
         if n_rows <= FULL_BATCH_ROWS or needs_all:
             return None
         low, high = BATCH_ROWS
-        return min(max(low, n_rows // 6), high, room)
+        return min(max(low, n_rows // parts), high, room)
     if value is None or (is_whole(value) and int(value) >= n_rows):
         return None
     if needs_all and method.needs_all_rows:
