@@ -138,7 +138,7 @@ def test_points_grow_with_the_rows_within_the_effort(effort):
     assert (counts[-1] == 100) == (effort == "fast")
     assert config(n_inducing=17).inducing_points(10**6, 3) == 17
     assert config(method="ep").inducing_points(10**6, 3) == 100
-    assert config().inducing_points(10**6, 1000) == 100
+    assert config().inducing_points(10**6, 1000) < 100
 
 
 def test_onnx_has_the_temperature(table):

@@ -1,5 +1,7 @@
 """How method="auto" trains: L-BFGS on small tables, mini-batches on larger ones, and what the user chose in any case."""
 
+from dataclasses import replace
+
 import pytest
 
 from cavity import GPClassifier
@@ -42,3 +44,35 @@ def test_fast_fits_of_five_to_ten_classes_take_small_batches(options, rows, late
     assert found.rate == (0.08 if batch == 100 else 0.03)
     steps = found.max_epochs * rows / batch
     assert (steps < 400) == (found.rate == 0.08)
+
+
+@pytest.mark.parametrize(
+    ("effort", "rows", "latent", "points"),
+    [
+        ("fast", 3000, 30, 100),
+        ("fast", 3000, 100, 20),
+        ("balanced", 3000, 100, 30),
+        ("best", 3000, 100, 60),
+        ("fast", 100_000, 100, 63),
+        ("balanced", 100_000, 100, 100),
+        ("fast", 100_000, 1000, 20),
+    ],
+)
+def test_many_classes_have_points_by_the_rows_per_class(effort, rows, latent, points):
+    """From 31 classes on, and never more than C M² allows."""
+    config = read_classifier(GPClassifier(effort=effort, device="cpu").get_params(deep=False))
+    assert config.inducing_points(rows, latent) == points
+    assert replace(config, n_inducing=7).inducing_points(rows, latent) == 7
+
+
+def test_named_methods_keep_100_points():
+    config = read_classifier(GPClassifier("ep").get_params(deep=False))
+    assert config.inducing_points(3000, 100) == 100
+
+
+@pytest.mark.parametrize(
+    ("method", "latent", "batch"), [("auto", 100, 200), ("auto", 30, 500), ("ep", 100, 500)]
+)
+def test_many_classes_have_smaller_batches(method, latent, batch):
+    config = read_classifier(GPClassifier(method).get_params(deep=False))
+    assert complete(config, 3000, latent, 20).batch_size == batch

@@ -43,6 +43,10 @@ POINTS = {
     ("best", False): (4.5, 2.5e6),
     ("best", True): (9.0, 4e7),
 }
+MANY_LATENT = 30  # latent functions above which method="auto" plans for many classes
+# By effort: points per row of an average class, and the most C M². 100 classes of 30 rows lose nothing with 20 points for 100.
+MANY_POINTS = {"fast": (0.67, 4e5), "balanced": (1.0, 1e6), "best": (2.0, 4e6)}
+LEAST_MANY_POINTS = 20
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 
 
@@ -61,6 +65,7 @@ STEADY = Pace(least_rows=200, parts=6, least_steps=600, rate=0.03)
 # with more rows (satellite, 4,000 rows, .01).
 BRISK = Pace(least_rows=100, parts=20, least_steps=260, rate=0.08)
 BRISK_LATENT, BRISK_ROWS = range(QUICK_LATENT, 11), 2000
+MANY = STEADY._replace(parts=15)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,14 +168,24 @@ class ClassifierConfig(Config):
         return self.effort == "fast"
 
     def inducing_points(self, n_rows: int, n_latent: int) -> int | float:
-        """Return `n_inducing`; the library's choice grows with the square root of the rows, within what the effort allows."""
+        """Return `n_inducing`; the library's choice grows with the square root of the rows, within what the effort allows.
+
+        With many classes it is limited by the rows per class, since the time of a step grows with C M².
+        """
         if self.n_inducing is not None:
             return self.n_inducing
-        if not self.method.recommended or self.effort == "fast":
+        if not self.method.recommended:
             return LEAST_POINTS
-        scale, work = POINTS[self.effort, self.device.type == "cuda"]
-        most = min(MOST_POINTS, math.isqrt(int(work / n_latent)))
-        return max(LEAST_POINTS, min(most, round(scale * math.sqrt(n_rows))))
+        usual = LEAST_POINTS
+        if self.effort != "fast":
+            scale, work = POINTS[self.effort, self.device.type == "cuda"]
+            most = min(MOST_POINTS, math.isqrt(int(work / n_latent)))
+            usual = max(LEAST_POINTS, min(most, round(scale * math.sqrt(n_rows))))
+        if n_latent <= MANY_LATENT:
+            return usual
+        scale, work = MANY_POINTS[self.effort]
+        few = min(math.isqrt(int(work / n_latent)), round(scale * n_rows / n_latent))
+        return min(usual, max(LEAST_MANY_POINTS, few))
 
     def holds_out(self, n_rows: int) -> bool:
         """Whether rows to calibrate with are held out of the only fit, because a second one would take long."""
@@ -318,7 +333,7 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
     free = recommended and numbered and _is_free(config)
     quick = free and n_rows <= most
     brisk = free and config.hurries and n_latent in BRISK_LATENT and n_rows <= BRISK_ROWS
-    pace = BRISK if brisk else STEADY
+    pace = MANY if recommended and n_latent > MANY_LATENT else BRISK if brisk else STEADY
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = n_latent * config.dtype.itemsize
     batch = _batch_size(config, method, schedule, n_rows, max(1, BATCH_BYTES // (width * M)), pace)
