@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score, log_loss
 
 import cavity
 from cavity import GPClassifier
-from cavity.prediction.estimate import estimate_quality
+from cavity.prediction.estimate import estimate_quality, format_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -78,3 +78,24 @@ def test_partial_fit_has_no_estimate(table):
     clf = model(method="sep").partial_fit(X, y)
     with pytest.raises(AttributeError, match="estimate_"):
         clf.estimate_
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [("60 rows held out", "60 rows held out"), ("3 folds", "60 rows (3 folds)")]
+)
+def test_the_origin_names_the_rows_once(how, words):
+    P = np.full((60, 2), 0.5)
+    assert estimate_quality(np.log(P), np.arange(60) % 2, np.ones(60), P[0], how).origin == words
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((0.017, 0.0059), "0.017 ± 0.006"),
+        ((0.00031, 0.0001), "0.00031 ± 0.00010"),
+        ((0.0,), "0.000"),
+        ((1.2,), "1.200"),
+    ],
+)
+def test_small_losses_keep_two_digits(values, words):
+    assert format_loss(*values) == words

@@ -1,11 +1,14 @@
 """Code blocks of the documents run, names and links exist, and the README works on PyPI."""
 
+import inspect
 import re
 import warnings
 from pathlib import Path
 
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+
+from cavity import GPClassifier
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -124,3 +127,13 @@ def test_paths_in_the_text_exist(page: str) -> None:
     for path in set(re.findall(r"`((?:src|tests)/[\w/.]+|[a-z]+/[a-z_]+\.py)`", text)):
         below = ROOT if path.startswith(("src", "tests", "experiments")) else ROOT / "src" / "cavity"
         assert (below / path).exists(), path
+
+
+def test_every_argument_has_one_purpose() -> None:
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    section = text.split("## Arguments by purpose")[1].split("\n## ")[0]
+    named = [
+        name for row in re.findall(r"^\|.*\|$", section, re.M)[2:] for name in re.findall(r"`(\w+)`", row)
+    ]
+    known = list(inspect.signature(GPClassifier).parameters)
+    assert sorted(named) == sorted(known) and f"Of the {len(known)} arguments" in section

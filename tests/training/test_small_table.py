@@ -6,18 +6,21 @@ import torch
 
 import support
 from cavity.diagnostics import sampling
+from cavity.inference.array_projection import make_array_prior
+from cavity.inference.view import pull_back
 from cavity.intake.tables import Request, read_table_of_fit
+from cavity.kernels import RBF, Linear, Matern32
 from cavity.training import nuts
 from cavity.training.small_table import SmallTable, _is_small
 from support import toy
 
 
-def make_run(C, share=None, method="ep", **options):
+def make_run(C, share=None, method="ep", over=("kernel", "noise"), **options):
     X, y = toy(14, C)
     model = support.classifier(method, n_inducing=4, max_epochs=3, random_state=0, share=share, **options)
     model.fit(X, y)
     table = read_table_of_fit(Request(X, y), model.class_weight, model._features(), model.classes_)
-    return sampling.make_sampling_run(model._config(), model._fitted, table, ("kernel", "noise"))
+    return sampling.make_sampling_run(model._config(), model._fitted, table, over)
 
 
 def with_random_sites(run):
@@ -94,3 +97,52 @@ def test_other_engines_are_left_to_torch():
     run = make_run(3)
     assert _is_small(run.engine, run)
     assert not _is_small(make_run(3, method="rep").engine, run)
+
+
+@pytest.mark.parametrize("kernel", [RBF, lambda: RBF() + Linear(), Linear], ids=["rbf", "sum", "linear"])
+@pytest.mark.parametrize("share", [None, "kernel", "inducing", "both"])
+@pytest.mark.parametrize("over", ["kernel", ("kernel", "noise")])
+def test_the_projection_and_its_gradient_are_those_of_torch(kernel, share, over):
+    run = make_run(3, share, kernel=kernel(), over=over)
+    engine, jitter, X = run.engine, run.state.jitter, SmallTable(run).rows.X
+    theta = run.state.theta + 0.3 * torch.tensor(np.random.default_rng(1).normal(size=len(run.state.theta)))
+    engine.load(theta)
+    expected = engine.prior.project(X, jitter)
+    found = make_array_prior(engine.prior, engine.parameters, X).project(theta.numpy(), float(jitter))
+    np.testing.assert_allclose(found.a, expected.a.detach(), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.r, expected.r.detach(), rtol=1e-7, atol=1e-9)
+    G_a, G_variance = (
+        torch.tensor(np.random.default_rng(2).normal(size=x.shape)) for x in (found.a, found.r)
+    )
+    gradient = pull_back([(expected.a, G_a), (expected.variance, G_variance)], engine.parameters)
+    np.testing.assert_allclose(
+        found.pull_back(G_a.numpy(), G_variance.numpy()), gradient, rtol=1e-6, atol=1e-7
+    )
+
+
+def test_columns_that_share_a_lengthscale_have_one_gradient():
+    run = make_run(3, kernel=RBF() + Linear())
+    engine, X = run.engine, SmallTable(run).rows.X
+    for part in (engine.prior.kernel.k1, engine.prior.kernel.k2):
+        part.group = torch.zeros(X.shape[1], dtype=torch.int64)
+        part.log_lengthscale = torch.nn.Parameter(part.log_lengthscale.detach()[:, :1].clone())
+    parameters = tuple(p for p in engine.prior.parameters() if p.requires_grad)
+    theta = torch.cat([p.detach().flatten() for p in parameters])
+    expected = engine.prior.project(X, run.state.jitter)
+    found = make_array_prior(engine.prior, parameters, X).project(theta.numpy(), float(run.state.jitter))
+    np.testing.assert_allclose(found.a, expected.a.detach(), rtol=1e-7, atol=1e-9)
+    G = torch.ones_like(expected.a)
+    none = torch.zeros_like(expected.variance)
+    np.testing.assert_allclose(
+        found.pull_back(G.numpy(), none.numpy()),
+        pull_back([(expected.a, G)], parameters),
+        rtol=1e-6,
+        atol=1e-7,
+    )
+
+
+def test_other_kernels_are_projected_in_torch():
+    run = make_run(3, kernel=Matern32())
+    assert SmallTable(run).prior is None
+    assert nuts.Target(run).small is not None
+    assert SmallTable(make_run(3, over=("kernel", "inducing"))).prior is None

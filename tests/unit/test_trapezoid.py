@@ -32,6 +32,19 @@ def test_resolved_rows_are_accurate_in_both_scales(C, spread, decades):
     torch.testing.assert_close(log_p[seen], exact[seen], rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(("C", "n"), [(17, 20), (40, 6)])
+@pytest.mark.parametrize(("spread", "decades"), [(0.3, 0.5), (1.0, 0.0), (3.0, 1.0), (8.0, 0.3)])
+def test_resolved_rows_of_a_crowd_are_accurate_in_both_scales(C, n, spread, decades):
+    """The steps of a crowd grow on the right, and its span ends where the product of all classes has fallen."""
+    mean, sd = draw(C, spread, decades, n)
+    log_p, left = trapezoid.log_probabilities(mean, sd)
+    exact = by_fine_panels(mean, sd)
+    assert left.double().mean() < 0.5
+    torch.testing.assert_close(log_p[~left].exp(), exact[~left].exp(), rtol=0, atol=1e-11)
+    seen = ~left[:, None] & (exact > -300)
+    torch.testing.assert_close(log_p[seen], exact[seen], rtol=0, atol=1e-8)
+
+
 @pytest.mark.parametrize("C", [10, 30, 100])
 @pytest.mark.parametrize("leader", [2.0, 5.0, 8.0])
 def test_a_crowd_below_the_leader(C, leader):

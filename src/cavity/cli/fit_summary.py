@@ -11,7 +11,7 @@ from cavity.cli.predicting import format_label
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, format_evidence, known_evidence
 from cavity.estimators import GPClassifier
-from cavity.prediction.estimate import Estimate
+from cavity.prediction.estimate import Estimate, format_loss
 from cavity.remote import count_bytes
 from cavity.report.scores import FEW_ROWS
 from cavity.tabular.columns import Group
@@ -81,8 +81,8 @@ def _find_class_warnings(model: GPClassifier, estimate: Estimate | None) -> list
 
 def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
     """Say how good the model is on new rows, and how good simple models are."""
-    other = "" if logistic is None else f", logistic regression {logistic:.3f}"
-    loss = f"{estimate.log_loss:.3f} ± {estimate.standard_error:.3f}"
+    other = "" if logistic is None else f", logistic regression {format_loss(logistic)}"
+    loss = format_loss(estimate.log_loss, estimate.standard_error)
     return "\n".join(
         [
             f"Estimated on {estimate.origin}:",

@@ -58,20 +58,21 @@ class Slope(NamedTuple):
 class ProbitSweeps:
     """Sweeps over the probit factors of one table. Sites are an array [2 K N F]: τ, then ν."""
 
-    def __init__(self, classes: NDArray[np.int64], sign: Array) -> None:
+    def __init__(self, classes: NDArray[np.int64], sign: Array, latents: int) -> None:
         self.shape = (2, *classes.shape)
         self.sign = sign  # [K N F]
         N = classes.shape[1]
         self.index = classes * N + np.arange(N)[:, None]  # of a site in a table [C N]
+        self.pair = np.stack([self.index, self.index + latents * N])  # of τ and ν, or mean and variance
+        self.flat = self.pair.ravel()
+        self.seen = np.empty((2, latents, N))
 
     def place(self, a: Array, r: Array) -> None:
         """Take the projection of the rows: a [C M N] and residual variances r [C N]."""
-        C, M, N = a.shape
         self.a, self.a_t = a, np.ascontiguousarray(a.transpose(0, 2, 1))
-        self.eye = np.eye(M)
+        self.eye = np.eye(a.shape[1])
         self.residual = _both(r.ravel().take(self.index))
-        self.pair = np.stack([self.index, self.index + C * N])  # of τ and ν, or mean and variance, in [2 C N]
-        self.seen = np.empty((2, C, N))
+        self.work = np.empty(a.shape)
 
     def sweep(self, sites: Array) -> Array:
         r"""Return the sites after a full sweep without damping.        [METHOD 4]
@@ -90,14 +91,14 @@ class ProbitSweeps:
     def gaussian(self, sites: Array) -> Gaussian:
         """Λ = I + Σ τ a aᵀ,  Λ μ = Σ ν a        [METHOD 3]"""
         a, seen = self.a, self.seen
-        tau, nu = np.bincount(self.pair.ravel(), sites.ravel(), seen.size).reshape(seen.shape)
-        precision = (a * tau[:, None]) @ self.a_t
+        tau, nu = np.bincount(self.flat, sites.ravel(), seen.size).reshape(seen.shape)
+        precision = np.multiply(a, tau[:, None], out=self.work) @ self.a_t
         precision += self.eye
         h = a @ nu[..., None]
         cov = np.linalg.inv(precision)
         mean, cov_a = cov @ h, cov @ a
         np.matmul(self.a_t, mean, out=seen[0, ..., None])
-        np.einsum("cmn,cmn->cn", a, cov_a, out=seen[1])
+        np.add.reduce(np.multiply(a, cov_a, out=self.work), 1, out=seen[1])
         return Gaussian(mean, h, precision, cov_a, *seen.ravel().take(self.pair))
 
     def match(self, q: Gaussian, sites: Array) -> Matched:

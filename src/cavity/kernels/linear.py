@@ -45,8 +45,7 @@ class Linear(Scaled):
         scale = self.unit * (self.log_scale - 0.5 * self.log_variance[:, None]).exp()
         return (shrink_far_rows(X, self.center, self.unit) - self.center) / scale[:, None, :]
 
-    def _centred(self, X: Tensor) -> Tensor:
-        """Return rows in units of the spread."""
+    def to_units(self, X: Tensor) -> Tensor:
         return (shrink_far_rows(X, self.center, self.unit) - self.center) / self.unit
 
     def _log_weight(self) -> Tensor:
@@ -61,10 +60,10 @@ class Linear(Scaled):
         return self._scaled(Z) @ self._scaled(X).mT
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        return linear_pair(self._centred(Z), self._centred(X), self._log_weight())
+        return linear_pair(self.to_units(Z), self.to_units(X), self._log_weight())
 
     def diag(self, X: Tensor) -> Tensor:
-        return self._log_weight().exp() @ self._centred(X).square().mT
+        return self._log_weight().exp() @ self.to_units(X).square().mT
 
     def graph(self, Z: Tensor, X: Value) -> Covariance:
         scale = self.unit * (self.log_scale - 0.5 * self.log_variance[:, None]).exp()

@@ -77,6 +77,21 @@ class Scaled(Kernel):
             raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
         return limit_cells((X - self.center) / self.unit)
 
+    def to_units(self, X: Tensor) -> Tensor:
+        """Centre the columns and divide them by their spread, as the kernel sees them.
+
+        Parameters
+        ----------
+        X : Tensor
+            Rows or points, [... D].
+
+        Returns
+        -------
+        Tensor
+            The same in units of the spread; cells too far from the centre are limited.
+        """
+        return self._units(X)
+
     def relevance(self, columns: Columns) -> np.ndarray:
         return np.asarray(columns.spread / self.lengthscale)
 

@@ -16,6 +16,12 @@ TRUST = {
 }
 
 
+def format_loss(value: float, error: float | None = None) -> str:
+    """Format a loss and its standard error with three decimals, or with two digits of the loss if it is small."""
+    decimals = 3 if not 0 < value < 0.01 else min(9, 1 - math.floor(math.log10(value)))
+    return f"{value:.{decimals}f}" + ("" if error is None else f" ± {error:.{decimals}f}")
+
+
 class Estimate(NamedTuple):
     """How good the fit is on new rows, and how good class frequencies alone would be.
 
@@ -65,7 +71,7 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"log loss {self.log_loss:.3f} ± {self.standard_error:.3f} (class frequencies {self.baseline_log_loss:.3f}), "
+            f"log loss {format_loss(self.log_loss, self.standard_error)} (class frequencies {self.baseline_log_loss:.3f}), "
             f"accuracy {self.accuracy:.3f} (most frequent class {self.baseline_accuracy:.3f}), by {self.how}. {self.trust}"
         )
 

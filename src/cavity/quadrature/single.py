@@ -3,59 +3,122 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF
-from cavity.quadrature.trapezoid import CEILING, DROP, LEAST, MOST, STEP, most_change
+from cavity.quadrature.trapezoid import (
+    AFTER,
+    BEND,
+    CEILING,
+    CROWD,
+    DROP,
+    GROWTH,
+    LEAST,
+    MOST,
+    STEP,
+    TRIED,
+    P,
+    Q,
+    most_change,
+)
 
 Array = NDArray[np.float64]
+
+
+class Span(NamedTuple):
+    """Where the integrands of the row have their mass, as in `trapezoid`."""
+
+    low: float
+    high: float
+    panels: float
+    best: float
+    step: float
 
 
 def log_probabilities(mean: Array, sd: Array) -> Array | None:
     """Return log p of one row, [C]; None if the rule does not resolve it. `trapezoid` has the formulas."""
     if not sd.min() > 0:
         return None
-    low, high, panels = _find_span(mean, sd)
+    span = _find_span(mean, sd)
+    place = _place if len(mean) <= CROWD else _place_crowd
     for finer in (1, 2):
-        count = 0.25 * finer * panels
+        count = 0.25 * finer * span.panels
         if not 4 * count <= MOST:
             return None
-        p, change = _integrate(mean, sd, low, high, 4 * math.ceil(count) + 1)
+        p, change = _integrate(mean, sd, *place(span, 4 * math.ceil(count) + 1))
         if change < most_change(len(mean)) and p.min() > LEAST:
             return np.asarray(np.log(p))
     return None
 
 
-def _find_span(mean: Array, sd: Array) -> tuple[float, float, float]:
+def _find_span(mean: Array, sd: Array) -> Span:
     from scipy.special import erfcx, log_ndtr
 
     var, leader = sd * sd, int(mean.argmax())
     best, best_var = mean[leader], var[leader]
     gap = best - mean
-    drop = 2 * (DROP - log_ndtr(gap / sd).sum())
+    log_cdf = log_ndtr(gap / sd)
+    drop = 2 * (DROP - log_cdf.sum())
     high = (mean + np.sqrt(gap * gap + var * drop)).max()
     share = best_var / (var + best_var)
     back, width2 = gap * share, var * share
     width2[leader] = best_var
     low = (best - back - np.sqrt(back * back + width2 * drop)).min()
+    if len(mean) > CROWD:
+        low = _raise_low(low, mean, sd, best, log_cdf)
     z = ((best - back - np.sqrt(width2)).min() - mean) / sd
     beta = SQRT_2_OVER_PI / erfcx(-SQRT_HALF * z)
     bend = np.where(z < -50, 1.0, beta * (beta + z))
     precision = (bend / var).sum() + ((1 - bend) / var).max()
-    return low, high, (high - low) * math.sqrt(precision) / STEP
+    span = Span(low, high, (high - low) * math.sqrt(precision) / STEP, best, STEP / math.sqrt(precision))
+    if len(mean) > CROWD:
+        first, last = _find_ends(span)
+        span = span._replace(panels=last - first)
+    return span
 
 
-def _integrate(mean: Array, sd: Array, low: float, high: float, nodes: int) -> tuple[Array, float]:
+def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array) -> float:
+    from scipy.special import log_ndtr
+
+    at_best = log_cdf.sum() - log_cdf - 0.5 * ((best - mean) / sd) ** 2
+    nearest = low
+    for share in TRIED:
+        point = best + share * (low - best)
+        z = (point - mean) / sd
+        log_cdf = log_ndtr(z)
+        if (log_cdf.sum() - log_cdf - 0.5 * z * z - at_best).max() < -DROP:
+            nearest = point
+    return nearest
+
+
+def _find_ends(span: Span) -> Array:
+    x = (np.array([span.low, span.high]) - span.best) / span.step - AFTER
+    return np.asarray((P * x - Q * np.sqrt(x * x + GROWTH * BEND**2)) / GROWTH)
+
+
+def _place_crowd(span: Span, nodes: int) -> tuple[Array, Array]:
+    first, last = _find_ends(span)
+    dt = (last - first) / (nodes - 1)
+    t = first + dt * np.arange(nodes)
+    root = np.sqrt(t * t + BEND**2)
+    return span.best + span.step * (AFTER + P * t + Q * root), span.step * dt * (P + Q * t / root)
+
+
+def _place(span: Span, nodes: int) -> tuple[Array, Array]:
+    """Return nodes f and their weights, each [Q]."""
+    h = (span.high - span.low) / (nodes - 1)
+    return np.asarray(span.low + h * np.arange(nodes), np.float64), np.full(nodes, h)
+
+
+def _integrate(mean: Array, sd: Array, f: Array, weight: Array) -> tuple[Array, float]:
     from scipy.special import erfcx
 
-    h = (high - low) / (nodes - 1)
-    rate = -SQRT_HALF / sd
-    u = ((low - mean) * rate)[:, None] + (h * rate)[:, None] * np.arange(nodes)  # [C Q]
-    u = np.maximum(u, CEILING)
+    u = np.maximum((f - mean[:, None]) * (-SQRT_HALF / sd)[:, None], CEILING)  # [C Q]
     E = erfcx(u)
-    terms = np.prod(0.5 * np.exp(-u * u) * E, 0) / E
+    terms = np.prod(0.5 * np.exp(-u * u) * E, 0) / E * weight
     total, half = terms.sum(1), terms[:, ::2].sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return total * (h * SQRT_2_OVER_PI / sd), float(np.abs(2 * half / total - 1).max())
+        return total * (SQRT_2_OVER_PI / sd), float(np.abs(2 * half / total - 1).max())

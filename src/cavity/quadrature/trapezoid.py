@@ -1,7 +1,8 @@
 """Probability that each of C independent normals is the largest, by the trapezoidal rule. [METHOD 8]
 
 The integrand of every class is analytic and falls off at least as fast as a normal. Then the error of the trapezoidal rule falls as
-exp(−c/h²) in its step h, so that a few dozen nodes are enough if the widths of a row's classes do not differ too much.
+exp(−c/h²) in its step h, so that a few dozen nodes are enough if the widths of a row's classes do not differ too much. With more
+than CROWD classes the steps grow on the right.
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF, hazard, hazard_slope, log
 DROP = 26.0  # an integrand ends where its logarithm has fallen by this
 STEP = 0.8  # of the rule, in standard deviations of the sharpest integrand
 MOST = 512  # nodes; rows that need more are left to grids that adapt to each class
+CROWD = 16  # classes above which the product falls much faster to the left than the leader's Φ alone
+TRIED = (0.6, 0.45)  # shares of the part left of b that a crowd may need
+GROWTH, BEND, AFTER = (
+    3.0,
+    6.0,
+    3.0,
+)  # a crowd's steps grow threefold, within BEND steps of the point AFTER steps right of b
+P, Q = 0.5 * (GROWTH + 1), 0.5 * (GROWTH - 1)  # of the map to nodes whose steps grow
 LEAST = 1e-280  # a smaller probability is not accurate: sums are in linear scale
 CEILING = -26.0  # of u: erfcx(u) is finite
 BYTES = 4 << 20  # of one array over a piece's nodes on the CPU: it stays in the cache
@@ -28,6 +37,8 @@ class Span(NamedTuple):
     low: Tensor
     high: Tensor
     panels: Tensor  # number of panels of the trapezoidal rule
+    best: Tensor  # b, the largest mean
+    step: Tensor  # of the rule, or left of b if steps grow
 
     def at(self, place: Tensor) -> Span:
         """Return some of the rows."""
@@ -53,7 +64,7 @@ def log_probabilities(mean: Tensor, sd: Tensor) -> tuple[Tensor, Tensor]:
 
 def most_change(C: int) -> float:
     """Return by how much a row may change without every other node: with many classes the error falls more slowly."""
-    return 1e-3 if C <= 16 else 1e-4
+    return 1e-3 if C <= CROWD else 1e-4
 
 
 def find_span(mean: Tensor, sd: Tensor) -> Span:
@@ -70,15 +81,58 @@ def find_span(mean: Tensor, sd: Tensor) -> Span:
     var = sd.square()
     best, leader = mean.max(-1, keepdim=True)
     gap, best_var = best - mean, var.gather(-1, leader)
-    drop = 2 * (DROP - log_ndtr(gap / sd).sum(-1, keepdim=True))
+    log_cdf = log_ndtr(gap / sd)
+    drop = 2 * (DROP - log_cdf.sum(-1, keepdim=True))
     high = (mean + (gap.square() + var * drop).sqrt()).amax(-1)
     share = best_var / (var + best_var)
     width2, back = (var * share).scatter(-1, leader, best_var), gap * share
     low = (best - back - (back.square() + width2 * drop).sqrt()).amin(-1)
+    if mean.shape[-1] > CROWD:
+        low = _raise_low(low, mean, sd, best, log_cdf)
     z = ((best - back - width2.sqrt()).amin(-1, keepdim=True) - mean) / sd
     bend = hazard_slope(z, hazard(z))
     precision = (bend / var).sum(-1) + ((1 - bend) / var).amax(-1)
-    return Span(low, high, (high - low) * precision.sqrt() / STEP)
+    span = Span(low, high, (high - low) * precision.sqrt() / STEP, best[:, 0], STEP * precision.rsqrt())
+    if mean.shape[-1] > CROWD:
+        first, last = _find_ends(span)
+        span = span._replace(panels=last - first)
+    return span
+
+
+def _find_ends(span: Span) -> tuple[Tensor, Tensor]:
+    r"""Return t at both ends of a crowd's span, [n]:  f(t) = b + step · (AFTER + P t + Q √(t² + BEND²)).
+
+    Steps grow from P − Q = 1 on the left to P + Q = GROWTH on the right: the product of many Φ makes integrands sharp, and on the
+    right it is near 1. The map is analytic, so that the error still falls as fast.
+    """
+    x = (torch.stack([span.low, span.high]) - span.best) / span.step - AFTER
+    first, last = (P * x - Q * (x * x + GROWTH * BEND**2).sqrt()) / GROWTH
+    return first, last
+
+
+def _place_crowd(span: Span, nodes: int) -> tuple[Tensor, Tensor]:
+    """Return nodes f and their weights, [n Q]."""
+    first, last = (t[:, None] for t in _find_ends(span))
+    dt, step = (last - first) / (nodes - 1), span.step[:, None]
+    t = first + dt * torch.arange(nodes, dtype=first.dtype, device=first.device)
+    root = (t * t + BEND**2).sqrt()
+    return span.best[:, None] + step * (AFTER + P * t + Q * root), step * dt * (P + Q * t / root)
+
+
+def _raise_low(low: Tensor, mean: Tensor, sd: Tensor, best: Tensor, log_cdf: Tensor) -> Tensor:
+    """Return a point nearer to b at which every integrand has fallen by DROP since b, if one of those tried is, else `low`.
+
+    The integrands are log-concave, so they are smaller still on the left of it. `log_cdf`: log Φ at b.
+    """
+    at_best = log_cdf.sum(-1, keepdim=True) - log_cdf - 0.5 * ((best - mean) / sd).square()
+    nearest = low
+    for share in TRIED:
+        point = torch.lerp(best[:, 0], low, share)
+        z = (point[:, None] - mean) / sd
+        log_cdf = log_ndtr(z)
+        fallen = (log_cdf.sum(-1, keepdim=True) - log_cdf - 0.5 * z.square() - at_best).amax(-1) < -DROP
+        nearest = torch.where(fallen, point, nearest)
+    return nearest
 
 
 def _fill(
@@ -87,8 +141,9 @@ def _fill(
     """Write the rows at `place`, and mark those that are resolved."""
     size = max(1, (GPU_BYTES if mean.is_cuda else BYTES) // (8 * mean.shape[1] * nodes))
     most = most_change(mean.shape[1])
+    integrate = _integrate if mean.shape[1] <= CROWD else _integrate_crowd
     for some in torch.split(place, size):
-        p, change = _integrate(mean[some], sd[some], span.at(some), nodes)
+        p, change = integrate(mean[some], sd[some], span.at(some), nodes)
         log_p[some] = p.log()
         left[some] = ~((change.amax(-1) < most) & (p.amin(-1) > LEAST))
 
@@ -103,8 +158,23 @@ def _integrate(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor
     first, step = (span.low[:, None] - mean) * rate, h * rate
     steps = torch.arange(nodes, dtype=mean.dtype, device=mean.device)
     u = torch.addcmul(first[..., None], step[..., None], steps).clamp_(min=CEILING)  # [n C Q]
-    E = torch.special.erfcx(u)
-    below = u.square_().neg_().exp_().mul_(E).mul_(0.5).prod(1, keepdim=True)
-    terms = torch.div(below, E, out=u)
+    terms = _terms(u)
     total, half = terms.sum(-1), terms[..., ::2].sum(-1)
     return total * (h * SQRT_2_OVER_PI / sd), (2 * half / total - 1).abs()
+
+
+def _integrate_crowd(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor, Tensor]:
+    """Return the same with steps that grow on the right."""
+    f, weight = _place_crowd(span, nodes)
+    u = ((f[:, None] - mean[..., None]) * (-SQRT_HALF / sd)[..., None]).clamp_(min=CEILING)
+    every = weight.clone()
+    every[:, 1::2] = 0
+    total, half = torch.bmm(_terms(u), torch.stack([weight, 2 * every], -1)).unbind(-1)
+    return total * (SQRT_2_OVER_PI / sd), (half / total - 1).abs()
+
+
+def _terms(u: Tensor) -> Tensor:
+    """Return Π_c Φ / E at each node, [n C Q]; overwrites u."""
+    E = torch.special.erfcx(u)
+    below = u.square_().neg_().exp_().mul_(E).mul_(0.5).prod(1, keepdim=True)
+    return torch.div(below, E, out=u)

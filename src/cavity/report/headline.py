@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity.prediction.estimate import format_loss
 from cavity.report.findings import Ranking, Scored
 from cavity.report.markup import escape_text, render_paragraph, render_tiles
 from cavity.report.scores import FEW_ROWS
@@ -125,7 +126,7 @@ def tile_classes(scored: Scored) -> list[tuple[str, str, str]]:
     s, plain = scored.scores, scored.plain
     return [
         ("Accuracy", f"{1 - s['error']:.1%}", f"guessing: {1 - plain['error']:.1%}"),
-        ("Log loss, nats per row", f"{s['nll']:.3f}", f"class frequencies: {plain['nll']:.3f}"),
+        ("Log loss, nats per row", format_loss(s["nll"]), f"class frequencies: {plain['nll']:.3f}"),
         ("Calibration error", f"{s['ece']:.3f}", "0 is best"),
         ("AUC, mean over classes", f"{s['auc']:.3f}", "guessing: 0.5"),
         ("Rows", f"{len(scored.truth):,}", "scored here"),
@@ -136,8 +137,8 @@ def describe_estimate(estimate: Any) -> list[str]:
     """Say how good a model should be on new rows, from its own training."""
     return [
         f"Estimated at training, from {estimate.origin}: it is right for {estimate.accuracy:.1%} "
-        f"of new rows (the most frequent class: {estimate.baseline_accuracy:.1%}), with a log loss of {estimate.log_loss:.3f} ± "
-        f"{estimate.standard_error:.3f} nats (class frequencies: {estimate.baseline_log_loss:.3f})."
+        f"of new rows (the most frequent class: {estimate.baseline_accuracy:.1%}), with a log loss of "
+        f"{format_loss(estimate.log_loss, estimate.standard_error)} nats (class frequencies: {estimate.baseline_log_loss:.3f})."
     ]
 
 

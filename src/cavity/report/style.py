@@ -12,8 +12,8 @@ FIGURE_STYLE: dict[Any, Any] = {
     "text.parse_math": False,
 }
 
-_DARK = """--shade:#000c;--paper:#14161a;--ink:#e4e6ea;--soft:#a3a9b4;--line:#343941;--accent:#7fb2ea;--card:#1b1e23;--good:#63c08f;
- --fair:#e0b04a;
+_DARK = """--shade:#8a93a380;--paper:#14161a;--ink:#e4e6ea;--soft:#a3a9b4;--line:#343941;--accent:#7fb2ea;--card:#1b1e23;
+ --good:#63c08f;--fair:#e0b04a;
  --bad:#f08a8a;--c0:#6ea8e8;--c1:#f0a04b;--c2:#5cc296;--c3:#e0708f;--c4:#a98be0;--c5:#c2a279;--c6:#e3a3d0;--c7:#b5b5b5"""
 _LIGHT = """--shade:#0003;--paper:#fff;--ink:#22252a;--soft:#5c6370;--line:#dfe2e6;--accent:#2f6db3;--card:#f6f7f9;--good:#1f7a4d;
  --fair:#946200;

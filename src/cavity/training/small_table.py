@@ -1,4 +1,4 @@
-"""log Z_q + log prior and its gradient for small tables: sites converge in NumPy, autograd differentiates the projection."""
+"""log Z_q + log prior and its gradient for small tables: sites converge in NumPy, and so is the projection of the usual kernels."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
 from torch import Tensor
 
 from cavity.factors import BinaryProbit, ProbitPairs
 from cavity.inference import Engine, Own, State
+from cavity.inference.array_projection import Projected, make_array_prior
 from cavity.inference.array_sweeps import ProbitSweeps
 from cavity.inference.placement import OnT
 from cavity.inference.view import pull_back
 from cavity.posterior import Sums
-from cavity.prior import Projection
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
@@ -41,20 +42,18 @@ class SmallTable:
         classes = classes.reshape(self.split).transpose(1, 0, 2)
         one = torch.eye(len(run.state.theta), dtype=torch.float64)
         self.precision = torch.stack([run.engine.hyper_prior.multiply(e) for e in one]).numpy()  # [P P]
-        self.sweeps = ProbitSweeps(classes, np.broadcast_to(sign, classes.shape))
+        self.prior = make_array_prior(run.engine.prior, run.engine.parameters, self.rows.X)
+        self.sweeps = ProbitSweeps(classes, np.broadcast_to(sign, classes.shape), run.engine.shape[0])
 
     def __call__(self, theta: Tensor, tol: float, most: int) -> tuple[float, Array] | None:
         """Return value and gradient; None if k(Z, Z) has no factor, or the sites do not converge."""
-        engine = self.run.engine
-        projection, sites = self._converge_at(theta, tol, most, learn=True)
-        if sites is None:
+        projected, sites = self._converge_at(theta, tol, most, learn=True)
+        if projected is None or sites is None:
             return None
         slope = self.sweeps.slope(sites)
-        pairs = [(projection.a, slope.a), (projection.variance, slope.variance)]
-        gradient = pull_back([(x, torch.from_numpy(g)) for x, g in pairs], engine.parameters)
-        gap = (engine.hyper_prior.mean - theta).numpy()
+        gap = (self.run.engine.hyper_prior.mean - theta).numpy()
         pull = self.precision @ gap
-        return slope.value - 0.5 * float(pull @ gap), gradient.numpy() + pull
+        return slope.value - 0.5 * float(pull @ gap), projected.pull_back(slope.a, slope.variance) + pull
 
     def at(self, theta: Tensor, tol: float, most: int) -> State | None:
         """Return the run's state at other hyper-parameters, with converged sites."""
@@ -68,16 +67,32 @@ class SmallTable:
 
     def _converge_at(
         self, theta: Tensor, tol: float, most: int, learn: bool
-    ) -> tuple[Projection, Array | None]:
-        engine, state = self.run.engine, self.run.state
+    ) -> tuple[Projected | None, Array | None]:
+        projected = self._project(theta, learn)
+        if projected is None or not np.isfinite(projected.r).all():
+            return projected, None
+        self.sweeps.place(projected.a, projected.r)
+        return projected, self._converge(self.pack(self.run.state), tol, most)
+
+    def _project(self, theta: Tensor, learn: bool) -> Projected | None:
+        """Project the rows in NumPy if the kernel is a usual one, otherwise in torch; None if k(Z, Z) has no factor."""
+        engine, jitter = self.run.engine, self.run.state.jitter
+        if self.prior is not None:
+            return self.prior.project(theta.numpy(), float(jitter))
         engine.load(theta)
         with torch.set_grad_enabled(learn):
-            projection = engine.prior.project(self.rows.X, state.jitter)
-        a, r = projection.a.detach().numpy(), projection.r.detach().numpy()
-        if bool(projection.failed) or not np.isfinite(r).all():
-            return projection, None
-        self.sweeps.place(a, r)
-        return projection, self._converge(self.pack(state), tol, most)
+            projection = engine.prior.project(self.rows.X, jitter)
+
+        def carry(G_a: Array, G_variance: Array) -> Array:
+            pairs = [
+                (projection.a, torch.from_numpy(G_a)),
+                (projection.variance, torch.from_numpy(G_variance)),
+            ]
+            return np.asarray(pull_back(pairs, engine.parameters).numpy())
+
+        if bool(projection.failed):
+            return None
+        return Projected(projection.a.detach().numpy(), projection.r.detach().numpy(), carry)
 
     def pack(self, state: State) -> Array:
         """Return a state's sites as the sweeps hold them, [2 K N F]."""
@@ -122,11 +137,14 @@ class _Anderson:
             np.subtract(end, self.last[1], out=self.ends[row])
             n = min(self.count, MEMORY - 1)
             self.gram[row, :n] = self.gram[:n, row] = self.moves[:n] @ self.moves[row]
+            self.gram[row, row] = (1 + RIDGE) * self.gram[row, row] + TINY
         self.count, self.last = self.count + 1, (move, end)
         if self.count == 1:
             return end.copy()
-        ridge = np.diag(RIDGE * self.gram.diagonal()[:n] + TINY)
-        w = np.linalg.solve(self.gram[:n, :n] + ridge, self.moves[:n] @ move)
+        right = self.moves[:n] @ move
+        _, w, failed = dposv(self.gram[:n, :n], right)
+        if failed:
+            w = np.linalg.lstsq(self.gram[:n, :n], right)[0]
         return np.asarray(end - w @ self.ends[:n])
 
 
