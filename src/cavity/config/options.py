@@ -165,7 +165,7 @@ class ClassifierConfig(Config):
 
     @property
     def hurries(self) -> bool:
-        return self.effort == "fast"
+        return self.effort != "best"
 
     def inducing_points(self, n_rows: int, n_latent: int) -> int | float:
         """Return `n_inducing`; the library's choice grows with the square root of the rows, within what the effort allows.
