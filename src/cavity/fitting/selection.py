@@ -44,9 +44,6 @@ RANKED_ROWS = 20_000  # rows that skewness and ranks come from
 NOISY = 0.2  # loss in nats from which random labels are tried
 MOST_NOISY_ROWS = 10_000  # up to which they are: with more rows than that, a loss on 1,000 of them says little about the labels
 MOST_CLASSES = 12  # up to which they are: its sites take a quadrature over all classes
-SCREENED_CLASSES = (
-    6  # the same on part of a large table: with nine classes that fit took 25 times as long as the others
-)
 RULE_POINTS = 3  # times as many inducing points for a table of categories whose labels follow rules
 RULE_ERRORS = 2.0  # standard errors by which the leave-one-out loss must then fall
 TIME_SHARE = 0.25  # of the time limit that candidates may take
@@ -189,8 +186,7 @@ class Search(NamedTuple):
             yield "ranked"
         if not self.by_evidence:
             yield "matern"
-        most = MOST_CLASSES if self.by_evidence else SCREENED_CLASSES
-        suits = 2 < self.table.n_classes <= most and self.table.n_rows <= MOST_NOISY_ROWS
+        suits = 2 < self.table.n_classes <= MOST_CLASSES and self.table.n_rows <= MOST_NOISY_ROWS
         if suits and first.loss(self.weight) > NOISY:
             yield "robust"
         if self.may_add_points and first.loss(self.weight) <= NOISY and is_binary(self.table):
