@@ -11,7 +11,7 @@ import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption
 from cavity.fitting.budget import Budget
-from cavity.fitting.selection import Candidate, ModelSearch, Search, Trial, split_for_screening
+from cavity.fitting.selection import ModelSearch, split_for_screening
 from cavity.intake.tables import Table
 
 
@@ -131,18 +131,6 @@ def test_many_classes_are_not_screened():
     table = Table(np.arange(1100.0)[:, None], y, np.ones(1100), 31)
     search = ModelSearch(None, table, 0, lambda *a: pytest.fail("a candidate was fitted"), Budget(0.0))
     assert search.screen() is None
-
-
-@pytest.mark.parametrize(
-    ("classes", "by_evidence", "tried"), [(6, False, True), (7, False, False), (7, True, True)]
-)
-def test_random_labels_of_many_classes_are_tried_on_small_tables_only(classes, by_evidence, tried):
-    rng = np.random.default_rng(0)
-    table = Table(rng.standard_normal((70, 2)), np.arange(70) % classes, np.ones(70), classes)
-    search = Search(Budget(0.0), table, np.ones(70), by_evidence, lambda c: Trial(c, np.ones(70), 0.0, None))
-    first = search.fit(Candidate())
-    names = [score.name for score in search.run(first)[1]]
-    assert any("random labels" in name for name in names) == tried
 
 
 def test_the_user_has_the_last_word():

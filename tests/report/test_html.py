@@ -12,6 +12,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor, export, load, methods, report
+from cavity.report.headline import list_names
 from cavity.report.html import render_page
 from cavity.report.markup import escape_text
 from cavity.report.model_card import describe_model
@@ -324,3 +325,7 @@ def test_the_page_names_any_method_and_its_options(method, tmp_path):
         warnings.simplefilter("ignore")
         clf = GPClassifier(method, n_inducing=5, max_epochs=1, random_state=0, device="cpu").fit(X, y)
     assert dict(describe_model(clf))["Method"] == str(method)
+
+
+def test_names_with_commas_are_quoted_in_a_list():
+    assert list_names(["Craftsmen, Foremen", "Sales"]) == "“Craftsmen, Foremen”, Sales"

@@ -43,16 +43,22 @@ def report(
         found = Sample(None, None, None, 0)
     else:
         found = _sample_rows(model, open_table(data), target, most, terminal)
-        note = ""
-        if found.y is not None and _same_file(data, getattr(model.classifier, "notes_", {}).get("data")):
-            note = _describe_training_rows(model.classifier)
+        trained = getattr(model.classifier, "notes_", {}).get("data")
+        seen = found.y is not None and _same_file(data, trained)
+        if seen:
             terminal.note(
                 "these are the rows that the model was trained on, so the report's scores are too good"
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reading the rows has reported it
             write_report(
-                model.classifier, out, found.X, found.y, title=title, row_numbers=found.numbers, note=note
+                model.classifier,
+                out,
+                found.X,
+                found.y,
+                title=title,
+                row_numbers=found.numbers,
+                training_rows=seen,
             )
     shown = 0 if found.numbers is None else len(found.numbers)
     if shown < found.total:
@@ -61,18 +67,6 @@ def report(
         )
     terminal.say(f"Wrote {out}")
     terminal.print_result({"out": str(out), "rows": found.total, "shown": shown})
-
-
-def _describe_training_rows(model: Any) -> str:
-    """Say that scores of training rows are too good, and how good the model is on new rows."""
-    from cavity.report.headline import describe_errors, describe_estimate
-
-    estimate = getattr(model, "estimate_", None)
-    numbers = model.notes_.get("estimate")  # of a regressor
-    known = [] if estimate is None else describe_estimate(estimate)
-    known += [] if numbers is None else describe_errors(numbers)
-    said = "These rows are those of the training file, so the scores are too good. Give rows that the model has not seen."
-    return " ".join([said, *known])
 
 
 class Sample(NamedTuple):

@@ -69,7 +69,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     selection : {"auto", None}
         "auto": method="auto" tries other models than the default one, unless effort="fast" or you gave a kernel or inducing points:
         ranks in place of values if a column has a long tail, a Matérn 3/2 kernel on more than 1,000 rows, and a share of random
-        labels if there are 3 to 12 classes that overlap (6 on more than 1,000 rows). It keeps what predicts better;
+        labels if there are 3 to 12 classes that overlap. It keeps what predicts better;
         `selection_` has the scores. Tables in memory and one process only. None: the default model.
     calibration : {"auto", None, "temperature"}
         "temperature": class probabilities are softmax(w log p), with w fitted to held-out rows; with effort="fast" or for a

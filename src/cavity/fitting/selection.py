@@ -44,7 +44,8 @@ RANKED_ROWS = 20_000  # rows that skewness and ranks come from
 NOISY = 0.2  # loss in nats from which random labels are tried
 MOST_NOISY_ROWS = 10_000  # up to which they are: with more rows than that, a loss on 1,000 of them says little about the labels
 MOST_CLASSES = 12  # up to which they are: its sites take a quadrature over all classes
-SCREENED_CLASSES = 4  # the same on part of a large table: with six classes a fit takes ten times as long as with probit factors
+# The same on part of a large table, unless effort="best": with six classes such a fit takes ten times as long as with probit factors.
+SCREENED_CLASSES = 4
 RULE_POINTS = 3  # times as many inducing points for a table of categories whose labels follow rules
 RULE_ERRORS = 2.0  # standard errors by which the leave-one-out loss must then fall
 TIME_SHARE = 0.25  # of the time limit that candidates may take
@@ -167,6 +168,7 @@ class Search(NamedTuple):
     by_evidence: bool
     fit: Callable[[Candidate], Trial]
     may_add_points: bool = False
+    most_classes: int = MOST_CLASSES  # with which random labels are tried
 
     def run(self, first: Trial) -> tuple[Trial, list[Score]]:
         """Return the best candidate, and the scores of all that were tried."""
@@ -187,8 +189,7 @@ class Search(NamedTuple):
             yield "ranked"
         if not self.by_evidence:
             yield "matern"
-        most = MOST_CLASSES if self.by_evidence else SCREENED_CLASSES
-        suits = 2 < self.table.n_classes <= most and self.table.n_rows <= MOST_NOISY_ROWS
+        suits = 2 < self.table.n_classes <= self.most_classes and self.table.n_rows <= MOST_NOISY_ROWS
         if suits and first.loss(self.weight) > NOISY:
             yield "robust"
         if self.may_add_points and first.loss(self.weight) <= NOISY and is_binary(self.table):
@@ -281,7 +282,8 @@ class ModelSearch(NamedTuple):
             losses = -normalised(w * log_p)[np.arange(judges.n_rows), judges.y]
             return Trial(candidate, losses, math.nan, None)
 
-        search = Search(self.budget, self.table, judges.weight, False, fit)
+        most = MOST_CLASSES if self.config.effort == "best" else SCREENED_CLASSES
+        search = Search(self.budget, self.table, judges.weight, False, fit, most_classes=most)
         best, scores = search.run(fit(Candidate()))
         how = f"{judges.n_rows} rows, after fits to {part.n_rows} others"
         return self._select(best.candidate, how, scores)

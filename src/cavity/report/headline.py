@@ -21,6 +21,7 @@ NAME_WIDTH = 40
 def list_names(names: list[str], most: int = MAX_NAMES) -> str:
     """Join names; of many, the first ones."""
     few = [shorten(name or "(no name)", NAME_WIDTH) for name in names[:most]]
+    few = [f"“{name}”" if "," in name else name for name in few]
     return ", ".join(few) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -60,8 +61,13 @@ def judge_classes(scored: Scored) -> tuple[str, str]:
     return "fair", "Better than guessing"
 
 
-def describe_classes(scored: Scored, classes: list[str], prior: Any) -> list[str]:
-    """Say how good a classifier is, whether its probabilities can be trusted, and where it fails."""
+def describe_classes(
+    scored: Scored, classes: list[str], prior: Any, training_rows: bool = False
+) -> list[str]:
+    """Say how good a classifier is, whether its probabilities can be trusted, and where it fails.
+
+    Training rows cannot tell whether probabilities can be trusted: these are calibrated for new rows.
+    """
     assert scored.scores is not None and scored.plain is not None and scored.truth is not None
     s, (low, high) = scored.scores, find_accuracy_interval(scored)
     frequent = classes[
@@ -71,7 +77,7 @@ def describe_classes(scored: Scored, classes: list[str], prior: Any) -> list[str
         f"On {count(len(scored.truth), 'row')}, it is right for {1 - s['error']:.1%} "
         f"(95 % interval {low:.1%} to {high:.1%}). "
         f"Always guessing {frequent}, the most frequent class, is right for {1 - scored.plain['error']:.1%}.",
-        _describe_calibration(scored),
+        *([] if training_rows else [_describe_calibration(scored)]),
         _describe_failures(scored, classes),
     ]
 
@@ -139,6 +145,16 @@ def describe_estimate(estimate: Any) -> list[str]:
         f"Estimated at training, from {estimate.origin}: it is right for {estimate.accuracy:.1%} "
         f"of new rows (the most frequent class: {estimate.baseline_accuracy:.1%}), with a log loss of "
         f"{format_loss(estimate.log_loss, estimate.standard_error)} nats (class frequencies: {estimate.baseline_log_loss:.3f})."
+    ]
+
+
+def describe_training_rows(model: Any) -> list[str]:
+    """Say that scores of training rows are too good, and how good the model is on new rows."""
+    estimate, errors = getattr(model, "estimate_", None), getattr(model, "notes_", {}).get("estimate")
+    return [
+        "These rows are those of the training file, so the scores are too good. Give rows that the model has not seen.",
+        *([] if estimate is None else describe_estimate(estimate)),
+        *([] if errors is None else describe_errors(errors)),
     ]
 
 

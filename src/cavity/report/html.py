@@ -47,6 +47,7 @@ def write_report(
     title: str = "",
     row_numbers: Any = None,
     note: str = "",
+    training_rows: bool = False,
 ) -> Path:
     """Write an HTML report on a fitted classifier or regressor.
 
@@ -72,6 +73,9 @@ def write_report(
         What the page calls the rows, by default their numbers from 0.
     note : str, optional
         A remark for the headline, such as where the rows come from.
+    training_rows : bool, optional
+        Whether the model was trained on these rows. The headline then says that scores are too good, gives the estimate for new
+        rows, and does not judge the probabilities, which are calibrated for new rows.
 
     Returns
     -------
@@ -91,7 +95,9 @@ def write_report(
     ...     path.name
     'report.html'
     """
-    text = render_page(model, X, y, names=names, title=title, row_numbers=row_numbers, note=note)
+    text = render_page(
+        model, X, y, names=names, title=title, row_numbers=row_numbers, note=note, training_rows=training_rows
+    )
     persist.write_bytes(path, text.encode())
     return Path(path)
 
@@ -105,6 +111,7 @@ def render_page(
     title: str = "",
     row_numbers: Any = None,
     note: str = "",
+    training_rows: bool = False,
 ) -> str:
     """Render the report as text."""
     check_is_fitted(model, "inducing_points_")
@@ -123,7 +130,7 @@ def render_page(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         rows = "" if scored is None else sections.render_rows(model, scored, ranking, classes, row_numbers)
-    lead = _render_lead(model, scored, ranking, columns, target, classes, note)
+    lead = _render_lead(model, scored, ranking, columns, target, classes, note, training_rows)
     return render_document(
         title or f"Report on a model of {target}",
         [
@@ -175,7 +182,10 @@ def _render_lead(
     target: str,
     classes: list[str],
     note: str,
+    training_rows: bool,
 ) -> str:
+    if training_rows:
+        note = " ".join([note, *headline.describe_training_rows(model)]).strip()
     shift, scale = model._result.units
     about = (
         f"{headline.count(len(classes), 'class').replace('classs', 'classes')}: {headline.list_names(classes)}"
@@ -189,7 +199,8 @@ def _render_lead(
         sentences += [] if estimate is None else headline.describe_estimate(estimate)
         return headline.render_lead(None, sentences, None, note)
     if classes:
-        sentences += headline.describe_classes(scored, classes, getattr(model, "class_prior_", None))
+        prior = getattr(model, "class_prior_", None)
+        sentences += headline.describe_classes(scored, classes, prior, training_rows)
         return headline.render_lead(
             headline.judge_classes(scored), sentences, headline.tile_classes(scored), note
         )

@@ -76,7 +76,8 @@ def _render_confusion(confusion: NDArray[np.int64], classes: list[str]) -> str:
                 f'<td{full} style="background:rgba({colour},{share[i, j]:.2f})" title="{tip}">{n or "·"}</td>'
             )
         lines.append(f'<tr><th scope="row">{escape_text(name)}</th>{"".join(cells)}</tr>')
-    head = "".join(f'<th scope="col">{escape_text(name)}</th>' for name in classes)
+    breakable = [escape_text(name).replace("_", "_<wbr>") for name in classes]
+    head = "".join(f'<th scope="col">{name}</th>' for name in breakable)
     inside = (
         f'<thead><tr><th scope="col">true / predicted</th>{head}</tr></thead><tbody>{"".join(lines)}</tbody>'
     )
