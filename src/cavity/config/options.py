@@ -48,9 +48,16 @@ POINTS = {
     ("best", True): (6.0, 3e7),
 }
 MANY_LATENT = 30  # latent functions above which method="auto" plans for many classes
-# By effort: points per row of an average class, and the most C M². 100 classes of 30 rows lose nothing with 20 points for 100.
-MANY_POINTS = {"fast": (0.67, 4e5), "balanced": (1.0, 1e6), "best": (2.0, 4e6)}
+MANY_POINTS = {  # by effort: points per row of an average class, and the most C M²
+    "fast": (0.8, 4e5),
+    "balanced": (1.33, 1e6),
+    "best": (2.0, 4e6),
+}
 LEAST_MANY_POINTS = 20
+MOST_SITES = (
+    1 << 27
+)  # of EP with many classes: 2 GB. Above, method="auto" takes SEP, whose memory does not depend on the rows
+BATCH_RATE, BATCH_RATE_MANY = 0.03, 0.06
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 
 
@@ -301,7 +308,8 @@ class Options:
 
 def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool = True) -> Options:
     """Complete a configuration for a table of this size: batch size, epochs, optimiser."""
-    method = config.method.resolve(numbered)
+    crowded = n_latent > MANY_LATENT
+    method = config.method.resolve(numbered and not (crowded and 2 * n_rows * n_latent > MOST_SITES))
     # what "auto" stands for may not take these options
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended = config.method.recommended and not config.spectral
@@ -310,14 +318,16 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
     quick = recommended and numbered and _is_free(config) and n_rows <= most
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = n_latent * config.dtype.itemsize
-    parts = BATCH_PARTS_MANY if recommended and n_latent > MANY_LATENT else BATCH_PARTS
+    plans_many = recommended and crowded
+    parts = BATCH_PARTS_MANY if plans_many else BATCH_PARTS
     room = max(1, BATCH_BYTES // (width * M))
     batch = _batch_size(config, method, schedule, n_rows, parts, room)
     optimizer = config.optimizer
     if optimizer == "auto":
         full = "lbfgs" if quick else method.full_batch_optimizer
         optimizer = "adam" if batch is not None else full
-    rate = config.learning_rate or (0.03 if batch is not None else 0.01)
+    usual_rate = BATCH_RATE_MANY if plans_many else BATCH_RATE
+    rate = config.learning_rate or (usual_rate if batch is not None else 0.01)
     learns = bool(config.learn) or method.site_store == "free"
     usual = RECOMMENDED_EPOCHS if recommended else BATCH_EPOCHS
     committee = method.committee is not None
