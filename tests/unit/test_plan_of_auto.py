@@ -50,8 +50,8 @@ def test_fast_fits_of_five_to_ten_classes_take_small_batches(options, rows, late
     ("effort", "rows", "latent", "points"),
     [
         ("fast", 3000, 30, 100),
-        ("fast", 3000, 100, 20),
-        ("balanced", 3000, 100, 30),
+        ("fast", 3000, 100, 24),
+        ("balanced", 3000, 100, 40),
         ("best", 3000, 100, 60),
         ("fast", 100_000, 100, 63),
         ("balanced", 100_000, 100, 100),
@@ -73,6 +73,17 @@ def test_named_methods_keep_100_points():
 @pytest.mark.parametrize(
     ("method", "latent", "batch"), [("auto", 100, 200), ("auto", 30, 500), ("ep", 100, 500)]
 )
-def test_many_classes_have_smaller_batches(method, latent, batch):
+def test_many_classes_have_smaller_batches_and_larger_steps(method, latent, batch):
     config = read_classifier(GPClassifier(method).get_params(deep=False))
-    assert complete(config, 3000, latent, 20).batch_size == batch
+    options = complete(config, 3000, latent, 20)
+    assert options.batch_size == batch
+    assert options.rate == (0.06 if batch == 200 else 0.03)
+
+
+@pytest.mark.parametrize(
+    ("method", "rows", "latent", "store"),
+    [("auto", 60_000, 1000, "own"), ("auto", 100_000, 1000, "tied"), ("auto", 10**8, 10, "own")],
+)
+def test_sites_of_very_many_rows_and_classes_are_tied(method, rows, latent, store):
+    config = read_classifier(GPClassifier(method).get_params(deep=False))
+    assert complete(config, rows, latent, 20).method.site_store == store

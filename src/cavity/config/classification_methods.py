@@ -85,6 +85,8 @@ def check_epsilon(value: Any, owner: str) -> float:
 class Auto(Method):
     """What the library recommends: EP, or SEP for rows that come from a stream without row numbers.
 
+    SEP also takes the place of EP where the sites of more than 30 classes would need more than 2 GB.
+
     The kernel is `RBF() + Linear()` where there are at least two inducing points per feature, and hyper-parameters are
     partially pooled across classes and features (`share="prior"`), unless you choose otherwise.
 

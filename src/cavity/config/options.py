@@ -44,9 +44,15 @@ POINTS = {
     ("best", True): (9.0, 4e7),
 }
 MANY_LATENT = 30  # latent functions above which method="auto" plans for many classes
-# By effort: points per row of an average class, and the most C M². 100 classes of 30 rows lose nothing with 20 points for 100.
-MANY_POINTS = {"fast": (0.67, 4e5), "balanced": (1.0, 1e6), "best": (2.0, 4e6)}
+MANY_POINTS = {  # by effort: points per row of an average class, and the most C M²
+    "fast": (0.8, 4e5),
+    "balanced": (1.33, 1e6),
+    "best": (2.0, 4e6),
+}
 LEAST_MANY_POINTS = 20
+MOST_SITES = (
+    1 << 27
+)  # of EP with many classes: 2 GB. Above, method="auto" takes SEP, whose memory does not depend on the rows
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 
 
@@ -65,7 +71,7 @@ STEADY = Pace(least_rows=200, parts=6, least_steps=600, rate=0.03)
 # with more rows (satellite, 4,000 rows, .01).
 BRISK = Pace(least_rows=100, parts=20, least_steps=260, rate=0.08)
 BRISK_LATENT, BRISK_ROWS = range(QUICK_LATENT, 11), 2000
-MANY = STEADY._replace(parts=15)
+MANY = STEADY._replace(parts=15, rate=0.06)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +330,8 @@ class Options:
 
 def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool = True) -> Options:
     """Complete a configuration for a table of this size: batch size, epochs, optimiser."""
-    method = config.method.resolve(numbered)
+    crowded = n_latent > MANY_LATENT
+    method = config.method.resolve(numbered and not (crowded and 2 * n_rows * n_latent > MOST_SITES))
     # what "auto" stands for may not take these options
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended = config.method.recommended and not config.spectral
@@ -333,7 +340,7 @@ def complete(config: Config, n_rows: int, n_latent: int, M: int, numbered: bool 
     free = recommended and numbered and _is_free(config)
     quick = free and n_rows <= most
     brisk = free and config.hurries and n_latent in BRISK_LATENT and n_rows <= BRISK_ROWS
-    pace = MANY if recommended and n_latent > MANY_LATENT else BRISK if brisk else STEADY
+    pace = MANY if recommended and crowded else BRISK if brisk else STEADY
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = n_latent * config.dtype.itemsize
     batch = _batch_size(config, method, schedule, n_rows, max(1, BATCH_BYTES // (width * M)), pace)

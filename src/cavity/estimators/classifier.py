@@ -63,7 +63,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "auto" (recommended: EP, or SEP for rows without row numbers, with the kernel and prior named below), "ep", "sep",
         "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
     effort : {"fast", "balanced", "best"}
-        How far method="auto" goes. "fast": one fit with at most 100 inducing points. "balanced": more points on large tables, and a
+        How far method="auto" goes. "fast": one fit with 100 inducing points. "balanced": more points on large tables, and a
         temperature from rows that the model did not see (up to 2,000 rows three more fits, up to 50,000 rows one more).
         "best": more points again, five folds, and a pool with trees.
     selection : {"auto", None}
@@ -87,7 +87,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         feature, `RBF() + Linear()`.
     n_inducing : "auto", int, or a fraction of the rows
         Inducing points per class. "auto": 100; with method="auto" 3 √N and more from 1,100 rows on, unless effort="fast", and
-        fewer for more than 30 classes with few rows each: 20 for 100 classes of 30 rows ("balanced" 30, "best" 60).
+        fewer for more than 30 classes with few rows each: 24 for 100 classes of 30 rows ("balanced" 40, "best" 60).
     inducing : str, None or array
         How inducing points are chosen: "auto", "random", "kmeans", "per-class" or "greedy". An array (M, D) or (C, M, D) gives
         them. None: one at every distinct row, not learnt (no sparsity). "spectrum": `n_inducing` cosines and sines at random
@@ -108,7 +108,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows (5,000 with three or
         four classes).
     learning_rate : float or None
-        None: 0.01; on mini-batches 0.03, decaying to a tenth of it.
+        None: 0.01; on mini-batches 0.03, decaying to a tenth of it (0.06 for method="auto" and more than 30 classes).
     damping : float in (0, 1] or None
         None: 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches.
     batch_size : "auto", None or int

@@ -105,7 +105,8 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
         return None
     n = run.rows.n_rows
     whole = isinstance(table, Table) and run.reduce.world == 1 and n * table.n_classes <= KEPT
-    step = 1 if whole else max(1, math.ceil(n * run.reduce.world / SAMPLE))
+    most = max(1, min(SAMPLE, KEPT // table.n_classes))
+    step = 1 if whole else max(1, math.ceil(n * run.reduce.world / most))
     found = []
     for batch, f in leave_one_out(run.engine, run.state, run.whole, step):
         found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
