@@ -28,20 +28,21 @@ def test_a_chosen_batch_size_is_kept():
 @pytest.mark.parametrize(
     ("options", "rows", "latent", "batch"),
     [
-        ({}, 2000, 6, 100),
+        ({}, 2000, 6, 166),
         ({}, 2001, 6, 333),
         ({}, 2000, 1, 333),
         ({}, 2000, 11, 333),
-        ({"effort": "balanced"}, 2000, 6, 333),
+        ({"effort": "best"}, 2000, 6, 333),
+        ({"effort": "balanced"}, 2000, 6, 166),
         ({"method": "ep"}, 2000, 6, 333),
         ({"learning_rate": 0.03}, 2000, 6, 333),
     ],
 )
-def test_fast_fits_of_five_to_ten_classes_take_small_batches(options, rows, latent, batch):
+def test_quick_fits_of_five_to_ten_classes_take_small_batches(options, rows, latent, batch):
     given = GPClassifier(**({"effort": "fast"} | options)).get_params(deep=False)
     found = complete(read_classifier(given), rows, latent, 100)
     assert found.batch_size == batch
-    assert found.rate == (0.08 if batch == 100 else 0.03)
+    assert found.rate == (0.08 if batch == 166 else 0.03)
     steps = found.max_epochs * rows / batch
     assert (steps < 400) == (found.rate == 0.08)
 
