@@ -382,7 +382,7 @@ BAD = {
     "wrong columns": (1, (*PREDICT, "other.csv"), "no column 'mass' (and 2 more), which the model was trained with"),
     "text for a number": (1, (*PREDICT, "text.csv"), "'mass' is numeric, but row 1 has 'heavy'"),
     "an unknown kind of output": (2, (*PREDICT, "new.csv", "--out", "p.xlsx"), "must end in .csv or .parquet"),
-    "output in a folder that is not there": (1, (*PREDICT, "new.csv", "--out", "no/p.csv"), "could not be written"),
+    "output in a folder that is not there": (2, (*PREDICT, "new.csv", "--out", "no/p.csv"), "the folder 'no' does not exist"),
     "an unknown column to keep": (1, (*PREDICT, "new.csv", "--keep", "name"), "--keep 'name'"),
     "JSON and predictions on one stdout": (2, (*PREDICT, "new.csv", "--json"), "write the predictions to a file with --out"),
     "an empty table to evaluate": (1, (*EVALUATE, "empty.csv"), "is empty"),

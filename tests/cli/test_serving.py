@@ -53,7 +53,7 @@ def test_report_of_a_model_and_of_rows(birds):
         (("report", "{csv}"), 1, "not a cavity file"),
         (("export", "{m}"), 2, "--onnx FILE"),
         (("export", "{m}", "--onnx", "x.onnx", "--dtype", "int8"), 2, "dtype='int8'"),
-        (("export", "{m}", "--onnx", "/nowhere/x.onnx"), 1, "could not be written"),
+        (("export", "{m}", "--onnx", "/nowhere/x.onnx"), 2, "the folder '/nowhere' does not exist"),
         (("serve", "nowhere.cavity"), 1, "does not exist"),
     ],
 )
