@@ -1,5 +1,7 @@
 """Leave-one-out from the sites against explicit matrices: every site of a row is taken out of the natural parameters."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -70,10 +72,15 @@ def test_own_sites_leave_as_explicit_matrices_say(method, C, weighted):
 def test_a_sample_of_the_rows_has_the_marginals_of_these_rows(method):
     run = trained(method, 2)[1]
     ((_, all_rows),) = list(leave_one_out(run.engine, run.state, run.whole))
-    ((batch, f),) = list(leave_one_out(run.engine, run.state, run.whole, 7))
-    assert batch.index.tolist() == list(range(0, 40, 7))
-    torch.testing.assert_close(f.mean, all_rows.mean[::7], rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(f.var, all_rows.var[::7], rtol=1e-12, atol=1e-12)
+    chosen = torch.tensor([0, 3, 4, 5, 6, 21, 39])
+    for chunk, sizes in ((40, [7]), (5, [5, 2])):
+        engine = replace(run.engine, chunk=chunk)
+        found = list(leave_one_out(engine, run.state, run.whole, chosen))
+        assert [len(batch.index) for batch, _ in found] == sizes
+        assert torch.cat([batch.index for batch, _ in found]).equal(chosen)
+        mean, var = (torch.cat([f[i] for _, f in found]) for i in range(2))
+        torch.testing.assert_close(mean, all_rows.mean[chosen], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(var, all_rows.var[chosen], rtol=1e-12, atol=1e-12)
 
 
 @few

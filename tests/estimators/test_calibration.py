@@ -11,9 +11,10 @@ import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption
 from cavity.fitting import calibration
-from cavity.fitting.calibration import choose_folds
+from cavity.fitting.calibration import choose_folds, choose_sample
 from cavity.intake.tables import Table
 from cavity.prediction.pool import Pool
+from cavity.training import loop
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 pytestmark = few
@@ -115,6 +116,53 @@ def test_an_ensemble_that_is_named_is_never_ignored(table):
 def test_no_time_left_means_leave_one_out(table):
     X, y, _, _ = table
     assert model(max_seconds=1e-3).fit(X, y).calibration_ == "leave-one-out"
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 31
+    return rng.normal(size=(31, 2))[y] + 0.1 * rng.normal(size=(200, 2)), y
+
+
+def count_integrals(monkeypatch):
+    """Return a list to which every call of `LeaveOneOut.log_proba` adds its rows."""
+    rows, plain = [], calibration.LeaveOneOut.log_proba
+
+    def count(self, fitted):
+        rows.append(len(self.y))
+        return plain(self, fitted)
+
+    monkeypatch.setattr(calibration.LeaveOneOut, "log_proba", count)
+    return rows
+
+
+def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch):
+    X, y = crowd
+    monkeypatch.setattr(calibration, "SAMPLE_MANY", 50)
+    rows = count_integrals(monkeypatch)
+    many = model(effort="fast", max_epochs=1).fit(X, y)
+    assert rows == [50] and many.calibration_ == "leave-one-out of 50 rows"
+    assert many.estimate_.rows == 50 and rows == [50, 50]
+    assert many.loo_log_proba_.shape == (200, 31)
+    assert model(effort="fast", max_epochs=1).fit(X, y % 30).calibration_ == "leave-one-out"
+    assert rows == [50, 50, 200, 200]
+
+
+def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
+    X, y = crowd
+    monkeypatch.setattr(calibration, "SAMPLE_MANY", 50)
+    monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
+    late = model(effort="fast", batch_size=100, max_seconds=1e-3).fit(X, y)
+    assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
+    with pytest.raises(AttributeError, match="or time was up"):
+        _ = late.loo_log_proba_
+
+
+def test_random_rows_are_distinct_and_ascending():
+    assert choose_sample(50, 50) is None
+    chosen = choose_sample(10**9, 4000)
+    assert len(chosen) == 4000 and (np.diff(chosen) > 0).all() and 0 <= chosen[0] and chosen[-1] < 10**9
 
 
 def test_folds_do_not_depend_on_order_or_repetition():

@@ -6,10 +6,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import logsumexp
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, kernels, load
+from cavity.diagnostics.contributions import compute_importance
 from cavity.diagnostics.raw_rows import choose_rows
 from cavity.intake.frames import Prepared
+from cavity.intake.validation import Features
 from cavity.prediction.draws import draw_log_proba
 
 N = 240
@@ -182,6 +185,25 @@ def test_their_expectation_is_the_importance_of_columns(fitted):
     found = clf.explain_rows(Prepared(X[:100]), Prepared(X[-50:]))
     expected = (np.exp(found.prediction)[:, None] * found.contributions).sum(2).mean(0)
     np.testing.assert_allclose(clf.feature_importance_, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_classes", "most"), [(3, 40_100), (30, 40_100), (300, 4100), (1000, 1400)])
+def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes, most):
+    rng, rows = np.random.default_rng(0), []
+    slopes = rng.normal(size=(8, n_classes))
+
+    def predict(X):
+        rows.append(len(X))
+        scores = X @ slopes
+        return scores - logsumexp(scores, axis=1, keepdims=True)
+
+    def information(own, others):
+        return (np.exp(own) * (own - logsumexp(others, axis=1) + np.log(others.shape[1]))).sum(1)
+
+    X = rng.normal(size=(150, 8))
+    found = compute_importance(X, Features("GPClassifier", 8), predict, information)
+    assert 0.8 * most < sum(rows) <= most
+    assert found.shape == (8,) and (found > 0).all()
 
 
 def test_print_names_the_cells_that_matter(fitted):

@@ -16,7 +16,8 @@ Predict = Callable[
     [Array], Array
 ]  # features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
 Compare = Callable[[Array, Array], Array]  # predictions of rows and, [n B ...], of rows with other cells
-MOST_PREDICTED = 40_000  # rows for the importance of all columns
+MOST_PREDICTED = 40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
+FEW = 30
 SHOWN_ROWS, SHOWN_COLUMNS = 5, 6  # by `print`
 
 
@@ -115,10 +116,11 @@ def compute_contributions(
 def compute_importance(X: Array, features: Features, predict: Predict, information: Compare) -> Array:
     r"""Return what the cell of each column tells about the outcome, [n_features_in_], in nats: `information` averaged over rows.
 
-    Few rows are compared if there are many columns.
+    Few rows are compared if there are many columns or many classes.
     """
     names, owner = find_columns(features)
-    room = MOST_PREDICTED // len(set(owner.tolist()))
+    outputs = predict(X[:1]).shape[1]
+    room = MOST_PREDICTED // len(set(owner.tolist())) * FEW // max(FEW, outputs)
     B = int(np.clip(room // 60, 4, 50))
     X, background = X[: int(np.clip(room // B, 30, 100))], X[-B:]
     own, found = predict(X), np.zeros(len(names))

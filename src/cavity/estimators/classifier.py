@@ -198,8 +198,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     loo_log_proba_ : ndarray of shape (N, n_classes)
         Leave-one-out log-probabilities of the training rows: each from the fitted model without that row's own sites, with the
         temperature. Hyper-parameters saw the row, so they are too confident on small tables. Rows of weight 0 are left out. Not
-        available for a source, on several ranks, with validation_fraction, above 50,000 rows (unless effort="fast"), and after
-        pickling or loading.
+        available for a source, on several ranks, with validation_fraction, above 50,000 rows (unless effort="fast"), above
+        16 million numbers, if a time limit left no time for a pass over the rows, and after pickling or loading.
     feature_importance_ : ndarray of shape (n_features_in_,)
         Importance of each column of X in nats: what its cell tells about the label if the other cells are known, the mean of
         KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows. If predictions are right, the log loss
@@ -433,9 +433,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             )
         if result.estimate is None:
             assert result.loo is not None and result.class_prior is not None
-            _, y, weight, _ = result.loo
-            log_p = normalised(self._fitted.pool.weight * result.loo.log_proba(self._fitted))
-            found = estimate_quality(log_p, y, weight, result.class_prior, "leave-one-out")
+            loo = result.loo.sample()
+            log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
+            found = estimate_quality(log_p, loo.y, loo.weight, result.class_prior, "leave-one-out")
             self._result = result._replace(estimate=found)
             return found
         return result.estimate
@@ -446,7 +446,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         loo = None if not hasattr(self, "_result") else self._result.loo
         if loo is None or not loo.complete:
             raise AttributeError(
-                "loo_log_proba_ is there after fit() of a table in memory, in one process: fit again, without validation_fraction."
+                "loo_log_proba_ is there after fit() of a table in memory, in one process, unless it is very large or time was up: "
+                "fit again, without validation_fraction or with more time."
             )
         if self._loo_log_proba is None:
             self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cavity.columns import distinct_rows
 from cavity.config import ClassifierConfig
+from cavity.config.options import MANY_LATENT
 from cavity.distributed import Local
 from cavity.fitting.budget import Budget, choose_members, choose_stages
 from cavity.forest import Forest, make_forest
@@ -37,7 +38,7 @@ from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, log_probabilities, predict_log_proba
 from cavity.prediction.pool import Pool, fit_weights, normalised
 from cavity.training.loop import Run
-from cavity.training.progress import show_progress
+from cavity.training.progress import log, show_progress
 
 Array = NDArray[np.float64]
 FitPart = Callable[[Table, float | None], FittedModel]  # rows, seconds
@@ -46,7 +47,8 @@ FOLD_ROWS = 2000
 FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 MOST_REPEATS = 2.0  # rows per distinct row, up to which folds make sense
-SAMPLE = 50_000  # rows that a temperature from leave-one-out is fitted to
+SAMPLE = 50_000  # rows of leave-one-out for a table that is not kept whole
+SAMPLE_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
 MOST_LEAVES = 4096
@@ -62,6 +64,14 @@ class LeaveOneOut(NamedTuple):
     y: NDArray[np.int64]
     weight: Array
     complete: bool  # every row is there, in order
+
+    def sample(self) -> LeaveOneOut:
+        """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
+        chosen = choose_sample(len(self.y), most_rows(self.f.mean.shape[1]))
+        if chosen is None:
+            return self
+        f = Normal(self.f.mean[chosen], self.f.var[chosen])
+        return LeaveOneOut(f, self.y[chosen], self.weight[chosen], False)
 
     def log_proba(self, model: FittedModel) -> Array:
         """Return leave-one-out log-probabilities under the model, before any temperature."""
@@ -97,21 +107,33 @@ class Calibrated(NamedTuple):
 
 
 def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:
-    """Return leave-one-out marginals: of all rows of a table in memory, otherwise of a sample. None if q couples classes.
+    """Return leave-one-out marginals: of all rows of a table in memory, otherwise of random rows. None if q couples classes.
 
-    `every_row`: no row of the table is held out.
+    Rows are also drawn if time is up and a pass over the table would take long. `every_row`: no row of the table is held out.
     """
     if isinstance(run.engine, Coupled):
         return None
-    n = run.rows.n_rows
-    whole = isinstance(table, Table) and run.reduce.world == 1 and n * table.n_classes <= KEPT
-    most = max(1, min(SAMPLE, KEPT // table.n_classes))
-    step = 1 if whole else max(1, math.ceil(n * run.reduce.world / most))
+    n, C = run.rows.n_rows, table.n_classes
+    whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
+    most = max(1, min(SAMPLE, most_rows(C), KEPT // C) // run.reduce.world)
+    chosen = None if whole else choose_sample(n, most)
     found = []
-    for batch, f in leave_one_out(run.engine, run.state, run.whole, step):
+    for batch, f in leave_one_out(
+        run.engine, run.state, run.whole, None if chosen is None else torch.from_numpy(chosen)
+    ):
         found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
     mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
     return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), whole and every_row)
+
+
+def most_rows(n_classes: int) -> int:
+    """Return the most rows that a temperature from leave-one-out is fitted to."""
+    return SAMPLE_MANY if n_classes > MANY_LATENT else 1 << 62
+
+
+def choose_sample(n: int, most: int) -> NDArray[np.int64] | None:
+    """Return `most` random places among n, ascending; None for all of them."""
+    return None if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 def make_members(ensemble: Any, seed: int, work: float = 0.0) -> list[Any]:
@@ -189,8 +211,12 @@ class Calibration(NamedTuple):
                 return found
         if loo is None or not self.config.calibrates:
             return Calibrated(Pool(), "none", notes=notes)
-        w = float(fit_weights([loo.log_proba(model)], loo.y, loo.weight, self._add)[0])
-        return Calibrated(Pool(math.sqrt(w) if w > 1 else w), "leave-one-out", notes=notes)
+        used = loo.sample()
+        w = float(fit_weights([used.log_proba(model)], used.y, used.weight, self._add)[0])
+        sampled = self.reduce.world == 1 and len(used.y) < table.n_rows
+        how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
+        log.info("temperature: %s", how)
+        return Calibrated(Pool(math.sqrt(w) if w > 1 else w), how, notes=notes)
 
     def _use_held(self, held: Table, model: FittedModel, members: list[Any]) -> Calibrated:
         """Calibrate with rows that the fit did not see."""

@@ -16,20 +16,40 @@ from cavity.posterior import Normal, Posterior, marginals, posterior
 
 
 @torch.no_grad()
-def leave_one_out(engine: Engine, state: State, rows: Whole, step: int = 1) -> Iterator[tuple[Batch, Normal]]:
+def leave_one_out(
+    engine: Engine, state: State, rows: Whole, chosen: Tensor | None = None
+) -> Iterator[tuple[Batch, Normal]]:
     r"""Yield each piece of the rows with the marginals of f, noise included, [B C], after a row's own sites are removed.
 
         v' = v / (1 − τv)      m' = (m − νv) / (1 − τv)        τ, ν: all sites of the row on a class
 
     The sites of the other rows and the hyper-parameters stay as they are. Of a row of weight ω, one of its ω copies is removed,
-    or all of it if ω < 1. Rows without sites of their own (SEP, VI) get those that an update would give them. Only every
-    `step`th row of a piece is visited.
+    or all of it if ω < 1. Rows without sites of their own (SEP, VI) get those that an update would give them. `chosen`: places of
+    the rows to visit, ascending; None for all rows.
     """
     engine.load(state.theta)
     q, shared = posterior(state.sums), engine.sites.gaussian(state.sums)
-    for piece in rows.split(engine.chunk):
-        batch = piece if step == 1 else Batch(*(column[::step] for column in piece))
+    for batch in rows.split(engine.chunk) if chosen is None else _select(rows, engine.chunk, chosen):
         yield batch, _without_own_sites(engine, state, q, shared, batch)
+
+
+def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
+    """Yield the chosen rows in batches of at most `size`: a projection takes much longer for many small batches."""
+    waiting: list[Batch] = []
+    start = 0
+    for piece in rows.split(size):
+        stop = start + len(piece.index)
+        place = chosen[(chosen >= start) & (chosen < stop)].to(piece.y.device) - start
+        start = stop
+        if sum(len(part.index) for part in waiting) + len(place) > size:
+            yield _join(waiting)
+            waiting = []
+        waiting.append(Batch(*(column[place] for column in piece)))
+    yield _join(waiting)
+
+
+def _join(parts: list[Batch]) -> Batch:
+    return Batch(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
 def _without_own_sites(engine: Engine, state: State, q: Posterior, shared: Posterior, batch: Batch) -> Normal:

@@ -126,7 +126,7 @@ class Run:
         limit = self.plan.max_seconds
         return limit is not None and self.reduce.agree(time.perf_counter() - self.started > limit)
 
-    def _has_time_to_sweep(self) -> bool:
+    def has_time_to_sweep(self) -> bool:
         """Return whether one more sweep is in time, or takes little time if time is up."""
         limit = self.plan.max_seconds
         if limit is None or not self.is_late():
@@ -318,7 +318,7 @@ class Run:
         a damped sweep follows.
         """
         plan, start = self.plan, time.perf_counter()
-        if not self._has_time_to_sweep():
+        if not self.has_time_to_sweep():
             self.history[-1] |= {"settling_sweeps": 0, "settling_seconds": 0.0}
             return
         mini = plan.batch_size is not None
@@ -337,7 +337,7 @@ class Run:
         """Return log Z_q of the current state; if time is up, that of the state before the last sweep, or of the last epoch."""
         if self.final_sweeps and self.is_late():
             return self.final_sweeps[-1].evidence
-        if self.history and not self._has_time_to_sweep():
+        if self.history and not self.has_time_to_sweep():
             return float(self.history[-1]["log_evidence"])
         _, info = self.engine.step(self.state, self.whole, self.reduce, None, True)
         return float(info.evidence)
