@@ -82,7 +82,7 @@ def test_large_tables_hold_rows_out(table, monkeypatch):
     X, y, _, _ = table
     monkeypatch.setattr(calibration, "FOLD_ROWS", 50)
     assert "rows held out, then a fit on all rows" in model().fit(X, y).calibration_
-    monkeypatch.setattr("cavity.config.options.REFIT_ROWS", 60)
+    monkeypatch.setattr("cavity.config.configuration.REFIT_ROWS", 60)
     monkeypatch.setattr(calibration, "HELD_MOST", 20)
     fitted = model().fit(X, y)
     assert fitted.calibration_.endswith("rows held out")
