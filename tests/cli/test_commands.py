@@ -173,7 +173,9 @@ def test_the_same_rows_in_parquet_and_npz_give_the_same_model(tmp_path):
         )
     found = []
     for name in ("t.parquet", "t.npz", "t.csv"):
-        assert run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *SINGLE).exit_code == 0
+        assert (
+            run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *SINGLE).exit_code == 0
+        )
         clf = cavity.load(tmp_path / "m")
         assert clf.classes_.tolist() == [0, 1, 2]
         found.append(clf.predict_proba(X))
