@@ -112,18 +112,3 @@ def test_a_quick_demo_writes_its_folder(tmp_path: Path) -> None:
 
 def test_an_unknown_command_fails() -> None:
     assert CliRunner().invoke(app, ["nonsense"]).exit_code == 2
-
-
-def test_a_fit_does_not_import_sympy() -> None:
-    """torch.autograd imports it for cotangents: half a second at the first fit of a process."""
-    code = """
-import sys
-import numpy as np
-from cavity import GPClassifier
-rng = np.random.default_rng(0)
-X = rng.normal(size=(40, 2))
-for method in ("auto", "sep", "vi"):
-    GPClassifier(method, n_inducing=5, max_epochs=2, device="cpu").fit(X, X[:, 0] > 0).predict_proba(X)
-print("sympy" in sys.modules)
-"""
-    assert python(code).stdout.split()[-1] == "False"

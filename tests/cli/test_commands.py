@@ -26,6 +26,7 @@ from cli.running import TRAIN, run
 from support import toy
 
 QUICK = ("--n-inducing", "6", "--max-epochs", "8", "--device", "cpu")
+SINGLE = (*QUICK, "--effort", "fast")  # a single fit, without folds
 
 
 def command(*arguments, cwd=None, module=("-m", "cavity")):
@@ -147,7 +148,7 @@ def test_info_says_what_the_model_is(birds):
 
 
 def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
-    common = ("fit", birds / "penguins.csv", "--target", "species", "--ignore", "id", *QUICK)
+    common = ("fit", birds / "penguins.csv", "--target", "species", "--ignore", "id", *SINGLE)
     told = run(*common, "--out", tmp_path / "a", "--json")
     result = json.loads(told.stdout)
     assert (
@@ -172,7 +173,9 @@ def test_the_same_rows_in_parquet_and_npz_give_the_same_model(tmp_path):
         )
     found = []
     for name in ("t.parquet", "t.npz", "t.csv"):
-        assert run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *QUICK).exit_code == 0
+        assert (
+            run("fit", tmp_path / name, "--target", "kind", "--out", tmp_path / "m", *SINGLE).exit_code == 0
+        )
         clf = cavity.load(tmp_path / "m")
         assert clf.classes_.tolist() == [0, 1, 2]
         found.append(clf.predict_proba(X))
@@ -188,7 +191,7 @@ def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path
         pa.table({k: [r[k] for r in rows] for k in rows[0]}), birds / "penguins.parquet", row_group_size=50
     )
     # other efforts hold rows out of a table in memory only
-    common = ("--target", "species", "--ignore", "id", "--effort", "fast", *QUICK)
+    common = ("--target", "species", "--ignore", "id", *SINGLE)
     assert run("fit", birds / name, "--out", tmp_path / "held", *common).exit_code == 0
     monkeypatch.setattr(reading, "IN_MEMORY", 0)
     assert run("fit", birds / name, "--out", tmp_path / "read", *common).exit_code == 0
@@ -273,7 +276,7 @@ def test_rows_of_their_own_to_stop_by(birds, tmp_path):
 
 def test_the_model_is_named_after_the_table(birds, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run("fit", birds / "penguins.csv", "--target", "species", *QUICK).exit_code == 0
+    assert run("fit", birds / "penguins.csv", "--target", "species", *SINGLE).exit_code == 0
     assert cavity.load("penguins.cavity").classes_.tolist() == ["Adelie", "Chinstrap", "Gentoo"]
 
 
@@ -319,7 +322,7 @@ def test_every_help_fits_a_screen_and_has_an_example(name):
 
 
 def test_flags_that_the_help_leaves_to_the_settings_work(birds, tmp_path):
-    common = ("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    common = ("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *SINGLE)
     assert run(*common, "--batch-size", "50", "--dtype", "float32").exit_code == 0
     clf = cavity.load(tmp_path / "m")
     assert (clf.batch_size, str(clf.dtype)) == (50, "float32")
@@ -388,6 +391,7 @@ BAD = {
     "an empty table to evaluate": (1, (*EVALUATE, "empty.csv"), "is empty"),
     "a label that the model does not know": (1, (*EVALUATE, "unknown.csv"), "row 1 of unknown.csv has the label 'Emperor'"),
     "no labels": (1, (*EVALUATE, "other.csv"), "has no column 'species' for the labels"),
+    "a table as a model to export": (1, ("export", "new.csv", "--onnx", "birds.onnx"), "not a cavity file"),
     "an unknown command": (2, ("train", "penguins.csv"), "No such command 'train'"),
     "too few arguments": (2, ("evaluate", "birds.cavity"), "Missing argument"),
 }  # fmt: skip
@@ -424,7 +428,7 @@ def test_unseen_categories_are_noted_or_refused(birds, tmp_path):
         "id",
         "--out",
         tmp_path / "m",
-        *QUICK,
+        *SINGLE,
     )
     assert run(*fit, "--config", tmp_path / "c.toml").exit_code == 0
     done = run("predict", tmp_path / "m", table, "--out", tmp_path / "q.csv")
@@ -492,7 +496,6 @@ def test_all_bad_input_ends_so_in_a_process_of_its_own(birds, name):
     "code, arguments, words",
     [
         (0, ("export", "birds.cavity", "--onnx", "birds.onnx"), "birds.onnx"),
-        (1, ("export", "new.csv", "--onnx", "birds.onnx"), "not a cavity file"),
         (0, ("report", "birds.cavity", "--out", "birds.html"), "birds.html"),
         (2, ("reproduce", "table2"), "reproduce"),
         (2, ("demo", "--out"), "--out"),
@@ -556,8 +559,7 @@ def test_a_signal_after_training_does_not_lose_the_model(birds, tmp_path, monkey
         return work(*args)
 
     monkeypatch.setattr(where, interrupted)
-    table, fast = birds / "penguins.csv", ("--effort", "fast")
-    done = run("fit", table, "--target", "species", "--out", tmp_path / "m", *QUICK, *fast)
+    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *SINGLE)
     assert done.exit_code == 143 and "saved the model after" in done.stderr and calls
     assert cavity.load(tmp_path / "m").n_epochs_ >= 1
 
@@ -584,7 +586,7 @@ def test_a_signal_at_any_line_after_training_does_not_lose_the_model(birds, tmp_
         return trace
 
     monkeypatch.setattr(fitting, "_fit", train)
-    arguments = ["fit", birds / "penguins.csv", "--target", "species", *QUICK, "--effort", "fast"]
+    arguments = ["fit", birds / "penguins.csv", "--target", "species", *SINGLE]
 
     def fit_with_signal(name):
         lines.clear()

@@ -36,9 +36,8 @@ def fitted(path: Path, frame: pd.DataFrame, *words: str) -> Path:
     """A model of a frame, by the command line."""
     table = path / "train.csv"
     frame.to_csv(table, index=False)
-    result = run(
-        "fit", table, "--target", "k", "--out", path / "m.cavity", "--max-epochs", 20, "--quiet", *words
-    )
+    quick = ("--max-epochs", 20, "--effort", "fast", "--quiet")
+    result = run("fit", table, "--target", "k", "--out", path / "m.cavity", *quick, *words)
     assert result.exit_code == 0, result.output
     return path / "m.cavity"
 

@@ -1,5 +1,7 @@
 """Temperature, pool with trees and `effort`: what they promise."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
@@ -27,13 +29,20 @@ def table():
 
 
 def model(**options):
-    return GPClassifier(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0} | options)
+    short = {"n_inducing": 8, "max_epochs": 6, "selection": None, "random_state": 0}
+    return GPClassifier(**short | options)
 
 
-def test_a_temperature_is_part_of_auto_and_of_nothing_else(table):
+@pytest.fixture(scope="module")
+def calibrated(table):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model().fit(*table[:2])
+
+
+def test_a_temperature_is_part_of_auto_and_of_nothing_else(table, calibrated):
     X, y, new, _ = table
-    plain = model(calibration=None).fit(X, y)
-    fitted = model().fit(X, y)
+    plain, fitted = model(calibration=None).fit(X, y), calibrated
     assert (plain.temperature_, plain.calibration_) == (1.0, "none")
     assert fitted.calibration_ == "3 folds" and fitted.temperature_ != 1.0
     logs = plain.predict_log_proba(new) / fitted.temperature_
@@ -83,7 +92,7 @@ def test_large_tables_hold_rows_out(table, monkeypatch):
     X, y, _, _ = table
     monkeypatch.setattr(calibration, "FOLD_ROWS", 50)
     assert "rows held out, then a fit on all rows" in model().fit(X, y).calibration_
-    monkeypatch.setattr("cavity.config.options.REFIT_ROWS", 60)
+    monkeypatch.setattr("cavity.config.configuration.REFIT_ROWS", 60)
     monkeypatch.setattr(calibration, "HELD_MOST", 20)
     fitted = model().fit(X, y)
     assert fitted.calibration_.endswith("rows held out")
@@ -189,10 +198,9 @@ def test_points_grow_with_the_rows_within_the_effort(effort):
     assert config().inducing_points(10**6, 1000) < 100
 
 
-def test_onnx_has_the_temperature(table):
+def test_onnx_has_the_temperature(table, calibrated):
     onnxruntime = pytest.importorskip("onnxruntime")
-    X, y, new, _ = table
-    fitted = model().fit(X, y)
+    new, fitted = table[2], calibrated
     from cavity import export
 
     made = export.make_onnx_model(fitted._fitted, fitted.classes_, 5, {"method": "auto"}, dtype="float64")

@@ -1,6 +1,8 @@
 """Deep kernels: weights learn in a copy, the user's module stays as it was."""
 
 import pickle
+import warnings
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -48,12 +50,12 @@ class OwnDeep(nn.Module):
 KERNELS = {"Deep": lambda: Deep(network(), RBF()), "own module": OwnDeep}
 
 
-@pytest.fixture(params=KERNELS)
+@pytest.fixture(scope="module", params=KERNELS)
 def kernel(request):
     return KERNELS[request.param]()
 
 
-@pytest.fixture(params=[2, 3], ids=["binary", "three classes"])
+@pytest.fixture(scope="module", params=[2, 3], ids=["binary", "three classes"])
 def spirals(request):
     """Rings, which no linear function of the columns separates."""
     rng = np.random.default_rng(0)
@@ -75,10 +77,24 @@ def weights(module):
     }
 
 
-def test_weights_learn_in_a_copy(kernel, spirals):
-    X, y = spirals
+class Learnt(NamedTuple):
+    kernel: nn.Module
+    before: dict  # weights of the kernel before the fit
+    fitted: GPClassifier
+    X: np.ndarray
+    y: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def learnt(kernel, spirals):
     before = weights(kernel)
-    fitted = model(kernel).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Learnt(kernel, before, model(kernel).fit(*spirals), *spirals)
+
+
+def test_weights_learn_in_a_copy(learnt):
+    kernel, before, fitted, X, y = learnt
     for name, (dtype, learns, grad, value) in weights(kernel).items():
         assert (dtype, learns, grad) == before[name][:3]
         torch.testing.assert_close(value, before[name][3], rtol=0, atol=0)
@@ -91,11 +107,10 @@ def test_weights_learn_in_a_copy(kernel, spirals):
     assert fitted.score(X, y) > 0.9
 
 
-def test_learning_the_weights_raises_the_evidence(kernel, spirals):
-    X, y = spirals
-    learnt = model(kernel).fit(X, y)
+def test_learning_the_weights_raises_the_evidence(learnt):
+    kernel, _, fitted, X, y = learnt
     fixed = model(kernel, learn=("noise", "inducing")).fit(X, y)
-    assert learnt.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1
+    assert fitted.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 1
     for a, b in zip(fixed.kernel_.net.parameters(), kernel.net.parameters(), strict=True):
         torch.testing.assert_close(a.detach(), b.detach().double(), rtol=0, atol=0)
 

@@ -120,7 +120,7 @@ def test_a_wrong_time_limit_is_refused_before_rows_are_read(kind, limit):
 
 def test_a_long_time_limit_changes_nothing(table):
     X, y, X_val, _ = table
-    plain, limited = model().fit(X, y), model().fit(X, y, time_limit=600)
+    plain, limited = model(max_epochs=4).fit(X, y), model(max_epochs=4).fit(X, y, time_limit=600)
     np.testing.assert_array_equal(plain.predict_proba(X_val), limited.predict_proba(X_val))
     assert not any(text.startswith("time_limit") for text in limited.fit_warnings_)
 

@@ -9,7 +9,6 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from cavity import BadOption, GPClassifier
-from cavity.config import options as reading
 from cavity.config.methods import method_names
 from cavity.factors import RobustMax
 from cavity.kernels import RBF
@@ -248,7 +247,8 @@ def test_batching_rows_at_predict_changes_nothing(name, C):
 @pytest.mark.parametrize("name", FIXED)
 def test_projecting_rows_in_pieces_changes_nothing(name, monkeypatch):
     X, y, new = table(3)
-    monkeypatch.setattr(reading, "BATCH_BYTES", 10 * 3 * 4 * 8)
+    monkeypatch.setattr("cavity.config.options.LEAST_M", 4)
+    monkeypatch.setattr("cavity.config.options.BATCH_BYTES", 10 * 3 * 4 * 8)  # pieces of 10 rows
     assert_same(model(name).fit(X, y), fitted(name, 3), new, 1e-8)
 
 

@@ -1,8 +1,9 @@
 """Arguments, read before any row: one frozen configuration, and methods as objects."""
 
 from cavity.config import classification_methods  # noqa: F401  registers the methods
+from cavity.config.configuration import ClassifierConfig, Config, RegressorConfig
 from cavity.config.methods import METHODS, Method
-from cavity.config.options import ClassifierConfig, Config, Options, RegressorConfig
+from cavity.config.options import Options
 from cavity.config.reading import read_classifier, read_regressor
 
 __all__ = [

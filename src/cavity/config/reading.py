@@ -10,8 +10,8 @@ from typing import Any
 
 from cavity import spectrum
 from cavity.config.classification_methods import Auto
+from cavity.config.configuration import ClassifierConfig, RegressorConfig, choose_jitter
 from cavity.config.methods import Method, read_method
-from cavity.config.options import ClassifierConfig, RegressorConfig, choose_jitter
 from cavity.config.regression_methods import read_regression_method
 from cavity.config.values import (
     noise_values,

@@ -84,21 +84,32 @@ class Contributions(NamedTuple):
 def replace_cells(
     X: Array, owner: NDArray[np.int64], n_columns: int, background: Array, predict: Predict
 ) -> Iterator[tuple[int, Array, NDArray[np.bool_]]]:
-    """Predict rows with the cells of every background row, one column at a time.
+    """Predict rows with the cells of every background row, one column at a time; equal rows are predicted once.
 
     Yields the number of each column that can change a row, the predictions [n B ...], and the rows that it changes, [n].
     """
-    n, B = len(X), len(background)
-    plain, own = predict(X), np.repeat(X, B, axis=0)
+    rows, row = _find_distinct(X)
+    plain = predict(rows)
     for j in range(n_columns):
         used = owner == j
+        if not used.any():
+            continue
+        cells, cell = _find_distinct(background[:, used])
+        own = np.repeat(rows, len(cells), axis=0)
         changed = own.copy()
-        changed[:, used] = np.tile(background[:, used], (n, 1))
+        changed[:, used] = np.tile(cells, (len(rows), 1))
         differs = (changed != own).any(1)
         if differs.any():
-            found = np.repeat(plain, B, axis=0)
+            found = np.repeat(plain, len(cells), axis=0)
             found[differs] = predict(changed[differs])
-            yield j, found.reshape(n, B, *plain.shape[1:]), differs.reshape(n, B).any(1)
+            pair = row[:, None] * len(cells) + cell  # [n B]
+            yield j, found[pair], differs[pair].any(1)
+
+
+def _find_distinct(X: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Return the distinct rows of X, and the number of the distinct row that each row equals."""
+    rows, place = np.unique(X, axis=0, return_inverse=True)
+    return rows, place.reshape(-1)
 
 
 def compute_contributions(

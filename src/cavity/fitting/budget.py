@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.config.options import ClassifierConfig
+from cavity.config.configuration import ClassifierConfig
 from cavity.config.values import number
 from cavity.intake.tables import Table
 
