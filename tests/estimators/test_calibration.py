@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.datasets import make_classification
+from sklearn.datasets import make_blobs, make_classification
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -15,7 +15,7 @@ from cavity.errors import BadOption
 from cavity.fitting import calibration
 from cavity.fitting.calibration import choose_folds, choose_sample
 from cavity.intake.tables import Table
-from cavity.prediction.pool import Pool
+from cavity.prediction.pool import Pool, fit_temperature
 from cavity.training import loop
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -26,6 +26,12 @@ pytestmark = few
 def table():
     X, y = make_classification(160, 5, n_informative=4, n_redundant=0, n_classes=3, random_state=0)
     return X[:110], y[:110], X[110:], y[110:]
+
+
+@pytest.fixture(scope="module")
+def easy():
+    """Classes far apart: a short fit is less sure of them than it should be."""
+    return make_blobs(240, 5, centers=6, cluster_std=1.0, center_box=(-4, 4), random_state=0)
 
 
 def model(**options):
@@ -53,6 +59,24 @@ def test_a_temperature_is_part_of_auto_and_of_nothing_else(table, calibrated):
     assert (
         model(method="ep", calibration="temperature", effort="fast").fit(X, y).calibration_ == "leave-one-out"
     )
+
+
+def test_the_weight_is_the_mean_of_held_out_rows_and_of_leave_one_out(easy, monkeypatch):
+    X, y = easy
+    held, average = [], calibration.Calibration._calibrate
+
+    def keep(self, rows, *rest):
+        held.append(rows)
+        return average(self, rows, *rest)
+
+    monkeypatch.setattr(calibration.Calibration, "_calibrate", keep)
+    fitted, plain, ones = model().fit(X, y), model(calibration=None).fit(X, y), np.ones(len(y))
+    of_folds = fit_temperature(held[0].parts[0], held[0].y, held[0].weight)
+    of_sites = fit_temperature(plain.loo_log_proba_, y, ones)
+    assert of_folds != of_sites
+    assert 1 / fitted.temperature_ == pytest.approx(np.sqrt(of_folds * of_sites))
+    fast = model(effort="fast").fit(X, y)
+    assert of_sites > 1 and 1 / fast.temperature_ == pytest.approx(of_sites**0.75)
 
 
 def test_fast_fits_once(table, monkeypatch):
@@ -209,8 +233,8 @@ def test_onnx_has_the_temperature(table, calibrated):
     np.testing.assert_allclose(found, fitted.predict_proba(new), atol=1e-6)
 
 
-def test_partial_fit_keeps_the_temperature(table):
-    X, y, new, _ = table
+def test_partial_fit_keeps_the_temperature(easy):
+    X, y = easy
     fitted = model(method="sep", calibration="temperature", effort="fast").fit(X, y)
     before = fitted.temperature_
-    assert before != 1 and fitted.partial_fit(new[:20], y[:20]).temperature_ == before
+    assert before != 1 and fitted.partial_fit(X[:20], y[:20]).temperature_ == before

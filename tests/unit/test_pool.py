@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from cavity.prediction.pool import TEMPERATURE_PENALTY, Pool, fit_weights
+from cavity.prediction.pool import TEMPERATURE_PENALTY, Pool, fit_temperature, fit_weights
 
 
 def rows(n=400, C=3, seed=0, sharpness=1.0):
@@ -16,19 +16,32 @@ def rows(n=400, C=3, seed=0, sharpness=1.0):
     return log_softmax(scores, axis=1), (p.cumsum(1) < rng.random((n, 1))).sum(1).clip(0, C - 1)
 
 
-@pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.0])
-def test_a_temperature_is_the_best_of_a_grid(sharpness):
-    logs, y = rows(sharpness=sharpness)
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.0, 4.0])
+def test_a_temperature_is_the_best_of_a_search(sharpness):
+    logs, y = rows(n=4000, sharpness=sharpness)
     omega = np.linspace(0.5, 1.5, len(y))
 
     def loss(v):
         own = log_softmax(np.exp(v) * logs, axis=1)[np.arange(len(y)), y]
-        return -(omega @ own) + TEMPERATURE_PENALTY * v**2
+        return -(omega @ own) + TEMPERATURE_PENALTY * abs(v)
 
     best = np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded", options={"xatol": 1e-10}).x)
-    (found,) = fit_weights([logs], y, omega)
-    assert found == pytest.approx(best, rel=1e-3)
-    assert found == pytest.approx(sharpness, rel=0.25)
+    found = fit_temperature(logs, y, omega)
+    assert found == pytest.approx(best, rel=1e-6)
+    assert found == pytest.approx(sharpness, rel=0.1)
+    assert fit_weights([logs], y, omega) == [found]
+
+
+def test_few_rows_leave_a_temperature_at_one():
+    logs, y = rows(n=4, sharpness=4.0)
+    assert fit_temperature(logs, y, np.ones(4)) == 1.0
+
+
+def test_a_temperature_stays_within_its_bounds():
+    logs = rows(n=2000)[0]
+    best, worst = logs.argmax(1), logs.argmin(1)
+    assert fit_temperature(logs, best, np.ones(2000)) == pytest.approx(20.0)
+    assert fit_temperature(logs, worst, np.ones(2000)) == pytest.approx(0.05)
 
 
 def test_few_rows_leave_the_weights_near_one_and_zero():

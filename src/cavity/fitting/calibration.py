@@ -8,7 +8,9 @@ How these rows are found depends on the table and on `effort`:
     a source, or effort="fast", or    leave-one-out from the sites; no more fits
     a table of repeated rows
 
-Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, √w is used. [METHOD 13]
+Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, w^¾ is used. [METHOD 13]
+A model of fewer rows is worse than the final one, so its w is too low on easy tables. Where more fits give a temperature, the
+geometric mean of their w and of that of leave-one-out is used: the two err in opposite directions. [decision 34]
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from numpy.typing import NDArray
 
 from cavity.columns import distinct_rows
 from cavity.config import ClassifierConfig
-from cavity.config.options import MANY_LATENT
+from cavity.config.paces import CROWDED_LATENT
 from cavity.distributed import Local
 from cavity.fitting.budget import Budget, choose_members, choose_stages
 from cavity.forest import Forest, make_forest
@@ -36,7 +38,7 @@ from cavity.intake.tables import Facts, Table
 from cavity.posterior import Normal
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, log_probabilities, predict_log_proba
-from cavity.prediction.pool import Pool, fit_weights, normalised
+from cavity.prediction.pool import Pool, fit_temperature, fit_weights, normalised
 from cavity.training.loop import Run
 from cavity.training.progress import log, show_progress
 
@@ -49,6 +51,7 @@ LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and
 MOST_REPEATS = 2.0  # rows per distinct row, up to which folds make sense
 SAMPLE = 50_000  # rows of leave-one-out for a table that is not kept whole
 SAMPLE_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
+LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
 MOST_LEAVES = 4096
@@ -128,7 +131,7 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
 
 def most_rows(n_classes: int) -> int:
     """Return the most rows that a temperature from leave-one-out is fitted to."""
-    return SAMPLE_MANY if n_classes > MANY_LATENT else 1 << 62
+    return SAMPLE_MANY if n_classes > CROWDED_LATENT else 1 << 62
 
 
 def choose_sample(n: int, most: int) -> NDArray[np.int64] | None:
@@ -206,17 +209,20 @@ class Calibration(NamedTuple):
             return self._use_held(self.held, model, members)
         notes: tuple[str, ...] = ()
         if isinstance(table, Table) and self._needs_refits(members):
-            found, notes = self._refit(table, members)
+            found, notes = self._refit(table, members, model, loo)
             if found is not None:
                 return found
         if loo is None or not self.config.calibrates:
             return Calibrated(Pool(), "none", notes=notes)
         used = loo.sample()
-        w = float(fit_weights([used.log_proba(model)], used.y, used.weight, self._add)[0])
+        w = self._weigh_leave_one_out(used, model)
         sampled = self.reduce.world == 1 and len(used.y) < table.n_rows
         how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
         log.info("temperature: %s", how)
-        return Calibrated(Pool(math.sqrt(w) if w > 1 else w), how, notes=notes)
+        return Calibrated(Pool(w**LOO_EXPONENT if w > 1 else w), how, notes=notes)
+
+    def _weigh_leave_one_out(self, loo: LeaveOneOut, model: FittedModel) -> float:
+        return fit_temperature(loo.log_proba(model), loo.y, loo.weight, self._add)
 
     def _use_held(self, held: Table, model: FittedModel, members: list[Any]) -> Calibrated:
         """Calibrate with rows that the fit did not see."""
@@ -235,11 +241,18 @@ class Calibration(NamedTuple):
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}")
         return found._replace(notes=tuple(notes))
 
-    def _calibrate(self, held: Held, members: tuple[Forest, ...], how: str) -> Calibrated:
+    def _calibrate(
+        self, held: Held, members: tuple[Forest, ...], how: str, loo_weight: float | None = None
+    ) -> Calibrated:
+        """Fit a pool to held-out rows; a temperature is averaged with that of leave-one-out, if it is given."""
         pool, totals = held.make_pool(members), self.table.class_totals
+        if loo_weight is not None:
+            pool = pool._replace(weight=math.sqrt(pool.weight * loo_weight))
         return Calibrated(pool, how, held.estimate(pool, totals / totals.sum(), how))
 
-    def _refit(self, table: Table, members: list[Any]) -> tuple[Calibrated | None, tuple[str, ...]]:
+    def _refit(
+        self, table: Table, members: list[Any], full: FittedModel, loo: LeaveOneOut | None
+    ) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
         k, wanted, members, reserve, notes = self._plan_refits(table, members)
         if not self._needs_refits(members):
@@ -265,7 +278,8 @@ class Calibration(NamedTuple):
         how = f"{len(joined.y)} rows held out, then a fit on all rows"
         if wanted > 1:
             how = f"{len(found) if cut else k} folds"
-        return self._calibrate(joined, forests, how)._replace(notes=notes), notes
+        w = None if members or loo is None else self._weigh_leave_one_out(loo.sample(), full)
+        return self._calibrate(joined, forests, how, w)._replace(notes=notes), notes
 
     def _plan_refits(self, table: Table, members: list[Any]) -> Refits:
         """Plan the fits to parts of the rows: all of them, or those that a time limit allows."""

@@ -28,7 +28,7 @@ from cavity.kernels import Kernel, Matern32, Ranked, rank_columns
 from cavity.kernels.linear import Linear
 from cavity.kernels.stationary import RBF
 from cavity.prediction.model import extract_model, predict_log_proba
-from cavity.prediction.pool import fit_weights, normalised
+from cavity.prediction.pool import fit_temperature, normalised
 
 Array = NDArray[np.float64]
 
@@ -278,7 +278,7 @@ class ModelSearch(NamedTuple):
         def fit(candidate: Candidate) -> Trial:
             job = self.fit_again(self._apply(candidate, small, part), part, seconds_left(self.budget))
             log_p = predict_log_proba(extract_model(job.run.engine, job.run.state), judges.X)[0]
-            w = fit_weights([log_p], judges.y, judges.weight)[0]
+            w = fit_temperature(log_p, judges.y, judges.weight)
             losses = -normalised(w * log_p)[np.arange(judges.n_rows), judges.y]
             return Trial(candidate, losses, math.nan, None)
 
