@@ -6,6 +6,11 @@ to HistGradientBoosting. Two more rows: 100 classes, and a fit on a machine with
 without it.
 
     python benchmarks/small_fits.py --data FOLDER [--splits 3] [--threads 2] [--sets wine glass] [--csv FILE]
+
+Many classes alone need no data. 1,000 classes of 100 rows are fitted for --seconds, saved, loaded and predicted, without a peer;
+peak memory is printed:
+
+    python benchmarks/small_fits.py --sets "100 classes" "1,000 classes" --seconds 300 --csv FILE
 """
 
 from __future__ import annotations
@@ -13,8 +18,10 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -27,6 +34,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
+import cavity
 from cavity import GPClassifier
 from cavity.data.tables import load
 
@@ -35,6 +43,8 @@ TRAIN_ROWS = {"waveform": 2000, "satellite": 2000}
 FIRST_SEED = 1000  # no published split has such a number
 LOAD = 6  # busy processes of the loaded machine
 MANY = 100  # classes
+CROWDED = 1000  # classes, of 100 rows each
+CLASSES = ("100 classes", "1,000 classes")  # rows of generated tables that --sets may name
 EFFORT = "fast"
 RESULTS = Path(__file__).parent / "results" / "small_fits.csv"
 
@@ -75,12 +85,14 @@ def make_split(X: Any, y: Any, seed: int, train_rows: int | None = None) -> Spli
     return Split(X[train], y[train], X[test], y[test])
 
 
-def make_many_classes(n_classes: int = MANY, rows: int = 3000) -> Split:
-    """Noisy points around random centres in four dimensions."""
+def make_many_classes(
+    n_classes: int = MANY, rows: int = 3000, test_rows: int = 3000, features: int = 4, spread: float = 3.0
+) -> Split:
+    """Noisy points around random centres."""
     rng = np.random.default_rng(FIRST_SEED)
-    centers = 3 * rng.standard_normal((n_classes, 4))
-    y = np.arange(2 * rows) % n_classes
-    X = centers[y] + 0.5 * rng.standard_normal((2 * rows, 4))
+    centers = spread * rng.standard_normal((n_classes, features))
+    y = np.arange(rows + test_rows) % n_classes
+    X = centers[y] + 0.5 * rng.standard_normal((rows + test_rows, features))
     return Split(X[:rows], y[:rows], X[rows:], y[rows:])
 
 
@@ -89,9 +101,13 @@ def time_fit(model: Any, data: Split) -> tuple[float, float]:
     begin = time.perf_counter()
     model.fit(data.X, data.y)
     seconds = time.perf_counter() - begin
-    P = model.predict_proba(data.X_test)
+    return seconds, find_nll(model, model.predict_proba(data.X_test), data)
+
+
+def find_nll(model: Any, P: Any, data: Split) -> float:
+    """Return the mean negative log-probability of the test labels."""
     own = P[np.arange(len(data.y_test)), np.searchsorted(model.classes_, data.y_test)]
-    return seconds, float(-np.log(np.maximum(own, np.finfo(float).tiny)).mean())
+    return float(-np.log(np.maximum(own, np.finfo(float).tiny)).mean())
 
 
 def compare(what: str, splits: list[Split]) -> Row:
@@ -102,6 +118,27 @@ def compare(what: str, splits: list[Split]) -> Row:
         peer = time_fit(HistGradientBoostingClassifier(random_state=seed), data)
         found.append((*ours, *peer, *time_lightgbm(seed, data)))
     return Row(what, len(splits[0].y), *np.mean(found, 0).tolist())
+
+
+def time_crowded(seconds: float) -> Row:
+    """Fit 1,000 classes x 100,000 rows within `seconds`, save, load, and predict 1,000 rows; there is no peer."""
+    data = make_many_classes(CROWDED, 100 * CROWDED, CROWDED, features=10, spread=1.5)
+    begin = time.perf_counter()
+    model = GPClassifier(effort=EFFORT, random_state=0, device="cpu", max_seconds=seconds).fit(data.X, data.y)
+    times = [time.perf_counter() - begin]
+    with tempfile.TemporaryDirectory() as folder:
+        for step in (lambda path: model.save(path), lambda path: cavity.load(path, device="cpu")):
+            begin = time.perf_counter()
+            loaded = step(f"{folder}/model.cavity")
+            times.append(time.perf_counter() - begin)
+    begin = time.perf_counter()
+    P = loaded.predict_proba(data.X_test)
+    times.append(time.perf_counter() - begin)
+    wrong = (P.argmax(1) != data.y_test).mean()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print("fit {:.0f} s, save {:.1f} s, load {:.2f} s, predict {:.1f} s".format(*times), end="; ")
+    print(f"error {wrong:.3f}, temperature by {model.calibration_}, peak {peak:.0f} MB", flush=True)
+    return Row("1,000 classes", len(data.y), times[0], find_nll(model, P, data), math.nan, math.nan)
 
 
 def time_lightgbm(seed: int, data: Split) -> tuple[float, float]:
@@ -138,14 +175,17 @@ def time_loaded() -> Row:
 
 
 def measure(args: argparse.Namespace) -> Iterator[Row]:
-    small = make_split(*load("wine", args.data), FIRST_SEED)
-    compare("warm up", [small])
+    if set(args.sets) - set(CLASSES):
+        compare("warm up", [make_split(*load("wine", args.data), FIRST_SEED)])
     for name in args.sets:
+        if name in CLASSES:
+            yield compare(name, [make_many_classes()]) if name == CLASSES[0] else time_crowded(args.seconds)
+            continue
         X, y = load(name, args.data)
         seeds = range(FIRST_SEED, FIRST_SEED + args.splits)
         yield compare(name, [make_split(X, y, seed, TRAIN_ROWS.get(name)) for seed in seeds])
-    if not args.only_sets:
-        yield compare(f"{MANY} classes", [make_many_classes()])
+    if not args.only_sets and not set(args.sets) & set(CLASSES):
+        yield compare(CLASSES[0], [make_many_classes()])
         yield time_loaded()
 
 
@@ -160,6 +200,7 @@ def main() -> None:
     parser.add_argument(
         "--only-sets", action="store_true", help="without many classes and the loaded machine"
     )
+    parser.add_argument("--seconds", type=float, default=300.0, help="max_seconds of 1,000 classes")
     parser.add_argument("--csv", default=str(RESULTS))
     args = parser.parse_args()
     warnings.simplefilter("ignore")

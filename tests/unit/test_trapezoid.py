@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from cavity.numerics import log_normal_pdf
 from cavity.quadrature import argmax, single, trapezoid
 from cavity.quadrature.grid import bumps
 
@@ -57,6 +58,25 @@ def test_a_crowd_below_the_leader(C, leader):
     torch.testing.assert_close(log_p, exact, rtol=0, atol=1e-9 if C <= 16 else 1e-8)
 
 
+@pytest.mark.parametrize("leader", [0.0, 3.0, 6.0])
+@pytest.mark.parametrize("C", [100, 300, 1000])
+def test_the_span_of_hundreds_of_classes_is_scanned(C, leader):
+    """Against a long sum in logarithms over a range that surely holds the mass; before, 1,000 equal classes were left."""
+    mean, sd = draw(C, 0.3, 0.3, n=2)
+    mean[:, 0] += leader
+    log_p, left = trapezoid.log_probabilities(mean, sd)
+    span = trapezoid.find_span(mean, sd)
+    low, high = (mean - 9 * sd).amax(1), (mean + 12 * sd).amax(1)
+    assert not left.any() and float(span.panels.max()) < 200
+    assert (span.low < span.high).all() and (span.high <= high + 3).all()
+    f = torch.lerp(low[:, None], high[:, None], torch.linspace(0, 1, 2001, dtype=torch.float64))
+    z = (f[..., None] - mean[:, None]) / sd[:, None]
+    log_cdf = torch.special.log_ndtr(z)
+    log_g = log_normal_pdf(z) - sd[:, None].log() + log_cdf.sum(-1, keepdim=True) - log_cdf
+    exact = log_g.logsumexp(1) + ((high - low) / 2000).log()[:, None]
+    torch.testing.assert_close(log_p, exact, rtol=0, atol=1e-9)
+
+
 def test_rows_that_the_rule_cannot_resolve_are_left():
     """Widths that differ a thousandfold, a probability below the range of float64, and widths of zero."""
     mean = torch.tensor([[0.0, 0.1, 0.2], [0.0, 60.0, 0.0], [0.0, 1.0, 2.0], [0.0, 0.5, 1.0]]).double()
@@ -79,7 +99,7 @@ def test_the_span_holds_the_mass_of_every_class(C):
     torch.testing.assert_close(inside.log(), beyond.log(), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("C", [2, 10, 40])
+@pytest.mark.parametrize("C", [2, 10, 40, 200])
 def test_one_row_in_numpy_equals_many_in_torch(C):
     mean, sd = draw(C, 3.0, 0.6)
     log_p, left = trapezoid.log_probabilities(mean, sd)

@@ -6,9 +6,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF
+from cavity.quadrature import trapezoid
 from cavity.quadrature.trapezoid import (
     AFTER,
     BEND,
@@ -20,6 +22,7 @@ from cavity.quadrature.trapezoid import (
     MOST,
     STEP,
     TRIED,
+    WIDE,
     P,
     Q,
     most_change,
@@ -77,7 +80,13 @@ def _find_span(mean: Array, sd: Array) -> Span:
     if len(mean) > CROWD:
         first, last = _find_ends(span)
         span = span._replace(panels=last - first)
-    return span
+    return _narrow(span, mean, sd) if len(mean) > CROWD and span.panels > WIDE else span
+
+
+def _narrow(span: Span, mean: Array, sd: Array) -> Span:
+    row = trapezoid.Span(*(torch.tensor([value], dtype=torch.float64) for value in span))
+    found = trapezoid.narrow(row, torch.from_numpy(mean)[None], torch.from_numpy(sd)[None])
+    return Span(*(float(value) for value in found))
 
 
 def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array) -> float:
@@ -116,7 +125,7 @@ def _place(span: Span, nodes: int) -> tuple[Array, Array]:
 def _integrate(mean: Array, sd: Array, f: Array, weight: Array) -> tuple[Array, float]:
     from scipy.special import erfcx
 
-    u = np.maximum((f - mean[:, None]) * (-SQRT_HALF / sd)[:, None], CEILING)  # [C Q]
+    u = np.maximum((f - mean[:, None]) * (-SQRT_HALF / sd)[:, None], -CEILING)  # [C Q]
     E = erfcx(u)
     terms = np.prod(0.5 * np.exp(-u * u) * E, 0) / E * weight
     total, half = terms.sum(1), terms[:, ::2].sum(1)

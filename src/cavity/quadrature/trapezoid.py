@@ -25,8 +25,10 @@ GROWTH, BEND, AFTER = (
     3.0,
 )  # a crowd's steps grow threefold, within BEND steps of the point AFTER steps right of b
 P, Q = 0.5 * (GROWTH + 1), 0.5 * (GROWTH - 1)  # of the map to nodes whose steps grow
+WIDE = 128  # panels of a crowd above which its span is scanned
+SCANNED, SCANS = 12, 2  # points of a scan, and scans
 LEAST = 1e-280  # a smaller probability is not accurate: sums are in linear scale
-CEILING = -26.0  # of u: erfcx(u) is finite
+CEILING = 26.0  # of |u|: exp(−u²) is not 0, and erfcx(−u) is finite
 BYTES = 4 << 20  # of one array over a piece's nodes on the CPU: it stays in the cache
 GPU_BYTES = 256 << 20
 
@@ -89,14 +91,57 @@ def find_span(mean: Tensor, sd: Tensor) -> Span:
     low = (best - back - (back.square() + width2 * drop).sqrt()).amin(-1)
     if mean.shape[-1] > CROWD:
         low = _raise_low(low, mean, sd, best, log_cdf)
-    z = ((best - back - width2.sqrt()).amin(-1, keepdim=True) - mean) / sd
-    bend = hazard_slope(z, hazard(z))
-    precision = (bend / var).sum(-1) + ((1 - bend) / var).amax(-1)
+    precision = find_precision(((best - back - width2.sqrt()).amin(-1, keepdim=True) - mean) / sd, var)
     span = Span(low, high, (high - low) * precision.sqrt() / STEP, best[:, 0], STEP * precision.rsqrt())
     if mean.shape[-1] > CROWD:
-        first, last = _find_ends(span)
-        span = span._replace(panels=last - first)
+        span = narrow(_count_panels(span), mean, sd)
     return span
+
+
+def _count_panels(span: Span) -> Span:
+    """Return a crowd's span with the number of its panels."""
+    first, last = _find_ends(span)
+    return span._replace(panels=last - first)
+
+
+def narrow(span: Span, mean: Tensor, sd: Tensor) -> Span:
+    """Return a crowd's spans; scan those of more than WIDE panels: with hundreds of classes the bounds are far from the mass."""
+    wide = (span.panels > WIDE).nonzero()[:, 0]
+    if not len(wide):
+        return span
+    parts = []
+    for some in torch.split(wide, max(1, BYTES // (8 * mean.shape[1] * SCANNED))):
+        parts.append(_scan(span.at(some), mean[some], sd[some]))
+    found = Span(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return Span(*(old.index_copy(0, wide, new) for old, new in zip(span, found, strict=True)))
+
+
+def _scan(span: Span, mean: Tensor, sd: Tensor) -> Span:
+    """Evaluate all integrands at a few points, and keep what lies between those that fell by DROP.
+
+    The integrands are log-concave: beyond a point where one has fallen by DROP since another point, it is smaller still. The step
+    follows the curvature left of the first mode.
+    """
+    low, high = span.low, span.high
+    share = torch.linspace(0, 1, SCANNED, dtype=low.dtype, device=low.device)
+    for _ in range(SCANS):
+        f = torch.lerp(low[:, None], high[:, None], share)
+        z = (f[..., None] - mean[:, None]) / sd[:, None]  # [n SCANNED C]
+        log_cdf = log_ndtr(z)
+        log_g = log_cdf.sum(-1, keepdim=True) - log_cdf - 0.5 * z.square()
+        alive = (log_g > log_g.amax(1, keepdim=True) - DROP).any(-1).int()
+        first, last = alive.argmax(1), SCANNED - 1 - alive.flip(1).argmax(1)
+        left = log_g.argmax(1).amin(1) - 1
+        at = torch.stack([first - 1, last + 1, left], 1).clamp(0, SCANNED - 1)
+        low, high, before = f.gather(1, at).unbind(1)
+    step = STEP * find_precision((before[:, None] - mean) / sd, sd.square()).rsqrt()
+    return _count_panels(span._replace(low=low, high=high, step=step))
+
+
+def find_precision(z: Tensor, var: Tensor) -> Tensor:
+    """Return the largest curvature of the integrands' logarithms at a point, [n], given there z = (f − m)/√v, [n C]."""
+    bend = hazard_slope(z, hazard(z))
+    return (bend / var).sum(-1) + ((1 - bend) / var).amax(-1)
 
 
 def _find_ends(span: Span) -> tuple[Tensor, Tensor]:
@@ -151,13 +196,13 @@ def _fill(
 def _integrate(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor, Tensor]:
     r"""Return p_k = (h/√v_k) Σ_q β(z_qk) Π_c Φ(z_qc) and its relative change if every other node is left out, each [n C].
 
-    With u = −z/√2 and E = erfcx(u):  Φ(z) = ½ exp(−u²) E,   β(z) = √(2/π)/E.
+    With u = −z/√2:  β(z) = √(2/π) · ½ exp(−u²)/Φ(z).
     """
     h = ((span.high - span.low) / (nodes - 1))[:, None]
     rate = -SQRT_HALF / sd
     first, step = (span.low[:, None] - mean) * rate, h * rate
     steps = torch.arange(nodes, dtype=mean.dtype, device=mean.device)
-    u = torch.addcmul(first[..., None], step[..., None], steps).clamp_(min=CEILING)  # [n C Q]
+    u = torch.addcmul(first[..., None], step[..., None], steps)  # [n C Q]
     terms = _terms(u)
     total, half = terms.sum(-1), terms[..., ::2].sum(-1)
     return total * (h * SQRT_2_OVER_PI / sd), (2 * half / total - 1).abs()
@@ -166,7 +211,7 @@ def _integrate(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor
 def _integrate_crowd(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor, Tensor]:
     """Return the same with steps that grow on the right."""
     f, weight = _place_crowd(span, nodes)
-    u = ((f[:, None] - mean[..., None]) * (-SQRT_HALF / sd)[..., None]).clamp_(min=CEILING)
+    u = (f[:, None] - mean[..., None]) * (-SQRT_HALF / sd)[..., None]
     every = weight.clone()
     every[:, 1::2] = 0
     total, half = torch.bmm(_terms(u), torch.stack([weight, 2 * every], -1)).unbind(-1)
@@ -174,7 +219,15 @@ def _integrate_crowd(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[
 
 
 def _terms(u: Tensor) -> Tensor:
-    """Return Π_c Φ / E at each node, [n C Q]; overwrites u."""
-    E = torch.special.erfcx(u)
-    below = u.square_().neg_().exp_().mul_(E).mul_(0.5).prod(1, keepdim=True)
-    return torch.div(below, E, out=u)
+    r"""Return ½ exp(−u²)/Φ_k Π_c Φ_c at each node, [n C Q]; overwrites u.
+
+        Φ(z) = ½ exp(−u²) erfcx(u)  for u > 0,  1 − ½ exp(−u²) erfcx(−u)  otherwise
+
+    erfcx takes half as long again for negative arguments. Where u > CEILING, the product is below 1e-290.
+    """
+    below = u.clamp_(max=CEILING) > 0
+    tail = torch.special.erfcx(u.abs())
+    density = u.square_().neg_().exp_().mul_(0.5)
+    tail.mul_(density)
+    cdf = torch.where(below, tail, 1 - tail)
+    return density.div_(cdf).mul_(cdf.prod(1, keepdim=True))
