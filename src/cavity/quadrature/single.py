@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF
 from cavity.quadrature.trapezoid import (
-    AFTER,
-    BEND,
-    CEILING,
+    BEND_OFFSET,
+    BEND_WIDTH,
     CROWD,
     DROP,
     GROWTH,
-    LEAST,
-    MOST,
+    LEAST_PROBABILITY,
+    LEAST_U,
+    MEAN_SLOPE,
+    MOST_NODES,
+    NEARER_SHARES,
+    SLOPE_SPREAD,
     STEP,
-    TRIED,
-    P,
-    Q,
     most_change,
 )
 
@@ -46,10 +46,10 @@ def log_probabilities(mean: Array, sd: Array) -> Array | None:
     place = _place if len(mean) <= CROWD else _place_crowd
     for finer in (1, 2):
         count = 0.25 * finer * span.panels
-        if not 4 * count <= MOST:
+        if not 4 * count <= MOST_NODES:
             return None
         p, change = _integrate(mean, sd, *place(span, 4 * math.ceil(count) + 1))
-        if change < most_change(len(mean)) and p.min() > LEAST:
+        if change < most_change(len(mean)) and p.min() > LEAST_PROBABILITY:
             return np.asarray(np.log(p))
     return None
 
@@ -85,7 +85,7 @@ def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array) 
 
     at_best = log_cdf.sum() - log_cdf - 0.5 * ((best - mean) / sd) ** 2
     nearest = low
-    for share in TRIED:
+    for share in NEARER_SHARES:
         point = best + share * (low - best)
         z = (point - mean) / sd
         log_cdf = log_ndtr(z)
@@ -95,16 +95,17 @@ def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array) 
 
 
 def _find_ends(span: Span) -> Array:
-    x = (np.array([span.low, span.high]) - span.best) / span.step - AFTER
-    return np.asarray((P * x - Q * np.sqrt(x * x + GROWTH * BEND**2)) / GROWTH)
+    x = (np.array([span.low, span.high]) - span.best) / span.step - BEND_OFFSET
+    return np.asarray((MEAN_SLOPE * x - SLOPE_SPREAD * np.sqrt(x * x + GROWTH * BEND_WIDTH**2)) / GROWTH)
 
 
 def _place_crowd(span: Span, nodes: int) -> tuple[Array, Array]:
     first, last = _find_ends(span)
     dt = (last - first) / (nodes - 1)
     t = first + dt * np.arange(nodes)
-    root = np.sqrt(t * t + BEND**2)
-    return span.best + span.step * (AFTER + P * t + Q * root), span.step * dt * (P + Q * t / root)
+    root = np.sqrt(t * t + BEND_WIDTH**2)
+    f = span.best + span.step * (BEND_OFFSET + MEAN_SLOPE * t + SLOPE_SPREAD * root)
+    return f, span.step * dt * (MEAN_SLOPE + SLOPE_SPREAD * t / root)
 
 
 def _place(span: Span, nodes: int) -> tuple[Array, Array]:
@@ -116,7 +117,7 @@ def _place(span: Span, nodes: int) -> tuple[Array, Array]:
 def _integrate(mean: Array, sd: Array, f: Array, weight: Array) -> tuple[Array, float]:
     from scipy.special import erfcx
 
-    u = np.maximum((f - mean[:, None]) * (-SQRT_HALF / sd)[:, None], CEILING)  # [C Q]
+    u = np.maximum((f - mean[:, None]) * (-SQRT_HALF / sd)[:, None], LEAST_U)  # [C Q]
     E = erfcx(u)
     terms = np.prod(0.5 * np.exp(-u * u) * E, 0) / E * weight
     total, half = terms.sum(1), terms[:, ::2].sum(1)
