@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF
 from cavity.quadrature.trapezoid import (
-    BEND_OFFSET,
-    BEND_WIDTH,
+    AFTER,
+    BEND,
+    CEILING,
     CROWD,
     DROP,
     GROWTH,
-    LEAST_PROBABILITY,
-    LEAST_U,
+    LEAST,
     MEAN_SLOPE,
-    MOST_NODES,
+    MOST,
     NEARER_SHARES,
     SLOPE_SPREAD,
     STEP,
@@ -46,10 +46,10 @@ def log_probabilities(mean: Array, sd: Array) -> Array | None:
     place = _place if len(mean) <= CROWD else _place_crowd
     for finer in (1, 2):
         count = 0.25 * finer * span.panels
-        if not 4 * count <= MOST_NODES:
+        if not 4 * count <= MOST:
             return None
         p, change = _integrate(mean, sd, *place(span, 4 * math.ceil(count) + 1))
-        if change < most_change(len(mean)) and p.min() > LEAST_PROBABILITY:
+        if change < most_change(len(mean)) and p.min() > LEAST:
             return np.asarray(np.log(p))
     return None
 
@@ -95,16 +95,16 @@ def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array) 
 
 
 def _find_ends(span: Span) -> Array:
-    x = (np.array([span.low, span.high]) - span.best) / span.step - BEND_OFFSET
-    return np.asarray((MEAN_SLOPE * x - SLOPE_SPREAD * np.sqrt(x * x + GROWTH * BEND_WIDTH**2)) / GROWTH)
+    x = (np.array([span.low, span.high]) - span.best) / span.step - AFTER
+    return np.asarray((MEAN_SLOPE * x - SLOPE_SPREAD * np.sqrt(x * x + GROWTH * BEND**2)) / GROWTH)
 
 
 def _place_crowd(span: Span, nodes: int) -> tuple[Array, Array]:
     first, last = _find_ends(span)
     dt = (last - first) / (nodes - 1)
     t = first + dt * np.arange(nodes)
-    root = np.sqrt(t * t + BEND_WIDTH**2)
-    f = span.best + span.step * (BEND_OFFSET + MEAN_SLOPE * t + SLOPE_SPREAD * root)
+    root = np.sqrt(t * t + BEND**2)
+    f = span.best + span.step * (AFTER + MEAN_SLOPE * t + SLOPE_SPREAD * root)
     return f, span.step * dt * (MEAN_SLOPE + SLOPE_SPREAD * t / root)
 
 
@@ -117,7 +117,7 @@ def _place(span: Span, nodes: int) -> tuple[Array, Array]:
 def _integrate(mean: Array, sd: Array, f: Array, weight: Array) -> tuple[Array, float]:
     from scipy.special import erfcx
 
-    u = np.maximum((f - mean[:, None]) * (-SQRT_HALF / sd)[:, None], LEAST_U)  # [C Q]
+    u = np.maximum((f - mean[:, None]) * (-SQRT_HALF / sd)[:, None], CEILING)  # [C Q]
     E = erfcx(u)
     terms = np.prod(0.5 * np.exp(-u * u) * E, 0) / E * weight
     total, half = terms.sum(1), terms[:, ::2].sum(1)

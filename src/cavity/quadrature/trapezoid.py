@@ -16,17 +16,19 @@ from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF, hazard, hazard_slope, log
 
 DROP = 26.0  # an integrand ends where its logarithm has fallen by this
 STEP = 0.8  # of the rule, in standard deviations of the sharpest integrand
-MOST_NODES = 512  # rows that need more are left to grids that adapt to each class
+MOST = 512  # nodes; rows that need more are left to grids that adapt to each class
 CROWD = 16  # classes above which the product falls much faster to the left than the leader's Φ alone
 NEARER_SHARES = (0.6, 0.45)  # of the way from b to the lower end: a crowd's integrands may end there
-LEAST_PROBABILITY = 1e-280  # a smaller one is not accurate: sums are in linear scale
-LEAST_U = -26.0  # erfcx(u) is finite
-CPU_BYTES = 4 << 20  # of one array over a piece's nodes: it stays in the cache
+GROWTH, BEND, AFTER = (
+    3.0,
+    6.0,
+    3.0,
+)  # a crowd's steps grow threefold, within BEND steps of the point AFTER steps right of b
+MEAN_SLOPE, SLOPE_SPREAD = 0.5 * (GROWTH + 1), 0.5 * (GROWTH - 1)  # of the map to nodes whose steps grow
+LEAST = 1e-280  # a smaller probability is not accurate: sums are in linear scale
+CEILING = -26.0  # of u: erfcx(u) is finite
+BYTES = 4 << 20  # of one array over a piece's nodes on the CPU: it stays in the cache
 GPU_BYTES = 256 << 20
-
-# A crowd's steps grow to the right: threefold, within about BEND_WIDTH steps of the point BEND_OFFSET steps right of b.
-GROWTH, BEND_WIDTH, BEND_OFFSET = 3.0, 6.0, 3.0
-MEAN_SLOPE, SLOPE_SPREAD = 0.5 * (GROWTH + 1), 0.5 * (GROWTH - 1)
 
 
 class Span(NamedTuple):
@@ -52,7 +54,7 @@ def log_probabilities(mean: Tensor, sd: Tensor) -> tuple[Tensor, Tensor]:
     span = find_span(mean, sd)
     for finer in (1, 2):
         count = (0.25 * finer * span.panels).ceil()
-        count = torch.where(left & (4 * count <= MOST_NODES), count, 0.0)  # 0 also if it is not a number
+        count = torch.where(left & (4 * count <= MOST), count, 0.0)  # 0 also if it is not a number
         for quarter in sorted(set(count.tolist()) - {0.0}):
             _fill(log_p, left, mean, sd, span, (count == quarter).nonzero()[:, 0], 4 * int(quarter) + 1)
         if not bool(left.any()):
@@ -100,13 +102,13 @@ def find_span(mean: Tensor, sd: Tensor) -> Span:
 def _find_ends(span: Span) -> tuple[Tensor, Tensor]:
     r"""Return t at both ends of a crowd's span, [n].
 
-        f(t) = b + step · (BEND_OFFSET + MEAN_SLOPE · t + SLOPE_SPREAD · √(t² + BEND_WIDTH²))
+        f(t) = b + step · (AFTER + MEAN_SLOPE · t + SLOPE_SPREAD · √(t² + BEND²))
 
     Steps grow from MEAN_SLOPE − SLOPE_SPREAD = 1 on the left to MEAN_SLOPE + SLOPE_SPREAD = GROWTH on the right: the product of
     many Φ makes integrands sharp, and on the right it is near 1. The map is analytic, so that the error still falls as fast.
     """
-    x = (torch.stack([span.low, span.high]) - span.best) / span.step - BEND_OFFSET
-    first, last = (MEAN_SLOPE * x - SLOPE_SPREAD * (x * x + GROWTH * BEND_WIDTH**2).sqrt()) / GROWTH
+    x = (torch.stack([span.low, span.high]) - span.best) / span.step - AFTER
+    first, last = (MEAN_SLOPE * x - SLOPE_SPREAD * (x * x + GROWTH * BEND**2).sqrt()) / GROWTH
     return first, last
 
 
@@ -115,8 +117,8 @@ def _place_crowd(span: Span, nodes: int) -> tuple[Tensor, Tensor]:
     first, last = (t[:, None] for t in _find_ends(span))
     dt, step = (last - first) / (nodes - 1), span.step[:, None]
     t = first + dt * torch.arange(nodes, dtype=first.dtype, device=first.device)
-    root = (t * t + BEND_WIDTH**2).sqrt()
-    f = span.best[:, None] + step * (BEND_OFFSET + MEAN_SLOPE * t + SLOPE_SPREAD * root)
+    root = (t * t + BEND**2).sqrt()
+    f = span.best[:, None] + step * (AFTER + MEAN_SLOPE * t + SLOPE_SPREAD * root)
     return f, step * dt * (MEAN_SLOPE + SLOPE_SPREAD * t / root)
 
 
@@ -140,13 +142,13 @@ def _fill(
     log_p: Tensor, left: Tensor, mean: Tensor, sd: Tensor, span: Span, place: Tensor, nodes: int
 ) -> None:
     """Write the rows at `place`, and mark those that are resolved."""
-    size = max(1, (GPU_BYTES if mean.is_cuda else CPU_BYTES) // (8 * mean.shape[1] * nodes))
+    size = max(1, (GPU_BYTES if mean.is_cuda else BYTES) // (8 * mean.shape[1] * nodes))
     most = most_change(mean.shape[1])
     integrate = _integrate if mean.shape[1] <= CROWD else _integrate_crowd
     for some in torch.split(place, size):
         p, change = integrate(mean[some], sd[some], span.at(some), nodes)
         log_p[some] = p.log()
-        left[some] = ~((change.amax(-1) < most) & (p.amin(-1) > LEAST_PROBABILITY))
+        left[some] = ~((change.amax(-1) < most) & (p.amin(-1) > LEAST))
 
 
 def _integrate(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor, Tensor]:
@@ -158,7 +160,7 @@ def _integrate(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor
     rate = -SQRT_HALF / sd
     first, step = (span.low[:, None] - mean) * rate, h * rate
     steps = torch.arange(nodes, dtype=mean.dtype, device=mean.device)
-    u = torch.addcmul(first[..., None], step[..., None], steps).clamp_(min=LEAST_U)  # [n C Q]
+    u = torch.addcmul(first[..., None], step[..., None], steps).clamp_(min=CEILING)  # [n C Q]
     terms = _terms(u)
     total, half = terms.sum(-1), terms[..., ::2].sum(-1)
     return total * (h * SQRT_2_OVER_PI / sd), (2 * half / total - 1).abs()
@@ -167,7 +169,7 @@ def _integrate(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor
 def _integrate_crowd(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor, Tensor]:
     """Return the same with steps that grow on the right."""
     f, weight = _place_crowd(span, nodes)
-    u = ((f[:, None] - mean[..., None]) * (-SQRT_HALF / sd)[..., None]).clamp_(min=LEAST_U)
+    u = ((f[:, None] - mean[..., None]) * (-SQRT_HALF / sd)[..., None]).clamp_(min=CEILING)
     every = weight.clone()
     every[:, 1::2] = 0
     total, half = torch.bmm(_terms(u), torch.stack([weight, 2 * every], -1)).unbind(-1)
