@@ -37,7 +37,7 @@ from saved.make_models import table, target
 from support import classifier, toy
 
 METHODS = {
-    "auto": {},
+    "auto": dict(effort="balanced"),
     "ep": dict(method="ep"),
     "sep": dict(method="sep"),
     "rep": dict(method="rep", learn=("kernel", "epsilon")),
@@ -101,7 +101,7 @@ FOREIGN = {
 
 
 def fit(X, y, **options):
-    usual = dict(n_inducing=5, max_epochs=2, tol=1.0, random_state=0, device="cpu")
+    usual = dict(n_inducing=5, max_epochs=2, tol=1.0, effort="fast", random_state=0, device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return classifier(**usual | options).fit(X, y)

@@ -19,12 +19,12 @@ from cavity.quadrature.trapezoid import (
     DROP,
     GROWTH,
     LEAST,
+    MEAN_SLOPE,
     MOST,
+    NEARER_SHARES,
+    SLOPE_SPREAD,
     STEP,
-    TRIED,
     WIDE,
-    P,
-    Q,
     most_change,
 )
 
@@ -94,7 +94,7 @@ def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array) 
 
     at_best = log_cdf.sum() - log_cdf - 0.5 * ((best - mean) / sd) ** 2
     nearest = low
-    for share in TRIED:
+    for share in NEARER_SHARES:
         point = best + share * (low - best)
         z = (point - mean) / sd
         log_cdf = log_ndtr(z)
@@ -105,7 +105,7 @@ def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array) 
 
 def _find_ends(span: Span) -> Array:
     x = (np.array([span.low, span.high]) - span.best) / span.step - AFTER
-    return np.asarray((P * x - Q * np.sqrt(x * x + GROWTH * BEND**2)) / GROWTH)
+    return np.asarray((MEAN_SLOPE * x - SLOPE_SPREAD * np.sqrt(x * x + GROWTH * BEND**2)) / GROWTH)
 
 
 def _place_crowd(span: Span, nodes: int) -> tuple[Array, Array]:
@@ -113,7 +113,8 @@ def _place_crowd(span: Span, nodes: int) -> tuple[Array, Array]:
     dt = (last - first) / (nodes - 1)
     t = first + dt * np.arange(nodes)
     root = np.sqrt(t * t + BEND**2)
-    return span.best + span.step * (AFTER + P * t + Q * root), span.step * dt * (P + Q * t / root)
+    f = span.best + span.step * (AFTER + MEAN_SLOPE * t + SLOPE_SPREAD * root)
+    return f, span.step * dt * (MEAN_SLOPE + SLOPE_SPREAD * t / root)
 
 
 def _place(span: Span, nodes: int) -> tuple[Array, Array]:

@@ -18,13 +18,13 @@ DROP = 26.0  # an integrand ends where its logarithm has fallen by this
 STEP = 0.8  # of the rule, in standard deviations of the sharpest integrand
 MOST = 512  # nodes; rows that need more are left to grids that adapt to each class
 CROWD = 16  # classes above which the product falls much faster to the left than the leader's Φ alone
-TRIED = (0.6, 0.45)  # shares of the part left of b that a crowd may need
+NEARER_SHARES = (0.6, 0.45)  # of the way from b to the lower end: a crowd's integrands may end there
 GROWTH, BEND, AFTER = (
     3.0,
     6.0,
     3.0,
 )  # a crowd's steps grow threefold, within BEND steps of the point AFTER steps right of b
-P, Q = 0.5 * (GROWTH + 1), 0.5 * (GROWTH - 1)  # of the map to nodes whose steps grow
+MEAN_SLOPE, SLOPE_SPREAD = 0.5 * (GROWTH + 1), 0.5 * (GROWTH - 1)  # of the map to nodes whose steps grow
 WIDE = 128  # panels of a crowd above which its span is scanned
 SCANNED, SCANS = 12, 2  # points of a scan, and scans
 LEAST = 1e-280  # a smaller probability is not accurate: sums are in linear scale
@@ -145,13 +145,15 @@ def find_precision(z: Tensor, var: Tensor) -> Tensor:
 
 
 def _find_ends(span: Span) -> tuple[Tensor, Tensor]:
-    r"""Return t at both ends of a crowd's span, [n]:  f(t) = b + step · (AFTER + P t + Q √(t² + BEND²)).
+    r"""Return t at both ends of a crowd's span, [n].
 
-    Steps grow from P − Q = 1 on the left to P + Q = GROWTH on the right: the product of many Φ makes integrands sharp, and on the
-    right it is near 1. The map is analytic, so that the error still falls as fast.
+        f(t) = b + step · (AFTER + MEAN_SLOPE · t + SLOPE_SPREAD · √(t² + BEND²))
+
+    Steps grow from MEAN_SLOPE − SLOPE_SPREAD = 1 on the left to MEAN_SLOPE + SLOPE_SPREAD = GROWTH on the right: the product of
+    many Φ makes integrands sharp, and on the right it is near 1. The map is analytic, so that the error still falls as fast.
     """
     x = (torch.stack([span.low, span.high]) - span.best) / span.step - AFTER
-    first, last = (P * x - Q * (x * x + GROWTH * BEND**2).sqrt()) / GROWTH
+    first, last = (MEAN_SLOPE * x - SLOPE_SPREAD * (x * x + GROWTH * BEND**2).sqrt()) / GROWTH
     return first, last
 
 
@@ -161,7 +163,8 @@ def _place_crowd(span: Span, nodes: int) -> tuple[Tensor, Tensor]:
     dt, step = (last - first) / (nodes - 1), span.step[:, None]
     t = first + dt * torch.arange(nodes, dtype=first.dtype, device=first.device)
     root = (t * t + BEND**2).sqrt()
-    return span.best[:, None] + step * (AFTER + P * t + Q * root), step * dt * (P + Q * t / root)
+    f = span.best[:, None] + step * (AFTER + MEAN_SLOPE * t + SLOPE_SPREAD * root)
+    return f, step * dt * (MEAN_SLOPE + SLOPE_SPREAD * t / root)
 
 
 def _raise_low(low: Tensor, mean: Tensor, sd: Tensor, best: Tensor, log_cdf: Tensor) -> Tensor:
@@ -171,7 +174,7 @@ def _raise_low(low: Tensor, mean: Tensor, sd: Tensor, best: Tensor, log_cdf: Ten
     """
     at_best = log_cdf.sum(-1, keepdim=True) - log_cdf - 0.5 * ((best - mean) / sd).square()
     nearest = low
-    for share in TRIED:
+    for share in NEARER_SHARES:
         point = torch.lerp(best[:, 0], low, share)
         z = (point[:, None] - mean) / sd
         log_cdf = log_ndtr(z)
