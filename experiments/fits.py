@@ -23,7 +23,7 @@ from experiments.early_stopping import Fitted
 from experiments.jobs import Context, Job, Row, identify, stamp
 from experiments.methods import ALL_PEERS, default_sizes, make_classifier
 from experiments.peers import FITS
-from experiments.scores import score_predictions
+from experiments.scores import chance_calibration_error, score_predictions
 from experiments.toy import make_grid, pack
 
 PREDICT_SECONDS = 0.5  # shortest time over which the rate of predictions is measured
@@ -84,6 +84,7 @@ def temperature(job: Job, context: Context) -> list[Row]:
     plain = plain - logsumexp(plain, axis=1, keepdims=True)
     before = score_predictions(plain, clf.classes_, data.y_test)
     found = {"temperature": clf.temperature_, "nll_before": before["nll"], "ece_before": before["ece"]}
+    found["ece_chance"] = chance_calibration_error(clf.predict_proba(data.X_test), job.split)
     return [stamp(job, context) | _outcome(clf, seconds, data) | found]
 
 

@@ -39,7 +39,7 @@ COLUMNS = (
 )  # fmt: skip
 CURVE_COLUMNS = (*COLUMNS, "moment", "passes", "expected_log_p", "last")
 POINTS_COLUMNS = (*COLUMNS, "points", "regions")
-TEMPERATURE_COLUMNS = (*COLUMNS, "temperature", "nll_before", "ece_before")
+TEMPERATURE_COLUMNS = (*COLUMNS, "temperature", "nll_before", "ece_before", "ece_chance")
 COMPARED_COLUMNS = (*COLUMNS, "predict_rows_per_second", "peak_mb", "model_kb", "curve", "note")
 
 

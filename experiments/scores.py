@@ -44,6 +44,13 @@ def brier_score(P: NDArray[np.float64], y: NDArray[Any]) -> float:
     return float((P**2).sum(1).mean() + (1 - 2 * P[np.arange(len(y)), y]).mean())
 
 
+def chance_calibration_error(P: NDArray[np.float64], seed: int, draws: int = 100) -> float:
+    """Return the mean calibration error of labels that are drawn from P: what perfect probabilities get on so few rows."""
+    rng, below = np.random.default_rng(seed), P.cumsum(1)[:, :-1]
+    drawn = [(below < rng.random((len(P), 1))).sum(1) for _ in range(draws)]
+    return float(np.mean([expected_calibration_error(P, y) for y in drawn]))
+
+
 class Cell(NamedTuple):
     """A mean over splits."""
 

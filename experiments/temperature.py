@@ -11,13 +11,17 @@ from experiments.tables import markdown
 from experiments.targets import WIDE_SETS
 
 NOISE = 0.002  # of the NLL: sets with less than this without a temperature are not in the ratios
+LARGE, MOST_ERROR = 2000, 0.02  # training rows from which the calibration error is to be at most this
+
+
+SCORES = ("nll_before", "nll", "ece_before", "ece", "ece_chance", "temperature")
 
 
 def table(rows: list[Row]) -> str:
     """Return NLL and calibration error before and after, per set, and a summary; means over the splits."""
     if not rows:
         return "No rows yet: `python -m experiments temperature`."
-    found = {name: means(rows, name) for name in ("nll_before", "nll", "ece_before", "ece", "temperature")}
+    found = {name: means(rows, name) for name in SCORES}
     sets = [d for d in WIDE_SETS if (d, "balanced") in found["nll"]]
     lines = []
     for d in sets:
@@ -31,9 +35,19 @@ def table(rows: list[Row]) -> str:
                 f"{cell['nll'].mean / cell['nll_before'].mean:.3f}",
                 f"{1 / cell['temperature'].mean:.2f}",
                 f"{cell['ece_before'].mean:.3f}, {cell['ece'].mean:.3f}",
+                f"{cell['ece_chance'].mean:.3f}",
             ]
         )
-    head = ["data set", "training rows", "NLL without", "NLL with", "ratio", "w", "ECE without, with"]
+    head = [
+        "data set",
+        "training rows",
+        "NLL without",
+        "NLL with",
+        "ratio",
+        "w",
+        "ECE without, with",
+        "ECE by chance",
+    ]
     return f"{markdown(head, lines)}\n\n{_summary(found, sets)}"
 
 
@@ -42,8 +56,14 @@ def _summary(found: dict[str, dict], sets: list[str]) -> str:  # type: ignore[ty
     ratio = {d: after / before for d, (before, after) in pairs.items() if before > NOISE}
     worst = max(ratio, key=lambda d: ratio[d])
     worse = [d for d, r in ratio.items() if r > 1.03]
-    names = f" ({', '.join(worse)})" if worse else ""
+    large = [d for d in sets if SIZES[d][0] >= LARGE]
+    loose = [d for d in large if found["ece"][d, "balanced"].mean > MOST_ERROR]
     return (
         f"Geometric mean of the ratios {np.exp(np.mean(np.log(list(ratio.values())))):.3f} over {len(ratio)} sets, the largest "
-        f"{ratio[worst]:.3f} ({worst}); more than 3 % worse on {len(worse)}{names}."
+        f"{ratio[worst]:.3f} ({worst}); more than 3 % worse on {_list(worse)}. Of the {len(large)} sets with {LARGE:,} rows or more, "
+        f"the calibration error is above {MOST_ERROR} on {_list(loose)}."
     )
+
+
+def _list(names: list[str]) -> str:
+    return f"{len(names)} ({', '.join(names)})" if names else "0"

@@ -5,7 +5,7 @@ import pytest
 
 from experiments import fits, sets, temperature, toy
 from experiments.jobs import Context, Job
-from experiments.scores import brier_score, score_predictions
+from experiments.scores import brier_score, chance_calibration_error, score_predictions
 
 BATCH = {"batch_size": None, "max_epochs": 3, "tol": 0.0}
 
@@ -93,8 +93,19 @@ def test_the_scores_without_a_temperature_are_those_of_a_fit_without_it() -> Non
 def test_the_table_of_the_temperature_names_sets_that_are_worse() -> None:
     def row(dataset: str, before: float, after: float) -> dict[str, object]:
         scores = {"nll_before": before, "nll": after, "ece_before": 0.1, "ece": 0.05, "temperature": 0.5}
-        return {"dataset": dataset, "method": "balanced", "split": 0} | scores
+        return {"dataset": dataset, "method": "balanced", "split": 0, "ece_chance": 0.04} | scores
 
-    text = temperature.table([row("wine", 0.4, 0.1), row("glass", 0.5, 0.55)])
-    assert "| wine | 160 | 0.4000 | 0.1000 | 0.250 | 2.00 | 0.100, 0.050 |" in text
-    assert text.endswith("the largest 1.100 (glass); more than 3 % worse on 1 (glass).")
+    text = temperature.table([row("wine", 0.4, 0.1), row("glass", 0.5, 0.55), row("letter", 0.4, 0.2)])
+    assert "| wine | 160 | 0.4000 | 0.1000 | 0.250 | 2.00 | 0.100, 0.050 | 0.040 |" in text
+    assert "the largest 1.100 (glass); more than 3 % worse on 1 (glass)." in text
+    assert text.endswith(
+        "Of the 1 sets with 2,000 rows or more, the calibration error is above 0.02 on 1 (letter)."
+    )
+
+
+def test_drawn_labels_have_the_calibration_error_of_chance() -> None:
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.ones(3), 40_000)
+    assert chance_calibration_error(P, 0, 5) < 0.01 < chance_calibration_error(P[:200], 0, 20)
+    sure = np.tile([1.0, 0.0], (50, 1))
+    assert chance_calibration_error(sure, 0, 2) == 0
