@@ -33,7 +33,7 @@ BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
 
-.PHONY: help demo test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare clean distclean
+.PHONY: help demo test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare run-compare-gpflow clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## list the targets
@@ -146,9 +146,14 @@ reproduce: $(VENV)/.bench ## reproduce a table or figure of the papers, update d
 	@$(PY) -m experiments $(TARGET) $(EXPERIMENT) $(ARGS)
 	@$(PY) -m experiments page
 
-compare: $(VENV)/.bench ## compare with other libraries, update docs/ (WORKERS=2 DATA=folder)
+compare: $(VENV)/.peers ## compare with other libraries, update docs/; GPflow runs in an environment of its own (WORKERS=2 DATA=folder)
 	@$(PY) -m experiments compare $(EXPERIMENT) $(ARGS)
+	@$(PY) -m experiments wide $(EXPERIMENT) $(ARGS)
+	@$(MAKE) --no-print-directory VENV=.venv-gpflow CONSTRAINTS=constraints-gpflow.txt run-compare-gpflow
 	@$(PY) -m experiments page
+
+run-compare-gpflow: $(VENV)/.gpflow
+	@$(PY) -m experiments wide $(EXPERIMENT) --methods gpflow $(ARGS)
 
 clean:                  ## remove caches, build products and output of the demo (keeps .venv)
 	@rm -rf build dist demo-output bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
@@ -156,7 +161,7 @@ clean:                  ## remove caches, build products and output of the demo 
 	@echo "==> Clean (make distclean also removes $(VENV))"
 
 distclean: clean        ## clean, and remove .venv
-	@rm -rf $(VENV) .venv-cluster
+	@rm -rf $(VENV) .venv-cluster .venv-gpflow
 	@echo "==> Removed $(VENV)"
 
 # ---------------------------------------------------------------- the environment
