@@ -543,7 +543,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
     "where",
     [
         "cavity.persist.os.fsync",
-        "cavity.fitting.job.extract_model",
+        "cavity.fitting.results.extract_model",
         "cavity.estimators.classifier.estimate_quality",
     ],
 )

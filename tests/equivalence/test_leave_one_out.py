@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.fitting.job import prepare_classification
+from cavity.fitting.classification_job import prepare_classification
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.view import site_totals
 from cavity.intake.tables import Request

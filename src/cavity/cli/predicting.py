@@ -21,7 +21,7 @@ from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.fitting.job import Result
+from cavity.fitting.results import Result
 from cavity.intake.frames import Prepared
 from cavity.modelfile import read_record
 from cavity.modelfile.summary import format_label as format_label

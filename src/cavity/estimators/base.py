@@ -20,7 +20,7 @@ from cavity.diagnostics.permutation import Importance, Losses, permutation_impor
 from cavity.diagnostics.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.diagnostics.sampling import Asked
 from cavity.errors import BadOption, CavityError
-from cavity.fitting.job import Continuation, Result
+from cavity.fitting.results import Continuation, Result
 from cavity.intake.tables import Request
 from cavity.intake.validation import Features
 from cavity.kernels import RBF

@@ -24,8 +24,9 @@ from cavity.diagnostics.samples import ClassifierSamples
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
 from cavity.fitting import partial_fit, runs
-from cavity.fitting.job import Result, common_result, prepare_classification
+from cavity.fitting.classification_job import prepare_classification
 from cavity.fitting.partial_fit import available_if
+from cavity.fitting.results import Result, common_result
 from cavity.intake.frames import Prepared
 from cavity.intake.sources import find_source
 from cavity.intake.tables import Request, read_table_of_fit

@@ -21,7 +21,8 @@ from cavity.diagnostics.permutation import Losses
 from cavity.diagnostics.samples import RegressorSamples
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
-from cavity.fitting.job import Result, prepare_regression
+from cavity.fitting.regression_job import prepare_regression
+from cavity.fitting.results import Result
 from cavity.intake.frames import Prepared
 from cavity.intake.tables import Request
 from cavity.intake.targets import read_targets_of_fit

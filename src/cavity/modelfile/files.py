@@ -14,7 +14,7 @@ from cavity._version import __version__
 from cavity.config.methods import Method, method_names, read_method
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
-from cavity.fitting.job import Result, settle_kernel
+from cavity.fitting.results import Result, settle_kernel
 from cavity.intake.validation import Features, prepared_features
 from cavity.modelfile.checks import (
     check_finite,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.fitting.job import Result
+from cavity.fitting.results import Result
 from cavity.prediction.model import as_array
 from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
