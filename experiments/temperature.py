@@ -60,8 +60,8 @@ def _summary(found: dict[str, dict], sets: list[str]) -> str:  # type: ignore[ty
     loose = [d for d in large if found["ece"][d, "balanced"].mean > MOST_ERROR]
     return (
         f"Geometric mean of the ratios {np.exp(np.mean(np.log(list(ratio.values())))):.3f} over {len(ratio)} sets, the largest "
-        f"{ratio[worst]:.3f} ({worst}); more than 3 % worse on {_list(worse)}. Of the {len(large)} sets with {LARGE:,} rows or more, "
-        f"the calibration error is above {MOST_ERROR} on {_list(loose)}."
+        f"{ratio[worst]:.3f} ({worst}); more than 3 % worse on {_list(worse)}. Of the {len(large)} sets with "
+        f"{LARGE:,} rows or more, the calibration error is above {MOST_ERROR} on {_list(loose)}."
     )
 
 

@@ -6,7 +6,7 @@ product of such a table with the inverse squared lengthscales, and so is its gra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,7 +25,9 @@ class Projected(NamedTuple):
 
     a: Array  # [C M N]
     r: Array  # [C N]
-    pull_back: Callable[[Array, Array], Array]  # of a [C M N] and k(x, x) + s [C N]; returns [P]
+    pull_back: Callable[
+        [Array, Array], Array
+    ]  # of a [C M N], which it may overwrite, and k(x, x) + s [C N]; returns [P]
 
 
 class Term(Protocol):
@@ -93,6 +95,26 @@ def _contract(E: Array, table: Array) -> Array:
     return np.asarray((E[:, None] @ table)[:, 0])
 
 
+class Places:
+    """Where each learnt parameter stands in the flat vector of hyper-parameters."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.size = sum(p.numel() for p in parameters)
+        ends = np.cumsum([p.numel() for p in parameters])
+        self.places = {id(p): slice(end - p.numel(), end) for p, end in zip(parameters, ends, strict=True)}
+
+    def get(self, parameter: Tensor, theta: Array) -> Array:
+        """Return a parameter's part of θ, or its own value if it is fixed."""
+        place = self.places.get(id(parameter))
+        return parameter.detach().numpy() if place is None else theta[place].reshape(parameter.shape)
+
+    def put(self, gradient: Array, parameter: Tensor, found: Array) -> None:
+        """Add to a parameter's part of the gradient; classes that share it are summed."""
+        place = self.places.get(id(parameter))
+        if place is not None:
+            gradient[place] += sum_shared(found, parameter).ravel()
+
+
 class ArrayPrior:
     """The projection of one table as a function of the flat vector of hyper-parameters."""
 
@@ -103,9 +125,7 @@ class ArrayPrior:
         self.half = np.tril(np.ones((self.M, self.M))) - 0.5 * np.eye(
             self.M
         )  # lower triangle, diagonal halved
-        self.size = sum(p.numel() for p in parameters)
-        ends = np.cumsum([p.numel() for p in parameters])
-        self.places = {id(p): slice(end - p.numel(), end) for p, end in zip(parameters, ends, strict=True)}
+        self.places = Places(parameters)
 
     def project(self, theta: Array, jitter: float) -> Projected | None:
         r"""Project the rows: a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|²; None if k(Z, Z) has no factor.        [METHOD 2]"""
@@ -116,7 +136,7 @@ class ArrayPrior:
         C, M = self.prior.n_latent, self.M
         found = [term.evaluate(*self._read(kernel, theta)) for kernel, term in self.terms]
         K, diag = (sum(x[1:], x[0]) for x in zip(*found, strict=True))
-        noise = self._get(self._noise(), theta)
+        noise = self.places.get(self._noise(), theta)
         noise = np.exp(noise) if self.prior.learn_noise else noise
         K_zz = K[:, : M * M].copy()
         diagonal = K_zz[:, :: M + 1]
@@ -129,13 +149,13 @@ class ArrayPrior:
         r = np.maximum(diag + noise[:, None] - np.einsum("cmn,cmn->cn", a, a), 0)
 
         def pull_back(G_a: Array, G_variance: Array) -> Array:
-            own = self._pull_whitened(a, inverse, _over(G_a, a), jitter)
-            gradient = np.zeros(self.size)
+            own = self._pull_whitened(a, inverse, sum_shared(G_a, a), jitter)
+            gradient = np.zeros(self.places.size)
             for kernel, term in self.terms:
-                of_scale, of_variance = term.differentiate(own, _over(G_variance, a))
-                self._put(gradient, kernel.log_lengthscale, of_scale)
-                self._put(gradient, kernel.log_variance, of_variance)
-            self._put(gradient, self._noise(), G_variance.sum(1) * noise)
+                of_scale, of_variance = term.differentiate(own, sum_shared(G_variance, a))
+                self.places.put(gradient, kernel.log_lengthscale, of_scale)
+                self.places.put(gradient, kernel.log_variance, of_variance)
+            self.places.put(gradient, self._noise(), G_variance.sum(1) * noise)
             return gradient
 
         return Projected(
@@ -154,21 +174,10 @@ class ArrayPrior:
         return self.prior.log_noise if self.prior.learn_noise else self.prior.fixed_noise
 
     def _read(self, kernel: RBF | Linear, theta: Array) -> tuple[Array, Array]:
-        return self._get(kernel.log_lengthscale, theta), self._get(kernel.log_variance, theta)
-
-    def _get(self, parameter: Tensor, theta: Array) -> Array:
-        """Return a parameter's part of θ, or its own value if it is fixed."""
-        place = self.places.get(id(parameter))
-        return parameter.detach().numpy() if place is None else theta[place].reshape(parameter.shape)
-
-    def _put(self, gradient: Array, parameter: Tensor, found: Array) -> None:
-        """Add to a parameter's part of the gradient; classes that share it are summed."""
-        place = self.places.get(id(parameter))
-        if place is not None:
-            gradient[place] += _over(found, parameter).ravel()
+        return self.places.get(kernel.log_lengthscale, theta), self.places.get(kernel.log_variance, theta)
 
 
-def _over(x: Array, shared: Array | Tensor) -> Array:
+def sum_shared(x: Array, shared: Array | Tensor) -> Array:
     """Sum over classes if they share the value."""
     return x.sum(0, keepdims=True) if len(shared) < len(x) else x
 

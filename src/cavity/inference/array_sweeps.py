@@ -71,21 +71,14 @@ class ProbitSweeps:
         """Take the projection of the rows: a [C M N] and residual variances r [C N]."""
         self.a, self.a_t = a, np.ascontiguousarray(a.transpose(0, 2, 1))
         self.eye = np.eye(a.shape[1])
-        self.residual = _both(r.ravel().take(self.index))
+        self.residual = sum_sites(r.ravel().take(self.index))
         self.work = np.empty(a.shape)
 
     def sweep(self, sites: Array) -> Array:
-        r"""Return the sites after a full sweep without damping.        [METHOD 4]
-
-        d₂ = 2 ∂/∂v − d₁²      τ = −d₂ / (1 + v\ d₂)      ν = (d₁ − m\ d₂) / (1 + v\ d₂)
-        """
-        found = self.match(self.gaussian(sites), sites)
-        new = np.empty(self.shape)
-        d2 = found.dm * found.dm
-        d2 -= 2 * found.dv  # its negative
-        scale = 1 / (1 - found.var * d2)
-        np.multiply(d2, scale, out=new[0])
-        np.multiply(found.dm + found.mean * d2, scale, out=new[1])
+        """Return the sites after a full sweep without damping."""
+        q = self.gaussian(sites)
+        found = self._match(q, sites)
+        new = refresh(found)
         return new if found.usable.all() else np.where(found.usable, new, sites)
 
     def gaussian(self, sites: Array) -> Gaussian:
@@ -101,33 +94,18 @@ class ProbitSweeps:
         np.add.reduce(np.multiply(a, cov_a, out=self.work), 1, out=seen[1])
         return Gaussian(mean, h, precision, cov_a, *seen.ravel().take(self.pair))
 
-    def match(self, q: Gaussian, sites: Array) -> Matched:
-        """Remove every site from its marginal, and ask the factor: log Φ(α), α = gap/√b."""
-        tau, nu = sites
-        keep = 1 - tau * q.t_var
-        usable = keep > LEAST_KEEP
-        np.maximum(keep, LEAST_KEEP, out=keep)
-        mean, var = (q.t_mean - nu * q.t_var) / keep, q.t_var / keep
-        scale = 1 / np.sqrt(_both(var) + self.residual)
-        alpha = _both(self.sign * mean) * scale
-        beta = SQRT_2_OVER_PI / erfcx(-SQRT_HALF * alpha)
-        dm = beta * scale
-        dv = 0.5 * (dm * dm - _hazard_slope(alpha, beta) * (scale * scale))
-        return Matched(keep, mean, var, usable, alpha, self.sign * dm, dv)
+    def _match(self, q: Gaussian, sites: Array) -> Matched:
+        return match(q.t_mean, q.t_var, self.residual, sites, self.sign)
 
     def slope(self, sites: Array) -> Slope:
         r"""Return log Z_q with its cotangents, which are exact at the fixed point.        [METHOD 5, 6]"""
         q = self.gaussian(sites)
-        found = self.match(q, sites)
-        tau, nu = sites
-        grown = 1 + tau * found.var
-        square = nu * (nu * found.var + 2 * found.mean) - tau * found.mean * found.mean
-        rows = log_ndtr(found.alpha).sum() + 0.5 * (np.log(grown) - square / grown).sum()
-        along_cov = (found.dm * (tau * q.t_mean - nu) + 2 * found.dv) / found.keep
+        found = self._match(q, sites)
+        rows, along_cov = log_site_normaliser(found, sites), weigh_cov(found, q.t_mean, sites)
         of_mean, of_cov = self._per_class(found.dm), self._per_class(along_cov)
-        G_r = self._per_class(np.broadcast_to(found.dv, tau.shape))
+        G_r = self._per_class(np.broadcast_to(found.dv, found.dm.shape))
         G_a = of_mean * q.mean + of_cov * q.cov_a - 2 * G_r * self.a
-        return Slope(q.log_normaliser() + float(rows), G_a, G_r[:, 0])
+        return Slope(q.log_normaliser() + rows, G_a, G_r[:, 0])
 
     def _per_class(self, x: Array) -> Array:
         """Sum over the sites on each class, [K N F] → [C 1 N]."""
@@ -137,7 +115,53 @@ class ProbitSweeps:
         )
 
 
-def _both(x: Array) -> Array:
+def match(mean: Array, var: Array, residual: Array, sites: Array, sign: Array) -> Matched:
+    r"""Remove every site from its marginal [K N F], and ask the factor: log Φ(α), α = gap/√b.        [METHOD 4]
+
+    `residual` [N F] is that of the gap. `sign` [K N F], or as much of it as differs, says how a latent value enters the gap.
+    """
+    tau, nu = sites
+    keep = 1 - tau * var
+    usable = keep > LEAST_KEEP
+    np.maximum(keep, LEAST_KEEP, out=keep)
+    mean, var = (mean - nu * var) / keep, var / keep
+    scale = 1 / np.sqrt(sum_sites(var) + residual)
+    alpha = sum_sites(sign * mean) * scale
+    beta = SQRT_2_OVER_PI / erfcx(-SQRT_HALF * alpha)
+    dm = beta * scale
+    dv = 0.5 * (dm * dm - _hazard_slope(alpha, beta) * (scale * scale))
+    return Matched(keep, mean, var, usable, alpha, sign * dm, dv)
+
+
+def refresh(found: Matched) -> Array:
+    r"""Return the sites that give q the tilted moments, [2 K N F].        [METHOD 4]
+
+    d₂ = 2 ∂/∂v − d₁²      τ = −d₂ / (1 + v\ d₂)      ν = (d₁ − m\ d₂) / (1 + v\ d₂)
+    """
+    new = np.empty((2, *found.dm.shape))
+    d2 = found.dm * found.dm
+    d2 -= 2 * found.dv  # its negative
+    scale = 1 / (1 - found.var * d2)
+    np.multiply(d2, scale, out=new[0])
+    np.multiply(found.dm + found.mean * d2, scale, out=new[1])
+    return new
+
+
+def log_site_normaliser(found: Matched, sites: Array) -> float:
+    """Return Σ log s̃ over all factors, as `sites.log_site_normaliser` does per row.        [METHOD 5]"""
+    tau, nu = sites
+    grown = 1 + tau * found.var
+    square = nu * (nu * found.var + 2 * found.mean) - tau * found.mean * found.mean
+    return float(log_ndtr(found.alpha).sum() + 0.5 * (np.log(grown) - square / grown).sum())
+
+
+def weigh_cov(found: Matched, mean: Array, sites: Array) -> Array:
+    """Return the coefficient of Σa in the cotangent of a, [K N F]; `mean` is that of q.        [METHOD 6]"""
+    tau, nu = sites
+    return np.asarray((found.dm * (tau * mean - nu) + 2 * found.dv) / found.keep)
+
+
+def sum_sites(x: Array) -> Array:
     """Sum over the sites of a factor, [K N F] → [N F]."""
     return np.asarray(x[0] + x[1] if len(x) == 2 else x[0])
 

@@ -11,6 +11,7 @@ from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine, Info, Optimiser, Sites, State
+from cavity.inference.array_step import ArrayStep
 
 MOST_IN_A_ROW = 30
 MOST_JITTER = 1e-2
@@ -23,6 +24,7 @@ class Guard:
 
     engine: Engine
     reduce: Local
+    arrays: ArrayStep | None = None  # takes mini-batch steps instead of the engine
     repairs: int = 0
     caution: float = 1.0  # factor on damping and rates
     in_a_row: int = 0
@@ -34,19 +36,22 @@ class Guard:
     ) -> tuple[State, Info | None]:
         """Return the state after a step; or, without info, the state from which to try again."""
         damping, rate = state.damping, state.rate
-        tried, info = self.engine.step(
-            state._replace(damping=damping * self.caution, rate=rate * self.caution),
-            batch,
-            self.reduce,
-            optimiser,
-            full,
-        )
+        careful = state._replace(damping=damping * self.caution, rate=rate * self.caution)
+        tried, info = self._step(careful, batch, optimiser, full)
         if bool(info.failed):
             return self.go_back(state, info.undo), None
         self.good, self.in_a_row = state, 0
         self.undo = [info.undo] if info.undo is not None else []
         self.caution = min(1.0, self.caution * RECOVER)
         return tried._replace(damping=damping, rate=rate), info
+
+    def _step(
+        self, state: State, batch: Batch | Whole, optimiser: Optimiser | None, full: bool
+    ) -> tuple[State, Info]:
+        found = None
+        if self.arrays is not None and optimiser is not None and isinstance(batch, Batch) and not full:
+            found = self.arrays(state, batch, optimiser)
+        return found or self.engine.step(state, batch, self.reduce, optimiser, full)
 
     def go_back(self, state: State, undo: tuple[Tensor, Sites] | None) -> State:
         """Return the state from which to try again after a failed step; `undo` holds the old values of the rows it wrote."""

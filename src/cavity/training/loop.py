@@ -16,6 +16,7 @@ from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
+from cavity.inference.array_step import ArrayStep, make_array_step
 from cavity.posterior import posterior
 from cavity.training.callbacks import Callback
 from cavity.training.convergence import batch_epochs_converged, epochs_converged, sweeps_converged
@@ -66,7 +67,7 @@ class Run:
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.guard = Guard(self.engine, self.reduce)
+        self.guard = Guard(self.engine, self.reduce, self._find_array_step())
         self.whole = self.rows.whole()
         self.total = float(self.engine.total)
         self.h_before: torch.Tensor | None = None  # h before the last sweep at fixed hyper-parameters
@@ -77,6 +78,13 @@ class Run:
         self.replay: Replay | None = None
         self.alone: int | None = None  # steps between exchanges, once they are known
         self._site_scale: torch.Tensor | None = None
+
+    def _find_array_step(self) -> ArrayStep | None:
+        """Return what takes small mini-batch steps faster than the engine, if the plan allows it and the engine suits."""
+        plan = self.plan
+        if not (plan.arrays and plan.learn) or plan.batch_size is None or self.reduce.world > 1:
+            return None
+        return make_array_step(self.engine, self.state, min(plan.batch_size, self.rows.n_rows))
 
     def train(self) -> Run:
         """Run epochs until the objective converges or a limit is reached, then make the sites consistent."""

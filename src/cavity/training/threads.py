@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from threadpoolctl import threadpool_limits
 
 ONE_THREAD_WORK = (
     10**8
@@ -19,15 +20,16 @@ def limit_threads(work: int) -> Iterator[None]:
     Threads of a small operation spin while they wait for each other. On a machine with other work they wait for a core, too,
     and a fit takes many times as long.
     """
-    before = torch.get_num_threads()
-    if work > ONE_THREAD_WORK or before == 1:
+    if work > ONE_THREAD_WORK:
         yield
         return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    with threadpool_limits(1, "blas"):  # NumPy's and SciPy's, whose threads torch does not control
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 @contextmanager
