@@ -5,7 +5,7 @@ batch size, precision, device and threads; our steps run as in a default fit, in
 GPyTorch: SVGP with a softmax likelihood, as in its documentation. The runs are interleaved, so that a noisy machine disturbs all
 equally. A row is the median over rounds.
 
-    python benchmarks/step_time.py [--rounds 15] [--steps 10] [--device cpu] [--csv FILE]
+    python benchmarks/step_time.py [--rounds 15] [--steps 10] [--device cpu] [--engine] [--csv FILE]
 """
 
 from __future__ import annotations
@@ -86,12 +86,15 @@ def set_up(C: int, M: int, batch: int, dtype: str) -> Iterator[None]:
 
 
 def make_cavity_step(
-    method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
+    method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str, arrays: bool = True
 ) -> Callable[[], None]:
-    """Make the step of a default fit: in NumPy where it is small and `make_array_step` knows the method."""
+    """Make the step of a default fit: in NumPy where it is small and `make_array_step` knows the method.
+
+    Without `arrays` it is the engine's in torch, which methods with a name take.
+    """
     engine, rows, state = make_start(method, C, M, batch, D, dtype, device)
     batches = repeat_batches(rows, batch)
-    guard = Guard(engine, Local(), make_array_step(engine, state, batch))
+    guard = Guard(engine, Local(), make_array_step(engine, state, batch) if arrays else None)
 
     def step() -> None:
         nonlocal state
@@ -146,6 +149,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--engine", action="store_true", help="time the engine's steps in torch")
     parser.add_argument("--csv")
     args = parser.parse_args()
     print(
@@ -159,7 +163,7 @@ def main() -> None:
         for dtype in ("float64", "float32"):
             size = (C, M, batch, D, dtype, args.device)
             steps = {
-                "ep": make_cavity_step("ep", *size),
+                "ep": make_cavity_step("ep", *size, arrays=not args.engine),
                 "sep": make_cavity_step("sep", *size),
                 "gpytorch": make_gpytorch_step(*size),
             }

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cavity.data import Batch
 from cavity.factors import BinaryProbit, ProbitPairs
@@ -73,37 +72,32 @@ class ArrayStep:
     def _step(
         self, state: State, batch: Batch, optimiser: Optimiser, projected: Projected, q: Gaussian
     ) -> tuple[State, Info]:
-        index, store = batch.index.numpy(), [x.numpy() for x in state.sites]
-        old, damping = [x[index] for x in store], float(state.damping)
-        view = self._view(q, projected, batch.y.numpy(), old, float(state.clock))
-        found = match(view.mean, view.var, view.residual, view.sites, self.signs[:, batch.y.numpy(), None])
+        index, y, store = batch.index.numpy(), batch.y.numpy(), [x.numpy() for x in state.sites]
+        old, damping, clock = [x[index] for x in store], float(state.damping), float(state.clock)
+        view = self._view(q, projected, y, old, clock)
+        found = match(view.mean, view.var, view.residual, view.sites, self.signs[:, y, None])
         new = refresh(found)
         added = damping * found.usable * new
         keep = max(0.0, 1 - damping * len(index) / self.total)
         sums = self._collect(state.sums, keep, projected.a, self._per_class(added, view.place, len(q.mean)))
-        clock = float(state.clock) + math.log(max(keep, 1e-300))
+        clock += math.log(max(keep, 1e-300))
         tau, nu = (keep * view.sites + added).transpose(0, 2, 1, 3).reshape(2, len(index), -1)
         for x, value in zip(store, (tau, nu, clock), strict=True):
             x[index] = value
-        weight = self.total / len(index)
-        evidence = q.log_normaliser + weight * log_site_normaliser(found, new)
-        gradient = self._gradient(projected, q, view, found)
-        gradient *= weight
-        theta, pull = state.theta.numpy(), self.engine.hyper_prior.gradient(state.theta)
+        scale = self.total / len(index)
+        evidence = q.log_normaliser + scale * log_site_normaliser(found, new)
+        pull = self.engine.hyper_prior.gradient(state.theta)
         log_prior = float(self.engine.hyper_prior.log_density(state.theta, pull))
-        slope = torch.from_numpy(gradient).add_(pull)
-        moved, memory = optimiser.step(state.optimiser, state.theta, slope, state.rate)
-        promise = float(gradient @ (moved.numpy() - theta))
-        finite = math.isfinite(float(sums.h.numpy().sum() + moved.numpy().sum()) + evidence)
-        info = Info(
-            _scalar(evidence + log_prior),
-            _scalar(evidence),
-            torch.tensor(found.usable.size - np.count_nonzero(found.usable)),
-            torch.tensor(not finite),
-            _scalar(promise),
-            (batch.index, Sites(*map(torch.from_numpy, old))),
-        )
-        return state._replace(theta=moved, sums=sums, optimiser=memory, clock=_scalar(clock)), info
+        slope = torch.from_numpy(scale * self._gradient(projected, q, view, found)).add_(pull)
+        theta, memory = optimiser.step(state.optimiser, state.theta, slope, state.rate)
+        promise = float(slope.dot(theta - state.theta))
+        finite = math.isfinite(float(sums.h.sum()) + float(theta.sum()) + evidence)
+        skipped = found.usable.size - np.count_nonzero(found.usable)
+        numbers = (clock, evidence + log_prior, evidence, promise)
+        now, objective, evidence_, promise_ = torch.tensor(numbers, dtype=torch.float64).unbind()
+        undo = batch.index, Sites(*map(torch.from_numpy, old))
+        info = Info(objective, evidence_, torch.tensor(skipped), torch.tensor(not finite), promise_, undo)
+        return state._replace(theta=theta, sums=sums, optimiser=memory, clock=now), info
 
     def _gaussian(self, sums: Sums) -> Gaussian | None:
         """Λ = I + P,  Λ μ = h,  g = −½ log|Λ| + ½ hᵀμ        [METHOD 3]"""
@@ -160,10 +154,6 @@ class ArrayStep:
         cells = place + C * B * np.arange(J)[:, None, None, None]
         found = np.bincount(cells.ravel(), x.ravel(), J * C * B)
         return np.asarray(found, dtype=np.float64).reshape(J, C, B)
-
-
-def _scalar(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def make_array_step(engine: Engine, state: State, rows: int) -> ArrayStep | None:

@@ -335,8 +335,10 @@ class Engine:
         promise = evidence.new_zeros(())
         if optimiser is not None:
             slope = scale * totals.gradient
-            of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
-            slope = (slope if of_q is None else torch.cat([slope, of_q])) + pull
+            if self.sites.size:
+                of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
+                slope = torch.cat([slope, of_q])
+            slope = slope + pull
             slope = self._feasible(slope, theta)
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             promise = (slope * (theta - state.theta)).sum()

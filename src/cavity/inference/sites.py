@@ -167,9 +167,9 @@ class SiteStore(ABC):
         keep = decay.reshape(-1, 1)
         return Sums(torch.addcmul(added.P, keep[..., None], sums.P), torch.addcmul(added.h, keep, sums.h))
 
-    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
-        """Return the gradient of q's own parameters, if it has any; `sums` are those of all rows' new sites."""
-        return None
+    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor:
+        """Return the gradient of q's own parameters; `sums` are those of all rows' new sites."""
+        raise NotImplementedError
 
     def place(self, theta: Tensor, sums: Sums) -> Sums:
         """Return the sums that belong to these parameters."""

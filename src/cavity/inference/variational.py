@@ -107,7 +107,7 @@ class Free(Averaged):
     def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
         return sums
 
-    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor | None:
+    def slope(self, state: State, q: Posterior, sums: Sums) -> Tensor:
         mean, lower = self.unpack(state.theta)
         d_mean = sums.h - mean - (sums.P @ mean[..., None])[..., 0]
         d_lower = -(lower + sums.P @ lower)
