@@ -192,6 +192,11 @@ def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
         _ = late.loo_log_proba_
 
 
+def test_rows_of_a_temperature_fall_with_the_classes():
+    found = [calibration.most_rows(C) for C in (2, 30, 31, 500, 1000, 10_000)]
+    assert found[0] == found[1] > 10**9 and found[2:] == [4000, 4000, 2097, 1000]
+
+
 def test_random_rows_are_distinct_and_ascending():
     assert choose_sample(50, 50) is None
     chosen = choose_sample(10**9, 4000)

@@ -51,6 +51,10 @@ LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and
 MOST_REPEATS = 2.0  # rows per distinct row, up to which folds make sense
 SAMPLE = 50_000  # rows of leave-one-out for a table that is not kept whole
 SAMPLE_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
+SAMPLE_NUMBERS, SAMPLE_LEAST = (
+    1 << 21,
+    1000,
+)  # with hundreds of classes so many log-probabilities, and at least so many rows
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
@@ -131,7 +135,9 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
 
 def most_rows(n_classes: int) -> int:
     """Return the most rows that a temperature from leave-one-out is fitted to."""
-    return SAMPLE_MANY if n_classes > CROWDED_LATENT else 1 << 62
+    if n_classes <= CROWDED_LATENT:
+        return 1 << 62
+    return min(SAMPLE_MANY, max(SAMPLE_LEAST, SAMPLE_NUMBERS // n_classes))
 
 
 def choose_sample(n: int, most: int) -> NDArray[np.int64] | None:

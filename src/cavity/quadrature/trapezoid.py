@@ -66,7 +66,7 @@ def log_probabilities(mean: Tensor, sd: Tensor) -> tuple[Tensor, Tensor]:
 
 def most_change(C: int) -> float:
     """Return by how much a row may change without every other node: with many classes the error falls more slowly."""
-    return 1e-3 if C <= CROWD else 1e-4
+    return 1e-3 if C <= CROWD else 3e-4
 
 
 def find_span(mean: Tensor, sd: Tensor) -> Span:
