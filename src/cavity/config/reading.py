@@ -25,7 +25,7 @@ from cavity.config.values import (
 )
 from cavity.errors import BadOption
 from cavity.inducing import check_choice
-from cavity.kernels.base import check_kernel
+from cavity.kernels.protocol import check_kernel
 from cavity.remote import Location, as_path
 from cavity.training.callbacks import Callback
 
