@@ -145,7 +145,7 @@ CASES = {
     "of format 0": (file(META | {"format": 0}), "update cavity"),
     "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a checkpoint"),
     "an unknown kernel": (changed("arguments", "kernel", "kernel", to="os.system"), "kernel 'os.system' is unknown"),
-    "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "whose code no file holds"),
+    "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "which a file does not store"),
     "a kernel with strange arguments": (
         changed("arguments", "kernel", "arguments", to={"net": 1}), "'net' is not an argument of Sum"),
     "kernels 300 levels deep": (changed("arguments", "kernel", to=deep(300)), "."),

@@ -112,7 +112,7 @@ def _read_mean(value: Any, method: Method, learn: frozenset[str]) -> Any:
         return None
     if method.at_mode:
         raise BadOption(
-            f"mean= is not known to {method.argument}, whose mode moves with the mean: use method='ep', 'sep', 'rep', 'pep', "
+            f"mean= is not supported by {method.argument}, whose mode moves with the mean: use method='ep', 'sep', 'rep', 'pep', "
             "'gfitc' or 'vi'."
         )
     if not learn:
