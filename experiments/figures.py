@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.report.plots import COLOURS
+from cavity.report.axes import COLOURS
 from cavity.report.problems import BOX
 from experiments import sets
 from experiments.comparison import NAMES, means, present_methods

@@ -113,7 +113,7 @@ def machine(
     """The engine that GPClassifier would run on these rows, without a fit; or the same with another factor.
 
     With a factor of its own y may be anything that the factor understands, for a single latent function or, with
-    `one_each`, for one a class.
+    `one_each`, for one per class.
     """
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=float)
     kind = OneEach if one_each else tables.Table

@@ -41,7 +41,7 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ),
     ),
     (
-        "A save that is killed leaves the old file or the new one, complete. Readers never find a broken file, whoever writes.",
+        "A save that is killed leaves the old file or the new one, complete. Readers never find a broken file.",
         ("kill-save", "two-writers"),
         ("tests/saved/test_writing.py::test_two_writers_and_two_readers_never_meet_a_broken_file",),
     ),
@@ -112,7 +112,7 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         ),
     ),
     (
-        "`cavity serve` answers sound requests exactly, whoever else is slow, leaves, or sends nonsense.",
+        "`cavity serve` answers valid requests exactly, even if other clients are slow, disconnect or send invalid ones.",
         ("request",),
         ("tests/cli/test_server.py::test_everyone_gets_the_answers_to_their_own_rows_whoever_leaves",),
     ),

@@ -1,6 +1,6 @@
 """Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`. Their names stand for their defaults."""
 
-from cavity.config.classification_methods import EP, GFITC, REP, SEP, VI, Auto, Laplace, PowerEP
+from cavity.config.classification_methods import EP, GFITC, REP, SEP, Auto, PowerEP
 from cavity.config.methods import METHODS, Method
 from cavity.config.regression_methods import (
     BCM,
@@ -15,6 +15,7 @@ from cavity.config.regression_methods import (
     SubsetOfData,
     SubsetOfRegressors,
 )
+from cavity.config.variational_methods import VI, Laplace
 
 __all__ = [
     "BCM",

@@ -111,7 +111,7 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
         head = json.dumps({"kind": kind, "format": FORMAT, **meta})
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(
-            f"{path} could not be written: its meta data must be values that JSON can hold, and are not ({error}). "
+            f"{path} could not be written: its metadata cannot be written as JSON ({error}). "
             "notes_ and the history hold numbers, text, lists and dicts."
         ) from error
     held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}

@@ -13,7 +13,7 @@ class Table(NamedTuple):
 
 
 def draw(classes, rows=60, columns=3, new=40, seed=0):
-    """Overlapping blobs, one a class, in columns of different size."""
+    """Overlapping blobs, one per class, in columns of different size."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(scale=1.2, size=(classes, columns))
     scale = np.array([1.0, 5.0, 0.3, 2.0, 1.0])[:columns]

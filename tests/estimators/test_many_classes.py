@@ -45,7 +45,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 
 @pytest.mark.slow
 def test_five_hundred_classes_stay_below_four_gigabytes(method):
-    """1,500 rows, 10 columns, 100 inducing points a class: fit and predict."""
+    """1,500 rows, 10 columns, 100 inducing points per class: fit and predict."""
     done = subprocess.run([sys.executable, "-c", PEAK, method], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 4.0

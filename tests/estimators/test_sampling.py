@@ -15,7 +15,7 @@ from cavity.diagnostics import sampling
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.targets import read_targets_of_fit
 from cavity.kernels import RBF, Constant, Kernel
-from cavity.kernels.base import log_parameter
+from cavity.kernels.parameters import log_parameter
 from cavity.prediction.model import predict_log_proba
 from cavity.training import nuts
 from reference import brute_ep

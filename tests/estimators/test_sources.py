@@ -100,6 +100,7 @@ def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
     X, y = draw(150)
     options = {"method": kind, "batch_size": None, "max_epochs": 2, "tol": 1.0}
     memory = fit(X, y, **options)
+    monkeypatch.setattr("cavity.config.options.LEAST_M", 10)
     monkeypatch.setattr("cavity.config.options.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
     model = fit(Arrow(as_table(X, y), "label"), **options)
     np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)

@@ -145,7 +145,7 @@ CASES = {
     "of format 0": (file(META | {"format": 0}), "update cavity"),
     "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a checkpoint"),
     "an unknown kernel": (changed("arguments", "kernel", "kernel", to="os.system"), "kernel 'os.system' is unknown"),
-    "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "whose code no file holds"),
+    "a kernel of someone's": (changed("arguments", "kernel", to={"foreign": "Evil"}), "which a file does not store"),
     "a kernel with strange arguments": (
         changed("arguments", "kernel", "arguments", to={"net": 1}), "'net' is not an argument of Sum"),
     "kernels 300 levels deep": (changed("arguments", "kernel", to=deep(300)), "."),
@@ -173,7 +173,7 @@ CASES = {
     "no history": (changed("history", to=KeyError), "KeyError"),
     "a history of texts": (changed("history", to=[{"epoch": "1"}]), "history"),
     "a history of something else": (changed("history", to=[{"a": 1}]), "history"),
-    "an evidence in words": (changed("scalars", "log_marginal_likelihood_", to="high"), "where a number should"),
+    "an evidence in words": (changed("scalars", "log_marginal_likelihood_", to="high"), "is not a number"),
     "too many sets of parameters": (changed("prior", "kernels", to=10**9), "sets of parameters"),
     "a damaged preparation": (changed("preparation", "columns", to=[{"kind": "pickle", "name": "x"}]), "preparation"),
     "a scale of zero": (changed("preparation", "columns", 0, "scale", to=0.0), "preparation"),

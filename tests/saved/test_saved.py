@@ -166,7 +166,7 @@ def test_every_kernel_comes_back_to_the_bit(tmp_path, name):
 def test_a_kernel_of_ones_own_is_asked_for_and_gets_its_learnt_values(tmp_path, name):
     make = FOREIGN[name]
     clf = fit(*toy(40, 3), kernel=make())
-    with pytest.raises(BadFile, match=r"whose code no file holds.*kernel="):
+    with pytest.raises(BadFile, match=r"which a file does not store.*kernel="):
         again(clf, tmp_path)
     same(clf, again(clf, tmp_path, kernel=make()))
     with pytest.raises(BadFile, match="as for the fit"):

@@ -126,6 +126,6 @@ def test_a_device_is_not_replaced(tmp_path):
 
 def test_meta_data_that_json_cannot_hold_are_a_clear_error(tmp_path):
     """B10: a raw TypeError."""
-    with pytest.raises(BadInput, match="values that JSON can hold"):
+    with pytest.raises(BadInput, match="cannot be written as JSON"):
         persist.write(tmp_path / "m", "model", {}, {"notes": {"a": object()}})
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from cavity.training.loop import Run
 from support import toy
 
 X, Y = toy(120, 3, seed=5)
-OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0)
+OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, effort="fast")
 
 
 def fit(X=X, Y=Y, **options):

@@ -455,7 +455,7 @@ class LateAt(Callback):
 
 @pytest.mark.parametrize("steps", [2, 3, 4, 6])
 def test_a_run_whose_time_is_up_anywhere_in_a_pass_can_be_resumed(tmp_path, steps):
-    """After the last batch of a pass, too: three batches a pass here."""
+    """After the last batch of a pass, too: three batches per pass here."""
     X, y = toy(24, 3)
     options = dict(
         method="ep", batch_size=8, n_inducing=4, max_epochs=5, random_state=0, checkpoint=tmp_path / "run"

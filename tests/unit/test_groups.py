@@ -156,7 +156,7 @@ def test_a_validation_table_gets_shares_too(tmp_path):
     command = ["fit", str(tmp_path / "rows.csv"), "--target", "y", "--config", str(config), "--out", str(out)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert "column 'person' names 80 groups of rows" in " ".join(result.output.split())
+    assert "column 'person' identifies 80 groups of rows" in " ".join(result.output.split())
     assert load(out).score(frame, np.array(["a", "b", "c"])[y]) > 0.7
 
 

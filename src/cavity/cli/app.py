@@ -309,7 +309,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure and the table.")] = Path("demo-output"),
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = SEED,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Take a few seconds only: fewer rows and epochs.")
+        bool, typer.Option("--quick", help="Run for a few seconds: fewer rows and epochs.")
     ] = False,
 ) -> None:
     """Train EP and SEP on two small data sets, print a table and draw a figure (under two minutes on two cores)."""

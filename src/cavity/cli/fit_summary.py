@@ -58,10 +58,10 @@ def report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Est
 
 
 def _describe_groups(model: Any) -> list[str]:
-    """Say which columns name groups of rows; only the fit could see that."""
+    """Say which columns identify groups of rows; only the fit knows the classes of a group."""
     return [
-        f"column {column.name!r} names {len(column.values)} groups of rows, whose other rows tell the class: the classes of each "
-        "group are features, too (--ignore drops the column)"
+        f"column {column.name!r} identifies {len(column.values)} groups of rows: the classes of a group's other rows are "
+        "features, too (--ignore drops the column)"
         for column in model.preparation_.columns_
         if isinstance(column, Group)
     ]

@@ -1,6 +1,6 @@
 """Arguments, read before any row: one frozen configuration, and methods as objects."""
 
-from cavity.config import classification_methods  # noqa: F401  registers the methods
+from cavity.config import classification_methods, variational_methods  # noqa: F401  register the methods
 from cavity.config.configuration import ClassifierConfig, Config, RegressorConfig
 from cavity.config.methods import METHODS, Method
 from cavity.config.options import Options

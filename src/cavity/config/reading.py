@@ -25,7 +25,7 @@ from cavity.config.values import (
 )
 from cavity.errors import BadOption
 from cavity.inducing import check_choice
-from cavity.kernels.base import check_kernel
+from cavity.kernels.protocol import check_kernel
 from cavity.remote import Location, as_path
 from cavity.training.callbacks import Callback
 
@@ -112,7 +112,7 @@ def _read_mean(value: Any, method: Method, learn: frozenset[str]) -> Any:
         return None
     if method.at_mode:
         raise BadOption(
-            f"mean= is not known to {method.argument}, whose mode moves with the mean: use method='ep', 'sep', 'rep', 'pep', "
+            f"mean= is not supported by {method.argument}, whose mode moves with the mean: use method='ep', 'sep', 'rep', 'pep', "
             "'gfitc' or 'vi'."
         )
     if not learn:

@@ -92,9 +92,7 @@ class RegressionMethod(Method):
             return None
         known = (cls for cls in METHODS.classes() if issubclass(cls, RegressionMethod) and cls.has_evidence)
         names = ", ".join(repr(cls.name) for cls in known)
-        return (
-            f"{self.argument} has no evidence of all rows that its predictions belong to: use one of {names}."
-        )
+        return f"{self.argument} has no evidence of all rows under the model that it predicts with: use one of {names}."
 
 
 def read_regression_method(value: Any) -> RegressionMethod:

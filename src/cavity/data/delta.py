@@ -19,7 +19,7 @@ def is_delta(path: str | os.PathLike[str]) -> bool:
     try:
         return remote.is_folder(remote.add_ending(os.fspath(path).rstrip("/"), f"/{LOG}"))
     except OSError:
-        return False  # whoever lists the folder says what is wrong with it
+        return False  # listing the folder raises the error
 
 
 def open_delta(path: str | os.PathLike[str]) -> Any:

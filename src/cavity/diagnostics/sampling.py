@@ -183,7 +183,8 @@ def _refuse_other_rows(config: Config, table: Table | Targets, Z: Array) -> None
     distinct = np.unique(table.X, axis=0)
     if distinct.shape != Z[0].shape or not np.array_equal(distinct, np.unique(Z[0], axis=0)):
         raise BadInput(
-            f"X has {len(distinct)} distinct rows and the fit had {Z.shape[1]}, or others: give the rows that it was fitted to."
+            f"X ({len(distinct)} distinct rows) differs from the rows of the fit ({Z.shape[1]}): "
+            "give the rows that it was fitted to."
         )
 
 

@@ -263,7 +263,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         found = self._find_importance() if hasattr(self, "_result") else None
         if found is None:
             raise AttributeError(
-                "feature_importance_ is there after fit(), not after partial_fit() or in files of older versions: "
+                "feature_importance_ exists after fit(), not after partial_fit() or in files of older versions: "
                 "use explain(X, y), which also tells how far to trust it."
             )
         return found

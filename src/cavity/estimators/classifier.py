@@ -429,7 +429,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         result = self._result if hasattr(self, "_result") else None
         if result is None or (result.estimate is None and (result.loo is None or result.class_prior is None)):
             raise AttributeError(
-                "estimate_ is there after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
+                "estimate_ exists after fit(), not after partial_fit() or where classes are coupled; a file has it if it was "
                 "read before save(), or comes from held-out rows."
             )
         if result.estimate is None:
@@ -447,7 +447,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         loo = None if not hasattr(self, "_result") else self._result.loo
         if loo is None or not loo.complete:
             raise AttributeError(
-                "loo_log_proba_ is there after fit() of a table in memory, in one process, unless it is very large or time was up: "
+                "loo_log_proba_ exists after fit() of a table in memory, in one process, unless it is very large or time was up: "
                 "fit again, without validation_fraction or with more time."
             )
         if self._loo_log_proba is None:

@@ -225,7 +225,7 @@ def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: 
     """Raise BadOption for what has no graph, before anything is built."""
     if len(model.lower) < model.prior.n_latent:
         raise BadOption(
-            f"method={metadata.get('method')!r} with {n_classes} classes couples them, which the ONNX graph has no integral for: "
+            f"method={metadata.get('method')!r} with {n_classes} classes couples them, and ONNX has no operator for that integral: "
             "use method='ep', or 'vi' with likelihood='softmax'."
         )
     if isinstance(model.prior, Spectrum):

@@ -158,8 +158,8 @@ def _read_table(
     unknown = np.setdiff1d(labels, every)
     if len(unknown):
         raise BadInput(
-            f"y has the label {unknown.tolist()[0]!r}, which is not one of the classes of the first call, {every.tolist()}: name "
-            "all that will come there, classes=."
+            f"y has the label {unknown.tolist()[0]!r}, which is not one of the classes of the first call, {every.tolist()}: pass "
+            "all classes to the first call, classes=."
         )
     present = weight > 0
     encoded = np.searchsorted(every, labels[present])
@@ -170,7 +170,7 @@ def _first_classes(labels: NDArray[Any], classes: Any) -> NDArray[Any]:
     found = np.unique(labels if classes is None else np.asarray(classes))
     if len(found) < 2:
         raise BadInput(
-            f"only one class, {str(found[0])!r}, in the first call: name all that will come, classes=."
+            f"only one class, {str(found[0])!r}, in the first call: pass all classes there, classes=."
         )
     return found
 

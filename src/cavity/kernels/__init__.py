@@ -1,8 +1,9 @@
 """Kernels (covariance functions) and their registry. Each class has its own hyper-parameters, or all classes share them."""
 
-from cavity.kernels.base import KERNELS, Kernel, KernelLike, Product, Sum
+from cavity.kernels.base import KERNELS, Kernel, Product, Sum
 from cavity.kernels.deep import Deep
 from cavity.kernels.linear import Constant, Linear
+from cavity.kernels.protocol import KernelLike
 from cavity.kernels.ranked import Ranked, rank_columns
 from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 

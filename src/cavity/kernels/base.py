@@ -4,75 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from cavity.columns import Columns
 from cavity.errors import BadOption
+from cavity.kernels.protocol import CALLS
 from cavity.onnx_graph import Covariance, Value, mirrors
 from cavity.params import Parameters
 from cavity.registry import Registry
-
-CALLS = ("full", "cross", "diag")
-
-
-@runtime_checkable
-class KernelLike(Protocol):
-    """What the engine needs of a kernel: three methods, on any object. A torch module also has its parameters learnt.
-
-    Z is [C M D] (or [1 M D] when classes share it), X is [N D]. A leading 1 instead of C in a result means "the same for every
-    class".
-    """
-
-    def full(self, Z: Tensor) -> Tensor:
-        """Return k(Z, Z) at the inducing points.
-
-        Parameters
-        ----------
-        Z : Tensor
-            Inducing points, [C M D] or [1 M D].
-
-        Returns
-        -------
-        Tensor
-            Covariances, [C M M].
-        """
-        ...
-
-    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        """Return k(Z, X) between inducing points and rows.
-
-        Parameters
-        ----------
-        Z : Tensor
-            Inducing points, [C M D] or [1 M D].
-        X : Tensor
-            Rows, [N D].
-
-        Returns
-        -------
-        Tensor
-            Covariances, [C M N].
-        """
-        ...
-
-    def diag(self, X: Tensor) -> Tensor:
-        """Return k(x, x) per row.
-
-        Parameters
-        ----------
-        X : Tensor
-            Rows, [N D].
-
-        Returns
-        -------
-        Tensor
-            Variances, [C N].
-        """
-        ...
 
 
 class Kernel(Parameters, nn.Module):
@@ -407,43 +349,3 @@ def no_graph(kernel: Any) -> BadOption:
         "graph_shape(d2, log_variance) if it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() and "
         "cavity.load() instead."
     )
-
-
-def log_parameter(value: Any, shape: tuple[int, ...], unit: Any, name: str) -> nn.Parameter:
-    """Make a parameter log(value / unit), broadcast to `shape`: positive values are stepped as logarithms in data units."""
-    array = np.asarray(value, dtype=np.float64)
-    if not (np.isfinite(array).all() and (array > 0).all()):
-        raise BadOption(f"{name} must be positive and finite, got {value!r}.")
-    try:
-        log = np.broadcast_to(np.log(array / unit), shape)
-    except ValueError:
-        raise BadOption(
-            f"{name} has shape {array.shape}, which does not fit {shape} (classes, columns): "
-            "give a scalar, one value per column, or one row per class; two classes have one latent function."
-        ) from None
-    return nn.Parameter(torch.tensor(log.copy(), dtype=torch.float64))
-
-
-def per_class(value: Any, classes: int, name: str) -> np.ndarray:
-    """Return a scalar or one value per class as [C] or [1]."""
-    array = np.asarray(value, dtype=np.float64).reshape(-1)
-    if array.size not in (1, classes):
-        raise BadOption(
-            f"{name} has {array.size} values for {classes} latent functions; give one, or one each."
-        )
-    return array
-
-
-def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Return a detached copy in float64 on the CPU."""
-    return tensor.detach().double().cpu().numpy().copy()
-
-
-def check_kernel(kernel: Any) -> None:
-    """Raise BadOption if `kernel` is not a kernel, and say what is missing."""
-    missing = [call for call in CALLS if not callable(getattr(kernel, call, None))]
-    if isinstance(kernel, type) or missing:
-        raise BadOption(
-            f"kernel={kernel!r} is not a kernel: it lacks {', '.join(missing) or 'an instance'}. Give one of cavity.kernels, "
-            "such as RBF(), a sum or product of them, or a torch.nn.Module with full(Z), cross(Z, X) and diag(X)."
-        )

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from cavity.columns import Columns, median_distance
 from cavity.errors import BadOption
-from cavity.kernels.base import KERNELS, Kernel, covariance_graph, full_and_cross, to_numpy
+from cavity.kernels.base import KERNELS, Kernel, covariance_graph, full_and_cross
+from cavity.kernels.parameters import to_numpy
 from cavity.kernels.scaled import cell_limit, limit_cells
 from cavity.onnx_graph import Covariance, Value
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from cavity.columns import Columns
-from cavity.kernels.base import KERNELS, Kernel, log_parameter, per_class, to_numpy
+from cavity.kernels.base import KERNELS, Kernel
+from cavity.kernels.parameters import log_parameter, per_class, to_numpy
 from cavity.kernels.scaled import ROW_REACH, Given, Scaled, shrink_far_rows
 from cavity.linalg import times_transpose
 from cavity.onnx_graph import Covariance, Value

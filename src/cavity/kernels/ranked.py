@@ -12,14 +12,8 @@ from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.errors import BadOption
-from cavity.kernels.base import (
-    KERNELS,
-    Kernel,
-    covariance_graph,
-    cross_from,
-    full_and_cross,
-    to_numpy,
-)
+from cavity.kernels.base import KERNELS, Kernel, covariance_graph, cross_from, full_and_cross
+from cavity.kernels.parameters import to_numpy
 from cavity.onnx_graph import Covariance, Value
 
 Array = NDArray[np.float64]

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.errors import BadOption
-from cavity.kernels.base import Kernel, log_parameter, per_class, to_numpy
+from cavity.kernels.base import Kernel
+from cavity.kernels.parameters import log_parameter, per_class, to_numpy
 
 CELL_POWER = (
     0.25  # cells reach the largest number to this power, in spreads: a sum of their squares stays finite

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from cavity.columns import Columns
-from cavity.kernels.base import KERNELS, log_parameter, no_graph, per_class, to_numpy
+from cavity.kernels.base import KERNELS, no_graph
 from cavity.kernels.distance import gaussian_pair, half_square_distance, prepare_points
+from cavity.kernels.parameters import log_parameter, per_class, to_numpy
 from cavity.kernels.scaled import Given, Scaled, cell_limit
 from cavity.onnx_graph import Covariance, Value
 

@@ -78,7 +78,7 @@ def history(rows: Any) -> list[dict[str, Any]]:
 def finite(value: Any) -> float:
     """Return a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadFile(f"{value!r:.40} stands where a number should.")
+        raise BadFile(f"{value!r:.40} is not a number.")
     return float(value)
 
 
@@ -107,7 +107,7 @@ def read_estimate(value: Any, n_classes: int | None) -> Estimate | None:
     if value is None:
         return None
     if set(value) != set(Estimate._fields):
-        raise BadFile("the estimate of the quality has other fields than it should.")
+        raise BadFile("the estimate of the quality has unexpected fields.")
     numbers = ("log_loss", "standard_error", "accuracy", "baseline_log_loss", "baseline_accuracy")
     return Estimate(
         how=str(value["how"])[:100],

@@ -136,5 +136,5 @@ def _state(found: dict[str, Tensor], n_optimiser: int, width: int, dtype: torch.
 
 def _count(value: Any, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise BadFile(f"{value!r:.40} stands where a small whole number should.")
+        raise BadFile(f"{value!r:.40} is not a small whole number.")
     return value

@@ -158,7 +158,7 @@ def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
     if found != set(entries):
         odd = sorted(found ^ set(entries))[0]
         raise BadFile(
-            f"{odd!r:.100} is {'not known to' if odd in found else 'missing for'} this kernel; a kernel= must be as for the fit."
+            f"{odd!r:.100} is {'not known to' if odd in found else 'missing for'} this kernel: create kernel= as for the fit."
         )
     for name, entry in entries.items():
         expect(name, tensors[name], [tuple(entry.shape)], entry.dtype)

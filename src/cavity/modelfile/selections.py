@@ -34,7 +34,7 @@ def read_selection(about: Any, unpacking: Unpacking) -> Selection | None:
         return None
     kernel, robust = unpacking.unpack(about["kernel"]), about["robust"]
     if not (kernel is None or isinstance(kernel, Kernel)) or not isinstance(robust, bool):
-        raise BadFile("the selected model has a kernel that is not one.")
+        raise BadFile("the selected model has an invalid kernel, or robust is not true or false.")
     if len(about["scores"]) > MOST_SCORES:
         raise BadFile(f"the selection has more than {MOST_SCORES} candidates.")
     scores = tuple(_read_score(*entry) for entry in about["scores"])

@@ -117,14 +117,14 @@ class Unpacking:
         if packed is None or isinstance(packed, bool | int | float | str):
             return packed
         if not isinstance(packed, dict):
-            raise BadFile(f"{packed!r:.60} stands where a value should.")
+            raise BadFile(f"{packed!r:.60} is not a value of a model.")
         if "kernel" in packed:
             return self._kernel(packed)
         for kind, registry in REGISTRIES.items():
             if kind in packed:
                 return self._object(packed, kind, registry)
         if len(packed) != 1:
-            raise BadFile(f"{packed!r:.60} stands where a value should.")
+            raise BadFile(f"{packed!r:.60} is not a value of a model.")
         ((kind, content),) = packed.items()
         makers = {
             "list": lambda: [self.unpack(v) for v in content],
@@ -158,12 +158,12 @@ class Unpacking:
     def _foreign(self, name: str) -> Any:
         if self.kernel is None:
             raise BadFile(
-                f"the model's kernel is a {name!s:.200}, whose code no file holds: make it as for the fit and hand it over, "
-                "cavity.load(path, kernel=...); its learnt values are in the file."
+                f"the model's kernel is a {name!s:.200}, which a file does not store: create it as for the fit and pass it, "
+                "cavity.load(path, kernel=...). The file has its learnt values."
             )
         if _spell(self.kernel) != name:
             raise BadFile(
-                f"the model's kernel is a {name!s:.200}, and kernel= is a {_spell(self.kernel)}: make it as for the fit."
+                f"the model's kernel is a {name!s:.200}, and kernel= is a {_spell(self.kernel)}: create it as for the fit."
             )
         return self.kernel
 

@@ -77,7 +77,7 @@ class Estimate(NamedTuple):
 
 
 def estimate_quality(log_p: Array, y: NDArray[np.int64], weight: Array, prior: Array, how: str) -> Estimate:
-    """Score log-probabilities [n C] of rows with weights, beside the class frequencies `prior` [C] of the training rows."""
+    """Score log-probabilities [n C] of rows with weights, next to the class frequencies `prior` [C] of the training rows."""
     own, predicted, total = -log_p[np.arange(len(y)), y], log_p.argmax(1), float(weight.sum())
     mean = float(weight @ own) / total
     with np.errstate(divide="ignore"):

@@ -24,7 +24,7 @@ MAX_ROWS = 15  # hardest rows, and most uncertain rows
 
 
 class Scored(NamedTuple):
-    """Rows with predictions and, if the truth is known, scores beside those of a baseline."""
+    """Rows with predictions and, if the truth is known, scores next to those of a baseline."""
 
     raw: RawRows
     outcome: Array  # log-probabilities [n C], or means and standard deviations [n 2]
