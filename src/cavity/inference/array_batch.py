@@ -55,25 +55,25 @@ class SquaredExponential:
         u2, v2 = -0.5 * (U * weighted).sum(2), inverse[:, 0] @ (-0.5 * squares.T)
         C = len(weighted)
         left = _extend(C, weighted, u2 + most, 1)
-        self.within = left @ _extend(C, U, 1, u2).transpose(0, 2, 1)
-        self.between = left @ _extend(C, V, 1, v2).transpose(0, 2, 1)
+        self.points, self.rows = _extend(C, U, 1, u2), _extend(C, V, 1, v2)
+        self.within, self.between = (left @ x.transpose(0, 2, 1) for x in (self.points, self.rows))
         for exponent in (self.within, self.between):
             np.minimum(exponent, most[..., None], out=exponent)
             torch.from_numpy(exponent).exp_()  # vectorised on every processor, unlike NumPy's
         self.variance = np.exp(most)
         diagonal(self.within)[:] = self.variance
-        self.U, self.V, self.squares, self.inverse = U, V, squares, inverse
+        self.U, self.squares, self.inverse = U, squares, inverse
         return Covariances(self.within, self.between, self.variance)
 
     def differentiate(self, bar: Covariances) -> Pulled:
         U, D = self.U, self.U.shape[2]
         E, F = bar.within * self.within, bar.between * self.between
         A = E + E.transpose(0, 2, 1)
-        pulled = F @ _with_ones(self.V)  # F v, and the sums of F's rows in the last column
+        pulled = F @ self.rows[..., :-1]  # F v, and the sums of F's rows in the last column
         of_variance = 0.5 * A.sum((1, 2)) + pulled[..., D].sum(1) + bar.diag.sum(1) * self.variance[:, 0]
         R = F.sum(1) @ self.squares - (U * pulled[..., :D]).sum(1)
         diagonal(A)[:] = 0
-        pulled += A @ _with_ones(U)
+        pulled += A @ self.points[..., :-1]
         T = pulled[..., :D] - pulled[..., D:] * U
         return Pulled(T * self.inverse, (R - (U * T).sum(1)) * self.inverse[:, 0], of_variance)
 
@@ -100,11 +100,6 @@ def _extend(C: int, x: Array, first: Array | int, second: Array | int) -> Array:
     found = np.empty((C, x.shape[-2], x.shape[-1] + 2), x.dtype)
     found[..., :-2], found[..., -2], found[..., -1] = x, first, second
     return found
-
-
-def _with_ones(x: Array) -> Array:
-    """Return x with a column of ones."""
-    return np.concatenate([x, np.ones_like(x[..., :1])], -1)
 
 
 def diagonal(matrices: Array) -> Array:
