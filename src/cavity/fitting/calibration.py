@@ -49,7 +49,10 @@ LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and
 MOST_REPEATS = 2.0  # rows per distinct row, up to which folds make sense
 SAMPLE = 50_000  # rows of leave-one-out for a table that is not kept whole
 SAMPLE_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
-SAMPLE_NUMBERS, SAMPLE_LEAST = 1 << 21, 1000  # with hundreds of classes so many log-probabilities, and at least so many rows
+SAMPLE_NUMBERS, SAMPLE_LEAST = (
+    1 << 21,
+    1000,
+)  # with hundreds of classes so many log-probabilities, and at least so many rows
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
 MOST_LEAVES = 4096
