@@ -121,7 +121,7 @@ def compare(what: str, splits: list[Split]) -> Row:
 
 
 def time_crowded(seconds: float) -> Row:
-    """Fit 1,000 classes x 100,000 rows within `seconds`, save, load, and predict 1,000 rows; there is no peer."""
+    """Fit 1,000 classes x 100,000 rows within `seconds`, save, load, and predict 1,000 rows, without a peer."""
     data = make_many_classes(CROWDED, 100 * CROWDED, CROWDED, features=10, spread=1.5)
     begin = time.perf_counter()
     model = GPClassifier(effort=EFFORT, random_state=0, device="cpu", max_seconds=seconds).fit(data.X, data.y)

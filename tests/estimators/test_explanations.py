@@ -187,7 +187,7 @@ def test_their_expectation_is_the_importance_of_columns(fitted):
     np.testing.assert_allclose(clf.feature_importance_, expected, atol=1e-9)
 
 
-@pytest.mark.parametrize(("n_classes", "most"), [(3, 40_100), (30, 40_100), (300, 4100), (1000, 1400)])
+@pytest.mark.parametrize(("n_classes", "most"), [(3, 40_000), (30, 40_000), (300, 4000), (1000, 1200)])
 def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes, most):
     rng, rows = np.random.default_rng(0), []
     slopes = rng.normal(size=(8, n_classes))
@@ -202,7 +202,8 @@ def test_the_importance_of_columns_takes_fewer_rows_with_many_classes(n_classes,
 
     X = rng.normal(size=(150, 8))
     found = compute_importance(X, Features("GPClassifier", 8), predict, information)
-    assert 0.8 * most < sum(rows) <= most
+    replaced = sum(rows[3:])  # after one row that shows the classes, and the rows as they are, twice
+    assert 0.8 * most < replaced <= most
     assert found.shape == (8,) and (found > 0).all()
 
 
