@@ -49,9 +49,9 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         "SIGTERM and Ctrl-C keep the model of `cavity fit`.",
         ("terminate",),
         (
-            "tests/cli/test_commands.py::test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code",
-            "tests/cli/test_commands.py::test_a_signal_after_training_does_not_lose_the_model",
-            "tests/cli/test_commands.py::test_a_signal_at_any_line_after_training_does_not_lose_the_model",
+            "tests/cli/test_interrupts.py::test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code",
+            "tests/cli/test_interrupts.py::test_a_signal_after_training_does_not_lose_the_model",
+            "tests/cli/test_interrupts.py::test_a_signal_at_any_line_after_training_does_not_lose_the_model",
         ),
     ),
     (

@@ -67,7 +67,7 @@ class Entry(NamedTuple):
         return self.allocate("meta")
 
     def allocate(self, device: str) -> Tensor:
-        """Return a tensor of this type and shape whose values are not set."""
+        """Return an uninitialised tensor of this type and shape."""
         import torch
 
         return torch.empty(self.shape, dtype=getattr(torch, _DTYPES[self.dtype][0]), device=device)

@@ -5,6 +5,8 @@ import warnings
 import pytest
 
 from cavity import GPClassifier
+from cli.penguins import main as write_penguins
+from cli.running import QUICK, TRAIN, command
 from support import toy
 
 
@@ -17,3 +19,15 @@ def toy_model(tmp_path_factory):
         warnings.simplefilter("ignore")
         GPClassifier(n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def birds(tmp_path_factory):
+    """Folder with the tables and a model that the command made."""
+    folder = tmp_path_factory.mktemp("birds")
+    write_penguins(folder)
+    done = command("fit", "penguins.csv", *TRAIN, *QUICK, "--out", "birds.cavity", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "fit.txt").write_text(done.stdout)
+    (folder / "fit.err").write_text(done.stderr)
+    return folder

@@ -1,10 +1,16 @@
-"""Run commands of the command line in this process."""
+"""Run commands of the command line, in this process or in one of their own."""
+
+import os
+import subprocess
+import sys
 
 from typer.testing import CliRunner
 
 from cavity.cli.app import app
 
 TRAIN = ("--target", "species", "--ignore", "id", "--device", "cpu")  # for the tables of penguins.py
+QUICK = ("--n-inducing", "6", "--max-epochs", "8", "--device", "cpu")
+SINGLE = (*QUICK, "--effort", "fast")  # a single fit, without folds
 
 
 def run(*arguments):
@@ -13,3 +19,14 @@ def run(*arguments):
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert "Traceback" not in result.output
     return result
+
+
+def command(*arguments, cwd=None, module=("-m", "cavity")):
+    """Run a command in a process of its own."""
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "LOCAL_", "MASTER_"))
+    }
+    return subprocess.run(
+        [sys.executable, *module, *map(str, arguments)],
+        cwd=cwd, capture_output=True, text=True, timeout=300, env={**environment, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip

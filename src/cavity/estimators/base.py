@@ -269,7 +269,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         return found
 
     def _find_importance(self) -> Array | None:
-        """Compute the importance of the columns once, while the fit's rows are there."""
+        """Compute the importance of the columns once, from rows that the fit keeps in memory."""
         result = self._result
         if result.importance is None and result.background is not None:
             X, features = result.background, result.features

@@ -65,7 +65,7 @@ def rivals(y: Tensor, n_classes: int) -> Tensor:
 
 
 class _Tempered(Likelihood):
-    """A likelihood whose quadrature is the shorter, the closer all exponents are to 1."""
+    """A likelihood whose quadrature takes fewer nodes if all exponents are near 1."""
 
     _least = 0.0
 

@@ -49,7 +49,7 @@ def read_limit(value: Any) -> float | None:
 
 
 def more_follows(config: ClassifierConfig, has_held: bool) -> bool:
-    """Return whether other fits follow training. `has_held`: rows to calibrate with are there."""
+    """Return whether other fits follow training. `has_held`: some rows are held out for the calibration."""
     refits = config.calibrates and config.effort != "fast" and not has_held
     return refits or config.ensemble is not None
 

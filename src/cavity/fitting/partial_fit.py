@@ -61,7 +61,7 @@ class Grown(NamedTuple):
 
 
 def keep_growing(method: Method, run: Run, begin: Start, table: Facts) -> Growing | None:
-    """Return what a finished fit leaves for more rows; sites per row, if "auto" chose them, are tied from now on."""
+    """Return the state to which `partial_fit` adds rows after a fit. If "auto" stored sites per row, they are tied."""
     engine, state = run.engine, run.state
     if not isinstance(engine.sites, Tied):
         if not method.grows:

@@ -18,7 +18,7 @@ ARRAYS = ("feature", "threshold", "left", "right", "value", "root", "column", "s
 
 
 def describe_pool(pool: Pool) -> dict[str, Any] | None:
-    """Return what its tensors do not say; None without a pool."""
+    """Return the part of a pool that is JSON, next to its tensors; None without a pool."""
     if pool.is_trivial:
         return None
     boosted = [member.boosted for member in pool.members]
@@ -31,7 +31,7 @@ def pool_tensors(pool: Pool) -> dict[str, Tensor]:
 
 
 def describe_mean(mean: PriorMean) -> dict[str, Any] | None:
-    """Return what the tensors of a prior mean do not say; None without one."""
+    """Return the part of a prior mean that is JSON, next to its tensors; None without one."""
     if not mean.members:
         return None
     return {"weights": list(mean.weights), "boosted": [member.boosted for member in mean.members]}

@@ -29,7 +29,7 @@ class Q(NamedTuple):
 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
-    """Return what the shapes of its tensors do not say."""
+    """Return the part of the prior that is JSON, next to its tensors."""
     moving = (
         any(p.requires_grad for p in prior.kernel.parameters())
         if isinstance(prior.kernel, nn.Module)

@@ -152,7 +152,7 @@ class Batcher:
 
 
 def take_parts(jobs: list[Job], room: int) -> list[Part]:
-    """Take the rows of a block from waiting jobs, in equal shares; what small jobs leave of theirs goes to larger ones.
+    """Take the rows of a block from waiting jobs, in equal shares. Large jobs get the rest of the shares of small ones.
 
     The oldest job decides whether it is a block with uncertainties. Afterwards it is the last in the queue, if rows of it are
     left. Each of the first `room` jobs gets at least one row.
