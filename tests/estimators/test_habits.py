@@ -32,8 +32,9 @@ def model(**options):
 @pytest.mark.parametrize("effort", ["fast", "balanced"])
 def test_the_temperature_comes_from_eval_set(table, effort):
     X, y, X_val, y_val = table
+    y_val = np.where(np.arange(110) % 3, y_val, (y_val + 1) % 3)  # the model is too sure of these
     fitted = model(effort=effort).fit(X, y, eval_set=(X_val, y_val))
-    assert fitted.calibration_ == "110 rows of eval_set" and fitted.temperature_ != 1.0
+    assert fitted.temperature_ > 1 and fitted.calibration_ == "110 rows of eval_set"
     assert fitted.estimate_.rows == 110
     assert fitted.estimate_.log_loss == pytest.approx(log_loss(y_val, fitted.predict_proba(X_val)), rel=1e-9)
     assert fitted.loo_log_proba_.shape == (110, 3)  # every row of X was trained on

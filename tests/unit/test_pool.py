@@ -35,6 +35,7 @@ def test_a_temperature_is_the_best_of_a_search(sharpness):
 def test_few_rows_leave_a_temperature_at_one():
     logs, y = rows(n=4, sharpness=4.0)
     assert fit_temperature(logs, y, np.ones(4)) == 1.0
+    assert fit_temperature(np.full_like(logs, np.nan), y, np.ones(4)) == 1.0
 
 
 def test_a_temperature_stays_within_its_bounds():

@@ -100,7 +100,9 @@ def fit_temperature(
         return w * float(rows.log_likelihood(np.array([w]))[1]) - penalty
 
     at_one = slope(0.0)
-    if abs(at_one) <= TEMPERATURE_PENALTY:
+    if (
+        not abs(at_one) > TEMPERATURE_PENALTY
+    ):  # or NaN: a likelihood of the user's own may have no probabilities
         return 1.0
     penalty = math.copysign(TEMPERATURE_PENALTY, at_one)
     end = math.log(WEIGHT_BOUNDS[at_one > 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +12,9 @@ from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine, Info, Optimiser, Sites, State
-from cavity.inference.array_step import ArrayStep
+
+# A mini-batch step in place of the engine's; None: the engine is to take it.
+BatchStep = Callable[[State, Batch, Optimiser], tuple[State, Info] | None]
 
 MOST_IN_A_ROW = 30
 MOST_JITTER = 1e-2
@@ -24,7 +27,7 @@ class Guard:
 
     engine: Engine
     reduce: Local
-    arrays: ArrayStep | None = None  # takes mini-batch steps instead of the engine
+    arrays: BatchStep | None = None  # takes mini-batch steps in NumPy
     repairs: int = 0
     caution: float = 1.0  # factor on damping and rates
     in_a_row: int = 0
