@@ -26,7 +26,7 @@ from cavity.inference.state import Info, Sites, State
 from cavity.posterior import Sums
 
 # C·M²·rows, above which the engine is faster: torch with MKL solves with a batch of factors faster than SciPy's BLAS one by one.
-MOST_WORK = 4 * 10**6 if torch.backends.mkl.is_available() else 10**8
+MOST_WORK = 4 * 10**6 if torch.backends.mkl.is_available() else 10**8  # type: ignore[no-untyped-call]
 
 
 class Gaussian(NamedTuple):
