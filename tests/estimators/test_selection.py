@@ -9,7 +9,7 @@ from sklearn.datasets import load_iris
 
 import cavity
 from cavity import GPClassifier
-from cavity.errors import BadOption
+from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting.budget import Budget
 from cavity.fitting.selection import ModelSearch, split_for_screening
 from cavity.intake.tables import Table
@@ -57,6 +57,21 @@ def test_random_labels_are_selected_where_labels_are_random(robust):
     assert "random labels" in robust.selection_.selected
     assert 0.1 < robust.epsilon_ < 0.4
     assert loss(robust, *new) < loss(plain, *new)
+
+
+def test_a_candidate_that_cannot_be_fitted_is_not_selected(monkeypatch):
+    apply = ModelSearch._apply
+
+    def fail(self, candidate, *rest):
+        if candidate.robust:
+            raise NotPositiveDefinite("no factor")
+        return apply(self, candidate, *rest)
+
+    monkeypatch.setattr(ModelSearch, "_apply", fail)
+    fitted = GPClassifier(n_inducing=8, max_epochs=5, random_state=0).fit(*make_overlapping())
+    assert np.isnan(fitted.selection_.scores[-1].loss) and not fitted.selection_.robust
+    assert "random labels: could not be fitted" in str(fitted.selection_)
+    assert np.isfinite(fitted.predict_log_proba(make_overlapping(20, 1)[0])).all()
 
 
 def make_rules(n=600, seed=0):

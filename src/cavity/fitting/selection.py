@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from cavity.config import ClassifierConfig
 from cavity.config.classification_methods import Auto
 from cavity.config.values import inducing_count
+from cavity.errors import NotPositiveDefinite
 from cavity.fitting.budget import Budget
 from cavity.fitting.build import POINTS_PER_FEATURE
 from cavity.intake.tables import Table
@@ -76,7 +77,7 @@ class Score(NamedTuple):
     name : str
         The candidate.
     loss : float
-        Mean negative log-probability of the true class, in nats.
+        Mean negative log-probability of the true class, in nats; NaN if the candidate could not be fitted.
     evidence : float
         Logarithm of the marginal likelihood.
     """
@@ -125,6 +126,9 @@ class Selection(NamedTuple):
     def __str__(self) -> str:
         lines = [f"{self.selected}, by {self.how}"]
         for score in self.scores:
+            if math.isnan(score.loss):
+                lines.append(f"  {score.name}: could not be fitted")
+                continue
             evidence = f", log evidence {score.evidence:.1f}" if math.isfinite(score.evidence) else ""
             lines.append(f"  {score.name}: log loss {score.loss:.4f}{evidence}")
         return "\n".join(lines)
@@ -177,7 +181,12 @@ class Search(NamedTuple):
             left = seconds_left(self.budget)
             if left is not None and left <= 0:
                 break
-            trial = self.fit(best.candidate._replace(**{change: True}))
+            candidate = best.candidate._replace(**{change: True})
+            try:
+                trial = self.fit(candidate)
+            except NotPositiveDefinite:  # no reason to fail: there is a model already
+                scores.append(Score(candidate.name, math.nan, math.nan))
+                continue
             scores.append(trial.score(self.weight))
             if trial.beats(best, self.weight, self.by_evidence):
                 best = trial

@@ -162,8 +162,17 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
         if swept is None:
             return None, math.nan, math.nan
         state, engine = swept, engine.thaw(frozen)
-    state, info = engine.step(state, run.whole, run.reduce, Probe(), True)
-    return (None if bool(info.failed) else state), float(info.objective), float(info.evidence)
+    after, info = engine.step(state, run.whole, run.reduce, Probe(), True)
+    if bool(info.failed):
+        return None, math.nan, math.nan
+    if not _has_posterior(run, after):
+        after = state._replace(optimiser=after.optimiser)
+    return after, float(info.objective), float(info.evidence)
+
+
+def _has_posterior(run: Run, state: State) -> bool:
+    """Return whether q can be factorised: with sites of negative precision a single sweep can spoil it."""
+    return not bool(run.engine.sites.gaussian(state.sums).failed)
 
 
 def _flat(size: float, change: float, tol: float, small_move: float) -> bool:
