@@ -183,6 +183,7 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
     "wide-ranks": lambda rows: wide.short_ranks(rows.select("wide")),
+    "efforts": lambda rows: wide.cost_table(rows.select("wide")),
     "ranks": lambda rows: comparison.rank_table(rows.select("compare")),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
     "accuracy-sparse": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=True),

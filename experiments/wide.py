@@ -8,6 +8,7 @@ from experiments.comparison import NAMES, means
 from experiments.jobs import Row
 from experiments.methods import WIDE_PEERS
 from experiments.scores import Cell
+from experiments.sets import SIZES
 from experiments.tables import markdown
 from experiments.targets import WIDE_OURS, WIDE_SETS, WIDE_SPLITS
 
@@ -126,3 +127,27 @@ def _nll_table(table: Table, methods: list[str]) -> str:
             [d, *(f"**{c}**" if table[d, m].mean == low else c for m, c in zip(methods, cells, strict=True))]
         )
     return f"### NLL\n\n{markdown(['data set', *map(name, methods)], lines)}"
+
+
+def cost_table(rows: list[Row]) -> str:
+    """Return the seconds of each effort by the size of the table; means over the splits, with the device unless it is a CPU."""
+    seconds, devices = means(rows, "seconds"), {(r["dataset"], r["method"]): r["device"] for r in rows}
+
+    def cell(d: str, m: str) -> str:
+        if (d, m) not in seconds:
+            return "–"
+        on = "" if devices[d, m] == "cpu" else " (GPU)"
+        return f"{seconds[d, m].mean:.1f}{on}"
+
+    head = ["data set", "training rows", "features", "classes", '`"fast"`', "default", '`"best"`']
+    lines = [
+        [
+            d,
+            f"{SIZES[d][0]:,}",
+            str(SIZES[d][1]),
+            str(SIZES[d][2]),
+            *(cell(d, m) for m in ("fast", "balanced", "best")),
+        ]
+        for d in sorted(WIDE_SETS, key=lambda d: SIZES[d])
+    ]
+    return markdown(head, lines)

@@ -138,3 +138,11 @@ def test_training_stops_after_the_steps_that_are_allowed() -> None:
 def test_further_peers_of_scikit_learn_beat_guessing(name: str, small: None) -> None:
     row = fits.run_job(Job("compared", "digits", 0, name, ""), Context())[0]
     assert row["nll"] < 0.5 * np.log(3)
+
+
+def test_the_cost_of_each_effort_names_the_device_unless_it_is_a_cpu() -> None:
+    def row(method: str, seconds: float, device: str = "cpu") -> dict[str, object]:
+        return {"dataset": "letter", "method": method, "seconds": seconds, "device": device}
+
+    text = wide.cost_table([row("fast", 2.0), row("fast", 3.0), row("best", 9.0, "cuda")])
+    assert "| letter | 4,000 | 16 | 26 | 2.5 | – | 9.0 (GPU) |" in text
