@@ -11,9 +11,10 @@ from sklearn.metrics import log_loss
 
 import cavity
 from cavity import GPClassifier
-from cavity.errors import BadOption
+from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import calibration
 from cavity.fitting.calibration import choose_folds, choose_sample
+from cavity.fitting.classification_job import ClassifierFits
 from cavity.intake.tables import Table
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.training import loop
@@ -77,6 +78,24 @@ def test_the_weight_is_the_mean_of_held_out_rows_and_of_leave_one_out(easy, monk
     assert 1 / fitted.temperature_ == pytest.approx(np.sqrt(of_folds * of_sites))
     fast = model(effort="fast").fit(X, y)
     assert of_sites > 1 and 1 / fast.temperature_ == pytest.approx(of_sites**0.75)
+
+
+@pytest.mark.parametrize(("failing", "how"), [({1}, "2 folds"), ({1, 2, 3}, "leave-one-out")])
+def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, how):
+    X, y, new, _ = table
+    fit_again, fits = ClassifierFits.fit_again, []
+
+    def fail(self, *rest):
+        fits.append(rest)
+        if len(fits) in failing:
+            raise NotPositiveDefinite("no factor")
+        return fit_again(self, *rest)
+
+    monkeypatch.setattr(ClassifierFits, "fit_again", fail)
+    with pytest.warns(UserWarning, match="a fit on part of the rows could not be factorised"):
+        fitted = model().fit(X, y)
+    assert fitted.calibration_ == how and len(fits) == 3
+    assert np.isfinite(fitted.predict_log_proba(new)).all()
 
 
 def test_fast_fits_once(table, monkeypatch):

@@ -29,6 +29,7 @@ from cavity.columns import distinct_rows
 from cavity.config import ClassifierConfig
 from cavity.config.paces import CROWDED_LATENT
 from cavity.distributed import Local
+from cavity.errors import NotPositiveDefinite
 from cavity.fitting.budget import Budget, choose_members, choose_stages
 from cavity.forest import Forest, make_forest
 from cavity.inducing import CANDIDATES
@@ -55,6 +56,7 @@ SAMPLE_NUMBERS, SAMPLE_LEAST = (
     1 << 21,
     1000,
 )  # with hundreds of classes so many log-probabilities, and at least so many rows
+FAILED_PART = "a fit on part of the rows could not be factorised: the calibration comes from the other rows."
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
@@ -274,7 +276,11 @@ class Calibration(NamedTuple):
                 notes = (*notes, self._note_folds(len(found), wanted))
                 break
             rest, held = (table.select(m) for m in (fold != i, fold == i))
-            model = self.fit_part(rest, None if left is None else left - reserve)
+            try:
+                model = self.fit_part(rest, None if left is None else left - reserve)
+            except NotPositiveDefinite:
+                notes = (*notes, FAILED_PART)
+                continue
             logs = fit_members(members, rest, held.X)[1]
             found.append(Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight))
         if not found:
