@@ -150,4 +150,17 @@ def cost_table(rows: list[Row]) -> str:
         ]
         for d in sorted(WIDE_SETS, key=lambda d: SIZES[d])
     ]
-    return markdown(head, lines)
+    return f"{markdown(head, lines)}\n\n{_cost_sentence(seconds, devices)}"
+
+
+def _cost_sentence(seconds: Table, devices: dict[tuple[str, str], str]) -> str:
+    """Say how many times as long as "fast" the others take, where all ran on a CPU."""
+    said = []
+    for m, words in (("balanced", "The default"), ("best", '`"best"`')):
+        both = [d for d in WIDE_SETS if {devices.get((d, "fast")), devices.get((d, m))} == {"cpu"}]
+        times = sorted(seconds[d, m].mean / seconds[d, "fast"].mean for d in both)
+        if times:
+            said.append(
+                f'{words} takes {times[0]:.0f} to {times[-1]:.0f} times as long as `"fast"` (median {np.median(times):.0f}).'
+            )
+    return " ".join(said)

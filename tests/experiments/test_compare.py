@@ -145,4 +145,6 @@ def test_the_cost_of_each_effort_names_the_device_unless_it_is_a_cpu() -> None:
         return {"dataset": "letter", "method": method, "seconds": seconds, "device": device}
 
     text = wide.cost_table([row("fast", 2.0), row("fast", 3.0), row("best", 9.0, "cuda")])
-    assert "| letter | 4,000 | 16 | 26 | 2.5 | – | 9.0 (GPU) |" in text
+    assert "| letter | 4,000 | 16 | 26 | 2.5 | – | 9.0 (GPU) |" in text and "times as long" not in text
+    text = wide.cost_table([row("fast", 2.0), row("balanced", 6.0)])
+    assert text.endswith('The default takes 3 to 3 times as long as `"fast"` (median 3).')
