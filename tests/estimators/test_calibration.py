@@ -12,9 +12,10 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import calibration
-from cavity.fitting.calibration import choose_folds, choose_sample
+from cavity.fitting import calibration, leave_one_out
+from cavity.fitting.calibration import choose_folds
 from cavity.fitting.classification_job import ClassifierFits
+from cavity.fitting.leave_one_out import choose_sample
 from cavity.intake.tables import Table
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.training import loop
@@ -179,19 +180,19 @@ def crowd():
 
 def count_integrals(monkeypatch):
     """Return a list to which every call of `LeaveOneOut.log_proba` adds its rows."""
-    rows, plain = [], calibration.LeaveOneOut.log_proba
+    rows, plain = [], leave_one_out.LeaveOneOut.log_proba
 
     def count(self, fitted):
         rows.append(len(self.y))
         return plain(self, fitted)
 
-    monkeypatch.setattr(calibration.LeaveOneOut, "log_proba", count)
+    monkeypatch.setattr(leave_one_out.LeaveOneOut, "log_proba", count)
     return rows
 
 
 def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch):
     X, y = crowd
-    monkeypatch.setattr(calibration, "SAMPLE_MANY", 50)
+    monkeypatch.setattr(leave_one_out, "SAMPLE_MANY", 50)
     rows = count_integrals(monkeypatch)
     many = model(effort="fast", max_epochs=1).fit(X, y)
     assert rows == [50] and many.calibration_ == "leave-one-out of 50 rows"
@@ -203,7 +204,7 @@ def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch
 
 def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
     X, y = crowd
-    monkeypatch.setattr(calibration, "SAMPLE_MANY", 50)
+    monkeypatch.setattr(leave_one_out, "SAMPLE_MANY", 50)
     monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
     late = model(effort="fast", batch_size=100, max_seconds=1e-3).fit(X, y)
     assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
@@ -212,7 +213,7 @@ def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
 
 
 def test_rows_of_a_temperature_fall_with_the_classes():
-    found = [calibration.most_rows(C) for C in (2, 30, 31, 500, 1000, 10_000)]
+    found = [leave_one_out.most_rows(C) for C in (2, 30, 31, 500, 1000, 10_000)]
     assert found[0] == found[1] > 10**9 and found[2:] == [4000, 4000, 2097, 1000]
 
 

@@ -22,25 +22,20 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cavity.columns import distinct_rows
 from cavity.config import ClassifierConfig
-from cavity.config.paces import CROWDED_LATENT
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.budget import Budget, choose_members, choose_stages
+from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.forest import Forest, make_forest
 from cavity.inducing import CANDIDATES
-from cavity.inference import Coupled
-from cavity.inference.leave_one_out import leave_one_out
 from cavity.intake.tables import Facts, Table
-from cavity.posterior import Normal
 from cavity.prediction.estimate import Estimate, estimate_quality
-from cavity.prediction.model import FittedModel, log_probabilities, predict_log_proba
+from cavity.prediction.model import FittedModel, predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature, fit_weights, normalised
-from cavity.training.loop import Run
 from cavity.training.progress import log, show_progress
 
 Array = NDArray[np.float64]
@@ -50,42 +45,13 @@ FOLD_ROWS = 2000
 FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 MOST_REPEATS = 2.0  # rows per distinct row, up to which folds make sense
-SAMPLE = 50_000  # rows of leave-one-out for a table that is not kept whole
-SAMPLE_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
-SAMPLE_NUMBERS, SAMPLE_LEAST = (
-    1 << 21,
-    1000,
-)  # with hundreds of classes so many log-probabilities, and at least so many rows
 FAILED_PART = "a fit on part of the rows could not be factorised: the calibration comes from the other rows."
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
-KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 TREES = 200
 MOST_LEAVES = 4096
 BOOSTING_WORK = (
     2e8  # rows × features × classes up to which boosting is a member: its time grows with all three
 )
-
-
-class LeaveOneOut(NamedTuple):
-    """Marginals of f at training rows without their own labels."""
-
-    f: Normal  # [n C]
-    y: NDArray[np.int64]
-    weight: Array
-    complete: bool  # every row is there, in order
-
-    def sample(self) -> LeaveOneOut:
-        """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
-        chosen = choose_sample(len(self.y), most_rows(self.f.mean.shape[1]))
-        if chosen is None:
-            return self
-        f = Normal(self.f.mean[chosen], self.f.var[chosen])
-        return LeaveOneOut(f, self.y[chosen], self.weight[chosen], False)
-
-    def log_proba(self, model: FittedModel) -> Array:
-        """Return leave-one-out log-probabilities under the model, before any temperature."""
-        f = Normal(self.f.mean.to(model.device), self.f.var.to(model.device))
-        return np.asarray(log_probabilities(model, f).numpy())
 
 
 class Held(NamedTuple):
@@ -113,38 +79,6 @@ class Calibrated(NamedTuple):
     how: str
     estimate: Estimate | None = None  # None: the rows are leave-one-out, or there are none
     notes: tuple[str, ...] = ()  # what a time limit left out
-
-
-def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:
-    """Return leave-one-out marginals: of all rows of a table in memory, otherwise of random rows. None if q couples classes.
-
-    Rows are also drawn if time is up and a pass over the table would take long. `every_row`: no row of the table is held out.
-    """
-    if isinstance(run.engine, Coupled):
-        return None
-    n, C = run.rows.n_rows, table.n_classes
-    whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
-    most = max(1, min(SAMPLE, most_rows(C), KEPT // C) // run.reduce.world)
-    chosen = None if whole else choose_sample(n, most)
-    found = []
-    for batch, f in leave_one_out(
-        run.engine, run.state, run.whole, None if chosen is None else torch.from_numpy(chosen)
-    ):
-        found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
-    mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
-    return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), whole and every_row)
-
-
-def most_rows(n_classes: int) -> int:
-    """Return the most rows that a temperature from leave-one-out is fitted to."""
-    if n_classes <= CROWDED_LATENT:
-        return 1 << 62
-    return min(SAMPLE_MANY, max(SAMPLE_LEAST, SAMPLE_NUMBERS // n_classes))
-
-
-def choose_sample(n: int, most: int) -> NDArray[np.int64] | None:
-    """Return `most` random places among n, ascending; None for all of them."""
-    return None if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 def make_members(ensemble: Any, seed: int, work: float = 0.0) -> list[Any]:

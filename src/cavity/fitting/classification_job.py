@@ -15,8 +15,9 @@ from cavity.config.values import inducing_count
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, monitoring, runs
 from cavity.fitting.budget import Budget, more_follows
-from cavity.fitting.calibration import Calibration, find_leave_one_out, hold_out_for_calibration
+from cavity.fitting.calibration import Calibration, hold_out_for_calibration
 from cavity.fitting.job import Job, Session, open_session, read_budget, start_run, start_values
+from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
 from cavity.fitting.selection import ModelSearch, Selection

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.columns import Columns
-from cavity.fitting.calibration import LeaveOneOut
+from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.partial_fit import Growing
 from cavity.fitting.selection import Selection
 from cavity.inference import State

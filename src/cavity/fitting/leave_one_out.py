@@ -1,0 +1,81 @@
+"""Leave-one-out of a finished fit: of every row, or of random rows where these are too many. [METHOD 13]"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.config.paces import CROWDED_LATENT
+from cavity.inference import Coupled
+from cavity.inference.leave_one_out import leave_one_out
+from cavity.intake.tables import Facts, Table
+from cavity.posterior import Normal
+from cavity.prediction.model import FittedModel, log_probabilities
+from cavity.training.loop import Run
+
+Array = NDArray[np.float64]
+
+SAMPLE = 50_000  # rows of leave-one-out for a table that is not kept whole
+SAMPLE_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
+SAMPLE_NUMBERS, SAMPLE_LEAST = (
+    1 << 21,
+    1000,
+)  # with hundreds of classes so many log-probabilities, and at least so many rows
+KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
+
+
+class LeaveOneOut(NamedTuple):
+    """Marginals of f at training rows without their own labels."""
+
+    f: Normal  # [n C]
+    y: NDArray[np.int64]
+    weight: Array
+    complete: bool  # every row is there, in order
+
+    def sample(self) -> LeaveOneOut:
+        """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
+        chosen = choose_sample(len(self.y), most_rows(self.f.mean.shape[1]))
+        if chosen is None:
+            return self
+        f = Normal(self.f.mean[chosen], self.f.var[chosen])
+        return LeaveOneOut(f, self.y[chosen], self.weight[chosen], False)
+
+    def log_proba(self, model: FittedModel) -> Array:
+        """Return leave-one-out log-probabilities under the model, before any temperature."""
+        f = Normal(self.f.mean.to(model.device), self.f.var.to(model.device))
+        return np.asarray(log_probabilities(model, f).numpy())
+
+
+def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:
+    """Return leave-one-out marginals: of all rows of a table in memory, otherwise of random rows. None if q couples classes.
+
+    Rows are also drawn if time is up and a pass over the table would take long. `every_row`: no row of the table is held out.
+    """
+    if isinstance(run.engine, Coupled):
+        return None
+    n, C = run.rows.n_rows, table.n_classes
+    whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
+    most = max(1, min(SAMPLE, most_rows(C), KEPT // C) // run.reduce.world)
+    chosen = None if whole else choose_sample(n, most)
+    found = []
+    for batch, f in leave_one_out(
+        run.engine, run.state, run.whole, None if chosen is None else torch.from_numpy(chosen)
+    ):
+        found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
+    mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
+    return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), whole and every_row)
+
+
+def most_rows(n_classes: int) -> int:
+    """Return the most rows that a temperature from leave-one-out is fitted to."""
+    if n_classes <= CROWDED_LATENT:
+        return 1 << 62
+    return min(SAMPLE_MANY, max(SAMPLE_LEAST, SAMPLE_NUMBERS // n_classes))
+
+
+def choose_sample(n: int, most: int) -> NDArray[np.int64] | None:
+    """Return `most` random places among n, ascending; None for all of them."""
+    return None if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
