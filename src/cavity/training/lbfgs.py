@@ -87,7 +87,7 @@ def train_lbfgs(run: Run) -> Run:
             pass
         if best:
             run.state = best[0][2]
-    if run.plan.rough and run.history and not run.is_late():
+    if run.plan.rough and run.plan.settle and run.history and not run.is_late():
         settle_sites(run)
     return run
 
