@@ -20,7 +20,7 @@ FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
-ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and sites that do not converge would take INNER_SWEEPS at every point
+ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
 class Probe(Optimiser):
