@@ -1,9 +1,11 @@
 """MNIST on one GPU: time per step, seconds to levels of test NLL, the same for GPyTorch's SVGP, and agreement with the CPU.
 
+"deep" fits a convolutional kernel; "devices" times fits of small tables on the CPU and on the GPU, for `device="auto"`.
+
 All 784 features, 60,000 training rows, 10,000 test rows. Seconds include everything in a fit (starting values, recording of
 graphs, training), but not the evaluation on test rows.
 
-    python benchmarks/gpu.py [--data FOLDER] [--parts step train peer agree stream] [--seconds 60] [--csv FILE]
+    python benchmarks/gpu.py [--data FOLDER] [--parts step train peer agree stream deep devices] [--seconds 60] [--csv FILE]
 """
 
 from __future__ import annotations
@@ -21,15 +23,18 @@ from typing import Any
 import numpy as np
 import torch
 from step_time import make_cavity_step, make_gpytorch_step, make_start, repeat_batches, time_steps
+from torch import nn
 
 from cavity import GPClassifier
 from cavity.callbacks import Callback
 from cavity.distributed import Local
 from cavity.fitting import monitoring, runs
 from cavity.intake import tables
+from cavity.kernels import RBF, Deep
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.replay import Replay
+from experiments import sets
 
 LEVELS = (0.104, 0.08, 0.0725, 0.069)
 RUNS = [  # method, M, batch, passes, precision
@@ -38,6 +43,11 @@ RUNS = [  # method, M, batch, passes, precision
     ("ep", 700, 2000, 70, "float64"),
     ("sep", 700, 2000, 70, "float64"),
     ("ep", 1000, 3000, 60, "float64"),
+]
+DEVICE_SIZES = [
+    (name, rows)
+    for name in ("magic", "waveform", "satellite", "pendigits")
+    for rows in (200, 400, 700, 1000, 1500)
 ]
 
 
@@ -240,6 +250,78 @@ def compare_streaming(data: Any) -> None:
     )
 
 
+class Convolutions(nn.Module):
+    """Two convolutions and two dense layers, for rows of 28 x 28 pixels; `spread` undoes the division by each column's spread."""
+
+    def __init__(self, spread: np.ndarray) -> None:
+        super().__init__()
+        self.register_buffer("spread", torch.tensor(2 * np.where(spread > 0, spread, 1.0)))
+        self.layers = nn.Sequential(
+            *(
+                nn.Conv2d(1, 32, 5),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(32, 64, 5),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ),
+            *(nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 30)),
+        )
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        images = (X * self.spread.to(X)).reshape(-1, 1, 28, 28)
+        return self.layers(images).reshape(*X.shape[:-1], -1)
+
+
+def train_deep(data: Any) -> list[dict[str, Any]]:
+    """A GP whose kernel has learnt features of images: seconds of `fit`, with its temperature, and test NLL."""
+    X, y, X_test, y_test = data
+    torch.manual_seed(0)
+    clf = GPClassifier(
+        kernel=Deep(Convolutions(X.std(0)), RBF()),
+        share="prior",
+        n_inducing=300,
+        batch_size=500,
+        max_epochs=40,
+        learning_rate=0.001,
+        dtype="float32",
+        selection=None,
+        ensemble=None,
+        device="cuda",
+        random_state=0,
+    )
+    begin = time.perf_counter()
+    clf.fit(X, y)
+    seconds = time.perf_counter() - begin
+    log_p = clf.predict_log_proba(X_test)
+    nll = float(-log_p[np.arange(len(y_test)), y_test].mean())
+    error = float((log_p.argmax(1) != y_test).mean())
+    print(f"convolutional kernel: test NLL {nll:.4f}, error {error:.2%} after {seconds:.0f} s", flush=True)
+    return [{"kernel": "Deep(convolutions, RBF)", "M": 300, "seconds": seconds, "nll": nll, "error": error}]
+
+
+def time_devices(folder: str | None) -> list[dict[str, Any]]:
+    """Seconds of a fit on one core and on the GPU, by size. The first fit of a process on each device is not counted."""
+    records = []
+    rng = np.random.RandomState(1000)
+    for name, rows in DEVICE_SIZES:
+        X, y = sets.load(name, folder)
+        kept = rng.permutation(len(X))[:rows]
+        for effort in ("fast", "balanced"):
+            seconds = {}
+            for device in ("cpu", "cuda"):
+                clf = GPClassifier(effort=effort, device=device, random_state=0)
+                if not records:
+                    clf.fit(X[kept], y[kept])
+                begin = time.perf_counter()
+                clf.fit(X[kept], y[kept])
+                seconds[device] = time.perf_counter() - begin
+            row = {"set": name, "rows": len(kept), "classes": len(clf.classes_), "effort": effort, **seconds}
+            print("  ".join(map(str, row.values())), flush=True)
+            records.append(row)
+    return records
+
+
 def write_csv(path: str | None, records: list[dict[str, Any]]) -> None:
     if path is not None:
         with open(path, "w", newline="") as file:
@@ -253,7 +335,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data")
-    parser.add_argument("--parts", nargs="+", default=["step", "train", "peer", "agree", "stream"])
+    parser.add_argument(
+        "--parts", nargs="+", default=["step", "train", "peer", "agree", "stream", "deep", "devices"]
+    )
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--eager", action="store_true", help="do not record the steps as CUDA graphs")
     parser.add_argument("--csv")
@@ -269,6 +353,10 @@ def main() -> None:
     data = load_mnist(args.data)
     if "stream" in args.parts:
         compare_streaming(data)
+    if "deep" in args.parts:
+        write_csv(args.csv and args.csv.replace(".csv", "_deep.csv"), train_deep(data))
+    if "devices" in args.parts:
+        write_csv(args.csv and args.csv.replace(".csv", "_devices.csv"), time_devices(args.data))
     records: list[dict[str, Any]] = []
     print("seconds to test NLL of " + ", ".join(map(str, LEVELS)))
     if "train" in args.parts:

@@ -273,6 +273,28 @@ def gpu_step_table(results: Path) -> str:
     )
 
 
+def gpu_device_table(results: Path) -> str:
+    """Seconds of fits of small tables on the CPU and on the GPU."""
+    head = ["data set", "rows", "classes", "`effort`", "CPU, s", "GPU, s"]
+    return markdown(
+        head,
+        (
+            [*(row[name] for name in ("set", "rows", "classes", "effort")), *seconds]
+            for row in read_csv(results / "gpu_devices.csv")
+            if (seconds := [f"{float(row[name]):.2f}" for name in ("cpu", "cuda")])
+        ),
+    )
+
+
+def gpu_deep_sentence(results: Path) -> str:
+    """The fit with a convolutional kernel."""
+    (row,) = read_csv(results / "gpu_deep.csv")
+    return (
+        f"With a convolutional kernel (`--parts deep`), M = {row['M']}, the test NLL is {float(row['nll']):.4f} and the error "
+        f"{float(row['error']):.2%} after {float(row['seconds']):.0f} seconds of `fit`."
+    )
+
+
 def gpu_sentence(results: Path) -> str:
     """The fastest run of ours and the best run of GPyTorch in one sentence."""
     runs = _gpu_runs(results, "method", "M")

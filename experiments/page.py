@@ -195,6 +195,8 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "gpu": lambda rows: comparison.gpu_table(rows.folder),
     "gpu-line": lambda rows: comparison.gpu_sentence(rows.folder),
     "gpu-steps": lambda rows: comparison.gpu_step_table(rows.folder),
+    "gpu-devices": lambda rows: comparison.gpu_device_table(rows.folder),
+    "gpu-deep": lambda rows: comparison.gpu_deep_sentence(rows.folder),
     "temperature": lambda rows: temperature.table(rows.select("temperature")),
     "leave-one-out": lambda rows: leave_one_out.table(rows.folder),
     "exchange": lambda rows: scale.exchange_table(rows.folder),

@@ -11,6 +11,7 @@ from sklearn.datasets import load_iris
 import cavity
 from cavity import GPClassifier, GPRegressor
 from cavity.errors import BadOption
+from cavity.kernels import Matern32
 from cavity.prediction.form import make_form
 from cavity.prediction.model import FittedModel, predict_latent
 
@@ -91,6 +92,25 @@ def test_products_and_solves_give_the_same_marginals(method, options):
     f, exact = predict_latent(model, rows), predict_latent(Solving(*model), rows)
     torch.testing.assert_close(f.mean, exact.mean, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(f.var, exact.var, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"share": "both"}, {"share": "kernel"}], ids=str)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_one_row_in_numpy_has_the_marginals_of_solves(options, classes):
+    some = y < classes
+    model = GPClassifier("ep", **QUICK | options).fit(X[some], y[some])._fitted
+    assert model.single_row is not None
+    for row in torch.tensor(np.concatenate([X[::15], 5 * X[::50], [[1e200, -1e300, 0, 0]]])):
+        f, exact = predict_latent(model, row[None]), predict_latent(Solving(*model), row[None])
+        torch.testing.assert_close(f.mean, exact.mean, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(f.var, exact.var, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("options", [{"kernel": Matern32()}, {"dtype": "float32"}], ids=["Matérn", "float32"])
+def test_other_kernels_and_precisions_predict_one_row_in_torch(options):
+    clf = fitted("ep", **options)
+    assert clf._fitted.single_row is None
+    np.testing.assert_allclose(clf.predict_proba(X[:1]), clf.predict_proba(X[:2])[:1], rtol=1e-5)
 
 
 def test_badly_conditioned_factors_are_solved():

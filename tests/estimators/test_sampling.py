@@ -227,6 +227,20 @@ def test_draws_of_a_normal_have_its_moments(sampler):
     np.testing.assert_allclose(found.log_density[1, 7], Bell()(found.theta[1, 7])[0], rtol=1e-12)
 
 
+def test_the_values_of_draws_are_not_computed_again(sampler):
+    """Only each chain's start is: it is tried before the chain begins."""
+    asked = []
+
+    class Counted(Bell):
+        def __call__(self, theta):
+            asked.append(theta.tobytes())
+            return super().__call__(theta)
+
+    found = nuts.sample(Counted(), 40, 20, 2, 0.8, 0)
+    assert len(asked) - len(set(asked)) <= 2
+    assert found.log_density.shape == (2, 40)
+
+
 def test_a_short_warm_up_reaches_the_acceptance_asked_for(sampler):
     """Twenty draws are too few to learn a metric: the curvature at the start is exact for a normal."""
     found = nuts.sample(Bell(), 60, 20, 2, 0.8, 0)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from cavity import GPClassifier
 from cavity.config import read_classifier
@@ -88,3 +89,30 @@ def test_many_classes_have_smaller_batches_and_larger_steps(method, latent, batc
 def test_sites_of_very_many_rows_and_classes_are_tied(method, rows, latent, store):
     config = read_classifier(GPClassifier(method).get_params(deep=False))
     assert complete(config, rows, latent, 20).method.site_store == store
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "latent", "device"),
+    [
+        ({}, 150, 3, "cpu"),
+        ({}, 400, 3, "cpu"),
+        ({}, 1000, 1, "cpu"),
+        ({}, 500, 3, "cuda"),
+        ({}, 60_000, 10, "cuda"),
+        ({"n_inducing": 300}, 400, 3, "cuda"),
+        ({"n_inducing": 0.1}, 400, 3, "cpu"),
+        ({"inducing": None}, 400, 3, "cuda"),
+        ({"device": "cuda"}, 150, 3, "cuda"),
+    ],
+)
+def test_a_small_table_stays_on_the_cpu(given, rows, latent, device):
+    """device="auto" takes a GPU where the fit is long enough; a device with a name is kept."""
+    config = read_classifier(GPClassifier(**{**given, "device": "cpu"}).get_params(deep=False))
+    arguments = config.arguments | {"device": given.get("device", "auto")}
+    on_gpu = replace(config, device=torch.device("cuda"), arguments=arguments)
+    assert on_gpu.choose_device(rows, latent).device.type == device
+
+
+def test_auto_is_the_cpu_without_a_gpu():
+    config = read_classifier(GPClassifier(device="cpu").get_params(deep=False))
+    assert config.choose_device(10**6, 10) is config

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from scipy import special
 
 from cavity.numerics import log_normal_pdf
-from cavity.quadrature import argmax, single, trapezoid
+from cavity.quadrature import argmax, cdf_table, single, trapezoid
 from cavity.quadrature.grid import bumps
 
 
@@ -92,11 +93,40 @@ def test_the_span_holds_the_mass_of_every_class(C):
     span = trapezoid.find_span(mean, sd)
     more = 0.2 * (span.high - span.low)
     nodes = 6 * int(span.panels.max())
-    inside, _ = trapezoid._integrate(mean, sd, span, nodes)
-    beyond, _ = trapezoid._integrate(
-        mean, sd, span._replace(low=span.low - more, high=span.high + more), nodes
+    wider = span._replace(low=span.low - more, high=span.high + more)
+    inside, beyond = (
+        trapezoid._integrate(mean, sd, *trapezoid._place(s, nodes), trapezoid._by_erfcx)[0]
+        for s in (span, wider)
     )
     torch.testing.assert_close(inside.log(), beyond.log(), rtol=0, atol=1e-10)
+
+
+def test_the_table_of_log_cdf_agrees_with_scipy():
+    """Inside the table, at its ends and beyond; cells of zero beyond HIGH."""
+    z = torch.cat([torch.linspace(-37, 9, 200_001).double(), torch.tensor([9.5, 40.0, 1e300]).double()])
+    expected = torch.from_numpy(special.log_ndtr(z.numpy()))
+    torch.testing.assert_close(cdf_table.log_cdf(z), expected, rtol=3e-15, atol=1e-13)
+    below = torch.tensor([-37.5, -1e300]).double()
+    assert (cdf_table.log_cdf(below) == cdf_table.log_cdf(torch.tensor([-37.0]).double())).all()
+    assert cdf_table.log_cdf(z.reshape(4, -1).mT).shape == (50_001, 4)
+    assert cdf_table.log_cdf(z.float()).dtype == torch.float32
+
+
+@pytest.mark.parametrize(("C", "spread", "decades"), [(3, 8.0, 1.0), (10, 3.0, 0.5), (60, 1.0, 0.3)])
+def test_sums_from_the_table_agree_with_those_from_erfcx(C, spread, decades):
+    """Also where widths differ so much that nodes are hundreds of standard deviations away."""
+    mean, sd = draw(C, spread, decades)
+    sd[::5, 0] *= 0.02
+    f, weight = trapezoid._place(trapezoid.find_span(mean, sd), 301)
+    by_table = trapezoid._by_table(f.numel() * C)
+    (p, change), (expected, expected_change) = (
+        trapezoid._integrate(mean, sd, f, weight, evaluate) for evaluate in (by_table, trapezoid._by_erfcx)
+    )
+    assert ((f[:, None] - mean[..., None]) / sd[..., None]).abs().amax() > 37
+    seen = expected > 1e-280
+    assert seen.double().mean() > 0.5
+    torch.testing.assert_close(p[seen].log(), expected[seen].log(), rtol=0, atol=1e-11)
+    torch.testing.assert_close(change[seen], expected_change[seen], rtol=1e-6, atol=1e-10)
 
 
 @pytest.mark.parametrize("C", [2, 10, 40, 200])

@@ -13,7 +13,7 @@ from cavity import spectrum
 from cavity.config.methods import Method
 from cavity.config.paces import is_crowded
 from cavity.config.regression_methods import RegressionMethod
-from cavity.config.values import read_jitter
+from cavity.config.values import inducing_count, read_jitter
 from cavity.errors import BadOption
 from cavity.inducing import CANDIDATES
 from cavity.remote import Location
@@ -35,6 +35,9 @@ CROWDED_POINTS = {  # by effort: points per row of an average class, and the mos
     "best": (2.0, 4e6),
 }
 LEAST_CROWDED_POINTS = 20
+SMALL_WORK = (
+    1.2e7  # rows x latent functions x M² up to which a fit on one core of a CPU is as fast as one on a GPU
+)
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 
 
@@ -101,6 +104,18 @@ class Config:
         """Return the number of inducing points, or their share of the rows."""
         assert self.n_inducing is not None
         return self.n_inducing
+
+    def choose_device(self, n_rows: int, n_latent: int) -> Self:
+        """Return the configuration for a table of this size: device="auto" takes the CPU where the table is small.
+
+        Each operation of a small fit is shorter than its launch on a GPU, and the first fit there takes seconds to start.
+        """
+        if self.arguments["device"] != "auto" or self.device.type == "cpu":
+            return self
+        on_cpu = replace(self, device=torch.device("cpu"))
+        every_row = self.method.inducing_from == "rows" or self.inducing is None
+        M = n_rows if every_row else inducing_count(on_cpu.inducing_points(n_rows, n_latent), n_rows)
+        return on_cpu if n_rows * n_latent * M**2 <= SMALL_WORK else self
 
     def check_ranks(self, world: int) -> None:
         """Refuse what several processes cannot do."""

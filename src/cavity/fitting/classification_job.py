@@ -16,7 +16,7 @@ from cavity.distributed import run_together
 from cavity.fitting import agreement, build, monitoring, runs
 from cavity.fitting.budget import Budget, more_follows
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration
-from cavity.fitting.job import Job, Session, open_session, read_budget, start_run, start_values
+from cavity.fitting.job import Job, Session, choose_device, open_session, read_budget, start_run, start_values
 from cavity.fitting.learnt import find_learnt
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.partial_fit import keep_growing
@@ -56,6 +56,7 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     agreement.check_rows(rows.table, rows.features, rows.classes, session.reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
+    session, config = choose_device(session, config, rows.table)
     rows, held = hold_rows_out(session, config, request, rows)
     return ClassifierFits(session, config, rows, held, budget).prepare()
 

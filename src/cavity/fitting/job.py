@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from cavity.training.callbacks import Callback
 from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run
 from cavity.training.threads import flush_denormals, limit_threads
+
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 @dataclass
@@ -91,6 +93,13 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
     agreement.check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)
     return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun, MeanFits())
+
+
+def choose_device(session: Session, config: AnyConfig, table: Facts) -> tuple[Session, AnyConfig]:
+    """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
+    if session.reduce.world == 1:
+        config = config.choose_device(table.n_rows, table.n_latent)
+    return session._replace(config=config), config
 
 
 def read_budget(config: Config, request: Request) -> Budget:

@@ -11,7 +11,7 @@ from cavity.config import Method, RegressorConfig
 from cavity.config.options import complete
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, regression, runs
-from cavity.fitting.job import Job, open_session, read_budget, start_run, start_values
+from cavity.fitting.job import Job, choose_device, open_session, read_budget, start_run, start_values
 from cavity.fitting.results import Continuation, Result, common_result
 from cavity.intake.eval_set import read_eval_targets
 from cavity.intake.sources import find_source
@@ -44,6 +44,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
         else read_target_source(source, config.normalize_y, config.owner, session.seed, session.reduce)
     )
     agreement.check_rows(given, features, None, reduce)
+    session, config = choose_device(session, config, given)
     begin = start_values(session, given, features)
     table = regression.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
     Z = regression.choose_points(config, begin.pool, table, rng)

@@ -17,6 +17,9 @@ from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF
 
 Array = NDArray[np.float64]
 
+# as arrays: NumPy converts a Python number again in every call, which takes as long as the arithmetic of a small table
+ZERO, HALF, ONE, LEAST = (np.array(x) for x in (0.0, 0.5, 1.0, LEAST_KEEP))
+RATIO, TURN = np.array(SQRT_2_OVER_PI), np.array(-SQRT_HALF)
 FAR = -50.0  # left of it a series replaces β(β + α), which cancels
 
 
@@ -24,15 +27,16 @@ class Gaussian(NamedTuple):
     """q(w) of given sites, and the marginals of the projections under it."""
 
     mean: Array  # [C M 1]
-    h: Array  # [C M 1]
+    nu: Array  # [C N], Σ ν over the sites of a row
     precision: Array  # [C M M], Λ
     cov_a: Array  # [C M N], Σa
     t_mean: Array  # [K N F] at the sites
     t_var: Array  # [K N F]
 
-    def log_normaliser(self) -> float:
+    def log_normaliser(self, a: Array) -> float:
         """Return Σ_c g_c,  g = −½ log|Λ| + ½ hᵀμ."""
-        return 0.5 * float((self.h * self.mean).sum() - np.linalg.slogdet(self.precision)[1].sum())
+        h = a @ self.nu[..., None]
+        return 0.5 * float((h * self.mean).sum() - np.linalg.slogdet(self.precision)[1].sum())
 
 
 class Matched(NamedTuple):
@@ -60,9 +64,10 @@ class ProbitSweeps:
 
     def __init__(self, classes: NDArray[np.int64], sign: Array, latents: int) -> None:
         self.shape = (2, *classes.shape)
-        self.sign = sign  # [K N F]
+        self.sign = np.ascontiguousarray(sign)  # [K N F]
         N = classes.shape[1]
         self.index = classes * N + np.arange(N)[:, None]  # of a site in a table [C N]
+        self.place_of = self.index.ravel()
         self.pair = np.stack([self.index, self.index + latents * N])  # of τ and ν, or mean and variance
         self.flat = self.pair.ravel()
         self.seen = np.empty((2, latents, N))
@@ -79,20 +84,21 @@ class ProbitSweeps:
         q = self.gaussian(sites)
         found = self._match(q, sites)
         new = refresh(found)
-        return new if found.usable.all() else np.where(found.usable, new, sites)
+        return (
+            new if np.count_nonzero(found.usable) == found.usable.size else np.where(found.usable, new, sites)
+        )
 
     def gaussian(self, sites: Array) -> Gaussian:
         """Λ = I + Σ τ a aᵀ,  Λ μ = Σ ν a        [METHOD 3]"""
         a, seen = self.a, self.seen
-        tau, nu = np.bincount(self.flat, sites.ravel(), seen.size).reshape(seen.shape)
+        tau, nu = np.asarray(np.bincount(self.flat, sites.ravel(), seen.size).reshape(seen.shape), np.float64)
         precision = np.multiply(a, tau[:, None], out=self.work) @ self.a_t
         precision += self.eye
-        h = a @ nu[..., None]
-        cov = np.linalg.inv(precision)
-        mean, cov_a = cov @ h, cov @ a
+        cov_a = np.linalg.inv(precision) @ a
+        mean = cov_a @ nu[..., None]
         np.matmul(self.a_t, mean, out=seen[0, ..., None])
         np.add.reduce(np.multiply(a, cov_a, out=self.work), 1, out=seen[1])
-        return Gaussian(mean, h, precision, cov_a, *seen.ravel().take(self.pair))
+        return Gaussian(mean, nu, precision, cov_a, *seen.ravel().take(self.pair))
 
     def _match(self, q: Gaussian, sites: Array) -> Matched:
         return match(q.t_mean, q.t_var, self.residual, sites, self.sign)
@@ -102,17 +108,17 @@ class ProbitSweeps:
         q = self.gaussian(sites)
         found = self._match(q, sites)
         rows, along_cov = log_site_normaliser(found, sites), weigh_cov(found, q.t_mean, sites)
-        of_mean, of_cov = self._per_class(found.dm), self._per_class(along_cov)
-        G_r = self._per_class(np.broadcast_to(found.dv, found.dm.shape))
-        G_a = of_mean * q.mean + of_cov * q.cov_a - 2 * G_r * self.a
-        return Slope(q.log_normaliser() + rows, G_a, G_r[:, 0])
+        both = np.concatenate([found.dv.ravel()] * len(along_cov))
+        of_mean, of_cov, G_r = (self._per_class(x.ravel()) for x in (found.dm, along_cov, both))
+        G_a = of_mean * q.mean
+        G_a += np.multiply(of_cov, q.cov_a, out=self.work)
+        G_a -= np.multiply(G_r + G_r, self.a, out=self.work)
+        return Slope(q.log_normaliser(self.a) + rows, G_a, G_r[:, 0])
 
     def _per_class(self, x: Array) -> Array:
-        """Sum over the sites on each class, [K N F] → [C 1 N]."""
+        """Sum over the sites on each class, [KNF] → [C 1 N]."""
         C, _, N = self.a.shape
-        return np.asarray(
-            np.bincount(self.index.ravel(), x.ravel(), C * N).reshape(C, 1, N), dtype=np.float64
-        )
+        return np.asarray(np.bincount(self.place_of, x, C * N).reshape(C, 1, N), dtype=np.float64)
 
 
 def match(mean: Array, var: Array, residual: Array, sites: Array, sign: Array) -> Matched:
@@ -121,15 +127,20 @@ def match(mean: Array, var: Array, residual: Array, sites: Array, sign: Array) -
     `residual` [N F] is that of the gap. `sign` [K N F], or as much of it as differs, says how a latent value enters the gap.
     """
     tau, nu = sites
-    keep = 1 - tau * var
-    usable = keep > LEAST_KEEP
-    np.maximum(keep, LEAST_KEEP, out=keep)
+    keep = ONE - tau * var
+    usable = keep > LEAST
+    np.maximum(keep, LEAST, out=keep)
     mean, var = (mean - nu * var) / keep, var / keep
-    scale = 1 / np.sqrt(sum_sites(var) + residual)
-    alpha = sum_sites(sign * mean) * scale
-    beta = SQRT_2_OVER_PI / erfcx(-SQRT_HALF * alpha)
+    scale = ONE / np.sqrt(sum_sites(var) + residual)
+    alpha = sum_sites(sign * mean)
+    alpha *= scale
+    beta = RATIO / erfcx(TURN * alpha)
     dm = beta * scale
-    dv = 0.5 * (dm * dm - _hazard_slope(alpha, beta) * (scale * scale))
+    bend = _hazard_slope(alpha, beta)
+    bend *= scale * scale
+    dv = dm * dm
+    dv -= bend
+    dv *= HALF
     return Matched(keep, mean, var, usable, alpha, sign * dm, dv)
 
 
@@ -140,10 +151,12 @@ def refresh(found: Matched) -> Array:
     """
     new = np.empty((2, *found.dm.shape))
     d2 = found.dm * found.dm
-    d2 -= 2 * found.dv  # its negative
-    scale = 1 / (1 - found.var * d2)
-    np.multiply(d2, scale, out=new[0])
-    np.multiply(found.dm + found.mean * d2, scale, out=new[1])
+    d2 -= found.dv + found.dv  # its negative
+    scale = ONE - found.var * d2
+    np.divide(d2, scale, out=new[0])
+    d2 *= found.mean
+    d2 += found.dm
+    np.divide(d2, scale, out=new[1])
     return new
 
 
@@ -168,9 +181,12 @@ def sum_sites(x: Array) -> Array:
 
 def _hazard_slope(alpha: Array, beta: Array) -> Array:
     """Return β(β + α) as `numerics.hazard_slope` does."""
-    slope = beta * (beta + alpha)
+    slope = beta + alpha
+    slope *= beta
     if alpha.min() < FAR:
         far = alpha < FAR
         i2 = 1 / np.square(alpha[far])
         slope[far] = 1 - i2 * (1 - i2 * (6 - i2 * (50 - 518 * i2)))
-    return np.minimum(np.maximum(slope, 0), 1)
+    np.maximum(slope, ZERO, out=slope)
+    np.minimum(slope, ONE, out=slope)
+    return slope

@@ -7,12 +7,18 @@ than CROWD classes the steps grow on the right.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF, hazard, hazard_slope, log_ndtr
+from cavity.numerics import SQRT_HALF, hazard, hazard_slope, log_ndtr
+from cavity.quadrature.cdf_table import CELLS, Workspace, log_cdf
+
+Evaluate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+SQRT_2PI = math.sqrt(2 * math.pi)
 
 DROP = 26.0  # an integrand ends where its logarithm has fallen by this
 STEP = 0.8  # of the rule, in standard deviations of the sharpest integrand
@@ -83,14 +89,14 @@ def find_span(mean: Tensor, sd: Tensor) -> Span:
     var = sd.square()
     best, leader = mean.max(-1, keepdim=True)
     gap, best_var = best - mean, var.gather(-1, leader)
-    log_cdf = log_ndtr(gap / sd)
-    drop = 2 * (DROP - log_cdf.sum(-1, keepdim=True))
+    log_at_best = log_cdf(gap / sd)
+    drop = 2 * (DROP - log_at_best.sum(-1, keepdim=True))
     high = (mean + (gap.square() + var * drop).sqrt()).amax(-1)
     share = best_var / (var + best_var)
     width2, back = (var * share).scatter(-1, leader, best_var), gap * share
     low = (best - back - (back.square() + width2 * drop).sqrt()).amin(-1)
     if mean.shape[-1] > CROWD:
-        low = _raise_low(low, mean, sd, best, log_cdf)
+        low = _raise_low(low, mean, sd, best, log_at_best)
     precision = find_precision(((best - back - width2.sqrt()).amin(-1, keepdim=True) - mean) / sd, var)
     span = Span(low, high, (high - low) * precision.sqrt() / STEP, best[:, 0], STEP * precision.rsqrt())
     if mean.shape[-1] > CROWD:
@@ -127,8 +133,8 @@ def _scan(span: Span, mean: Tensor, sd: Tensor) -> Span:
     for _ in range(SCANS):
         f = torch.lerp(low[:, None], high[:, None], share)
         z = (f[..., None] - mean[:, None]) / sd[:, None]  # [n SCANNED C]
-        log_cdf = log_ndtr(z)
-        log_g = log_cdf.sum(-1, keepdim=True) - log_cdf - 0.5 * z.square()
+        log_at = log_ndtr(z)
+        log_g = log_at.sum(-1, keepdim=True) - log_at - 0.5 * z.square()
         alive = (log_g > log_g.amax(1, keepdim=True) - DROP).any(-1).int()
         first, last = alive.argmax(1), SCANNED - 1 - alive.flip(1).argmax(1)
         left = log_g.argmax(1).amin(1) - 1
@@ -157,8 +163,15 @@ def _find_ends(span: Span) -> tuple[Tensor, Tensor]:
     return first, last
 
 
+def _place(span: Span, nodes: int) -> tuple[Tensor, Tensor]:
+    """Return nodes f and their weights, [n Q], with equal steps."""
+    h = ((span.high - span.low) / (nodes - 1))[:, None]
+    steps = torch.arange(nodes, dtype=h.dtype, device=h.device)
+    return torch.addcmul(span.low[:, None], h, steps), h.expand(-1, nodes)
+
+
 def _place_crowd(span: Span, nodes: int) -> tuple[Tensor, Tensor]:
-    """Return nodes f and their weights, [n Q]."""
+    """Return the same with steps that grow on the right."""
     first, last = (t[:, None] for t in _find_ends(span))
     dt, step = (last - first) / (nodes - 1), span.step[:, None]
     t = first + dt * torch.arange(nodes, dtype=first.dtype, device=first.device)
@@ -167,18 +180,18 @@ def _place_crowd(span: Span, nodes: int) -> tuple[Tensor, Tensor]:
     return f, step * dt * (MEAN_SLOPE + SLOPE_SPREAD * t / root)
 
 
-def _raise_low(low: Tensor, mean: Tensor, sd: Tensor, best: Tensor, log_cdf: Tensor) -> Tensor:
+def _raise_low(low: Tensor, mean: Tensor, sd: Tensor, best: Tensor, log_at_best: Tensor) -> Tensor:
     """Return a point nearer to b at which every integrand has fallen by DROP since b, if one of those tried is, else `low`.
 
-    The integrands are log-concave, so they are smaller still on the left of it. `log_cdf`: log Φ at b.
+    The integrands are log-concave, so they are smaller still on the left of it. `log_at_best`: log Φ at b.
     """
-    at_best = log_cdf.sum(-1, keepdim=True) - log_cdf - 0.5 * ((best - mean) / sd).square()
+    at_best = log_at_best.sum(-1, keepdim=True) - log_at_best - 0.5 * ((best - mean) / sd).square()
     nearest = low
     for share in NEARER_SHARES:
         point = torch.lerp(best[:, 0], low, share)
         z = (point[:, None] - mean) / sd
-        log_cdf = log_ndtr(z)
-        fallen = (log_cdf.sum(-1, keepdim=True) - log_cdf - 0.5 * z.square() - at_best).amax(-1) < -DROP
+        log_at = log_cdf(z)
+        fallen = (log_at.sum(-1, keepdim=True) - log_at - 0.5 * z.square() - at_best).amax(-1) < -DROP
         nearest = torch.where(fallen, point, nearest)
     return nearest
 
@@ -187,50 +200,52 @@ def _fill(
     log_p: Tensor, left: Tensor, mean: Tensor, sd: Tensor, span: Span, place: Tensor, nodes: int
 ) -> None:
     """Write the rows at `place`, and mark those that are resolved."""
-    size = max(1, (GPU_BYTES if mean.is_cuda else BYTES) // (8 * mean.shape[1] * nodes))
-    most = most_change(mean.shape[1])
-    integrate = _integrate if mean.shape[1] <= CROWD else _integrate_crowd
-    for some in torch.split(place, size):
-        p, change = integrate(mean[some], sd[some], span.at(some), nodes)
+    C = mean.shape[1]
+    size = max(1, (GPU_BYTES if mean.is_cuda else BYTES) // (8 * C * nodes))
+    f, weight = (_place if C <= CROWD else _place_crowd)(span.at(place), nodes)
+    evaluate = _by_erfcx if mean.is_cuda else _by_table(min(size, len(place)) * nodes * C)
+    for some, nodes_of, weight_of in zip(*(torch.split(t, size) for t in (place, f, weight)), strict=True):
+        p, change = _integrate(mean[some], sd[some], nodes_of, weight_of, evaluate)
         log_p[some] = p.log()
-        left[some] = ~((change.amax(-1) < most) & (p.amin(-1) > LEAST))
+        left[some] = ~((change.amax(-1) < most_change(C)) & (p.amin(-1) > LEAST))
 
 
-def _integrate(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor, Tensor]:
-    r"""Return p_k = (h/√v_k) Σ_q β(z_qk) Π_c Φ(z_qc) and its relative change if every other node is left out, each [n C].
-
-    With u = −z/√2:  β(z) = √(2/π) · ½ exp(−u²)/Φ(z).
-    """
-    h = ((span.high - span.low) / (nodes - 1))[:, None]
-    rate = -SQRT_HALF / sd
-    first, step = (span.low[:, None] - mean) * rate, h * rate
-    steps = torch.arange(nodes, dtype=mean.dtype, device=mean.device)
-    u = torch.addcmul(first[..., None], step[..., None], steps)  # [n C Q]
-    terms = _terms(u)
+def _integrate(
+    mean: Tensor, sd: Tensor, f: Tensor, weight: Tensor, evaluate: Evaluate
+) -> tuple[Tensor, Tensor]:
+    r"""Return p_k = (1/√v_k) Σ_q w_q φ(z_qk)/Φ(z_qk) Π_c Φ(z_qc) and its relative change without every other node, each [n C]."""
+    rate = sd.reciprocal()
+    ratio, product = evaluate(-mean * rate, rate, f)
+    terms = ratio.mul_((weight * product)[:, None])
     total, half = terms.sum(-1), terms[..., ::2].sum(-1)
-    return total * (h * SQRT_2_OVER_PI / sd), (2 * half / total - 1).abs()
+    return total * (rate / SQRT_2PI), (2 * half / total - 1).abs()
 
 
-def _integrate_crowd(mean: Tensor, sd: Tensor, span: Span, nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the same with steps that grow on the right."""
-    f, weight = _place_crowd(span, nodes)
-    u = (f[:, None] - mean[..., None]) * (-SQRT_HALF / sd)[..., None]
-    every = weight.clone()
-    every[:, 1::2] = 0
-    total, half = torch.bmm(_terms(u), torch.stack([weight, 2 * every], -1)).unbind(-1)
-    return total * (SQRT_2_OVER_PI / sd), (half / total - 1).abs()
+def _by_table(size: int) -> Evaluate:
+    """Return the function that evaluates √(2π) φ/Φ [n C Q] and Π_c Φ [n Q] on a CPU, at `size` points at most at a time."""
+    work = Workspace(size)
+
+    def evaluate(shift: Tensor, rate: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        t = work.reserve((*rate.shape, f.shape[1]))  # z in cells of the table
+        torch.addcmul((CELLS * shift)[..., None], (CELLS * rate)[..., None], f[:, None], out=t)
+        minus_log = work.minus_log_cdf(t)
+        product = minus_log.sum(1).neg_().exp_()
+        return minus_log.addcmul_(t, t, value=-0.5 / CELLS**2).exp_(), product
+
+    return evaluate
 
 
-def _terms(u: Tensor) -> Tensor:
-    r"""Return ½ exp(−u²)/Φ_k Π_c Φ_c at each node, [n C Q]; overwrites u.
+def _by_erfcx(shift: Tensor, rate: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return the same on any device. With u = −z/√2,
 
         Φ(z) = ½ exp(−u²) erfcx(u)  for u > 0,  1 − ½ exp(−u²) erfcx(−u)  otherwise
 
     erfcx takes half as long again for negative arguments. Where u > CEILING, the product is below 1e-290.
     """
-    below = u.clamp_(max=CEILING) > 0
+    u = torch.addcmul(shift[..., None], rate[..., None], f[:, None]).mul_(-SQRT_HALF).clamp_(max=CEILING)
+    below = u > 0
     tail = torch.special.erfcx(u.abs())
-    density = u.square_().neg_().exp_().mul_(0.5)
-    tail.mul_(density)
+    density = u.square_().neg_().exp_()
+    tail.mul_(density).mul_(0.5)
     cdf = torch.where(below, tail, 1 - tail)
-    return density.div_(cdf).mul_(cdf.prod(1, keepdim=True))
+    return density.div_(cdf), cdf.prod(1)

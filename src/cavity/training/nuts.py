@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ TOL = 3e-3  # of the sites; the error of log Z_q, about 1e-4 and at most 1e-3, i
 CENTER_TOL = 1e-6  # at the fit, where every evaluation starts
 SWEEPS = 500
 DEPTH = 7  # a trajectory of at most 2⁷ gradients, each of them a run to convergence
+REMEMBERED = 1000  # points whose gradients are kept
 SPREAD = 0.5  # of the chains' starts around the fit, in logarithms
 STEP = 0.1  # of the differences of gradients that give the metric
 ENOUGH = 20  # warm-up draws per hyper-parameter from which a metric can be learnt
@@ -51,7 +53,7 @@ class Target:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
         self.evaluations += 1
         if self.small is not None:
-            found = self.small(torch.tensor(theta), self.tol, SWEEPS)
+            found = self.small(torch.from_numpy(np.array(theta)), self.tol, SWEEPS)
             if found is not None and _is_finite(*found):
                 return found
         return self._ask_engine(theta)
@@ -127,18 +129,14 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
     center = target.run.state.theta.double().cpu().numpy()
     _ensure_posterior(target, center)
     starts = [_draw_start(target, center, rng) for _ in range(chains)]
-
-    def slope(theta: Array) -> tuple[Array, float]:
-        value, gradient = target(theta)
-        return -gradient, -value
-
     adapters, metric = [mici.adapters.DualAveragingStepSizeAdapter(accept)], None
     if warmup >= ENOUGH * len(center):
         adapters.append(mici.adapters.OnlineVarianceMetricAdapter())
     else:
         metric = mici.matrices.DensePositiveDefiniteMatrix(_estimate_curvature(target, center))
+    slope = _remember_slopes(target)
     system = mici.systems.EuclideanMetricSystem(
-        lambda theta: -target(theta)[0], metric=metric, grad_neg_log_dens=slope
+        lambda theta: slope(theta)[1], metric=metric, grad_neg_log_dens=slope
     )
     sampler = mici.samplers.DynamicMultinomialHMC(
         system, mici.integrators.LeapfrogIntegrator(system), rng, max_tree_depth=DEPTH
@@ -154,6 +152,25 @@ def sample(target: Target, n: int, warmup: int, chains: int, accept: float, seed
     found = (np.stack(x) for x in (traces["theta"], traces["value"]))
     names = ("av_metrop_accept_prob", "diverging", "n_step")
     return Chains(*found, *(np.stack(statistics[name]) for name in names))
+
+
+def _remember_slopes(target: Target) -> Callable[[Array], tuple[Array, float]]:
+    """Return minus gradient and value as Mici calls them, computed once per point: it asks again at every draw.
+
+    A function, because Mici copies objects for every chain.
+    """
+    known: dict[bytes, tuple[float, Array]] = {}
+
+    def slope(theta: Array) -> tuple[Array, float]:
+        key = theta.tobytes()
+        if key not in known:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            known[key] = target(theta)
+        value, gradient = known[key]
+        return -gradient, -value
+
+    return slope
 
 
 def _estimate_curvature(target: Target, center: Array) -> Array:

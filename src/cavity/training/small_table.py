@@ -42,6 +42,8 @@ class SmallTable:
         classes = classes.reshape(self.split).transpose(1, 0, 2)
         one = torch.eye(len(run.state.theta), dtype=torch.float64)
         self.precision = torch.stack([run.engine.hyper_prior.multiply(e) for e in one]).numpy()  # [P P]
+        self.center = run.engine.hyper_prior.mean.numpy()  # [P]
+        self.begin: tuple[State, Array] | None = None  # the run's state, and its sites
         self.prior = make_array_prior(run.engine.prior, run.engine.parameters, self.rows.X)
         self.sweeps = ProbitSweeps(classes, np.broadcast_to(sign, classes.shape), run.engine.shape[0])
 
@@ -51,7 +53,7 @@ class SmallTable:
         if projected is None or sites is None:
             return None
         slope = self.sweeps.slope(sites)
-        gap = (self.run.engine.hyper_prior.mean - theta).numpy()
+        gap = self.center - theta.numpy()
         pull = self.precision @ gap
         return slope.value - 0.5 * float(pull @ gap), projected.pull_back(slope.a, slope.variance) + pull
 
@@ -62,7 +64,8 @@ class SmallTable:
             return None
         q, state = self.sweeps.gaussian(sites), self.run.state
         tau, nu = (torch.from_numpy(s.transpose(1, 0, 2).reshape(state.sites.tau.shape)) for s in sites)
-        sums = Sums(*(torch.from_numpy(x) for x in (q.precision - self.sweeps.eye, q.h[..., 0])))
+        h = self.sweeps.a @ q.nu[..., None]
+        sums = Sums(*(torch.from_numpy(x) for x in (q.precision - self.sweeps.eye, h[..., 0])))
         return state._replace(theta=theta, sites=state.sites._replace(tau=tau, nu=nu), sums=sums)
 
     def _converge_at(
@@ -72,7 +75,9 @@ class SmallTable:
         if projected is None or not np.isfinite(projected.r).all():
             return projected, None
         self.sweeps.place(projected.a, projected.r)
-        return projected, self._converge(self.pack(self.run.state), tol, most)
+        if self.begin is None or self.begin[0] is not self.run.state:
+            self.begin = (self.run.state, self.pack(self.run.state))
+        return projected, self._converge(self.begin[1], tol, most)
 
     def _project(self, theta: Tensor, learn: bool) -> Projected | None:
         """Project the rows in NumPy if the kernel is a usual one, otherwise in torch; None if k(Z, Z) has no factor."""
@@ -127,6 +132,7 @@ class _Anderson:
         self.count = 0  # sweeps since the last restart
         self.moves, self.ends = np.empty((2, MEMORY - 1, size))
         self.gram = np.zeros((MEMORY - 1, MEMORY - 1))
+        self.pair = np.empty((2, size))
         self.last: tuple[Array, Array]
 
     def extrapolate(self, move: Array, end: Array) -> Array:
@@ -136,12 +142,13 @@ class _Anderson:
             np.subtract(move, self.last[0], out=self.moves[row])
             np.subtract(end, self.last[1], out=self.ends[row])
             n = min(self.count, MEMORY - 1)
-            self.gram[row, :n] = self.gram[:n, row] = self.moves[:n] @ self.moves[row]
-            self.gram[row, row] = (1 + RIDGE) * self.gram[row, row] + TINY
+            self.pair[0], self.pair[1] = self.moves[row], move
+            own, right = self.pair @ self.moves[:n].T
+            self.gram[row, :n] = self.gram[:n, row] = own
+            self.gram[row, row] = (1 + RIDGE) * own[row] + TINY
         self.count, self.last = self.count + 1, (move, end)
         if self.count == 1:
             return end.copy()
-        right = self.moves[:n] @ move
         _, w, failed = dposv(self.gram[:n, :n], right)
         if failed:
             w = np.linalg.lstsq(self.gram[:n, :n], right)[0]
