@@ -82,6 +82,8 @@ def test_a_candidate_with_a_lower_evidence_at_the_best_hyper_parameters_is_dropp
     assert np.isnan(noisy.loss) and noisy.evidence < base.evidence
     assert "random labels: dropped before training, log evidence" in str(fits[0].selection_)
     np.testing.assert_array_equal(*(clf.predict_proba(X) for clf in fits))
+    best = GPClassifier("auto", n_inducing=20, effort="best", ensemble=None, calibration=None, random_state=0)
+    assert np.isfinite(best.fit(X, y).selection_.scores[1].loss)
 
 
 @pytest.mark.parametrize("data", [make_long_tail, make_overlapping])

@@ -5,8 +5,9 @@ How candidates are compared depends on the table:
     up to SCREEN_ROWS rows     all rows: a candidate needs a higher evidence and a lower leave-one-out loss
     more rows                  fits to at most SCREEN_ROWS rows are compared on other rows
 
-Changes are tried one after another, and each starts from the best candidate so far. A change is tried only where it can pay, and
-trained only if it already pays at the hyper-parameters of the best candidate so far. [decision 37]
+Changes are tried one after another, and each starts from the best candidate so far. A change is tried only where it can pay. A
+candidate for all rows is trained only if its evidence is higher at the hyper-parameters of the best candidate so far; effort="best"
+trains them all. [decision 37]
 """
 
 from __future__ import annotations
@@ -184,6 +185,7 @@ class Search(NamedTuple):
     prepare: Callable[[Candidate], Any]  # returns a Job
     judge: Callable[[Candidate, Any], Trial]  # of a trained Job
     may_add_points: bool = False
+    drops: bool = False  # candidates whose evidence is lower before training
     most_classes: int = MOST_CLASSES  # with which random labels are tried
 
     def run(self, first: Trial) -> tuple[Trial, list[Score]]:
@@ -196,7 +198,7 @@ class Search(NamedTuple):
             candidate = best.candidate._replace(**{change: True})
             try:
                 job = self.prepare(candidate)
-                lower = None if candidate.rules else best.foresee(job.run)
+                lower = best.foresee(job.run) if self.drops and not candidate.rules else None
                 if lower is not None:
                     scores.append(Score(candidate.name, math.nan, lower))
                     continue
@@ -340,7 +342,8 @@ class ModelSearch(NamedTuple):
             return trial(candidate, job.make_result(job.run))
 
         may_add_points = self.config.n_inducing is None
-        search = Search(self.budget, self.table, loo.weight, True, prepare, judge, may_add_points)
+        drops = self.config.effort != "best"
+        search = Search(self.budget, self.table, loo.weight, True, prepare, judge, may_add_points, drops)
         best, scores = search.run(trial(Candidate(), result))
         selection = self._select(best.candidate, "evidence and leave-one-out", scores)
         return best.fitted._replace(selection=selection)
