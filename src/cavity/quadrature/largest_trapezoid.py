@@ -16,11 +16,11 @@ from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF, hazard, hazard_slope, log
 from cavity.quadrature.trapezoid import CEILING, LEAST
 
 DROP = 34.0  # the integrand ends where its logarithm has fallen by this
-STEP = 0.62  # of the rule, in standard deviations of the integrand where it is sharpest
-RESOLVED = 30.0  # logarithm of the error of a rival's step, relative to its weight
+STEP = 0.5  # of the rule, in standard deviations of the integrand where it is sharpest
+RESOLVED = 36.0  # logarithm of the error of a rival's step, relative to its weight
 MOST = 160  # nodes
 ROUND = 8  # numbers of nodes are multiples of it
-MOST_CHANGE = 1e-3  # of the integrals, relative to their sizes, if every other node is left out: the error is its fourth power
+MOST_CHANGE = 1e-4  # of the integrals, relative to their sizes, if every other node is left out: the error is far smaller
 BYTES = 1 << 20  # of one array over a piece's nodes: it stays in the cache
 
 
