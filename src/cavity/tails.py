@@ -21,11 +21,9 @@ _erfc = np.frompyfunc(math.erfc, 1, 1)
 class Tails(Protocol):
     """The functions that integrals of normals need. `scipy.special` has them too, and is faster once it is loaded."""
 
-    @staticmethod
-    def erfcx(x: Array, /) -> Array: ...
+    def erfcx(self, x: Array, /) -> Array: ...
 
-    @staticmethod
-    def log_ndtr(x: Array, /) -> Array: ...
+    def log_ndtr(self, x: Array, /) -> Array: ...
 
 
 def erfc(x: Array) -> Array:

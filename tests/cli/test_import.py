@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import cavity
-from cavity.cli.predicting import Predictor
+from cavity.cli.models import Predictor
 from cavity.modelfile.files import KINDS
 
 

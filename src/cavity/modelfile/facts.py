@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,20 @@ from cavity.tabular.encoder import ColumnEncoder
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
+
+
+class Kind(NamedTuple):
+    """What a file says about its estimator, known without the estimator's class, which needs scikit-learn."""
+
+    owner: str  # name of the class
+    task: str
+    method: Any  # default of the argument
+
+
+KINDS = {
+    "model": Kind("GPClassifier", "classification", "auto"),
+    "regressor": Kind("GPRegressor", "regression", "exact"),
+}  # by what a file calls itself
 
 
 def column_names(names: Any, n_columns: int) -> Any:
@@ -122,3 +136,11 @@ def unpack_labels(packed: Any) -> NDArray[Any]:
     if len(classes) < 2 or not all(a < b for a, b in pairwise(values)):
         raise BadFile("the labels are fewer than two, or not in order.")
     return classes
+
+
+def format_label(label: Any) -> str:
+    """Format a label as text: whole numbers without a point, booleans in lower case as in Arrow."""
+    value = label.item() if isinstance(label, np.generic) else label
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -18,6 +18,7 @@ from cavity.fitting.results import Result, settle_kernel
 from cavity.intake.validation import Features
 from cavity.modelfile.checks import check_finite, expect, expect_factors, relevance
 from cavity.modelfile.facts import (
+    KINDS,
     finite,
     history,
     read_class_prior,
@@ -52,20 +53,6 @@ PATHS = (
     "resume",
 )  # arguments that name files: a model file must not choose where a later fit writes
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
-
-
-class Kind(NamedTuple):
-    """What a file says about its estimator, known without the estimator's class, which needs scikit-learn."""
-
-    owner: str  # name of the class
-    task: str
-    method: Any  # default of the argument
-
-
-KINDS = {
-    "model": Kind("GPClassifier", "classification", "auto"),
-    "regressor": Kind("GPRegressor", "regression", "exact"),
-}  # by what a file calls itself
 
 
 class Record(NamedTuple):
@@ -191,16 +178,21 @@ def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Rec
         return _read_record(path, device, kernel)
 
 
-def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
-    where = None if device is None else resolve_device(device)
-    stored = persist.read(path, *KINDS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
+def restore_record(stored: persist.Stored, path: str | Path, kernel: Any = None) -> Record:
+    """Return the record of a file that has been read; `path` is its name, for messages."""
     try:
-        record = _read(stored, kernel)
+        return _read(stored, kernel)
     except CavityError as error:
         kind = BadFile if kernel is None else type(error)
         raise kind(f"{path}: {error}") from error
     except persist.DAMAGE as error:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
+
+
+def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
+    where = None if device is None else resolve_device(device)
+    stored = persist.read(path, *KINDS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
+    record = restore_record(stored, path, kernel)
     if where is not None:
         rows = record.result.rows
         moved = record.result._replace(
