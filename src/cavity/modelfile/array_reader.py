@@ -26,11 +26,20 @@ Arrays = dict[str, NDArray[Any]]
 Declared = dict[str, persist.Entry]
 Shapes = list[tuple[int, ...]]
 
-METHODS = {"model": ("auto", "ep", "sep"), "regressor": ("exact", "fitc")}  # which predict from q alone
-DEFAULT = {"kernel": "RBF", "arguments": {}}
-LINEAR = {"kernel": "Linear", "arguments": {}}
+METHODS = {"model": ("auto", "ep", "sep"), "regressor": ("exact", "fitc", "vi", "svi")}  # which predict from q alone
+DEFAULT = {"kernel": "RBF", "number": 0, "arguments": {}}
+LINEAR = {"kernel": "Linear", "number": 1, "arguments": {}}
 PAIRS = {"Sum": np.add, "Product": np.multiply}
+SCALED = {"lengthscale", "variance"}
+KERNEL_ARGUMENTS = {
+    "Sum": {"k1", "k2"},
+    "Product": {"k1", "k2"},
+    "Ranked": {"base", "columns", "knots", "scores"},
+    "RationalQuadratic": {*SCALED, "alpha"},
+    "Constant": {"variance"},
+}
 TREES = ("pool.", "prior_mean.")  # whose arrays `pools` checks
+MOST_NUMBERS = 10_000_000  # of all trees
 MOST_SCORES = 100
 GROWING_SCALARS = ("clock", "damping", "jitter", "rate", "total")
 
@@ -68,9 +77,11 @@ def _check(declared: Declared, meta: dict[str, Any]) -> None:
     try:
         _check_meta(meta)
         known = dict(_shapes(declared, meta))
+        trees = (math.prod(entry.shape) for name, entry in declared.items() if name.startswith(TREES))
+        _expect(sum(trees) <= MOST_NUMBERS)
         for name, entry in declared.items():
             if name.startswith(TREES):
-                _expect(entry.dtype in ("F64", "I64", "I32"))
+                _expect(entry.dtype in ("F64", "F32", "I64", "I32"))
                 continue
             integer = name.endswith((".group", ".place", "growing.epoch"))
             _expect(entry.dtype == ("I64" if integer else "F64") and entry.shape in known[name])
@@ -92,14 +103,22 @@ def _check_meta(meta: dict[str, Any]) -> None:
         _expect((likelihood == "BinaryProbit") == (n == 2) and meta["units"] is None)
 
 
+def _is_count(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
 def _is_plain(value: Any) -> bool:
-    """Return whether an argument is a number, a text, or a list of such."""
-    if isinstance(value, dict):
-        members = (
-            next(iter(value.values())) if len(value) == 1 and set(value) <= {"list", "tuple"} else [value]
-        )
-        return isinstance(members, list) and all(not isinstance(v, dict) and _is_plain(v) for v in members)
-    return value is None or isinstance(value, bool | int | float | str)
+    """Return whether an argument is a number, a text, something that is not stored, or a list of such."""
+    if not isinstance(value, dict):
+        return value is None or isinstance(value, bool | int | float | str)
+    ((kind, content),) = value.items()
+    if kind in ("list", "tuple"):
+        return isinstance(content, list) and all(map(_is_plain, content))
+    return bool(kind == "left out")
 
 
 def _shapes(declared: Declared, meta: dict[str, Any]) -> Iterator[tuple[str, Shapes]]:
@@ -120,6 +139,7 @@ def _shapes(declared: Declared, meta: dict[str, Any]) -> Iterator[tuple[str, Sha
     _expect(K in (1, C))
     yield from _kernel_shapes(_find_kernel(declared, meta), "prior.kernel", declared, (K, D))
     if meta["growing"] is not None:
+        _check_growing(meta["growing"], C)
         yield from _growing_shapes(declared, (C, M, D))
 
 
@@ -148,13 +168,15 @@ def _find_kernel(names: Any, meta: dict[str, Any]) -> dict[str, Any]:
         return found
     if "prior.kernel.k2.log_lengthscale" not in names:
         return DEFAULT
-    return {"kernel": "Sum", "arguments": {"k1": DEFAULT, "k2": LINEAR}}
+    return {"kernel": "Sum", "number": 2, "arguments": {"k1": DEFAULT, "k2": LINEAR}}
 
 
 def _kernel_shapes(
     kernel: dict[str, Any], at: str, declared: Declared, size: tuple[int, int]
 ) -> Iterator[tuple[str, Shapes]]:
     (K, D), name, inner = size, kernel["kernel"], kernel["arguments"]
+    _expect(set(kernel) == {"kernel", "number", "arguments"} and _is_count(kernel["number"], 100))
+    _expect(set(inner) <= KERNEL_ARGUMENTS.get(name, SCALED))
     if name in PAIRS:
         for part in ("k1", "k2"):
             yield from _kernel_shapes(inner[part], f"{at}.{part}", declared, size)
@@ -168,6 +190,7 @@ def _kernel_shapes(
         yield from _kernel_shapes(inner["base"], f"{at}.base", declared, size)
         return
     _expect(name in (*array_kernels.SHAPES, "RationalQuadratic", "Linear", "Constant"))
+    _expect(all(value is None or _is_positive(value) for value in inner.values()))
     yield f"{at}.log_variance", [(K,)]
     if name == "Constant":
         return
@@ -178,8 +201,17 @@ def _kernel_shapes(
         yield f"{at}.log_alpha", [(K,)]
 
 
+def _check_growing(about: dict[str, Any], C: int) -> None:
+    """Check what `partial_fit` continues from; predictions do not use it."""
+    sites = about["sites"]
+    numbers = (sites["unit"], about["distance"], about["lightest"], about["heaviest"])
+    _expect(all(_is_positive(value) for value in numbers))
+    flags = (sites["weighted"], sites["tempers"], about["exact"], about["pooled"])
+    _expect(all(isinstance(value, bool) for value in flags))
+    _expect(_is_count(about["optimiser"], 8) and _is_count(about["width"], 2 * C))
+
+
 def _growing_shapes(declared: Declared, size: tuple[int, int, int]) -> Iterator[tuple[str, Shapes]]:
-    """Yield what `partial_fit` continues from; predictions do not use it."""
     C, M, D = size
     yield "growing.P", [(C, M, M)]
     yield "growing.h", [(C, M)]
@@ -198,6 +230,7 @@ def _read(stored: persist.StoredArrays) -> ArrayRecord:
     _expect(all(np.isfinite(a).all() for a in arrays.values()))
     center = arrays["prior.center"]
     _check_groups(arrays)
+    _expect(all((a > 0).all() for name, a in arrays.items() if name.endswith((".unit", ".spread"))))
     D = len(center)
     Z = arrays["prior.inducing"]
     if "inducing" in meta["prior"]["learn"]:

@@ -29,9 +29,9 @@ class ArrayModel(NamedTuple):
 
     def predict_latent(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of f at rows, noise included, each [n C]."""
-        a = np.linalg.solve(self.prior_lower, self.covariance.cross(X))  # [C M n] or [1 M n]
+        a = _solve_lower(self.prior_lower, self.covariance.cross(X))  # [C M n] or [1 M n]
         own = self.covariance.diag(X) + self.noise[:, None] - np.einsum("cmn,cmn->cn", a, a)
-        half = np.linalg.solve(self.lower, np.broadcast_to(a, (len(self.lower), *a.shape[1:])))
+        half = _solve_lower(self.lower, a)
         mean = (self.mean[:, None] @ a)[:, 0].T
         var = (np.maximum(own, 0) + np.einsum("cmn,cmn->cn", half, half)).T
         if self.prior_mean.members:
@@ -45,6 +45,15 @@ class ArrayModel(NamedTuple):
             return None
         log_p = _two_classes(mean, var) if mean.shape[1] == 1 else _largest(mean, var)
         return None if log_p is None else self.pool.combine(log_p, X)
+
+
+def _solve_lower(lower: Array, B: Array) -> Array:
+    """Return lower⁻¹ B, [C M n], by forward substitution, which is accurate also for nearly singular factors."""
+    X = np.broadcast_to(B, (max(len(lower), len(B)), *B.shape[1:])).copy()
+    for i in range(X.shape[1]):
+        X[:, i] -= (lower[:, i, None, :i] @ X[:, :i])[:, 0]
+        X[:, i] /= lower[:, i, i, None]
+    return X
 
 
 def _two_classes(mean: Array, var: Array) -> Array:
