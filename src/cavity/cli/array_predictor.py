@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from cavity.cli.predictors import RowPredictor
 from cavity.modelfile.array_reader import ArrayRecord, read_array_record
 
-MOST_ROWS = 2000  # with more rows, torch is faster although it loads slowly
-LEAST_ROWS = 50  # that a piece of a table counts as: each factorises the matrices again
+MOST_WORK = 50_000  # about a second; with more, torch is faster although it loads slowly
+LEAST_ROWS = 10  # that a piece of a table counts as
 
 
 class ArrayPredictor(RowPredictor):
@@ -21,7 +21,7 @@ class ArrayPredictor(RowPredictor):
 
     def __init__(self, path: str | Path, record: ArrayRecord) -> None:
         self._set(record.features, record.classes)
-        self.path, self.record, self.rows = path, record, 0
+        self.path, self.record, self.work = path, record, 0.0
 
     @cached_property
     def full(self) -> RowPredictor:
@@ -32,8 +32,8 @@ class ArrayPredictor(RowPredictor):
 
     def _suits(self, X: NDArray[np.float64]) -> bool:
         """Return whether to predict these rows in NumPy, after those before them."""
-        self.rows += max(len(X), LEAST_ROWS)
-        return self.rows <= MOST_ROWS and len(X) > 0 and bool(np.isfinite(X).all())
+        self.work += max(len(X), LEAST_ROWS) * self.record.model.work_per_row
+        return self.work <= MOST_WORK and len(X) > 0 and bool(np.isfinite(X).all())
 
     def predict_log_proba(self, X: Any) -> Any:
         found = self.record.model.predict_log_proba(X) if self._suits(X) else None
