@@ -26,7 +26,10 @@ Arrays = dict[str, NDArray[Any]]
 Declared = dict[str, persist.Entry]
 Shapes = list[tuple[int, ...]]
 
-METHODS = {"model": ("auto", "ep", "sep"), "regressor": ("exact", "fitc", "vi", "svi")}  # which predict from q alone
+METHODS = {
+    "model": ("auto", "ep", "sep"),
+    "regressor": ("exact", "fitc", "vi", "svi"),
+}  # which predict from q alone
 DEFAULT = {"kernel": "RBF", "number": 0, "arguments": {}}
 LINEAR = {"kernel": "Linear", "number": 1, "arguments": {}}
 PAIRS = {"Sum": np.add, "Product": np.multiply}

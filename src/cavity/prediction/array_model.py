@@ -30,7 +30,8 @@ class ArrayModel(NamedTuple):
     @property
     def work_per_row(self) -> float:
         """Time and memory that a row takes, in units of about 0.02 ms: the quadrature's, and the projection's."""
-        return 16 + len(self.mean) * (1 + 0.01 * self.mean.shape[1])
+        C, M = self.mean.shape
+        return 16.0 + C + 0.01 * C * M
 
     def predict_latent(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of f at rows, noise included, each [n C]."""
@@ -53,7 +54,7 @@ class ArrayModel(NamedTuple):
 
 
 def _solve_lower(lower: Array, B: Array) -> Array:
-    """Return lower⁻¹ B, [C M n], by forward substitution, which is accurate also for nearly singular factors."""
+    """Return lower⁻¹ B, [C M n], by forward substitution: NumPy would factorise the triangle again."""
     X = np.broadcast_to(B, (max(len(lower), len(B)), *B.shape[1:])).copy()
     for i in range(X.shape[1]):
         X[:, i] -= (lower[:, i, None, :i] @ X[:, :i])[:, 0]
