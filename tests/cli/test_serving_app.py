@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import cavity
-from cavity.cli.predicting import Model
+from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.server import Plan, make_served_app
 from cavity.cli.serving.service import Service
@@ -166,7 +166,7 @@ def test_a_row_without_a_finite_prediction_is_named(toy_model, monkeypatch):
     X, _ = toy(3, 3, seed=1)
     log_p = model.classifier.predict_log_proba(X)
     log_p[1] = np.nan
-    monkeypatch.setattr("cavity.cli.predicting.predict_blocks", lambda *arguments: (log_p,))
+    monkeypatch.setattr("cavity.cli.models.predict_blocks", lambda *arguments: (log_p,))
     got = TestClient(make_app(model), base_url=LOCAL).post("/predict", json={"rows": X.tolist()})
     assert got.status_code == 422 and [e["row"] for e in got.json()["errors"]] == [2]
 
