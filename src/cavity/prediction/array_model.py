@@ -31,7 +31,7 @@ class ArrayModel(NamedTuple):
     def work_per_row(self) -> float:
         """Time and memory that a row takes, in units of about 0.02 ms: the quadrature's, and the projection's."""
         C, M = self.mean.shape
-        return float(16 + C + 0.01 * C * M)
+        return float(16.0 + C + 0.01 * C * M)
 
     def predict_latent(self, X: Array) -> tuple[Array, Array]:
         """Return mean and variance of f at rows, noise included, each [n C]."""
