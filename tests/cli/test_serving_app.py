@@ -1,7 +1,7 @@
 """The prediction server, asked directly: answers, refusals, types, identity, metrics."""
 
 import asyncio
-import dataclasses
+import copy
 import json
 import re
 
@@ -154,7 +154,8 @@ def test_a_cell_that_overflows_when_it_is_scaled_is_named(birds):
     model = Model.open(birds / "m")
     stored = model.prepare.to_json()
     next(c for c in stored["columns"] if c["name"] == "mass")["scale"] = 1e-9
-    model = dataclasses.replace(model, prepare=cavity.Preparation.from_json(stored))
+    model = copy.copy(model)
+    model.prepare = cavity.Preparation.from_json(stored)
     client = TestClient(make_app(model), base_url=LOCAL)
     got = client.post("/predict", json={"rows": [BIRD, BIRD | {"mass": 1e305}]})
     assert got.status_code == 422

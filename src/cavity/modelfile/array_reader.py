@@ -95,11 +95,14 @@ def _check(declared: Declared, meta: dict[str, Any]) -> None:
 def _check_meta(meta: dict[str, Any]) -> None:
     kind, arguments = meta["kind"], meta["arguments"]
     _expect(meta["format"] == persist.FORMAT and arguments["method"] in METHODS[kind])
-    _expect(not meta["prior"]["spectrum"])
+    _expect(not meta["prior"]["spectrum"] and isinstance(meta["prior"]["learn"], list))
     _expect(all(_is_plain(value) for name, value in arguments.items() if name != "kernel"))
+    _expect(set(meta["likelihood"]) == {"likelihood", "arguments"})
     likelihood, given = meta["likelihood"]["likelihood"], meta["likelihood"]["arguments"]
     if kind == "regressor":
-        _expect(likelihood == "Gaussian" and meta["classes"] is None)
+        _expect(likelihood == "Gaussian" and meta["classes"] is None and not given["projected"])
+        _expect(set(given) == {"noise", "learn", "projected"} and _is_positive(given["noise"]))
+        _expect(isinstance(given["learn"], bool) and isinstance(given["projected"], bool))
     else:
         n = len(facts.unpack_labels(meta["classes"]))
         _expect((likelihood, given) in (("BinaryProbit", {}), ("ProbitPairs", {"n_classes": n})))
@@ -143,7 +146,7 @@ def _shapes(declared: Declared, meta: dict[str, Any]) -> Iterator[tuple[str, Sha
     yield from _kernel_shapes(_find_kernel(declared, meta), "prior.kernel", declared, (K, D))
     if meta["growing"] is not None:
         _check_growing(meta["growing"], C)
-        yield from _growing_shapes(declared, (C, M, D))
+        yield from _growing_shapes(declared, meta["prior"]["learn"], (C, M, D))
 
 
 def _alike(prefix: str, names: Iterable[str], shape: tuple[int, ...]) -> Iterator[tuple[str, Shapes]]:
@@ -166,7 +169,9 @@ def _name_noise(meta: dict[str, Any]) -> str:
 def _find_kernel(names: Any, meta: dict[str, Any]) -> dict[str, Any]:
     """Return the kernel as JSON: the selected one, the given one, or the default."""
     selected = None if meta["selection"] is None else meta["selection"]["kernel"]
-    found: dict[str, Any] | None = meta["arguments"]["kernel"] if selected is None else selected
+    given = meta["arguments"]["kernel"]
+    _expect(given is None or selected is None)
+    found: dict[str, Any] | None = given if selected is None else selected
     if found is not None:
         return found
     if "prior.kernel.k2.log_lengthscale" not in names:
@@ -193,7 +198,8 @@ def _kernel_shapes(
         yield from _kernel_shapes(inner["base"], f"{at}.base", declared, size)
         return
     _expect(name in (*array_kernels.SHAPES, "RationalQuadratic", "Linear", "Constant"))
-    _expect(all(value is None or _is_positive(value) for value in inner.values()))
+    for argument, value in inner.items():
+        _expect(_is_positive(value) or (value is None and argument == "lengthscale"))
     yield f"{at}.log_variance", [(K,)]
     if name == "Constant":
         return
@@ -214,17 +220,28 @@ def _check_growing(about: dict[str, Any], C: int) -> None:
     _expect(_is_count(about["optimiser"], 8) and _is_count(about["width"], 2 * C))
 
 
-def _growing_shapes(declared: Declared, size: tuple[int, int, int]) -> Iterator[tuple[str, Shapes]]:
+def _count_learnt(declared: Declared, learn: list[str], part: str) -> int:
+    """Return how many learnt numbers a part of the prior has."""
+    prefix = {"kernel": "prior.kernel.", "noise": "prior.log_noise", "inducing": "prior.inducing"}[part]
+    found = (
+        e for name, e in declared.items() if name.startswith(prefix) and (part != "kernel" or ".log_" in name)
+    )
+    return sum(math.prod(entry.shape) for entry in found) if part in learn else 0
+
+
+def _growing_shapes(
+    declared: Declared, learn: list[str], size: tuple[int, int, int]
+) -> Iterator[tuple[str, Shapes]]:
     C, M, D = size
     yield "growing.P", [(C, M, M)]
     yield "growing.h", [(C, M)]
     yield "growing.counts", [(C,)]
     yield from _alike("growing", ("center", "spread"), (D,))
     yield from _alike("growing", (*GROWING_SCALARS, "epoch"), ())
-    theta = declared["growing.theta"].shape
-    _expect(len(theta) == len(declared["growing.prior.mean"].shape) == 1)
+    logs = sum(_count_learnt(declared, learn, name) for name in ("kernel", "noise"))
+    theta = (logs + _count_learnt(declared, learn, "inducing"),)
     yield "growing.theta", [theta]
-    yield "growing.prior.mean", [declared["growing.prior.mean"].shape]
+    yield "growing.prior.mean", [(logs,)]
     yield from ((name, [(), theta]) for name in declared if name.startswith("growing.optimiser."))
 
 
@@ -290,7 +307,7 @@ def _make_covariance(kernel: dict[str, Any], at: str, arrays: Arrays, Z: NDArray
         parts = (_make_covariance(inner[part], f"{at}.{part}", arrays, Z) for part in ("k1", "k2"))
         return array_kernels.Pair(PAIRS[name], *parts)
     if name == "Ranked":
-        knots = _read_knots(at, arrays, Z.shape[-1])
+        knots = _read_knots(inner, at, arrays, Z.shape[-1])
         return array_kernels.Ranked(_make_covariance(inner["base"], f"{at}.base", arrays, Z), knots)
     if name == "Constant":
         return array_kernels.Constant(arrays[f"{at}.log_variance"], Z)
@@ -307,10 +324,13 @@ def _make_covariance(kernel: dict[str, Any], at: str, arrays: Arrays, Z: NDArray
     return array_kernels.Stationary(array_kernels.SHAPES[name], scale, Z)
 
 
-def _read_knots(at: str, arrays: Arrays, D: int) -> Knots:
-    knots = Knots(*(arrays[f"{at}.{part}"] for part in Knots._fields))
-    place = knots.place.tolist()
-    _expect(len(set(place)) == len(place) and all(0 <= d < D for d in place))
-    ends = np.concatenate([knots.left, knots.last[:, None]], axis=1)
-    _expect((np.diff(ends, axis=1) >= 0).all())
-    return knots
+def _read_knots(given: dict[str, Any], at: str, arrays: Arrays, D: int) -> Knots:
+    """Return the knots, which must be those of the kernel's arguments."""
+    found = Knots(*(arrays[f"{at}.{part}"] for part in Knots._fields))
+    place = given["columns"]["list"]
+    _expect(all(_is_count(d, D - 1) for d in place) and len(set(place)) == len(place))
+    knots, scores = (arrays[given[name]["array"]] for name in ("knots", "scores"))
+    _expect(found.place.tolist() == place and (np.diff(knots, axis=0) >= 0).all())
+    same = ((found.left, knots[:-1].T), (found.last, knots[-1]), (found.height, scores[:-1].T))
+    _expect(all(np.array_equal(a, b) for a, b in same))
+    return found
