@@ -33,7 +33,9 @@ from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
-QUADRATURE_BYTES = 256 << 20  # with several latent functions, whose quadratures take a few rows at a time themselves
+QUADRATURE_BYTES = (
+    256 << 20
+)  # with several latent functions, whose quadratures take a few rows at a time themselves
 
 
 class _Parts(NamedTuple):
