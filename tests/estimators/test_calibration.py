@@ -13,7 +13,7 @@ import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import calibration, leave_one_out
-from cavity.fitting.calibration import choose_folds
+from cavity.fitting.calibration import FOLDS, choose_folds
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
 from cavity.intake.tables import Table
@@ -52,7 +52,7 @@ def test_a_temperature_is_part_of_auto_and_of_nothing_else(table, calibrated):
     X, y, new, _ = table
     plain, fitted = model(calibration=None).fit(X, y), calibrated
     assert (plain.temperature_, plain.calibration_) == (1.0, "none")
-    assert fitted.calibration_ == "3 folds" and fitted.temperature_ != 1.0
+    assert fitted.calibration_ == "2 of 3 folds" and fitted.temperature_ != 1.0
     logs = plain.predict_log_proba(new) / fitted.temperature_
     expected = logs - np.log(np.exp(logs).sum(1, keepdims=True))
     np.testing.assert_allclose(fitted.predict_log_proba(new), expected, atol=1e-12)
@@ -81,7 +81,7 @@ def test_the_weight_is_the_mean_of_held_out_rows_and_of_leave_one_out(easy, monk
     assert of_sites > 1 and 1 / fast.temperature_ == pytest.approx(of_sites**0.75)
 
 
-@pytest.mark.parametrize(("failing", "how"), [({1}, "2 folds"), ({1, 2, 3}, "leave-one-out")])
+@pytest.mark.parametrize(("failing", "how"), [({1}, "1 of 3 folds"), ({1, 2}, "leave-one-out")])
 def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, how):
     X, y, new, _ = table
     fit_again, fits = ClassifierFits.fit_again, []
@@ -95,8 +95,25 @@ def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, h
     monkeypatch.setattr(ClassifierFits, "fit_again", fail)
     with pytest.warns(UserWarning, match="a fit on part of the rows could not be factorised"):
         fitted = model().fit(X, y)
-    assert fitted.calibration_ == how and len(fits) == 3
+    assert fitted.calibration_ == how and len(fits) == 2
     assert np.isfinite(fitted.predict_log_proba(new)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "fitted_folds", "how"),
+    [
+        ({}, [0, 1], "2 of 3 folds"),
+        ({"effort": "best", "ensemble": None}, [0, 1, 2, 3, 4], "5 folds"),
+        ({"ensemble": ExtraTreesClassifier(5, random_state=0)}, [0, 1, 2], "3 folds"),
+    ],
+)
+def test_the_estimate_has_the_rows_of_the_folds_that_were_fitted(table, options, fitted_folds, how):
+    X, y, _, _ = table
+    fitted = model(max_epochs=1, **options).fit(X, y)
+    fold = choose_folds(Table(X, y, np.ones(len(y)), 3), FOLDS[fitted.effort], seed=0)
+    held = np.isin(fold, fitted_folds)
+    assert (fitted.calibration_, fitted.estimate_.how, fitted.estimate_.rows) == (how, how, held.sum())
+    np.testing.assert_array_equal(fitted.estimate_.true, np.bincount(y[held]))
 
 
 def test_fast_fits_once(table, monkeypatch):

@@ -166,7 +166,7 @@ def test_the_whole_fit_keeps_the_limit():
 )
 def test_stages_that_fit_are_chosen(first, seconds, folds):
     rows = Table(np.zeros((10, 2)), np.arange(10) % 2, np.ones(10), 2)
-    assert budget.choose_stages([], rows, 5, first, seconds).folds == folds
+    assert budget.choose_stages([], rows, 5, 0.8, first, seconds).folds == folds
 
 
 def test_members_are_chosen_by_the_time_that_they_take(monkeypatch):

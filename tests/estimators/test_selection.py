@@ -11,7 +11,7 @@ import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting.budget import Budget
-from cavity.fitting.selection import ModelSearch, split_for_screening
+from cavity.fitting.selection import ModelSearch, Search, Trial, split_for_screening
 from cavity.intake.tables import Table
 
 
@@ -57,6 +57,48 @@ def test_random_labels_are_selected_where_labels_are_random(robust):
     assert "random labels" in robust.selection_.selected
     assert 0.1 < robust.epsilon_ < 0.4
     assert loss(robust, *new) < loss(plain, *new)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_candidates_with_random_labels_are_trained_where_labels_are_random(share):
+    X, _ = make_overlapping()
+    rng, y = np.random.default_rng(5), (X[:, 0] > 1.5) + 2 * (X[:, 1] > 1.5)
+    y = np.where(rng.random(len(y)) < share, rng.integers(3, size=len(y)), np.minimum(y, 2))
+    clf = GPClassifier(n_inducing=15, calibration=None, random_state=0).fit(X, y)
+    base, noisy = clf.selection_.scores
+    assert np.isfinite(noisy.loss) and noisy.evidence > base.evidence + 10
+    assert clf.selection_.robust
+
+
+def test_a_candidate_with_a_lower_evidence_at_the_best_hyper_parameters_is_dropped_and_named():
+    rng = np.random.default_rng(0)  # no label is random, but few rows are far from a boundary
+    X = rng.standard_normal((150, 8))
+    y = (X @ rng.standard_normal((8, 3)) + 0.5 * rng.standard_normal((150, 3))).argmax(1)
+    fits = [
+        GPClassifier(n_inducing=20, selection=s, calibration=None, random_state=0).fit(X, y)
+        for s in ("auto", None)
+    ]
+    base, noisy = fits[0].selection_.scores
+    assert np.isnan(noisy.loss) and noisy.evidence < base.evidence
+    assert "random labels: dropped before training, log evidence" in str(fits[0].selection_)
+    np.testing.assert_array_equal(*(clf.predict_proba(X) for clf in fits))
+    best = GPClassifier("auto", n_inducing=20, effort="best", ensemble=None, calibration=None, random_state=0)
+    assert np.isfinite(best.fit(X, y).selection_.scores[1].loss)
+
+
+@pytest.mark.parametrize("data", [make_long_tail, make_overlapping])
+def test_the_evidence_of_the_same_model_is_that_of_the_fit(data, monkeypatch):
+    found, foresee = [], Trial.foresee
+
+    def compare(self, run):
+        found.append((self.evidence, self.learnt.evidence_of(run)))
+        return foresee(self, run)
+
+    monkeypatch.setattr(Trial, "foresee", compare)
+    monkeypatch.setattr(Search, "_changes", lambda self, first: iter(["matern"]))
+    monkeypatch.setattr(ModelSearch, "_apply", lambda self, candidate, config, table: config)
+    GPClassifier(n_inducing=15, calibration=None, random_state=0).fit(*data())
+    assert found[0][1] == pytest.approx(found[0][0], abs=0.05)
 
 
 def test_a_candidate_that_cannot_be_fitted_is_not_selected(monkeypatch):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from cavity.factors import BinaryProbit, Latents, ProbitPairs, RobustBinary, RobustMax
-from cavity.quadrature import largest, win
+from cavity.quadrature import largest, largest_trapezoid, win
 from reference.probit import hazard
 from reference.robust import mix, robust_moments
 from reference.tilted import bend
@@ -298,3 +298,25 @@ def test_the_shortest_grid_of_a_row_is_as_good_as_a_many_times_longer_one(C, apa
     for got, exact in zip(short, long, strict=True):
         error = (got - exact).abs() / exact.abs().clamp_min(1)
         assert float(error.max()) < 1e-8
+
+
+# --- the trapezoidal rule, which takes the place of panels where it resolves a row --------------------------
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(1, 15), st.integers(0, 2**32 - 1), st.floats(0.1, 8), st.floats(0, 1.5))
+def test_trapezoids_agree_with_panels(rivals, seed, gap, unevenness):
+    rng = np.random.default_rng(seed)
+    mean = torch.from_numpy(gap * rng.standard_normal((40, rivals)))
+    sd = torch.from_numpy(np.exp(unevenness * rng.standard_normal((40, rivals))))
+    found, left = largest_trapezoid.integrate(mean, sd)
+    panels = largest._by_panels(largest._Standard(mean, sd, 1 / sd))
+    for got, exact in zip(found, panels, strict=True):
+        close(got[~left], exact[~left], 1e-7)
+
+
+def test_trapezoids_resolve_even_rows_and_leave_steps_that_are_too_sharp_for_them():
+    rng = np.random.default_rng(0)
+    mean = torch.from_numpy(rng.standard_normal((200, 3)))
+    assert not largest_trapezoid.integrate(mean, torch.ones_like(mean))[1].any()
+    assert largest_trapezoid.integrate(mean, torch.full_like(mean, 1e-4))[1].all()

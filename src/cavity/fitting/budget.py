@@ -92,10 +92,14 @@ def predict_seconds(member: Any, table: Table, seconds: float) -> float:
     return (time.perf_counter() - begun) * table.n_rows / len(rows)
 
 
-def choose_stages(members: Sequence[Any], table: Table, folds: int, first: float, seconds: float) -> Stages:
-    """Choose members and folds that fit into the seconds; `first`: the seconds of the fit to all rows."""
+def choose_stages(
+    members: Sequence[Any], table: Table, folds: int, share: float, first: float, seconds: float
+) -> Stages:
+    """Choose members and folds that fit into the seconds.
+
+    `share`: of the rows, in the fit of a fold; `first`: the seconds of the fit to all rows.
+    """
     found = choose_members(members, table, seconds - LEAST_SHARE * first, 2.0)
-    share = 1 - 1 / max(2, folds)
     each = share * (first + found.member_seconds)
     rest = seconds - found.member_seconds
     if folds * each <= rest:

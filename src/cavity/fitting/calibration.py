@@ -2,7 +2,7 @@
 
 How these rows are found depends on the table and on `effort`:
 
-    up to FOLD_ROWS rows       k folds: k more fits, each without one fold
+    up to FOLD_ROWS rows       folds: more fits, each without one fold
     up to REFIT_ROWS rows      one more fit without the rows held out
     more rows                  rows are held out of the only fit
     a source, or effort="fast", or    leave-one-out from the sites; no more fits
@@ -43,6 +43,7 @@ FitPart = Callable[[Table, float | None], FittedModel]  # rows, seconds
 
 FOLD_ROWS = 2000
 FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
+FITTED_FOLDS = {"balanced": 2}  # so many of the folds give a temperature as good as all of them [decision 37]
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 MOST_REPEATS = 2.0  # rows per distinct row, up to which folds make sense
 FAILED_PART = "a fit on part of the rows could not be factorised: the calibration comes from the other rows."
@@ -201,8 +202,8 @@ class Calibration(NamedTuple):
             return None, notes
         fold = choose_folds(table, k, self.seed)
         found: list[Held] = []
-        folds = [i for i in range(k) if (fold == i).any()][:wanted]
-        for i in show_progress(folds, "fit", self.config.verbose):
+        folds = [i for i in range(k) if (fold == i).any()]
+        for i in show_progress(folds[:wanted], "fit", self.config.verbose):
             left = self.budget.left()
             if left is not None and self.reduce.agree(left <= reserve):
                 if self.budget.limit is None:
@@ -220,26 +221,31 @@ class Calibration(NamedTuple):
         if not found:
             return None, notes
         forests, joined = fit_members(members, table, table.X[:0])[0], _join(found)
-        cut = len(found) < len(folds)
         how = f"{len(joined.y)} rows held out, then a fit on all rows"
         if wanted > 1:
-            how = f"{len(found) if cut else k} folds"
+            how = f"{k} folds" if len(found) == len(folds) else f"{len(found)} of {k} folds"
         w = None if members or loo is None else self._weigh_leave_one_out(loo.sample(), full)
         return self._calibrate(joined, forests, how, w)._replace(notes=notes), notes
 
     def _plan_refits(self, table: Table, members: list[Any]) -> Refits:
         """Plan the fits to parts of the rows: all of them, or those that a time limit allows."""
-        small = table.n_rows <= FOLD_ROWS
-        k = FOLDS[self.config.effort] if small else max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST))
-        wanted, left = k if small else 1, self.budget.left()
+        k, wanted, left = *self._count_folds(table, members), self.budget.left()
         if self.budget.limit is None or left is None:
             return Refits(k, wanted, members)
-        stages = self.reduce.first(partial(choose_stages, members, table, wanted, self.budget.spent(), left))
+        share, spent = 1 - 1 / k, self.budget.spent()
+        stages = self.reduce.first(partial(choose_stages, members, table, wanted, share, spent, left))
         notes = self._note_members(stages.left_out)
         if stages.folds < wanted:
             notes.append(self._note_folds(stages.folds, wanted))
             wanted, k = stages.folds, max(k, LEAST_PARTS)
         return Refits(k, wanted, stages.members, stages.member_seconds, tuple(notes))
+
+    def _count_folds(self, table: Table, members: Sequence[Any]) -> tuple[int, int]:
+        """Return the number of parts of the rows, and how many of them are held out of a fit. A pool needs them all."""
+        if table.n_rows > FOLD_ROWS:
+            return max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST)), 1
+        k = FOLDS[self.config.effort]
+        return k, k if members else FITTED_FOLDS.get(self.config.effort, k)
 
     def _needs_refits(self, members: Sequence[Any]) -> bool:
         """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out.

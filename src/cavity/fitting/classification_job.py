@@ -17,6 +17,7 @@ from cavity.fitting import agreement, build, monitoring, runs
 from cavity.fitting.budget import Budget, more_follows
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration
 from cavity.fitting.job import Job, Session, choose_device, open_session, read_budget, start_run, start_values
+from cavity.fitting.learnt import find_learnt
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
@@ -103,7 +104,7 @@ class ClassifierFits:
         """Select a model by part of a large table, and return the fit of the selected one."""
         config, table = self.config, self.rows.table
         if isinstance(table, Table) and config.selects and self.session.reduce.world == 1:
-            self.search = ModelSearch(config, table, self.session.seed, self.fit_again, self.budget)
+            self.search = ModelSearch(config, table, self.session.seed, self.prepare_again, self.budget)
             self.selection = self.search.screen()
         seconds = self.budget.training_seconds(more_follows(config, self.held.table is not None))
         chosen = replace(self._apply(self.selection), max_seconds=seconds)
@@ -116,16 +117,20 @@ class ClassifierFits:
         return job
 
     def fit_again(self, config: ClassifierConfig, part: Table, seconds: float | None) -> Job:
-        """Train on part of the rows, for a model that only predicts others."""
+        """Train on part of the rows, for a model that only predicts others: rough sites are good enough."""
+        job = self.prepare_again(config, part, seconds)
+        job.train_quietly(settle=False)
+        return job
+
+    def prepare_again(self, config: ClassifierConfig, part: Table, seconds: float | None) -> Job:
+        """Return a fit to part of the rows that has not started."""
         inner = self.session._replace(
             config=config.for_folds(seconds),
             earlier=None,
             rng=np.random.default_rng(self.session.seed),
             begun=time.perf_counter(),
         )
-        job = prepare_table(inner, self.rows._replace(table=part))
-        job.train_quietly()
-        return job
+        return prepare_table(inner, self.rows._replace(table=part))
 
     def finish(self, result: Result) -> Result:
         """Select a model by leave-one-out if the table is small, and calibrate it."""
@@ -145,7 +150,7 @@ class ClassifierFits:
         )
         pool, how, estimate, notes = about.find_pool(found.model, found.loo)
         model = found.model._replace(pool=pool)
-        return found._replace(model=model, calibration=how, estimate=estimate, warnings=notes)
+        return found._replace(model=model, calibration=how, estimate=estimate, warnings=notes, learnt=None)
 
     def _apply(self, selection: Selection | None) -> ClassifierConfig:
         return self.config if selection is None else selection.apply(self.config)
@@ -177,7 +182,8 @@ def prepare_table(
         loo = find_leave_one_out(run, table, every_row)
         found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
         prior = table.class_totals / table.class_totals.sum()
-        return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior)
+        learnt = find_learnt(run)
+        return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior, learnt=learnt)
 
     return Job(run, options, make_result, table.lightest)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -40,8 +40,9 @@ class Job:
     finish: Callable[[Result], Result] | None = None  # after training: select and calibrate
     limit: str = "max_seconds"  # the argument that limits the time of training
 
-    def train_quietly(self) -> Run:
-        """Train to the end without results, warnings or a progress bar."""
+    def train_quietly(self, settle: bool = True) -> Run:
+        """Train to the end without results, warnings or a progress bar; `settle`: sites converge fully at the end."""
+        self.run.plan = replace(self.run.plan, settle=settle)
         self.run = runs.find_loop(self.run, self.options)(self.run)
         return self.run
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.columns import Columns
+from cavity.fitting.learnt import Learnt
 from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.partial_fit import Growing
 from cavity.fitting.selection import Selection
@@ -47,6 +48,7 @@ class Result(NamedTuple):
     rows: TrainingRows | None = None  # if predictions read the training rows
     predicts_residual: bool = True  # predictive variances have the residual
     continuation: Continuation | None = None
+    learnt: Learnt | None = None  # where other fits of the same table may start
     loo: LeaveOneOut | None = None  # of a classifier
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
     class_prior: Array | None = None  # [C], class frequencies of the training rows

@@ -5,7 +5,9 @@ How candidates are compared depends on the table:
     up to SCREEN_ROWS rows     all rows: a candidate needs a higher evidence and a lower leave-one-out loss
     more rows                  fits to at most SCREEN_ROWS rows are compared on other rows
 
-Changes are tried one after another, and each starts from the best candidate so far. A change is tried only where it can pay.
+Changes are tried one after another, and each starts from the best candidate so far. A change is tried only where it can pay. A
+candidate for all rows is trained only if its evidence is higher at the hyper-parameters of the best candidate so far; effort="best"
+trains them all. [decision 37]
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from cavity.config.values import inducing_count
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.budget import Budget
 from cavity.fitting.build import POINTS_PER_FEATURE
+from cavity.fitting.learnt import Learnt
 from cavity.intake.tables import Table
 from cavity.kernels import Kernel, Matern32, Ranked, rank_columns
 from cavity.kernels.linear import Linear
 from cavity.kernels.stationary import RBF
 from cavity.prediction.model import extract_model, predict_log_proba
 from cavity.prediction.pool import fit_temperature, normalised
+from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 
@@ -77,14 +81,23 @@ class Score(NamedTuple):
     name : str
         The candidate.
     loss : float
-        Mean negative log-probability of the true class, in nats; NaN if the candidate could not be fitted.
+        Mean negative log-probability of the true class, in nats; NaN if the candidate was dropped or could not be fitted.
     evidence : float
-        Logarithm of the marginal likelihood.
+        Logarithm of the marginal likelihood. Of a candidate that was dropped before training: with the hyper-parameters of the best
+        candidate so far, which has a higher one.
     """
 
     name: str
     loss: float
     evidence: float
+
+    def __str__(self) -> str:
+        evidence = f"log evidence {self.evidence:.1f}" if math.isfinite(self.evidence) else ""
+        if not math.isnan(self.loss):
+            return f"{self.name}: log loss {self.loss:.4f}" + (f", {evidence}" if evidence else "")
+        if evidence:
+            return f"{self.name}: dropped before training, {evidence} with the best hyper-parameters so far"
+        return f"{self.name}: could not be fitted"
 
 
 class Selection(NamedTuple):
@@ -124,14 +137,7 @@ class Selection(NamedTuple):
         )
 
     def __str__(self) -> str:
-        lines = [f"{self.selected}, by {self.how}"]
-        for score in self.scores:
-            if math.isnan(score.loss):
-                lines.append(f"  {score.name}: could not be fitted")
-                continue
-            evidence = f", log evidence {score.evidence:.1f}" if math.isfinite(score.evidence) else ""
-            lines.append(f"  {score.name}: log loss {score.loss:.4f}{evidence}")
-        return "\n".join(lines)
+        return "\n".join([f"{self.selected}, by {self.how}", *(f"  {score}" for score in self.scores)])
 
 
 class Trial(NamedTuple):
@@ -141,6 +147,12 @@ class Trial(NamedTuple):
     losses: Array  # [n], negative log-probabilities of rows
     evidence: float
     fitted: Any  # what the fit left
+    learnt: Learnt | None = None
+
+    def foresee(self, run: Run) -> float | None:
+        """Return the evidence of a run that has not started, at this trial's hyper-parameters, if it is lower than this trial's."""
+        evidence = math.nan if self.learnt is None else self.learnt.evidence_of(run)
+        return evidence if evidence < self.evidence else None
 
     def beats(self, other: Trial, weight: Array, by_evidence: bool) -> bool:
         """Return whether this candidate is better by more than chance and rounding."""
@@ -170,8 +182,10 @@ class Search(NamedTuple):
     table: Table  # all rows
     weight: Array  # of the rows that candidates are compared on
     by_evidence: bool
-    fit: Callable[[Candidate], Trial]
+    prepare: Callable[[Candidate], Any]  # returns a Job
+    judge: Callable[[Candidate, Any], Trial]  # of a trained Job
     may_add_points: bool = False
+    drops: bool = False  # candidates whose evidence is lower before training
     most_classes: int = MOST_CLASSES  # with which random labels are tried
 
     def run(self, first: Trial) -> tuple[Trial, list[Score]]:
@@ -183,7 +197,13 @@ class Search(NamedTuple):
                 break
             candidate = best.candidate._replace(**{change: True})
             try:
-                trial = self.fit(candidate)
+                job = self.prepare(candidate)
+                lower = best.foresee(job.run) if self.drops and not candidate.rules else None
+                if lower is not None:
+                    scores.append(Score(candidate.name, math.nan, lower))
+                    continue
+                job.train_quietly()
+                trial = self.judge(candidate, job)
             except NotPositiveDefinite:  # no reason to fail: there is a model already
                 scores.append(Score(candidate.name, math.nan, math.nan))
                 continue
@@ -272,7 +292,7 @@ class ModelSearch(NamedTuple):
     config: ClassifierConfig
     table: Table
     seed: int
-    fit_again: Callable[[ClassifierConfig, Table, float | None], Any]  # returns a trained Job
+    prepare: Callable[[ClassifierConfig, Table, float | None], Any]  # returns a Job that has not started
     budget: Budget
 
     def screen(self) -> Selection | None:
@@ -284,16 +304,20 @@ class ModelSearch(NamedTuple):
         part, judges = split_for_screening(self.table, self.seed)
         small = replace(self.config, n_inducing=min(SCREEN_POINTS, count_points(self.config, part)))
 
-        def fit(candidate: Candidate) -> Trial:
-            job = self.fit_again(self._apply(candidate, small, part), part, seconds_left(self.budget))
+        def prepare(candidate: Candidate) -> Any:
+            return self.prepare(self._apply(candidate, small, part), part, seconds_left(self.budget))
+
+        def judge(candidate: Candidate, job: Any) -> Trial:
             log_p = predict_log_proba(extract_model(job.run.engine, job.run.state), judges.X)[0]
             w = fit_temperature(log_p, judges.y, judges.weight)
             losses = -normalised(w * log_p)[np.arange(judges.n_rows), judges.y]
             return Trial(candidate, losses, math.nan, None)
 
         most = MOST_CLASSES if self.config.effort == "best" else SCREENED_CLASSES
-        search = Search(self.budget, self.table, judges.weight, False, fit, most_classes=most)
-        best, scores = search.run(fit(Candidate()))
+        search = Search(self.budget, self.table, judges.weight, False, prepare, judge, most_classes=most)
+        first = prepare(Candidate())
+        first.train_quietly()
+        best, scores = search.run(judge(Candidate(), first))
         how = f"{judges.n_rows} rows, after fits to {part.n_rows} others"
         return self._select(best.candidate, how, scores)
 
@@ -307,15 +331,19 @@ class ModelSearch(NamedTuple):
             log_p = result.loo.log_proba(result.model)
             losses = -log_p[np.arange(len(log_p)), result.loo.y]
             evidence = -math.inf if math.isnan(result.evidence) else result.evidence
-            return Trial(candidate, losses, evidence, result)
+            return Trial(candidate, losses, evidence, result, result.learnt)
 
-        def fit(candidate: Candidate) -> Trial:
-            job = self.fit_again(
+        def prepare(candidate: Candidate) -> Any:
+            return self.prepare(
                 self._apply(candidate, self.config, self.table), self.table, self.budget.left()
             )
+
+        def judge(candidate: Candidate, job: Any) -> Trial:
             return trial(candidate, job.make_result(job.run))
 
-        search = Search(self.budget, self.table, loo.weight, True, fit, self.config.n_inducing is None)
+        may_add_points = self.config.n_inducing is None
+        drops = self.config.effort != "best"
+        search = Search(self.budget, self.table, loo.weight, True, prepare, judge, may_add_points, drops)
         best, scores = search.run(trial(Candidate(), result))
         selection = self._select(best.candidate, "evidence and leave-one-out", scores)
         return best.fitted._replace(selection=selection)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import LOG_SQRT_2PI, constant, hazard, log_ndtr
+from cavity.quadrature import largest_trapezoid
 from cavity.quadrature.argmax import MANY
 from cavity.quadrature.grid import (
     ORDER,
@@ -62,11 +63,30 @@ def _win(mean: Tensor, var: Tensor) -> Win:
     sd = var.sqrt()
     unit = sd[:, :1]
     g = _Standard((mean[:, 1:] - mean[:, :1]) / unit, sd[:, 1:] / unit, unit / sd[:, 1:])
-    edges = _breakpoints(g, _mode(g))
-    value, own, turn, rate, pull = _integrate(g, edges) if edges.is_cuda else _integrate_each(g, edges)
+    value, own, turn, rate, pull = _by_trapezoid(g) if suits_trapezoid(mean) else _by_panels(g)
     first = torch.cat([own, -rate], 1) / sd
     second = torch.cat([turn, -pull], 1) / var
     return Win(value - LOG_SQRT_2PI, first, second)
+
+
+def suits_trapezoid(mean: Tensor) -> bool:
+    """Return whether the trapezoidal rule is faster: it sorts rows by their number of nodes, which a recorded step cannot."""
+    return mean.dtype == torch.float64 and not mean.is_cuda and mean.shape[1] <= MANY
+
+
+def _by_trapezoid(g: _Standard) -> tuple[Tensor, ...]:
+    """Integrate by the trapezoidal rule, and on panels where it does not resolve a row."""
+    found, left = largest_trapezoid.integrate(g.mean, g.sd)
+    place = left.nonzero()[:, 0]
+    if len(place):
+        for column, part in zip(found, _by_panels(_Standard(*(t[place] for t in g))), strict=True):
+            column[place] = part
+    return tuple(found)
+
+
+def _by_panels(g: _Standard) -> tuple[Tensor, ...]:
+    edges = _breakpoints(g, _mode(g))
+    return _integrate(g, edges) if edges.is_cuda else _integrate_each(g, edges)
 
 
 def _integrate_each(g: _Standard, edges: Tensor) -> tuple[Tensor, ...]:

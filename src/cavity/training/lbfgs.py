@@ -20,6 +20,7 @@ FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
+ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
 class Probe(Optimiser):
@@ -87,7 +88,7 @@ def train_lbfgs(run: Run) -> Run:
             pass
         if best:
             run.state = best[0][2]
-    if run.plan.rough and run.history and not run.is_late():
+    if run.plan.rough and run.plan.settle and run.history and not run.is_late():
         settle_sites(run)
     return run
 
@@ -150,7 +151,7 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     engine = run.engine
     if engine.sites.sweeps:
         frozen = engine.freeze(state, run.rows, learn=not engine.exact)
-        most = 1 if _linear(run) else INNER_SWEEPS
+        most = 1 if _linear(run) else ROUGH_SWEEPS if run.plan.rough else INNER_SWEEPS
         near = (ROUGH_TOL, ROUGH_MOVE) if run.plan.rough else (INNER_TOL, SMALL_MOVE)
         swept = find_fixed_point(
             run,

@@ -29,6 +29,7 @@ class Plan:
     rough: bool = (
         False  # L-BFGS with roughly converged sites at each point, and fully converged ones at the end
     )
+    settle: bool = True  # False: the sites of a rough plan stay as they are at the end
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
     reshuffle: bool = True  # every pass has its own order
