@@ -8,8 +8,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-SQRT_HALF = math.sqrt(0.5)
-SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+from cavity.tails import SQRT_2_OVER_PI as SQRT_2_OVER_PI
+from cavity.tails import SQRT_HALF as SQRT_HALF
+
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 

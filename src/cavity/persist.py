@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
@@ -25,6 +25,7 @@ from cavity.errors import BadFile, BadInput, OldFormat
 from cavity.remote import as_path, is_uri
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
 T = TypeVar("T")
@@ -88,6 +89,19 @@ class Stored(NamedTuple):
     meta: dict[str, Any]
 
 
+class StoredArrays(NamedTuple):
+    """The contents of a file as arrays."""
+
+    arrays: dict[str, NDArray[Any]]
+    meta: dict[str, Any]
+
+    def as_tensors(self) -> Stored:
+        """Return the contents as `read` does: tensors with memory of their own."""
+        import torch
+
+        return Stored({name: torch.from_numpy(a).clone() for name, a in self.arrays.items()}, self.meta)
+
+
 DAMAGE = (  # what reading meaningless contents may raise
     KeyError,
     IndexError,
@@ -126,11 +140,21 @@ def digest(tensors: dict[str, Tensor], head: str) -> str:
     """Return SHA-256 of the JSON and of every tensor: its name, type, shape and bytes."""
     import torch
 
+    held = ((name, tensors[name].detach().contiguous().cpu()) for name in sorted(tensors))
+    return _hash(
+        (
+            (name, str(t.dtype), tuple(t.shape), t.reshape(-1).view(torch.uint8).numpy().data)
+            for name, t in held
+        ),
+        head,
+    )
+
+
+def _hash(parts: Iterable[tuple[str, str, tuple[int, ...], memoryview]], head: str) -> str:
+    """Return SHA-256 of the JSON and of name, type, shape and bytes of each part."""
     hasher = hashlib.sha256(head.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().contiguous().cpu()
-        hasher.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        raw = tensor.reshape(-1).view(torch.uint8).numpy().data
+    for name, dtype, shape, raw in parts:
+        hasher.update(f"\0{name}\0{dtype}\0{shape}\0".encode())
         for start in range(0, len(raw), _HASH_BYTES):
             hasher.update(raw[start : start + _HASH_BYTES])
     return hasher.hexdigest()
@@ -223,6 +247,12 @@ def read(path: str | Path, kind: str, *others: str, check: Check | None = None) 
     return _open(name, lambda file: _read(name, file, (kind, *others), check))
 
 
+def read_arrays(path: str | Path, kind: str, *others: str, check: Check) -> StoredArrays:
+    """Read a file as `read` does, but into NumPy arrays: this does not load torch."""
+    name = as_path(path)
+    return _open(name, lambda file: _read_arrays(name, file, (kind, *others), check))
+
+
 def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
     """Read only the JSON of a file of this kind. The digest is not checked: `read` does that."""
 
@@ -289,6 +319,37 @@ def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
 
 
 def _read(path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None) -> Stored:
+    meta, tensors, found = _read_parts(path, file, kinds, check, _read_tensor)
+    _check_digest(path, digest(tensors, found.head), found.digest, meta["format"])
+    return Stored(tensors, meta)
+
+
+def _read_arrays(path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check) -> StoredArrays:
+    meta, arrays, found = _read_parts(path, file, kinds, check, _read_array)
+    parts = ((name, arrays[name]) for name in sorted(arrays))
+    hashed = _hash(
+        ((name, f"torch.{a.dtype.name}", a.shape, a.reshape(-1).view("uint8").data) for name, a in parts),
+        found.head,
+    )
+    _check_digest(path, hashed, found.digest, meta["format"])
+    return StoredArrays(arrays, meta)
+
+
+class _Texts(NamedTuple):
+    """The JSON as it stands in the file, and the digest that the file declares."""
+
+    head: str
+    digest: str | None
+
+
+def _read_parts(
+    path: str | Path,
+    file: BinaryIO,
+    kinds: tuple[str, ...],
+    check: Check | None,
+    read_part: Callable[[BinaryIO, _Place], T],
+) -> tuple[dict[str, Any], dict[str, T], _Texts]:
+    """Read the JSON and, once it is checked, the tensors by `read_part`."""
     found = os.fstat(file.fileno())
     on_disk = 512 * getattr(found, "st_blocks", 0)  # 0 where a file system does not say
     if found.st_size > _SMALL and 0 < on_disk < _MOSTLY_HOLES * found.st_size:
@@ -301,9 +362,8 @@ def _read(path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check
         meta = _check_head(path, json.loads(head) if head else None, kinds)
         if check is not None:
             check({name: place.entry for name, place in places.items()}, meta)
-        tensors = {name: _read_tensor(file, place) for name, place in places.items()}
-    _check_digest(path, digest(tensors, str(head)), words.get(_DIGEST), meta["format"])
-    return Stored(tensors, meta)
+        parts = {name: read_part(file, place) for name, place in places.items()}
+    return meta, parts, _Texts(str(head), words.get(_DIGEST))
 
 
 @contextmanager
@@ -356,6 +416,16 @@ def _read_tensor(file: BinaryIO, place: _Place) -> Tensor:
         if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
             raise EOFError("the file shrank while it was read")
     return tensor
+
+
+def _read_array(file: BinaryIO, place: _Place) -> NDArray[Any]:
+    import numpy as np
+
+    array = np.empty(place.entry.shape, np.dtype(_DTYPES[place.entry.dtype][0]))
+    file.seek(place.start)
+    if file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:  # type: ignore[attr-defined]
+        raise EOFError("the file shrank while it was read")
+    return array
 
 
 def _check_head(path: str | Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from .counting import Outcome, Tally, broken
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOADED = (
     "cavity.cli.fitting",
+    "cavity.cli.models",
     "cavity.cli.predicting",
     "pyarrow.dataset",
     "pyarrow.csv",

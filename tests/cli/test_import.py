@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import cavity
-from cavity.cli.predicting import Predictor
+from cavity.cli.models import Predictor
 from cavity.modelfile.files import KINDS
 
 
@@ -96,12 +96,20 @@ def model_of_a_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_predictions_of_the_command_line_need_no_scikit_learn(model_of_a_table: Path) -> None:
-    slow = ("sklearn", "scipy", "pyarrow.dataset", "pyarrow.parquet", "matplotlib", "torch._dynamo")
+SLOW = ("sklearn", "scipy", "pyarrow.dataset", "pyarrow.parquet", "matplotlib")
+
+
+@pytest.mark.parametrize(
+    ("option", "slow"), [("", ("torch", "pandas", *SLOW)), ("'--device', 'cpu'", ("torch._dynamo", *SLOW))]
+)
+def test_predictions_of_the_command_line_load_no_slow_package(
+    option: str, slow: tuple[str, ...], model_of_a_table: Path
+) -> None:
+    """Those of a few rows need neither torch nor pandas; those that need torch do without scikit-learn."""
     code = (
         "import sys; from cavity.cli.app import app\n"
         "for model in ('classes', 'numbers'):\n"
-        "    app(['predict', model, 'new.csv'], standalone_mode=False)\n"
+        f"    app(['predict', model, 'new.csv', {option}], standalone_mode=False)\n"
         f"    print(model, [m for m in {slow} if m in sys.modules])"
     )
     done = subprocess.run(

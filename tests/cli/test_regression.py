@@ -76,7 +76,7 @@ def test_the_report_has_the_scores_and_the_server_the_intervals(folder):
     testclient = pytest.importorskip("fastapi.testclient")
     from pathlib import Path
 
-    from cavity.cli.predicting import Model
+    from cavity.cli.models import Model
     from cavity.cli.serving.application import make_app
 
     row = pd.read_csv(folder / "test.csv", nrows=1).drop(columns="progress")

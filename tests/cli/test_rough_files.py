@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import cavity
 from cavity import BadInput, Preparation
 from cavity.cli.app import app
-from cavity.cli.predicting import Model
+from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.data import Arrow
 from cavity.tabular.files import open_table

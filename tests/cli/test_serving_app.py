@@ -1,7 +1,7 @@
 """The prediction server, asked directly: answers, refusals, types, identity, metrics."""
 
 import asyncio
-import dataclasses
+import copy
 import json
 import re
 
@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import cavity
-from cavity.cli.predicting import Model
+from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.server import Plan, make_served_app
 from cavity.cli.serving.service import Service
@@ -154,7 +154,8 @@ def test_a_cell_that_overflows_when_it_is_scaled_is_named(birds):
     model = Model.open(birds / "m")
     stored = model.prepare.to_json()
     next(c for c in stored["columns"] if c["name"] == "mass")["scale"] = 1e-9
-    model = dataclasses.replace(model, prepare=cavity.Preparation.from_json(stored))
+    model = copy.copy(model)
+    model.prepare = cavity.Preparation.from_json(stored)
     client = TestClient(make_app(model), base_url=LOCAL)
     got = client.post("/predict", json={"rows": [BIRD, BIRD | {"mass": 1e305}]})
     assert got.status_code == 422
@@ -166,7 +167,7 @@ def test_a_row_without_a_finite_prediction_is_named(toy_model, monkeypatch):
     X, _ = toy(3, 3, seed=1)
     log_p = model.classifier.predict_log_proba(X)
     log_p[1] = np.nan
-    monkeypatch.setattr("cavity.cli.predicting.predict_blocks", lambda *arguments: (log_p,))
+    monkeypatch.setattr("cavity.cli.models.predict_blocks", lambda *arguments: (log_p,))
     got = TestClient(make_app(model), base_url=LOCAL).post("/predict", json={"rows": X.tolist()})
     assert got.status_code == 422 and [e["row"] for e in got.json()["errors"]] == [2]
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import uvicorn
 
-from cavity.cli.predicting import Model
+from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
 

@@ -94,6 +94,27 @@ def test_products_and_solves_give_the_same_marginals(method, options):
     torch.testing.assert_close(f.var, exact.var, rtol=1e-9, atol=0)
 
 
+@pytest.mark.parametrize("M", [9, 64, 100])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("negative", [False, True])
+def test_products_are_those_of_explicit_matrices(M, shared, negative):
+    """Also in blocks of a triangular matrix; sites with negative τ, which make λ < 0, have no such matrix."""
+    rng = np.random.default_rng(M)
+    C, n, noise = 3, 7, 0.3
+    A, S = rng.normal(size=(1 if shared else C, M, 2 * M)), rng.normal(size=(C, M, 5))
+    K, sign = A @ A.swapaxes(1, 2) / M, np.array([-0.01 if negative else 1, 1, 1, 1, 1])
+    precision, mean = np.eye(M) + (S * sign) @ S.swapaxes(1, 2) / M, rng.normal(size=(C, M))
+    L, lower = np.linalg.cholesky(K), np.linalg.cholesky(precision)
+    form = make_form(*map(torch.tensor, (L, mean, lower, np.full(C, noise))))
+    assert form is not None and form.triangular != negative
+    k, variance = rng.normal(size=(len(K), M, n)), np.full((C, n), 1e3)
+    f = form.apply(torch.tensor(k), torch.tensor(variance))
+    a = np.linalg.solve(L, k)
+    explained = (a * ((np.eye(M) - np.linalg.inv(precision)) @ a)).sum(1)
+    np.testing.assert_allclose(f.mean, (mean[:, None] @ a)[:, 0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(f.var, variance - explained, rtol=1e-9)
+
+
 @pytest.mark.parametrize("options", [{}, {"share": "both"}, {"share": "kernel"}], ids=str)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_one_row_in_numpy_has_the_marginals_of_solves(options, classes):

@@ -28,8 +28,8 @@ def sealed(tensors, text):
 class Sample:
     """A sound file, taken apart."""
 
-    def __init__(self, name):
-        self.content = (FOLDER / f"format-{persist.FORMAT}{name}.cavity").read_bytes()
+    def __init__(self, content):
+        self.content = content
         self.length = struct.unpack("<Q", self.content[:8])[0]
         self.header = json.loads(self.content[8 : 8 + self.length])
         self.meta = json.loads(self.header["__metadata__"]["cavity"])
@@ -78,7 +78,9 @@ def replaced(value, path, new, drop):
     return copy
 
 
-CLASSIFIER, REGRESSOR = Sample(""), Sample("-regressor")
+CLASSIFIER, REGRESSOR = (
+    Sample((FOLDER / f"format-{persist.FORMAT}{name}.cavity").read_bytes()) for name in ("", "-regressor")
+)
 CONTENT, HEADER, META, TENSORS = (
     getattr(CLASSIFIER, name) for name in ("content", "header", "meta", "tensors")
 )

@@ -4,6 +4,7 @@ import pytest
 import torch
 from scipy import special
 
+from cavity import tails
 from cavity.numerics import log_normal_pdf
 from cavity.quadrature import argmax, cdf_table, single, trapezoid
 from cavity.quadrature.grid import bumps
@@ -129,16 +130,17 @@ def test_sums_from_the_table_agree_with_those_from_erfcx(C, spread, decades):
     torch.testing.assert_close(change[seen], expected_change[seen], rtol=1e-6, atol=1e-10)
 
 
+@pytest.mark.parametrize("tails", [special, tails], ids=["scipy", "own"])
 @pytest.mark.parametrize("C", [2, 10, 40, 200])
-def test_one_row_in_numpy_equals_many_in_torch(C):
+def test_one_row_in_numpy_equals_many_in_torch(C, tails):
     mean, sd = draw(C, 3.0, 0.6)
     log_p, left = trapezoid.log_probabilities(mean, sd)
     for m, s, expected, unresolved in zip(mean, sd, log_p, left.tolist(), strict=True):
-        found = single.log_probabilities(m.numpy(), s.numpy())
+        found = single.log_probabilities(m.numpy(), s.numpy(), tails)
         assert (found is None) == unresolved
         if found is not None:
             torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-12, atol=1e-13)
-    assert single.log_probabilities(mean[0].numpy(), 0 * sd[0].numpy()) is None
+    assert single.log_probabilities(mean[0].numpy(), 0 * sd[0].numpy(), tails) is None
 
 
 @pytest.mark.parametrize("C", [3, 10, 40])

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.cli.predicting import Model, encode_labels, format_label, read_chunks, report_notes
+from cavity.cli.models import Model
+from cavity.cli.predicting import encode_labels, read_chunks, report_notes
 from cavity.cli.terminal import Terminal
 from cavity.data.fragments import Chunk
 from cavity.errors import BadInput, BadOption
 from cavity.intake.frames import Prepared
+from cavity.modelfile.facts import format_label
 from cavity.report import scores
 from cavity.tabular.cells import get_column, read_targets, to_numbers
 from cavity.tabular.columns import suggest_column

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cavity.cli.evaluating import shorten
+from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
-from cavity.cli.predicting import Model
 from cavity.cli.terminal import Terminal
 from cavity.errors import BadOption
 from cavity.tabular.columns import Date

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from cavity.cli.evaluating import shorten, to_json
-from cavity.cli.predicting import format_label
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, format_evidence, known_evidence
 from cavity.estimators import GPClassifier
+from cavity.modelfile.facts import format_label
 from cavity.prediction.estimate import Estimate, format_loss
 from cavity.remote import count_bytes
 from cavity.report.scores import FEW_ROWS

@@ -15,7 +15,6 @@ from cavity import distributed
 from cavity._version import __version__
 from cavity.cli.fit_summary import report_fit
 from cavity.cli.outputs import check_out
-from cavity.cli.predicting import format_label
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
@@ -24,6 +23,7 @@ from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor
 from cavity.intake.frames import Prepared
+from cavity.modelfile.facts import format_label
 from cavity.report.baseline import logistic_log_loss
 from cavity.report.regression import estimate_regression
 from cavity.report.scores import FEW_ROWS

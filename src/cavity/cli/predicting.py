@@ -7,121 +7,25 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
 from cavity import remote
+from cavity.cli.array_predictor import open_predictor
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal
 from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.fitting.results import Result
-from cavity.intake.frames import Prepared
-from cavity.modelfile import read_record
-from cavity.modelfile.summary import format_label as format_label
-from cavity.prediction.blocks import predict_blocks
-from cavity.prediction.model import FittedModel, predict_log_proba
-from cavity.prediction.rowwise import predict_targets, target_noise
-from cavity.prediction.uncertainty import Uncertainty, predict_uncertainty
 from cavity.remote import Location, as_path
+from cavity.tabular.buffers import from_array
 from cavity.tabular.cells import get_column, read_labels
 from cavity.tabular.columns import suggest_column
-from cavity.tabular.encoder import ColumnEncoder
 from cavity.tabular.files import TableFile, open_table
-
-Z95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
-
-
-@dataclass(frozen=True)
-class Predictor:
-    """What a model file holds, and the preparation of its columns. It predicts without scikit-learn, which loads slowly."""
-
-    result: Result
-    prepare: ColumnEncoder | None  # None for a model saved from Python whose columns have no names
-
-    @classmethod
-    def read(cls, path: str | Path, device: str | None = None) -> Self:
-        """Read a classifier or a regressor."""
-        return cls.of(read_record(path, device).result)
-
-    @classmethod
-    def of(cls, result: Result, *more: Any) -> Self:
-        """Return the predictor of a result, with a preparation where its columns have names."""
-        prepare, names = result.features.preparation, result.features.names
-        if prepare is None and names is not None:
-            prepare = ColumnEncoder.identity([str(name) for name in names])
-        return cls(result, prepare, *more)
-
-    @property
-    def target(self) -> str | None:
-        return None if self.prepare is None or self.prepare.target_ is None else self.prepare.target_.name
-
-    def choose_preparation(self, file: TableFile, target: str | None) -> ColumnEncoder:
-        """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
-        if self.prepare is not None:
-            self.prepare.check(file.names)
-            return self.prepare
-        names = [name for name in file.names if name != target]
-        if len(names) != self.result.features.n:
-            raise BadInput(
-                f"{file.path} has {len(names)} columns, but the model was trained with {self.result.features.n} "
-                "columns without names: give the same columns in the same order."
-            )
-        return ColumnEncoder.identity(names)
-
-    def predict_columns(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
-        """Predict prepared rows and return the columns of the output.
-
-        Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean,
-        standard deviation and 95 % interval of a new value, noise included.
-        """
-        X, classes = Prepared(X), self.result.classes
-        if classes is None:
-            if uncertainty:
-                raise BadOption(
-                    "--uncertainty applies to classifiers only; for a regressor, see the column std."
-                )
-            mean, std = self._predict(X, self._predict_targets)
-            return {"mean": mean, "std": std, "low": mean - Z95 * std, "high": mean + Z95 * std}
-        (log_p,) = self._predict(X, predict_log_proba)
-        P = np.exp(log_p)
-        columns = {"label": classes[P.argmax(1)]} | {
-            f"p_{format_label(c)}": P[:, i] for i, c in enumerate(classes)
-        }
-        if uncertainty:
-            columns |= Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
-        return columns
-
-    def _predict(self, X: Prepared, predict: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
-        return predict_blocks(self.result.model, self.result.features, X, predict)
-
-    def _predict_targets(self, model: FittedModel, rows: Any) -> tuple[Any, Any]:
-        inside, residual, units = self.result.rows, self.result.predicts_residual, self.result.units
-        noise = target_noise(model)
-        return predict_targets(model, rows, rows=inside, with_residual=residual, units=units, noise=noise)
-
-
-@dataclass(frozen=True)
-class Model(Predictor):
-    """A predictor with its estimator, for commands that do more than predict."""
-
-    classifier: Any
-
-    @classmethod
-    def open(cls, path: str | Path, device: str | None = None, regressor: bool = False) -> Self:
-        """Load a classifier or, with `regressor`, also a regressor."""
-        from cavity.estimators import load
-
-        classifier = load(path, device)
-        if not regressor and not hasattr(classifier, "classes_"):
-            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
-        return cls.of(classifier._result, classifier)
 
 
 def predict(
@@ -136,7 +40,7 @@ def predict(
     """Write one prediction per row, in file order."""
     if out is not None:
         check_out(out, path, data, example="predictions.csv")
-    model, file = Predictor.read(path, device), open_table(data)
+    model, file = open_predictor(path, device, uncertainty), open_table(data)
     prepare = model.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
@@ -149,7 +53,8 @@ def predict(
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             found = model.predict_columns(prepare.encode(chunk, notes), uncertainty)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
-            write(arrow.table(kept | {_choose_name(name, kept): column for name, column in found.items()}))
+            columns = {_choose_name(name, kept): from_array(column) for name, column in found.items()}
+            write(arrow.table(kept | columns))
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")

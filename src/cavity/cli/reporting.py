@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.cli.evaluating import read_truth
+from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
-from cavity.cli.predicting import Model, read_chunks, report_notes
+from cavity.cli.predicting import read_chunks, report_notes
 from cavity.cli.terminal import Terminal
 from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadInput

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from cavity.data.arrays import Batch
 from cavity.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from cavity.data.arrays import Batch
 
 Array = NDArray[np.float64]
 Names = tuple[str, ...] | None

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cavity import array_kernels
 from cavity.linalg import column_sum, times_transpose
 
 # Lengthscales from the centre beyond which pairs are computed from differences: there the product errs by about 1e-8 (5e-3).
-FAR = {torch.float64: 1e4, torch.float32: 300.0}
+FAR = {torch.float64: array_kernels.FAR, torch.float32: 300.0}
 
 
 def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful: bool = True) -> Tensor:

@@ -8,18 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cavity import array_kernels
+from cavity.array_kernels import CELL_POWER
 from cavity.columns import Columns
 from cavity.errors import BadOption
 from cavity.kernels.base import Kernel
 from cavity.kernels.parameters import log_parameter, per_class, to_numpy
 
-CELL_POWER = (
-    0.25  # cells reach the largest number to this power, in spreads: a sum of their squares stays finite
-)
-ROW_REACH = {
-    torch.float64: 1e30,
-    torch.float32: 1e5,
-}  # of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
+ROW_REACH = {torch.float64: array_kernels.ROW_REACH, torch.float32: 1e5}
 Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
 
 

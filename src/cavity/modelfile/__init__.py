@@ -1,5 +1,24 @@
 """Model files: one safetensors file with JSON, read without running anything in it."""
 
-from cavity.modelfile.files import Record, describe, describe_rows_inside, load, read_record, register, save
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cavity.lazy import load_names
+
+if TYPE_CHECKING:
+    from cavity.modelfile.files import (
+        Record,
+        describe,
+        describe_rows_inside,
+        load,
+        read_record,
+        register,
+        save,
+    )
 
 __all__ = ["Record", "describe", "describe_rows_inside", "load", "read_record", "register", "save"]
+
+
+if not TYPE_CHECKING:  # torch is loaded with the first name
+    __getattr__ = load_names(__name__, {"files": tuple(__all__)})

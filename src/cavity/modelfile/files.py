@@ -15,19 +15,19 @@ from cavity.config.methods import Method, method_names, read_method
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.results import Result, settle_kernel
-from cavity.intake.validation import Features, prepared_features
-from cavity.modelfile.checks import (
-    check_finite,
-    column_names,
-    expect,
-    expect_factors,
+from cavity.intake.validation import Features
+from cavity.modelfile.checks import check_finite, expect, expect_factors, relevance
+from cavity.modelfile.facts import (
+    KINDS,
     finite,
     history,
     read_class_prior,
     read_estimate,
+    read_features,
     read_importance,
-    relevance,
+    read_units,
     texts,
+    unpack_labels,
 )
 from cavity.modelfile.growing import describe_growing, growing_tensors, restore_growing
 from cavity.modelfile.likelihoods import describe_likelihood, likelihood_tensors, restore_likelihood
@@ -41,33 +41,18 @@ from cavity.modelfile.pools import (
 )
 from cavity.modelfile.posterior import describe_prior, model_tensors, read_posterior, restore_model
 from cavity.modelfile.selections import describe_selection, read_selection
-from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels, unpack_labels
+from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels
 from cavity.modelfile.sizes import check_sizes
 from cavity.modelfile.summary import summarise
 from cavity.prediction.model import FittedModel
 from cavity.prediction.rowwise import TENSORS, TrainingRows, with_canonical_layout
 from cavity.spectrum import Spectrum
-from cavity.tabular.encoder import ColumnEncoder
 
 PATHS = (
     "checkpoint",
     "resume",
 )  # arguments that name files: a model file must not choose where a later fit writes
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
-
-
-class Kind(NamedTuple):
-    """What a file says about its estimator, known without the estimator's class, which needs scikit-learn."""
-
-    owner: str  # name of the class
-    task: str
-    method: Any  # default of the argument
-
-
-KINDS = {
-    "model": Kind("GPClassifier", "classification", "auto"),
-    "regressor": Kind("GPRegressor", "regression", "exact"),
-}  # by what a file calls itself
 
 
 class Record(NamedTuple):
@@ -193,16 +178,21 @@ def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Rec
         return _read_record(path, device, kernel)
 
 
-def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
-    where = None if device is None else resolve_device(device)
-    stored = persist.read(path, *KINDS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
+def restore_record(stored: persist.Stored, path: str | Path, kernel: Any = None) -> Record:
+    """Return the record of a file that has been read; `path` is its name, for messages."""
     try:
-        record = _read(stored, kernel)
+        return _read(stored, kernel)
     except CavityError as error:
         kind = BadFile if kernel is None else type(error)
         raise kind(f"{path}: {error}") from error
     except persist.DAMAGE as error:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
+
+
+def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
+    where = None if device is None else resolve_device(device)
+    stored = persist.read(path, *KINDS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
+    record = restore_record(stored, path, kernel)
     if where is not None:
         rows = record.result.rows
         moved = record.result._replace(
@@ -233,7 +223,7 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
     method = read_method(arguments.get("method", default), task)
     classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
     n_classes = None if classes is None else len(classes)
-    units = None if meta.get("units") is None else _read_units(*meta["units"])
+    units = None if meta.get("units") is None else read_units(*meta["units"])
     if (classes is None, units is None) != (task == "regression", task == "classification"):
         raise BadFile("a classifier has classes, and a regressor has units of its targets.")
     C = _count_latent(tensors, method, n_classes)
@@ -248,7 +238,7 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
         mean = restore_mean(tensors, meta.get("prior_mean"), len(model.prior.center), n_classes)
         model = model._replace(pool=pool, prior_mean=mean)
     record_history, D = history(meta["history"]), len(model.prior.center)
-    scalars, features = meta["scalars"], _read_features(meta, owner, D)
+    scalars, features = meta["scalars"], read_features(meta, owner, D)
     evidence = scalars["log_marginal_likelihood_"]  # null if there is none
     return Result(
         model=model,
@@ -269,16 +259,6 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
         selection=selection,
         importance=read_importance(meta.get("importance"), features),
     )
-
-
-def _read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
-    names = None if meta["names"] is None else tuple(column_names(meta["names"], D))
-    if meta["preparation"] is None:
-        return Features(owner, D, names)
-    features = prepared_features(owner, ColumnEncoder.from_json(meta["preparation"]))
-    if features.n != D:
-        raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
-    return features
 
 
 def _read_relevance(tensors: dict[str, Tensor], features: Features) -> Any:
@@ -333,13 +313,6 @@ def _count_latent(tensors: dict[str, Tensor], method: Method, n_classes: int | N
     if n_classes is not None:
         return 1 if n_classes == 2 else n_classes
     return 1 if method.committee is None else len(tensors["mean"])
-
-
-def _read_units(shift: Any, scale: Any) -> tuple[float, float]:
-    units = torch.tensor([finite(shift), finite(scale)], dtype=torch.float64)
-    if not units.isfinite().all() or not units[1] > 0:
-        raise BadFile(f"y would be in units of {scale!r:.40} around {shift!r:.40}.")
-    return float(shift), float(scale)
 
 
 def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows:

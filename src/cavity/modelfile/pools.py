@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from cavity.errors import BadFile
 from cavity.forest import Forest
-from cavity.modelfile.checks import finite
+from cavity.modelfile.facts import finite
 from cavity.prediction.pool import NO_POOL, Pool
 from cavity.prior_mean import NO_MEAN, PriorMean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Arrays = dict[str, Tensor] | dict[str, NDArray[Any]]
 
 ARRAYS = ("feature", "threshold", "left", "right", "value", "root", "column", "start")
 
@@ -42,7 +46,7 @@ def mean_tensors(mean: PriorMean) -> dict[str, Tensor]:
     return _forest_tensors("prior_mean", mean.members)
 
 
-def restore_mean(tensors: dict[str, Tensor], about: Any, n_columns: int, n_classes: int) -> PriorMean:
+def restore_mean(tensors: Arrays, about: Any, n_columns: int, n_classes: int) -> PriorMean:
     """Make the prior mean from its tensors; every index is checked."""
     if about is None:
         return NO_MEAN
@@ -53,6 +57,8 @@ def restore_mean(tensors: dict[str, Tensor], about: Any, n_columns: int, n_class
 
 
 def _forest_tensors(prefix: str, members: tuple[Forest, ...]) -> dict[str, Tensor]:
+    import torch
+
     return {
         f"{prefix}.{i}.{name}": torch.from_numpy(np.ascontiguousarray(getattr(member, name)))
         for i, member in enumerate(members)
@@ -60,7 +66,7 @@ def _forest_tensors(prefix: str, members: tuple[Forest, ...]) -> dict[str, Tenso
     }
 
 
-def restore_pool(tensors: dict[str, Tensor], about: Any, n_columns: int, n_classes: int) -> Pool:
+def restore_pool(tensors: Arrays, about: Any, n_columns: int, n_classes: int) -> Pool:
     """Make the pool from its tensors; every index is checked."""
     if about is None:
         return NO_POOL
@@ -77,7 +83,7 @@ def restore_pool(tensors: dict[str, Tensor], about: Any, n_columns: int, n_class
 
 
 def _restore_forests(
-    tensors: dict[str, Tensor], prefix: str, boosted: list[Any], n_columns: int, n_classes: int
+    tensors: Arrays, prefix: str, boosted: list[Any], n_columns: int, n_classes: int
 ) -> tuple[Forest, ...]:
     names = (f"{prefix}.{i}" for i in range(len(boosted)))
     return tuple(
@@ -86,10 +92,8 @@ def _restore_forests(
     )
 
 
-def _restore_forest(
-    tensors: dict[str, Tensor], prefix: str, boosted: bool, n_columns: int, n_classes: int
-) -> Forest:
-    arrays = {name: tensors[f"{prefix}.{name}"].numpy() for name in ARRAYS}
+def _restore_forest(tensors: Arrays, prefix: str, boosted: bool, n_columns: int, n_classes: int) -> Forest:
+    arrays = {name: np.asarray(tensors[f"{prefix}.{name}"]) for name in ARRAYS}
     forest = Forest(**arrays, boosted=boosted)
     nodes, trees = len(forest.feature), len(forest.root)
     scores = 1 if boosted and n_classes == 2 else n_classes

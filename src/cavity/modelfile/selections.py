@@ -8,7 +8,7 @@ from typing import Any
 from cavity.errors import BadFile
 from cavity.fitting.selection import Score, Selection
 from cavity.kernels import Kernel
-from cavity.modelfile.checks import finite
+from cavity.modelfile.facts import finite
 from cavity.modelfile.serialize import Packing, Unpacking
 
 MOST_TEXT = 200

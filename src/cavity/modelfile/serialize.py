@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,9 @@ from cavity.config import METHODS, Method
 from cavity.errors import BadFile, BadInput
 from cavity.factors import LIKELIHOODS, Likelihood
 from cavity.kernels import KERNELS, Kernel, KernelLike
+from cavity.modelfile.facts import NUMBERS
 from cavity.params import Parameters
 from cavity.registry import Registry
-
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
-
 
 REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
 
@@ -182,16 +178,3 @@ def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
             "booleans, for example y.astype(str)."
         )
     return {"type": kind, "values": values}
-
-
-def unpack_labels(packed: Any) -> NDArray[Any]:
-    """Return the array of labels that was packed: at least two, in order, none twice."""
-    kind, values = packed["type"], packed["values"]
-    if kind not in ("str", "object", *NUMBERS) or not isinstance(values, list):
-        raise BadFile(f"the labels are of an unknown type, {kind!r:.40}.")
-    if not all(isinstance(v, str if kind in ("str", "object") else bool | int | float) for v in values):
-        raise BadFile(f"the labels are not all of type {kind}.")
-    classes = np.array(values, dtype=kind)
-    if len(classes) < 2 or not all(a < b for a, b in pairwise(values)):
-        raise BadFile("the labels are fewer than two, or not in order.")
-    return classes

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from cavity import persist
 from cavity.errors import BadFile
 from cavity.modelfile.checks import check_types, expect
+from cavity.modelfile.facts import unpack_labels
 from cavity.modelfile.posterior import Q, check_posterior
-from cavity.modelfile.serialize import unpack_labels
 from cavity.prediction.rowwise import TENSORS
 
 NAMES = ("mean", "lower", "prior_lower", "feature_relevance")

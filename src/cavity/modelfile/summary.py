@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.fitting.results import Result
+from cavity.modelfile.facts import format_label
 from cavity.prediction.model import as_array
 from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
@@ -54,11 +55,3 @@ def _list_noise(result: Result) -> Any:
         return target_noise(result.model) * result.units[1] ** 2
     prior = result.model.prior
     return np.repeat(as_array(prior.noise), prior.n_latent // len(prior.noise)).tolist()
-
-
-def format_label(label: Any) -> str:
-    """Format a label as text: whole numbers without a point, booleans in lower case as in Arrow."""
-    value = label.item() if isinstance(label, np.generic) else label
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -33,6 +33,9 @@ from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
+QUADRATURE_BYTES = (
+    256 << 20
+)  # with several latent functions, whose quadratures take a few rows at a time themselves
 
 
 class _Parts(NamedTuple):
@@ -291,7 +294,9 @@ def predict_moments(model: FittedModel, rows: Array) -> tuple[Array, Array]:
 
 def split_rows(f: Normal) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield means and variances of a few rows at a time: the quadrature takes memory per row."""
-    size = max(1, PREDICT_BYTES // (8 * 2 * len(SPREAD) * ORDER * f.mean.shape[1]))
+    C = f.mean.shape[1]
+    held = PREDICT_BYTES if C == 1 else QUADRATURE_BYTES
+    size = max(1, held // (8 * 2 * len(SPREAD) * ORDER * C))
     if len(f.mean) <= size:
         yield f.mean, f.var
         return

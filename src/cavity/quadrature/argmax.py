@@ -34,7 +34,9 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
     """
     learns = mean.requires_grad or var.requires_grad
     if mean.shape == var.shape == (1, mean.shape[-1]) and _suits_numpy(mean) and not learns:
-        found = single.log_probabilities(mean.numpy()[0], np.sqrt(var.numpy()[0]))
+        from scipy import special
+
+        found = single.log_probabilities(mean.numpy()[0], np.sqrt(var.numpy()[0]), special)
         if found is not None:
             return torch.from_numpy(found[None])
     rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF, hazard, hazard_slope, log_ndtr
-from cavity.quadrature.trapezoid import CEILING, LEAST
+from cavity.quadrature.rule import CEILING, LEAST
 
 DROP = 34.0  # the integrand ends where its logarithm has fallen by this
 STEP = 0.5  # of the rule, in standard deviations of the integrand where it is sharpest

@@ -1,4 +1,7 @@
-"""The trapezoidal rule of `trapezoid` for one row, in NumPy: a served row should not wait for dozens of small torch calls."""
+"""The trapezoidal rule of `trapezoid` for one row, in NumPy: a served row should not wait for dozens of small torch calls.
+
+It does not load torch, except for crowds of classes whose span is scanned.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from cavity.numerics import SQRT_2_OVER_PI, SQRT_HALF
-from cavity.quadrature import trapezoid
-from cavity.quadrature.trapezoid import (
+from cavity.quadrature.rule import (
     AFTER,
     BEND,
     CEILING,
@@ -27,6 +27,7 @@ from cavity.quadrature.trapezoid import (
     WIDE,
     most_change,
 )
+from cavity.tails import SQRT_2_OVER_PI, SQRT_HALF, Tails
 
 Array = NDArray[np.float64]
 
@@ -41,29 +42,30 @@ class Span(NamedTuple):
     step: float
 
 
-def log_probabilities(mean: Array, sd: Array) -> Array | None:
-    """Return log p of one row, [C]; None if the rule does not resolve it. `trapezoid` has the formulas."""
+def log_probabilities(mean: Array, sd: Array, tails: Tails) -> Array | None:
+    """Return log p of one row, [C]; None if the rule does not resolve it. `trapezoid` has the formulas.
+
+    `tails` is `scipy.special`, or `cavity.tails`, which loads faster.
+    """
     if not sd.min() > 0:
         return None
-    span = _find_span(mean, sd)
+    span = _find_span(mean, sd, tails)
     place = _place if len(mean) <= CROWD else _place_crowd
     for finer in (1, 2):
         count = 0.25 * finer * span.panels
         if not 4 * count <= MOST:
             return None
-        p, change = _integrate(mean, sd, *place(span, 4 * math.ceil(count) + 1))
+        p, change = _integrate(mean, sd, tails, *place(span, 4 * math.ceil(count) + 1))
         if change < most_change(len(mean)) and p.min() > LEAST:
             return np.asarray(np.log(p))
     return None
 
 
-def _find_span(mean: Array, sd: Array) -> Span:
-    from scipy.special import erfcx, log_ndtr
-
+def _find_span(mean: Array, sd: Array, tails: Tails) -> Span:
     var, leader = sd * sd, int(mean.argmax())
     best, best_var = mean[leader], var[leader]
     gap = best - mean
-    log_cdf = log_ndtr(gap / sd)
+    log_cdf = tails.log_ndtr(gap / sd)
     drop = 2 * (DROP - log_cdf.sum())
     high = (mean + np.sqrt(gap * gap + var * drop)).max()
     share = best_var / (var + best_var)
@@ -71,9 +73,9 @@ def _find_span(mean: Array, sd: Array) -> Span:
     width2[leader] = best_var
     low = (best - back - np.sqrt(back * back + width2 * drop)).min()
     if len(mean) > CROWD:
-        low = _raise_low(low, mean, sd, best, log_cdf)
+        low = _raise_low(low, mean, sd, best, log_cdf, tails)
     z = ((best - back - np.sqrt(width2)).min() - mean) / sd
-    beta = SQRT_2_OVER_PI / erfcx(-SQRT_HALF * z)
+    beta = SQRT_2_OVER_PI / tails.erfcx(-SQRT_HALF * z)
     bend = np.where(z < -50, 1.0, beta * (beta + z))
     precision = (bend / var).sum() + ((1 - bend) / var).max()
     span = Span(low, high, (high - low) * math.sqrt(precision) / STEP, best, STEP / math.sqrt(precision))
@@ -84,20 +86,22 @@ def _find_span(mean: Array, sd: Array) -> Span:
 
 
 def _narrow(span: Span, mean: Array, sd: Array) -> Span:
+    import torch
+
+    from cavity.quadrature import trapezoid
+
     row = trapezoid.Span(*(torch.tensor([value], dtype=torch.float64) for value in span))
     found = trapezoid.narrow(row, torch.from_numpy(mean)[None], torch.from_numpy(sd)[None])
     return Span(*(float(value) for value in found))
 
 
-def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array) -> float:
-    from scipy.special import log_ndtr
-
+def _raise_low(low: float, mean: Array, sd: Array, best: float, log_cdf: Array, tails: Tails) -> float:
     at_best = log_cdf.sum() - log_cdf - 0.5 * ((best - mean) / sd) ** 2
     nearest = low
     for share in NEARER_SHARES:
         point = best + share * (low - best)
         z = (point - mean) / sd
-        log_cdf = log_ndtr(z)
+        log_cdf = tails.log_ndtr(z)
         if (log_cdf.sum() - log_cdf - 0.5 * z * z - at_best).max() < -DROP:
             nearest = point
     return nearest
@@ -123,11 +127,9 @@ def _place(span: Span, nodes: int) -> tuple[Array, Array]:
     return np.asarray(span.low + h * np.arange(nodes), np.float64), np.full(nodes, h)
 
 
-def _integrate(mean: Array, sd: Array, f: Array, weight: Array) -> tuple[Array, float]:
-    from scipy.special import erfcx
-
+def _integrate(mean: Array, sd: Array, tails: Tails, f: Array, weight: Array) -> tuple[Array, float]:
     u = np.maximum((f - mean[:, None]) * (-SQRT_HALF / sd)[:, None], -CEILING)  # [C Q]
-    E = erfcx(u)
+    E = tails.erfcx(u)
     terms = np.prod(0.5 * np.exp(-u * u) * E, 0) / E * weight
     total, half = terms.sum(1), terms[:, ::2].sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):

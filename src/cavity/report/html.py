@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity import persist
 from cavity.diagnostics.raw_rows import find_columns
 from cavity.errors import BadInput
-from cavity.modelfile.summary import format_label
+from cavity.modelfile.facts import format_label
 from cavity.report import headline, sections
 from cavity.report.charts import draw_calibration, draw_coverage, draw_learning, draw_rejection, draw_scatter
 from cavity.report.findings import (

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadInput
+from cavity.tabular.buffers import find_present, from_texts, to_flags, to_floats
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
@@ -66,8 +67,8 @@ def to_text(column: Any) -> Any:
     arrow = import_pyarrow()
     column = _cast(column, "string")
     column = pc.utf8_trim_whitespace(column)
-    gone = pc.is_in(column, value_set=arrow.array(MISSING))
-    return pc.if_else(gone, arrow.scalar(None, "string"), column)
+    gone = pc.is_in(column, value_set=from_texts(MISSING))
+    return pc.if_else(gone, arrow.nulls(1, "string")[0], column)
 
 
 def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[np.bool_]]:
@@ -77,14 +78,14 @@ def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
     """
     if classify_type(column.type) == "duration":
         micros = column.cast(import_pyarrow().duration("us"), safe=False).cast("int64")
-        value = np.asarray(_cast(micros, "float64").to_numpy(zero_copy_only=False)) / MICROS_PER_DAY
+        value = to_floats(_cast(micros, "float64")) / MICROS_PER_DAY
         lacks = np.isnan(value)
     elif classify_type(column.type) == "number":
-        value = np.asarray(_cast(column, "float64").to_numpy(zero_copy_only=False))
+        value = to_floats(_cast(column, "float64"))
         lacks = np.isnan(value)
     else:
         text = to_text(column)
-        lacks = np.asarray(text.is_null())
+        lacks = ~find_present(text)
         wrong = np.flatnonzero(~match_cells(text, NUMBER) & ~lacks)
         if len(wrong):
             raise_not_number(name, text, wrong, first)
@@ -106,7 +107,7 @@ def match_cells(text: Any, pattern: str) -> NDArray[np.bool_]:
     """Return which text cells match a pattern."""
     import pyarrow.compute as pc
 
-    return np.asarray(pc.match_substring_regex(text, pattern).fill_null(False))
+    return to_flags(pc.match_substring_regex(text, pattern))
 
 
 def parse_numbers(text: Any) -> Array:
@@ -114,7 +115,7 @@ def parse_numbers(text: Any) -> Array:
     import pyarrow.compute as pc
 
     unsigned = pc.replace_substring(text, "+", "")  # Arrow does not parse plus signs
-    return np.asarray(_cast(unsigned, "float64").to_numpy(zero_copy_only=False))
+    return to_floats(_cast(unsigned, "float64"))
 
 
 def check_finite(value: Array, lacks: NDArray[np.bool_], name: str, first: int) -> None:
@@ -142,7 +143,7 @@ def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
             f"the target {name!r} has the type {column.type}: labels must be text or whole numbers."
         )
     text = to_text(column)
-    lacks = np.flatnonzero(np.asarray(text.is_null()))
+    lacks = np.flatnonzero(~find_present(text))
     if len(lacks) and strict:
         more = f" and {len(lacks) - 1} more rows" if len(lacks) > 1 else ""
         raise BadInput(

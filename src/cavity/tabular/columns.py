@@ -12,6 +12,7 @@ import numpy as np
 from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadInput
+from cavity.tabular.buffers import find_present, to_places
 from cavity.tabular.cells import to_numbers, to_text
 from cavity.tabular.dates import (
     DAY,
@@ -141,7 +142,7 @@ class Category(NamedTuple):
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, len(features)]."""
         text = to_text(column)
-        lacks = np.asarray(text.is_null())
+        lacks = ~find_present(text)
         X = np.zeros((len(text), len(self.features)))
         code = np.where(lacks, -1, self._find_levels(text, column.type))
         X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
@@ -167,7 +168,7 @@ class Category(NamedTuple):
         boolean = arrow.types.is_boolean(kind)  # Arrow writes true, but a text file may have had True
         known = {level.lower() if boolean else level: i for i, level in enumerate(self.levels)}
         numbers = np.array([known.get(value, -1) for value in coded.dictionary.to_pylist()])
-        return numbers[np.asarray(coded.indices.fill_null(arrow.scalar(0, coded.indices.type)))]
+        return numbers[to_places(coded.indices)]
 
     def _handle_unseen(self, example: str, row: int, count: int, context: EncodingContext) -> None:
         if context.unseen == "error":

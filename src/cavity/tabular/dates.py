@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
 from cavity.errors import BadInput
+from cavity.tabular.buffers import find_present, to_floats, to_places
 from cavity.tabular.cells import to_text
 
 DAY = 86_400  # seconds
@@ -55,8 +56,8 @@ def to_days(column: Any, order: str) -> Days:
     text = to_text(column)
     coded = text.dictionary_encode()
     known = np.array([parse_date(cell, order) for cell in coded.dictionary.to_pylist()] + [np.nan])
-    lacks = np.asarray(text.is_null())
-    place = np.asarray(coded.indices.fill_null(arrow.scalar(0, coded.indices.type)))
+    lacks = ~find_present(text)
+    place = to_places(coded.indices)
     value = np.where(lacks, np.nan, known[place])
     wrong = np.flatnonzero(np.isnan(value) & ~lacks)
     row = int(wrong[0]) if len(wrong) else -1
@@ -70,7 +71,7 @@ def _typed_days(column: Any) -> Array:
         column = column.cast(arrow.time64("us"), safe=False).cast("int64")
     else:
         column = column.cast(arrow.timestamp("us"), safe=False).cast("int64")
-    micros = np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))
+    micros = to_floats(column.cast("float64", safe=False))
     return np.asarray(micros / (1e6 * DAY))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.source import Array
+from cavity.tabular.buffers import find_present
 from cavity.tabular.cells import (
     check_finite,
     classify_type,
@@ -58,7 +59,7 @@ def read_numbers(
     if style is None or classify_type(column.type) in ("number", "duration"):
         return to_numbers(column, name, first)
     text = to_text(column)
-    lacks = np.asarray(text.is_null())
+    lacks = ~find_present(text)
     wrong = np.flatnonzero(~match_style(text, style) & ~lacks)
     if len(wrong):
         raise_not_number(name, text, wrong, first)

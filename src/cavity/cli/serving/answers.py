@@ -11,10 +11,11 @@ import numpy as np
 from pydantic import BaseModel, Field, create_model
 
 from cavity._version import __version__
-from cavity.cli.predicting import Model, format_label
+from cavity.cli.models import Model
 from cavity.cli.serving.batching import Array, Columns
 from cavity.cli.serving.requests import BadRows, CellError
 from cavity.errors import CavityError
+from cavity.modelfile.facts import format_label
 
 ENTROPIES = ("total", "aleatoric", "epistemic")
 NUMBERS = {

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity._version import __version__
-from cavity.cli.predicting import Model, format_label
+from cavity.cli.models import Model
 from cavity.cli.serving.answers import (
     Health,
     Refusal,
@@ -36,6 +36,7 @@ from cavity.cli.serving.requests import RowReader, list_columns
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits
 from cavity.errors import CavityError
+from cavity.modelfile.facts import format_label
 
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
 REFUSALS = {

@@ -21,8 +21,9 @@ from pydantic import (
 )
 from pydantic import ValidationError as Invalid
 
-from cavity.cli.predicting import Model, format_label
+from cavity.cli.models import Model
 from cavity.errors import BadInput
+from cavity.modelfile.facts import format_label
 from cavity.tabular.columns import Column, Group, Number, Unchanged, suggest_column
 from cavity.tabular.encoder import ColumnEncoder
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import uvicorn
 
-from cavity.cli.predicting import Model
+from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Deadlines, Limits, make_access

@@ -1,0 +1,62 @@
+"""Predictions of a few rows in NumPy: torch takes longer to load than they take. All else is left to `models`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.cli.predictors import RowPredictor
+from cavity.modelfile.array_reader import ArrayRecord, read_array_record
+
+MOST_WORK = 50_000  # about a second; with more, torch is faster although it loads slowly
+LEAST_ROWS = 10  # that a piece of a table counts as
+
+
+class ArrayPredictor(RowPredictor):
+    """A model in NumPy. Many rows, missing cells and rows that need a finer quadrature are left to torch."""
+
+    def __init__(self, path: str | Path, record: ArrayRecord) -> None:
+        self._set(record.features, record.classes)
+        self.path, self.record, self.work = path, record, 0.0
+
+    @cached_property
+    def full(self) -> RowPredictor:
+        """The same model in torch."""
+        from cavity.cli.models import Predictor
+
+        return Predictor.restore(self.record.stored.as_tensors(), self.path)
+
+    def _suits(self, X: NDArray[np.float64]) -> bool:
+        """Return whether to predict these rows in NumPy, after those before them."""
+        self.work += max(len(X), LEAST_ROWS) * self.record.model.work_per_row
+        return self.work <= MOST_WORK and len(X) > 0 and bool(np.isfinite(X).all())
+
+    def predict_log_proba(self, X: Any) -> Any:
+        found = self.record.model.predict_log_proba(X) if self._suits(X) else None
+        return self.full.predict_log_proba(X) if found is None else found
+
+    def predict_targets(self, X: Any) -> tuple[Any, Any]:
+        if not self._suits(X):
+            return self.full.predict_targets(X)
+        mean, var = self.record.model.predict_latent(X)
+        if not (np.isfinite(mean).all() and np.isfinite(var).all()):
+            return self.full.predict_targets(X)
+        shift, scale = self.record.units
+        return shift + scale * mean[:, 0], scale * np.sqrt(var[:, 0] + self.record.noise)
+
+    def predict_uncertainty(self, X: Any) -> dict[str, Any]:
+        return self.full.predict_uncertainty(X)
+
+
+def open_predictor(path: str | Path, device: str | None, uncertainty: bool) -> RowPredictor:
+    """Read a classifier or a regressor: in NumPy if its kind allows it, and neither a device nor entropies are asked for."""
+    record = None if device is not None or uncertainty else read_array_record(path)
+    if record is not None:
+        return ArrayPredictor(path, record)
+    from cavity.cli.models import Predictor
+
+    return Predictor.read(path, device)

@@ -1,0 +1,72 @@
+"""Models of the command line in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from cavity import persist
+from cavity.cli.predictors import RowPredictor
+from cavity.errors import BadFile
+from cavity.fitting.results import Result
+from cavity.intake.frames import Prepared
+from cavity.modelfile.files import read_record, restore_record
+from cavity.prediction.blocks import predict_blocks
+from cavity.prediction.model import FittedModel, predict_log_proba
+from cavity.prediction.rowwise import predict_targets, target_noise
+from cavity.prediction.uncertainty import Uncertainty, predict_uncertainty
+
+
+class Predictor(RowPredictor):
+    """What a model file holds. It predicts without scikit-learn, which loads slowly."""
+
+    def __init__(self, result: Result) -> None:
+        self._set(result.features, result.classes)
+        self.result = result
+
+    @classmethod
+    def read(cls, path: str | Path, device: str | None = None) -> Self:
+        """Read a classifier or a regressor."""
+        return cls(read_record(path, device).result)
+
+    @classmethod
+    def restore(cls, stored: persist.Stored, path: str | Path) -> Self:
+        """Return the predictor of a file that has been read."""
+        return cls(restore_record(stored, path).result)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        return self._predict(X, predict_log_proba)[0]
+
+    def predict_targets(self, X: Any) -> tuple[Any, Any]:
+        mean, std = self._predict(X, self._predict_targets)
+        return mean, std
+
+    def predict_uncertainty(self, X: Any) -> dict[str, Any]:
+        return Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
+
+    def _predict(self, X: Any, predict: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
+        return predict_blocks(self.result.model, self.result.features, Prepared(X), predict)
+
+    def _predict_targets(self, model: FittedModel, rows: Any) -> tuple[Any, Any]:
+        inside, residual, units = self.result.rows, self.result.predicts_residual, self.result.units
+        noise = target_noise(model)
+        return predict_targets(model, rows, rows=inside, with_residual=residual, units=units, noise=noise)
+
+
+class Model(Predictor):
+    """A predictor with its estimator, for commands that do more than predict."""
+
+    def __init__(self, classifier: Any) -> None:
+        super().__init__(classifier._result)
+        self.classifier = classifier
+
+    @classmethod
+    def open(cls, path: str | Path, device: str | None = None, regressor: bool = False) -> Self:
+        """Load a classifier or, with `regressor`, also a regressor."""
+        from cavity.estimators import load
+
+        classifier = load(path, device)
+        if not regressor and not hasattr(classifier, "classes_"):
+            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
+        return cls(classifier)

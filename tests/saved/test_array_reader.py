@@ -1,0 +1,86 @@
+"""Models read into NumPy predict what the full reader's do, and what it refuses is never read."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cavity import BadFile, GPClassifier, GPRegressor
+from cavity.kernels import RBF, Linear, rank_columns
+from cavity.kernels import Ranked as RankedKernel
+from cavity.modelfile import read_record
+from cavity.modelfile.array_reader import read_array_record
+from cavity.prediction.model import predict_log_proba
+from saved.test_damage import CASES, Sample, damaged
+from support import toy
+
+
+def fit(model, X, y, path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory):
+    """Sound files that are read into NumPy: a classifier that can grow, one of ranks and a given kernel, a regressor."""
+    folder = tmp_path_factory.mktemp("samples")
+    X, y = toy(30, 3)
+    few = {"n_inducing": 4, "max_epochs": 2, "tol": 1.0, "random_state": 0}
+    ranked = RankedKernel(RBF() + Linear(), *rank_columns(X, np.ones(len(X))))
+    models = {
+        "sep": GPClassifier("sep", **few),
+        "ranked": GPClassifier("ep", kernel=ranked, calibration=None, **few),
+        "regressor": GPRegressor("fitc", **few),
+    }
+    return {
+        name: Sample(fit(model, X, y * 1.5 if name == "regressor" else y, folder / name).read_bytes())
+        for name, model in models.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["sep", "ranked", "regressor"])
+def test_the_samples_are_read_into_numpy(name, samples, tmp_path):
+    (tmp_path / "m").write_bytes(samples[name].content)
+    assert read_array_record(tmp_path / "m") is not None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forged_files_are_left_to_the_full_reader(name, tmp_path):
+    (tmp_path / "m").write_bytes(CASES[name][0])
+    assert read_array_record(tmp_path / "m") is None
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+@pytest.mark.parametrize("name", ["sep", "ranked", "regressor"])
+def test_a_file_that_the_full_reader_refuses_is_not_read_into_numpy(name, samples, tmp_path, data):
+    path = tmp_path / "m"
+    path.write_bytes(data.draw(damaged(samples[name])))
+    found = read_array_record(path)
+    if found is None:
+        return
+    record = read_record(path)  # raises BadFile if the damage was not noticed
+    X = toy(5, 3)[0]
+    if found.classes is not None:
+        np.testing.assert_array_equal(found.classes, record.result.classes)
+        log_p = found.model.predict_log_proba(X)
+        if log_p is not None:
+            (expected,) = predict_log_proba(record.result.model, X)
+            np.testing.assert_allclose(np.exp(log_p), np.exp(expected), atol=1e-9, rtol=0)
+
+
+def test_a_flipped_bit_is_left_to_the_full_reader(samples, tmp_path):
+    path, rng = tmp_path / "m", np.random.default_rng(0)
+    for _ in range(50):
+        content = bytearray(samples["sep"].content)
+        content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(content)
+        assert read_array_record(path) is None
+        with pytest.raises(BadFile):
+            read_record(path)
