@@ -65,7 +65,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
     effort : {"fast", "balanced", "best"}
         How far method="auto" goes. "fast": one fit with 100 inducing points. "balanced": more points on large tables, and a
-        temperature from rows that the model did not see (up to 2,000 rows three more fits, up to 50,000 rows one more).
+        temperature from rows that the model did not see (up to 2,000 rows two more fits, up to 50,000 rows one more).
         "best": more points again, five folds, and a pool with trees.
     selection : {"auto", None}
         "auto": method="auto" tries other models than the default one, unless effort="fast" or you gave a kernel or inducing points:
