@@ -95,9 +95,10 @@ def test_sites_of_very_many_rows_and_classes_are_tied(method, rows, latent, stor
     ("given", "rows", "latent", "device"),
     [
         ({}, 150, 3, "cpu"),
-        ({}, 400, 3, "cpu"),
+        ({}, 1000, 3, "cpu"),
         ({}, 1000, 1, "cpu"),
-        ({}, 500, 3, "cuda"),
+        ({}, 1500, 3, "cuda"),
+        ({}, 1001, 1, "cuda"),
         ({}, 60_000, 10, "cuda"),
         ({"n_inducing": 300}, 400, 3, "cuda"),
         ({"n_inducing": 0.1}, 400, 3, "cpu"),

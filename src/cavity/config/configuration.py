@@ -11,7 +11,7 @@ import torch
 
 from cavity import spectrum
 from cavity.config.methods import Method
-from cavity.config.paces import is_crowded
+from cavity.config.paces import is_crowded, prefers_lbfgs
 from cavity.config.regression_methods import RegressionMethod
 from cavity.config.values import inducing_count, read_jitter
 from cavity.errors import BadOption
@@ -35,9 +35,7 @@ CROWDED_POINTS = {  # by effort: points per row of an average class, and the mos
     "best": (2.0, 4e6),
 }
 LEAST_CROWDED_POINTS = 20
-SMALL_WORK = (
-    1.2e7  # rows x latent functions x M² up to which a fit on one core of a CPU is as fast as one on a GPU
-)
+SMALL_WORK = 3e7  # rows x latent functions x M² up to which one core of a CPU is as fast as a GPU
 REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 
 
@@ -115,7 +113,8 @@ class Config:
         on_cpu = replace(self, device=torch.device("cpu"))
         every_row = self.method.inducing_from == "rows" or self.inducing is None
         M = n_rows if every_row else inducing_count(on_cpu.inducing_points(n_rows, n_latent), n_rows)
-        return on_cpu if n_rows * n_latent * M**2 <= SMALL_WORK else self
+        small = prefers_lbfgs(n_rows, n_latent) and n_rows * n_latent * M**2 <= SMALL_WORK
+        return on_cpu if small else self
 
     def check_ranks(self, world: int) -> None:
         """Refuse what several processes cannot do."""

@@ -126,8 +126,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     jitter : float or None
         Relative to the kernel's variance. None: 1e-6, in float32 1e-4.
     device : str or torch.device
-        "auto", "cpu", "cuda", "cuda:1". "auto" is the GPU if there is one and the table is not small: up to about 1,200 rows
-        times latent functions, the CPU is as fast. The fitted model stays there and predicts there; `to` moves it.
+        "auto", "cpu", "cuda", "cuda:1". "auto" is the GPU if there is one and the table is not small: up to 1,000 rows of
+        three classes, the CPU is as fast. The fitted model stays there and predicts there; `to` moves it.
     dtype : {"float64", "float32"}
         Type of rows and projections; factorisations are in float64.
     random_state : int, RandomState or None

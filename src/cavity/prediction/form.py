@@ -13,8 +13,6 @@ from cavity.posterior import Normal
 ROUNDING = 1e-13  # of λ; log-concave factors have no negative ones
 # largest relative error of a variance; where the bound exceeds it, triangular solves are used
 MOST_ERROR = {torch.float64: 1e-9, torch.float32: 1e-3}
-
-
 WIDE = 64  # inducing points from which the zeros of triangular matrices are left out of products on a CPU
 BLOCKS = 3  # of rows of such a matrix: more of them leave out more zeros, but are slower per operation
 
@@ -24,7 +22,7 @@ class Form(NamedTuple):
 
     mean  μ·a = (L⁻ᵀ μ)·k        variance  k(x, x) + s − |a|² + aᵀΛ⁻¹a = k(x, x) + s − Σ_i λ_i (UᵀL⁻¹ k)_i²
 
-    If all λ ≥ 0, T replaces √λ UᵀL⁻¹ = QT: lower triangular with |Tk|² = |QTk|².
+    On a CPU, if all λ ≥ 0, T replaces √λ UᵀL⁻¹ = QT: lower triangular with |Tk|² = |QTk|².
     """
 
     matrix: Tensor  # [C M+1 M], T or UᵀL⁻¹, and L⁻ᵀμ as the last row
@@ -69,7 +67,9 @@ def make_form(prior_lower: Tensor, mean: Tensor, lower: Tensor, noise: Tensor) -
     error = 4 * torch.finfo(mean.dtype).eps * rotated.abs().sum(-1).amax(-1) * scale**1.5
     if not bool((error <= MOST_ERROR[mean.dtype] * noise.double()).all()):
         return None
-    triangular = bool((weight >= -ROUNDING).all())
+    triangular = not mean.is_cuda and bool(
+        (weight >= -ROUNDING).all()
+    )  # a GPU takes longer for QR than it gains
     if triangular:
         rotated = _make_lower(weight.clamp_min(0).sqrt()[..., None] * rotated)
         weight = torch.ones_like(weight)
