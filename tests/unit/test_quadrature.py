@@ -230,7 +230,7 @@ def test_probit_power_can_be_differentiated(case):
     st.floats(0, 1),
     st.floats(-5, 5),
     st.floats(-2, 2),
-    st.floats(-15, 6),
+    st.floats(-15, 6).map(lambda alpha: round(alpha, 9)),  # the reference fails at means such as 1e-241
 )
 def test_short_rules_keep_ten_digits(least, share, log_ratio, log_var, alpha):
     """Each rule against adaptive quadrature, for exponents from its least one to 1; derivatives in units of √(V + R) and of R."""
