@@ -111,6 +111,7 @@ def test_the_table_of_log_cdf_agrees_with_scipy():
     assert (cdf_table.log_cdf(below) == cdf_table.log_cdf(torch.tensor([-37.0]).double())).all()
     assert cdf_table.log_cdf(z.reshape(4, -1).mT).shape == (50_001, 4)
     assert cdf_table.log_cdf(z.float()).dtype == torch.float32
+    assert cdf_table.log_cdf(torch.tensor([torch.nan, 1.0]).double()).isnan().tolist() == [True, False]
 
 
 @pytest.mark.parametrize(("C", "spread", "decades"), [(3, 8.0, 1.0), (10, 3.0, 0.5), (60, 1.0, 0.3)])

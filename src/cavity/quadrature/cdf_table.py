@@ -31,7 +31,7 @@ class Workspace:
         found, local, coefficient = self._numbers[1:, :size]
         cell = self._cells[:size]
         torch.clamp(t.view(-1), CELLS * LOW, CELLS * HIGH, out=local).sub_(CELLS * LOW)
-        cell.copy_(local)  # rounds down
+        cell.copy_(local).clamp_(min=0)  # rounds down; NaN may become any integer
         local.frac_()
         highest, *lower = _table()
         torch.index_select(highest, 0, cell, out=found)
