@@ -31,7 +31,7 @@ def trained(method, C, weight=None, **options):
     return clf, job.run, X, y
 
 
-def by_matrices(run, row, site_of_row, share):
+def by_matrices(run, row, site_of_row):
     """Mean and variance of f at a row from Λ and h with that row's sites subtracted, class by class."""
     engine, state = run.engine, run.state
     (batch,) = run.whole.split(engine.chunk)
@@ -42,8 +42,8 @@ def by_matrices(run, row, site_of_row, share):
     for c in range(len(a)):
         tau, nu = site_of_row[0][c], site_of_row[1][c]
         precision = torch.eye(a.shape[1], dtype=torch.float64) + state.sums.P[c]
-        precision = precision - share * tau * torch.outer(a[c], a[c])
-        shift = state.sums.h[c] - share * nu * a[c]
+        precision = precision - tau * torch.outer(a[c], a[c])
+        shift = state.sums.h[c] - nu * a[c]
         mean.append(a[c] @ torch.linalg.solve(precision, shift))
         var.append(a[c] @ torch.linalg.solve(precision, a[c]) + r[c])
     return torch.stack(mean), torch.stack(var)
@@ -62,8 +62,7 @@ def test_own_sites_leave_as_explicit_matrices_say(method, C, weighted):
     share = run.engine.sites.share(batch.weight, run.engine.removal)
     totals = site_totals(sites, classes, f.mean.mT, share)
     for row in (0, 11, 39):
-        one = min(1.0, 1 / float(batch.weight[row]))
-        mean, var = by_matrices(run, row, (totals.tau[:, row], totals.nu[:, row]), one)
+        mean, var = by_matrices(run, row, (totals.tau[:, row], totals.nu[:, row]))
         torch.testing.assert_close(f.mean[row], mean, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(f.var[row], var, rtol=1e-10, atol=1e-10)
 

@@ -106,3 +106,17 @@ def test_rows_without_an_epistemic_part_are_not_ranked() -> None:
     part = np.array([0.1, np.nan, 0.3])
     with pytest.raises(BadInput, match="row 1"):
         rank_rows(Uncertainty(part, part, part), 2)
+
+
+@pytest.mark.parametrize("ensemble", [None, "trees"], ids=["temperature", "pool"])
+def test_the_total_is_the_entropy_of_the_printed_probabilities_and_the_parts_add_up(ensemble) -> None:
+    X, y = toy(120, 4)
+    clf = GPClassifier(
+        effort="fast", ensemble=ensemble, calibration="temperature", n_inducing=10, random_state=0
+    )
+    clf.fit(X, y)
+    assert clf.temperature_ != 1.0
+    P, got = clf.predict_proba(new_rows(30)), clf.predict_uncertainty(new_rows(30))
+    np.testing.assert_allclose(got.total, -(P * np.log(np.maximum(P, 1e-300))).sum(1), atol=1e-12)
+    np.testing.assert_allclose(got.aleatoric + got.epistemic, got.total, atol=1e-12)
+    assert (got.epistemic >= 0).all() and (got.aleatoric >= 0).all()

@@ -455,22 +455,32 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             self._loo_log_proba = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
         return self._loo_log_proba
 
-    def suspect_labels(self, n: int | None = None) -> NDArray[np.int64]:
+    def suspect_labels(self, n: int | None = None, *, return_scores: bool = False) -> Any:
         """Rank training rows by how unlikely their own label is given all other rows.
+
+        If a share ε of the labels is wrong, a label whose probability is below about ε is more likely wrong than right: look at
+        all rows below 0.01, or below your own guess of that share.
 
         Parameters
         ----------
         n : int or None
             Return only the first n.
+        return_scores : bool
+            Return the probabilities, too.
 
         Returns
         -------
-        ndarray of int
-            Row numbers, the most suspect first.
+        rows : ndarray of int
+            Row numbers of the table given to `fit`, the most suspect first. Rows of weight 0 are not among them.
+        scores : ndarray of float
+            Leave-one-out probability of each of these labels. Only with `return_scores`.
         """
         most = None if n is None else whole("n", n, 1)
-        log_p, y = self.loo_log_proba_, self._result.loo.y  # type: ignore[union-attr]
-        return np.argsort(log_p[np.arange(len(y)), y], kind="stable")[:most]
+        log_p, loo = self.loo_log_proba_, self._result.loo
+        assert loo is not None
+        own = log_p[np.arange(len(loo.y)), loo.y]
+        order = np.argsort(own, kind="stable")[:most]
+        return (loo.rows[order], np.exp(own[order])) if return_scores else loo.rows[order]
 
     def predict_latent(self, X: Any) -> tuple[Array, Array]:
         """Predict the latent values, noise included.
@@ -573,10 +583,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:
         """Split the entropy of each row's label into an aleatoric and an epistemic part.
 
-        Aleatoric entropy would remain if the latent functions were known: noise, random labels, softmax. Epistemic entropy is
-        the mutual information of label and latent functions (BALD), never negative: what labels nearby could teach. Each part
-        has its own integral; total = aleatoric + epistemic holds to 1e-8 for two classes (or if only two can win), otherwise to
-        a few 1e-3 and at most about 0.01 nats.
+        `total` is the entropy of `predict_proba`. Aleatoric entropy would remain if the latent functions were known: noise, random
+        labels, softmax. Epistemic entropy is the mutual information of label and latent functions (BALD): what labels nearby
+        could teach. Both are computed for the Gaussian process and then scaled by one factor per row so that they add up to
+        `total`, also if a temperature or a pool changes the probabilities.
 
         Parameters
         ----------

@@ -6,7 +6,7 @@ How these rows are found depends on the table and on `effort`:
     up to REFIT_ROWS rows      one more fit without the rows held out
     more rows                  rows are held out of the only fit
     a source, or effort="fast", or    leave-one-out from the sites; no more fits
-    a table of repeated rows
+    a table of cells
 
 Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, w^¾ is used. [METHOD 13]
 A model of fewer rows is worse than the final one, so its w is too low on easy tables. Where more fits give a temperature, the
@@ -30,6 +30,7 @@ from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.budget import Budget, choose_members, choose_stages
 from cavity.fitting.leave_one_out import LeaveOneOut
+from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.forest import Forest, make_forest
 from cavity.inducing import CANDIDATES
 from cavity.intake.tables import Facts, Table
@@ -45,7 +46,6 @@ FOLD_ROWS = 2000
 FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
 FITTED_FOLDS = {"balanced": 2}  # so many of the folds give a temperature as good as all of them [decision 37]
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
-MOST_REPEATS = 2.0  # rows per distinct row, up to which folds make sense
 FAILED_PART = "a fit on part of the rows could not be factorised: the calibration comes from the other rows."
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
 TREES = 200
@@ -62,9 +62,9 @@ class Held(NamedTuple):
     y: NDArray[np.int64]
     weight: Array
 
-    def make_pool(self, members: tuple[Forest, ...]) -> Pool:
-        """Return the pool whose weights suit these rows best."""
-        weights = fit_weights(self.parts, self.y, self.weight)
+    def make_pool(self, members: tuple[Forest, ...], share: float) -> Pool:
+        """Return the pool whose weights suit these rows best; `share`: how much of their weight counts as evidence."""
+        weights = fit_weights(self.parts, self.y, share * self.weight)
         return Pool(float(weights[0]), members, tuple(float(w) for w in weights[1:]))
 
     def estimate(self, pool: Pool, prior: Array, how: str) -> Estimate:
@@ -165,7 +165,15 @@ class Calibration(NamedTuple):
         return Calibrated(Pool(w**LOO_EXPONENT if w > 1 else w), how, notes=notes)
 
     def _weigh_leave_one_out(self, loo: LeaveOneOut, model: FittedModel) -> float:
-        return fit_temperature(loo.log_proba(model), loo.y, loo.weight, self._add)
+        if isinstance(self.table, Table):
+            share = self._share_of(self.table)
+        else:
+            total, squares = self._add(np.array([loo.weight.sum(), np.square(loo.weight).sum()]))
+            share = float(total / squares)
+        return fit_temperature(loo.log_proba(model), loo.y, share * loo.weight, self._add)
+
+    def _share_of(self, table: Table) -> float:
+        return effective_share(table.weight, find_twins(table))
 
     def _use_held(self, held: Table, model: FittedModel, members: list[Any]) -> Calibrated:
         """Calibrate with rows that the fit did not see."""
@@ -181,14 +189,14 @@ class Calibration(NamedTuple):
         if not members and not self.config.calibrates:
             return Calibrated(Pool(), "none", notes=tuple(notes))
         rows = Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight)
-        found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}")
+        found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}", self._share_of(held))
         return found._replace(notes=tuple(notes))
 
     def _calibrate(
-        self, held: Held, members: tuple[Forest, ...], how: str, loo_weight: float | None = None
+        self, held: Held, members: tuple[Forest, ...], how: str, share: float, loo_weight: float | None = None
     ) -> Calibrated:
         """Fit a pool to held-out rows; a temperature is averaged with that of leave-one-out, if it is given."""
-        pool, totals = held.make_pool(members), self.table.class_totals
+        pool, totals = held.make_pool(members, share), self.table.class_totals
         if loo_weight is not None:
             pool = pool._replace(weight=math.sqrt(pool.weight * loo_weight))
         return Calibrated(pool, how, held.estimate(pool, totals / totals.sum(), how))
@@ -225,7 +233,8 @@ class Calibration(NamedTuple):
         if wanted > 1:
             how = f"{k} folds" if len(found) == len(folds) else f"{len(found)} of {k} folds"
         w = None if members or loo is None else self._weigh_leave_one_out(loo.sample(), full)
-        return self._calibrate(joined, forests, how, w)._replace(notes=notes), notes
+        found_pool = self._calibrate(joined, forests, how, self._share_of(table), w)
+        return found_pool._replace(notes=notes), notes
 
     def _plan_refits(self, table: Table, members: list[Any]) -> Refits:
         """Plan the fits to parts of the rows: all of them, or those that a time limit allows."""
@@ -250,11 +259,11 @@ class Calibration(NamedTuple):
     def _needs_refits(self, members: Sequence[Any]) -> bool:
         """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out.
 
-        Equal rows are in the same fold. If most rows are repeated, a fold lacks whole cells of the table, which new rows will not.
+        Equal rows are in the same fold. A fold of a table of cells lacks whole cells, which new rows will not.
         """
         if members:
             return True
-        return self.config.calibrates and self.config.effort != "fast" and not _repeats_rows(self.table)
+        return self.config.calibrates and self.config.effort != "fast" and not has_cells(self.table)
 
     def _note_members(self, names: Sequence[str]) -> list[str]:
         """Say which members a time limit left out of the pool."""
@@ -269,13 +278,6 @@ class Calibration(NamedTuple):
     def _add(self, sums: Array) -> Array:
         """Sum over the ranks."""
         return np.asarray(np.sum(self.reduce.gather(sums), axis=0))
-
-
-def _repeats_rows(table: Facts) -> bool:
-    """Return whether rows occur more than twice on average; a row of weight w counts as w rows."""
-    if not isinstance(table, Table) or table.n_rows > CANDIDATES:
-        return False
-    return float(table.weight.sum()) > MOST_REPEATS * len(distinct_rows(table.X)[0])
 
 
 def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:

@@ -192,4 +192,4 @@ def as_scores(kernel: Any, table: Facts) -> Facts:
     """Return the table as the kernel's inducing points see it."""
     if not isinstance(kernel, Ranked) or not isinstance(table, Table):
         return table
-    return Table(kernel.score(table.X), table.y, table.weight, table.n_classes)
+    return replace(table, X=kernel.score(table.X))

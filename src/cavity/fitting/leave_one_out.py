@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.config.paces import CROWDED_LATENT
+from cavity.fitting.twins import find_twins
 from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.intake.tables import Facts, Table
@@ -33,6 +34,7 @@ class LeaveOneOut(NamedTuple):
     f: Normal  # [n C]
     y: NDArray[np.int64]
     weight: Array
+    rows: NDArray[np.int64]  # their numbers in the table that the user gave
     complete: bool  # every row is there, in order
 
     def sample(self) -> LeaveOneOut:
@@ -41,7 +43,7 @@ class LeaveOneOut(NamedTuple):
         if chosen is None:
             return self
         f = Normal(self.f.mean[chosen], self.f.var[chosen])
-        return LeaveOneOut(f, self.y[chosen], self.weight[chosen], False)
+        return LeaveOneOut(f, self.y[chosen], self.weight[chosen], self.rows[chosen], False)
 
     def log_proba(self, model: FittedModel) -> Array:
         """Return leave-one-out log-probabilities under the model, before any temperature."""
@@ -60,13 +62,16 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
     whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
     most = max(1, min(SAMPLE, most_rows(C), KEPT // C) // run.reduce.world)
     chosen = None if whole else choose_sample(n, most)
+    together = find_twins(table) if run.reduce.world == 1 else None
+    places, twins = (None if x is None else torch.from_numpy(x) for x in (chosen, together))
     found = []
-    for batch, f in leave_one_out(
-        run.engine, run.state, run.whole, None if chosen is None else torch.from_numpy(chosen)
-    ):
+    for batch, f in leave_one_out(run.engine, run.state, run.whole, places, twins):
         found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
     mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
-    return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), whole and every_row)
+    numbers = table.numbers if isinstance(table, Table) else np.arange(n)
+    rows = numbers if chosen is None else numbers[chosen]
+    y, weight = y.long().numpy(), weight.double().numpy()
+    return LeaveOneOut(Normal(mean, var), y, weight, rows, whole and every_row)
 
 
 def most_rows(n_classes: int) -> int:

@@ -59,8 +59,7 @@ def hold_out(table: Table, fraction: float, rng: np.random.Generator) -> tuple[T
         raise BadInput(
             f"validation_fraction={fraction:g} of {len(held)} rows leaves none to validate on: raise it, or leave it out."
         )
-    parts = [Table(table.X[m], table.y[m], table.weight[m], table.n_classes) for m in (~held, held)]
-    return parts[0], parts[1]
+    return table.select(~held), table.select(held)
 
 
 def describe_run(

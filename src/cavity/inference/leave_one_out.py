@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,26 +12,64 @@ from cavity.data import Batch, Whole
 from cavity.inference.engine import Engine
 from cavity.inference.sites import LEAST_KEEP, Site
 from cavity.inference.state import State
-from cavity.inference.view import SiteTotals, site_totals
+from cavity.inference.view import site_totals
 from cavity.posterior import Normal, Posterior, marginals, posterior
+
+
+class _Seen(NamedTuple):
+    """A batch under q, and what its rows add to the sums."""
+
+    t: Normal  # [C B]
+    r: Tensor  # [C B]
+    tau: Tensor  # [C B]
+    nu: Tensor  # [C B]
 
 
 @torch.no_grad()
 def leave_one_out(
-    engine: Engine, state: State, rows: Whole, chosen: Tensor | None = None
+    engine: Engine, state: State, rows: Whole, chosen: Tensor | None = None, twins: Tensor | None = None
 ) -> Iterator[tuple[Batch, Normal]]:
     r"""Yield each piece of the rows with the marginals of f, noise included, [B C], after a row's own sites are removed.
 
-        v' = v / (1 − τv)      m' = (m − νv) / (1 − τv)        τ, ν: all sites of the row on a class
+        v' = v / (1 − τv)      m' = (m − νv) / (1 − τv)        τ, ν: what the sums hold of the row
 
-    The sites of the other rows and the hyper-parameters stay as they are. Of a row of weight ω, one of its ω copies is removed,
-    or all of it if ω < 1. Rows without sites of their own (SEP, VI) get those that an update would give them. `chosen`: places of
-    the rows to visit, ascending; None for all rows.
+    A row leaves as a whole, whatever its weight, and takes its twins with it: rows with the same number in `twins` [N]. The sites
+    of the other rows and the hyper-parameters stay as they are. Rows without sites of their own (SEP, VI) get those that an update
+    would give them. `chosen`: places of the rows to visit, ascending; None for all rows.        [METHOD 17]
     """
     engine.load(state.theta)
     q, shared = posterior(state.sums), engine.sites.gaussian(state.sums)
+    sums = None
+    if twins is not None:
+        sums = _sum_twins(
+            engine, twins, (_look(engine, state, q, shared, b) for b in rows.split(engine.chunk))
+        )
+    start = 0
     for batch in rows.split(engine.chunk) if chosen is None else _select(rows, engine.chunk, chosen):
-        yield batch, _without_own_sites(engine, state, q, shared, batch)
+        seen = _look(engine, state, q, shared, batch)
+        if sums is not None:
+            assert twins is not None
+            stop = start + len(batch.y)
+            group = twins[start:stop] if chosen is None else twins[chosen[start:stop]]
+            tau, nu = sums[:, :, group.to(sums.device)]
+            seen, start = seen._replace(tau=tau, nu=nu), stop
+        mean, var = _remove(seen)
+        if engine.offset is not None:  # whose scores did not see the row
+            mean = mean + engine.offset.shift(engine.offset.at(batch.index))
+        yield batch, Normal(mean.mT, (var + seen.r).mT)
+
+
+def _sum_twins(engine: Engine, twins: Tensor, pieces: Iterator[_Seen]) -> Tensor:
+    """Return what the sums hold of each group of twins, [2 C G]."""
+    sums = torch.zeros(
+        2, engine.shape[0], int(twins.max()) + 1, dtype=torch.float64, device=engine.total.device
+    )
+    start = 0
+    for seen in pieces:
+        stop = start + seen.tau.shape[1]
+        sums.index_add_(2, twins[start:stop].to(sums.device), torch.stack([seen.tau, seen.nu]).double())
+        start = stop
+    return sums
 
 
 def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
@@ -52,19 +91,14 @@ def _join(parts: list[Batch]) -> Batch:
     return Batch(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
-def _without_own_sites(engine: Engine, state: State, q: Posterior, shared: Posterior, batch: Batch) -> Normal:
+def _look(engine: Engine, state: State, q: Posterior, shared: Posterior, batch: Batch) -> _Seen:
     projection = engine.project(state, batch)
     t, r = marginals(q, projection.a).t, projection.r.double()
     classes = engine.factor.sites(batch.y)
     site = _sites(engine, state, shared, batch, classes)
     totals = site_totals(site, classes, t.mean, engine.sites.share(batch.weight, engine.removal))
-    seen = engine.placement.row_marginals(t, r, totals if engine.placement.eliminates else None)
-    copy = batch.weight.reciprocal()
-    f = _remove(seen.t, totals, copy if engine.sites.on_f else copy.clamp(max=1.0))
-    mean = f.mean
-    if engine.offset is not None:  # whose scores did not see the row
-        mean = mean + engine.offset.shift(engine.offset.at(batch.index))
-    return Normal(mean.mT, (f.var + seen.residual).mT)
+    fed = engine.placement.feed(totals, r)
+    return _Seen(t, r, fed.tau, fed.nu)
 
 
 def _sites(engine: Engine, state: State, shared: Posterior, batch: Batch, classes: Tensor) -> Site:
@@ -73,8 +107,8 @@ def _sites(engine: Engine, state: State, shared: Posterior, batch: Batch, classe
     return engine.sites.stored(state, batch, classes).site
 
 
-def _remove(t: Normal, totals: SiteTotals, copy: Tensor) -> Normal:
-    """Remove one copy of each row, the share `copy` [B] of its total."""
-    tau, nu = copy * totals.tau, copy * totals.nu
+def _remove(seen: _Seen) -> Normal:
+    """Return the marginals of t without the rows, [C B]."""
+    t, tau, nu = seen.t, seen.tau, seen.nu
     keep = (1 - tau * t.var).clamp_min(LEAST_KEEP)
     return Normal((t.mean - nu * t.var) / keep, t.var / keep)

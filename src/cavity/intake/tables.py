@@ -156,6 +156,12 @@ class Table(InMemory):
     """Rows with encoded labels, 0..C−1."""
 
     n_classes: int
+    given: NDArray[np.int64] | None = None  # row numbers in the table that the user gave; None: 0..N−1
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Row numbers in the table that the user gave."""
+        return np.arange(self.n_rows) if self.given is None else self.given
 
     @property
     def n_latent(self) -> int:
@@ -169,7 +175,7 @@ class Table(InMemory):
 
     def select(self, rows: NDArray[Any]) -> Table:
         """Return some of the rows, by number or by mask."""
-        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes)
+        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, self.numbers[rows])
 
     def rows(self, config: Config) -> Divisible:
         """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
@@ -211,13 +217,14 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
             f"y has only one class, {str(classes[0])!r} (rows of weight 0 do not count): a classifier needs at least two; "
             "check how the rows were selected."
         )
+    given = None
     if not present.all():
-        rows, weight = rows[present], weight[present]
+        rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
     encoded = encoded.reshape(-1)
     if groups:
         found = Labels(encoded, weight, tuple(map(str, classes)))
         rows, features = learn_groups(rows, features, found)
-    return Labelled(Table(rows, encoded, weight, len(classes)), features, classes)
+    return Labelled(Table(rows, encoded, weight, len(classes), given), features, classes)
 
 
 def learn_groups(rows: Array, features: Features, labels: Labels) -> tuple[Array, Features]:

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.posterior import Normal
-from cavity.prediction.model import FittedModel, Joint, as_array, as_tensor, predict_latent, split_rows
+from cavity.prediction.model import (
+    FittedModel,
+    Joint,
+    as_array,
+    as_tensor,
+    log_probabilities,
+    predict_latent,
+    split_rows,
+)
 from cavity.quadrature import softmax_uncertainty
 
 Array = NDArray[np.float64]
@@ -27,16 +35,32 @@ class Uncertainty(NamedTuple):
 
 @torch.no_grad()
 def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
-    """Split the label's entropy: noise on f is aleatoric, all other variance of f, also the residual, is epistemic."""
+    """Split the entropy of the predicted probabilities, temperature and pool included.
+
+    The parts of the Gaussian process, each by its own integral, are scaled by one factor per row so that they add up.
+    """
     f = predict_latent(model, as_tensor(rows))
+    log_p = model.pool.combine(log_probabilities(model, f).numpy(), rows)
+    total = -(np.exp(log_p) * log_p).sum(1)
+    aleatoric, epistemic = split_entropy(model, f)
+    own = aleatoric + epistemic
+    scale = np.divide(total, own, out=np.zeros_like(total), where=own > 0)
+    return Uncertainty(total, np.where(own > 0, scale * aleatoric, total), scale * epistemic)
+
+
+def split_entropy(model: FittedModel, f: Normal | Joint) -> tuple[Array, Array]:
+    """Return both parts of the Gaussian process: noise on f is aleatoric, all other variance of f, also the residual, epistemic."""
     if isinstance(f, Joint):  # the likelihood has its own noise
-        return Uncertainty(*(as_array(t) for t in softmax_uncertainty(f.mean.cpu(), f.cov.cpu())))
-    noise = model.prior.noise.double().cpu().expand(f.mean.shape[1])
-    f = Normal(f.mean.cpu(), f.var.cpu())
-    likelihood = copy.deepcopy(model.likelihood).to(torch.device("cpu"))
-    parts = [likelihood.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in split_rows(f)]
-    total, aleatoric, epistemic = (as_array(torch.cat(column)) for column in zip(*parts, strict=True))
-    return Uncertainty(total, aleatoric, epistemic)
+        parts = [softmax_uncertainty(f.mean.cpu(), f.cov.cpu())]
+    else:
+        noise = model.prior.noise.double().cpu().expand(f.mean.shape[1])
+        f = Normal(f.mean.cpu(), f.var.cpu())
+        likelihood = copy.deepcopy(model.likelihood).to(torch.device("cpu"))
+        parts = [
+            likelihood.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in split_rows(f)
+        ]
+    _, aleatoric, epistemic = (as_array(torch.cat(column)) for column in zip(*parts, strict=True))
+    return aleatoric, epistemic
 
 
 def rank_rows(uncertainty: Uncertainty, n: int | None) -> NDArray[np.int64]:
