@@ -70,8 +70,8 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
     mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
     numbers = table.numbers if isinstance(table, Table) else np.arange(n)
     rows = numbers if chosen is None else numbers[chosen]
-    y, weight = y.long().numpy(), weight.double().numpy()
-    return LeaveOneOut(Normal(mean, var), y, weight, rows, whole and every_row)
+    labels = y.long().numpy()
+    return LeaveOneOut(Normal(mean, var), labels, weight.double().numpy(), rows, whole and every_row)
 
 
 def most_rows(n_classes: int) -> int:
