@@ -51,9 +51,7 @@ def stage() -> None:
     for page in pages:
         path = STAGE / place(page)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            turn_links((ROOT / page).read_text(encoding="utf-8"), page, linked), encoding="utf-8"
-        )
+        path.write_text(turn_links((ROOT / page).read_text(encoding="utf-8"), page, linked), encoding="utf-8")
     for file in sorted(linked - set(pages)):
         path = STAGE / place(file)
         path.parent.mkdir(parents=True, exist_ok=True)
