@@ -2,7 +2,7 @@
 #   make wheel && docker build -t cavity .
 #   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/penguins.cavity:/model.cavity:ro" cavity
 # PIP_ARGS: more arguments for pip, for example an index that has the CPU build of torch.
-# docs/serving.md says how to set a token and host names.
+# docs/deploy.md says how to set a token and host names.
 FROM python:3.12-slim
 
 ARG PIP_ARGS=""

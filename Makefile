@@ -115,7 +115,7 @@ format: $(VENV)/.dev    ## format the code, and fix what the linter can fix
 
 docs: $(VENV)/.docs     ## build the documentation in build/site; warnings are errors
 	@echo "==> Building the documentation"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	@$(PY) tools/site.py
 	@echo "==> build/site/index.html"
 
 wheel: $(PY)            ## build the wheel in dist
@@ -131,7 +131,7 @@ test-wheel: $(PY)       ## install the wheel of dist into an environment of its 
 	@echo "==> Using it"
 	@cd build && wheel-venv/bin/python ../tools/try_wheel.py && wheel-venv/bin/cavity version
 
-bench: $(VENV)/.bench   ## time fits, predictions, steps and the command line on the CPU, update docs/performance.md (DATA=folder)
+bench: $(VENV)/.bench   ## time fits, predictions, steps and the command line on the CPU, update docs/results (DATA=folder)
 	@echo "==> Fits of small tables, many classes, a loaded machine"
 	@$(PY) benchmarks/small_fits.py $(if $(DATA),--data "$(DATA)")
 	@echo "==> Predictions"
@@ -156,7 +156,7 @@ run-compare-gpflow: $(VENV)/.gpflow
 	@$(PY) -m experiments wide $(EXPERIMENT) --methods gpflow $(ARGS)
 
 clean:                  ## remove caches, build products and output of the demo (keeps .venv)
-	@rm -rf build dist demo-output bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	@rm -rf .cache build dist demo-output bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	@echo "==> Clean (make distclean also removes $(VENV))"
 

@@ -11,7 +11,7 @@ instead of normal); their kernel variance is scaled so that the noise has the sa
 Problems that already have rows in the folder are not computed again.
 
     python benchmarks/accuracy.py [--times 1] [--results FOLDER]  # about a minute per problem on one core
-    python -m experiments page                                    # docs/accuracy.md and its figure
+    python -m experiments page                                    # docs/results/accuracy.md and its figure
 """
 
 from __future__ import annotations

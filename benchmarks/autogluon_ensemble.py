@@ -3,9 +3,9 @@
 Each split has one run of `TabularPredictor` with five-fold bagging and the log loss as metric: LightGBM, random forest, extra
 trees, logistic regression and nearest neighbours in AutoGluon's defaults, and CavityModel in its own. AutoGluon weighs the members
 by their held-out predictions twice, once without CavityModel and once with it. There is no time limit, so a busy machine changes
-nothing. At the end docs/autogluon.md gets the table; --page only does that.
+nothing. `python -m experiments page` then writes the table of docs/results/comparison.md.
 
-    python benchmarks/autogluon_ensemble.py --data FOLDER [--splits 3] [--sets glass vowel6 vehicle] [--csv FILE] [--page]
+    python benchmarks/autogluon_ensemble.py --data FOLDER [--splits 3] [--sets glass vowel6 vehicle] [--csv FILE]
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import csv
 import os
-import re
 import tempfile
 import time
 from pathlib import Path
@@ -28,8 +27,6 @@ FIRST_SEED = 1000  # no published split has such a number
 PEERS: dict[Any, dict[str, Any]] = {"GBM": {}, "RF": {}, "XT": {}, "LR": {}, "KNN": {}}
 MEMBER = "Cavity_BAG_L1"
 RESULTS = Path(__file__).parent / "results" / "autogluon.csv"
-PAGE = Path(__file__).parents[1] / "docs" / "autogluon.md"
-TABLE = re.compile(r"(?<=<!-- autogluon -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 class Row(NamedTuple):
@@ -85,34 +82,6 @@ def run_split(data: str | None, name: str, seed: int) -> Row:
     )  # fmt: skip
 
 
-def make_table(path: Path = RESULTS) -> str:
-    """Return the means over the splits as a table."""
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    lines = [
-        "| set | splits | training rows | log loss without | with CavityModel | splits where it helps | weight of CavityModel "
-        "| CavityModel alone | best other member alone |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for name in dict.fromkeys(row["set"] for row in rows):
-        of = [row for row in rows if row["set"] == name]
-        mean = {
-            c: np.mean([float(row[c]) for row in of])
-            for c in ("without", "with_cavity", "weight", "cavity", "peer")
-        }
-        better = sum(float(row["with_cavity"]) < float(row["without"]) for row in of)
-        lines.append(
-            f"| {name} | {len(of)} | {of[0]['rows']} | {mean['without']:.3f} | {mean['with_cavity']:.3f} | {better} "
-            f"| {mean['weight']:.2f} | {mean['cavity']:.3f} | {mean['peer']:.3f} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def write_page() -> None:
-    """Write the table into the page."""
-    PAGE.write_text(TABLE.sub(lambda _: make_table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -121,11 +90,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--csv", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="only write the table into docs/autogluon.md")
     given = parser.parse_args()
-    if given.page:
-        write_page()
-        return
     with given.csv.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Row._fields)
@@ -135,8 +100,6 @@ def main() -> None:
                 writer.writerow([f"{v:.4f}" if isinstance(v, float) else v for v in row])
                 file.flush()
                 print(row, flush=True)
-    if given.csv == RESULTS:
-        write_page()
 
 
 if __name__ == "__main__":

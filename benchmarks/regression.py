@@ -7,7 +7,7 @@ target, predicted from the other measurements. GPyTorch's SGPR also learns its i
 seconds of one core without the evaluation, so other processes do not count.
 
     python benchmarks/regression.py [--rows 800] [--points 50] [--seconds 4] [--csv FILE] [--png FILE]
-    python benchmarks/regression.py --table     # the table of docs/family.md and the figure, from the CSV
+    python benchmarks/regression.py --table     # the table of docs/results/methods.md and the figure, from the CSV
 """
 
 from __future__ import annotations

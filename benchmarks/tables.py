@@ -5,7 +5,7 @@ and missing cells included. For LightGBM text columns become pandas categories. 
 the CSV is one fit: 80 % of the rows that have a label for training, the rest for the test.
 
     python benchmarks/tables.py --data FOLDER [--seeds 3] [--sets chile fishing] [--models fast lightgbm] [--csv FILE]
-    python benchmarks/tables.py --summary                  # the table of docs/tables.md, from the CSV
+    python benchmarks/tables.py --summary                  # the table of docs/results/comparison.md, from the CSV
 """
 
 from __future__ import annotations

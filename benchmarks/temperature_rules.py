@@ -2,7 +2,7 @@
 
 Each fit keeps the log-probabilities of its held-out rows, of leave-one-out and of the test rows; every rule is then applied to
 these. A fifth of the rows are test rows, and at most 4,000 are trained on. The splits have seeds from 1000 on, which no table of
-the comparison uses. docs/calibration.md has the table of 23 sets and seeds 1000 to 1003.
+the comparison uses. docs/decisions/0034 has the table of 23 sets and seeds 1000 to 1003.
 
     python benchmarks/temperature_rules.py --sets wine glass --seeds 1000 1001 [--effort balanced] [--data FOLDER]
 """

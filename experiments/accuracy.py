@@ -1,4 +1,4 @@
-"""Tables and figure of docs/accuracy.md, from the rows of benchmarks/accuracy.py."""
+"""Tables and figure of docs/results/accuracy.md, from the rows of benchmarks/accuracy.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/comparison.md: scores, ranks and times from the rows of `compare`, and tables of the GPU benchmark."""
+"""docs/results/comparison.md: scores, ranks and times from the rows of `compare`, and tables of the GPU benchmark."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def write_page(rows: list[Row], texts: dict[str, str], further: str = "") -> str
         f"## Ranks\n\n{texts['comparison-ranks']}\n\n{rank_table(rows)}",
         winner_table(rows),
         f"## Time to the NLL of GPyTorch\n\n{texts['comparison-levels']}\n\n{_level_table(rows)}",
-        "![Test NLL against seconds](figures/compare.png)",
+        "![Test NLL against seconds](../figures/compare.png)",
         f"## Setup\n\n{texts['comparison-setup']}",
         *(
             f"## {name[0].upper() + name[1:]}\n\n{_score_table(rows, score)}"
@@ -292,29 +292,6 @@ def gpu_deep_sentence(results: Path) -> str:
     return (
         f"With a convolutional kernel (`--parts deep`), M = {row['M']}, the test NLL is {float(row['nll']):.4f} and the error "
         f"{float(row['error']):.2%} after {float(row['seconds']):.0f} seconds of `fit`."
-    )
-
-
-def gpu_sentence(results: Path) -> str:
-    """The fastest run of ours and the best run of GPyTorch in one sentence."""
-    runs = _gpu_runs(results, "method", "M")
-    if not runs:
-        return "No rows yet: `python benchmarks/gpu.py --csv benchmarks/results/gpu.csv`."
-    ours = {key: rows for key, rows in runs.items() if key[0] in GPU_NAMES}
-    theirs = {key: rows for key, rows in runs.items() if key[0] not in GPU_NAMES}
-    level = GPU_LEVELS[2]
-    (method, M), rows = min(ours.items(), key=lambda run: _gpu_seconds(run[1], level))
-    text = (
-        f"MNIST, 784 features, on one H200: {GPU_NAMES[method]} with M = {M} reaches a test NLL of {level} after "
-        f"{_gpu_seconds(rows, level):.1f} seconds and {float(rows[-1]['nll']):.4f} after {float(rows[-1]['seconds']):.0f}"
-    )
-    if not theirs:
-        return f"{text}."
-    (_, M), rows = min(theirs.items(), key=lambda run: float(run[1][-1]["nll"]))
-    last = rows[-1]
-    return (
-        f"{text}; GPyTorch's SVGP with M = {M} reaches {float(last['nll']):.4f} after {float(last['seconds']):.0f} "
-        "([docs/scale.md](docs/scale.md#one-gpu))."
     )
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/calibration.md on leave-one-out, from the rows of benchmarks/leave_one_out.py."""
+"""The table of docs/results/calibration.md on leave-one-out, from the rows of benchmarks/leave_one_out.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents made from rows: docs/reproduction.md, docs/comparison.md, and marked tables in other documents.
+"""Documents made from rows: docs/results/reproduction.md, docs/results/comparison.md, and marked tables in other documents.
 
 A marked table stands between `<!-- rows: NAME -->` and `<!-- end of rows -->`; NAME is a key of BLOCKS.
 """
@@ -30,8 +30,8 @@ from experiments.scores import mean_cells
 from experiments.targets import PAPER, SHARES, TARGETS, TOY_METHODS, Target
 
 REPRODUCTION, COMPARISON, FIGURES = (
-    Path("docs/reproduction.md"),
-    Path("docs/comparison.md"),
+    Path("docs/results/reproduction.md"),
+    Path("docs/results/comparison.md"),
     Path("docs/figures"),
 )
 BLOCK = re.compile(r"(<!-- rows: ([\w-]+) -->\n).*?(<!-- end of rows -->)", re.DOTALL)
@@ -57,7 +57,7 @@ def read_texts() -> dict[str, str]:
     return {name: part.strip() for name, part in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-# ---------------------------------------------------------------- docs/reproduction.md
+# ---------------------------------------------------------------- docs/results/reproduction.md
 def write_reproduction(rows: Rows) -> str:
     """The whole page."""
     names = [*(name for name in PAPER if name not in JOINED), "mnist-variants", "mnist-best"]
@@ -72,7 +72,7 @@ def write_section(target: Target, rows: Rows) -> str:
     parts = ["## " + "; ".join(t.title for t in both), _state(target, found)]
     if found:
         parts += BODIES[target.name](found)
-        parts += [f"![{t.title}](figures/{t.name}.png)" for t in both if t.figure]
+        parts += [f"![{t.title}](../figures/{t.name}.png)" for t in both if t.figure]
         parts.append(read_texts().get(target.name, ""))
     if target.name == "table2":
         parts += [_new_thyroid(rows.select("new_thyroid")), _shipped(rows)]
@@ -178,13 +178,11 @@ BODIES: dict[str, Callable[[list[Row]], list[str]]] = {
 
 # ---------------------------------------------------------------- all documents
 BLOCKS: dict[str, Callable[[Rows], str]] = {
-    "headline": lambda rows: tables.headline(rows.read("table2")),
     "methods": lambda rows: tables.methods(rows.read("table2")),
     "flipped": lambda rows: tables.flipped(rows.read("flipped")),
     "flights": lambda rows: tables.curves(rows.select("flights")),
     "wide-ranks": lambda rows: wide.short_ranks(rows.select("wide")),
     "efforts": lambda rows: wide.cost_table(rows.select("wide")),
-    "ranks": lambda rows: comparison.rank_table(rows.select("compare")),
     "accuracy": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=False),
     "accuracy-sparse": lambda rows: accuracy.table(accuracy.read(rows.folder), sparse=True),
     "accuracy-facts": lambda rows: accuracy.facts(accuracy.read(rows.folder)),
@@ -192,8 +190,8 @@ BLOCKS: dict[str, Callable[[Rows], str]] = {
     "predictions": lambda rows: performance.predictions(rows.folder),
     "waiting": lambda rows: performance.waiting(rows.folder),
     "steps": lambda rows: performance.steps(rows.folder),
+    "serving": lambda rows: performance.serving(rows.folder),
     "gpu": lambda rows: comparison.gpu_table(rows.folder),
-    "gpu-line": lambda rows: comparison.gpu_sentence(rows.folder),
     "gpu-steps": lambda rows: comparison.gpu_step_table(rows.folder),
     "gpu-devices": lambda rows: comparison.gpu_device_table(rows.folder),
     "gpu-deep": lambda rows: comparison.gpu_deep_sentence(rows.folder),
@@ -226,6 +224,7 @@ def make_documents(results: Path, root: Path = ROOT) -> dict[Path, str]:
         wide.write_section(rows.select("wide"), texts["comparison-wide"]),
         text_tables.write_section(results, texts["comparison-text"]),
         references.write_section(rows.select("vehicle-folds"), texts["comparison-references"]),
+        references.write_ensembles(results, texts["comparison-autogluon"]),
     )
     compared = comparison.write_page(
         rows.select("compare"), texts, "\n\n".join(part for part in further if part)

@@ -1,4 +1,4 @@
-"""Tables and figure of docs/performance.md, from the rows of the benchmarks of speed."""
+"""Tables and figure of docs/results/performance.md, from the rows of the benchmarks of speed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from experiments.tables import markdown
 
 Row = dict[str, str]
 NOT_MEASURED = "Not measured yet: `make bench` writes these rows."
+CLIENTS = {"none": "none", "slow": "100 slow ones", "large": "2 with 10,000 rows"}
 PEERS = {"peer": "HistGradientBoosting", "lightgbm": "LightGBM"}  # prefix of the columns → name
 
 
@@ -83,6 +84,29 @@ def steps(results: Path) -> str:
         for row in rows
     ]
     return markdown(head, lines) if rows else NOT_MEASURED
+
+
+def serving(results: Path) -> str:
+    """Requests that `cavity serve` answers; rows with errors or wrong answers raise ValueError."""
+    rows = read(results, "serving")
+    if any(row["errors"] != "0" or row["wrong"] != "0" for row in rows):
+        raise ValueError("serving.csv has requests that failed or were answered wrongly.")
+    head = [
+        "other clients",
+        "rows per request",
+        "clients",
+        "requests/s",
+        "rows/s",
+        "median ms",
+        "95 %",
+        "99 %",
+    ]
+    numbers = ("per_s", "rows_per_s", "median_ms", "p95_ms", "p99_ms", "memory_mb")
+    lines = [
+        [CLIENTS[row["others"]], row["rows"], row["clients"], *(f"{float(row[n]):.0f}" for n in numbers)]
+        for row in rows
+    ]
+    return markdown([*head, "server's memory, MB"], lines) if rows else NOT_MEASURED
 
 
 def digest(results: Path) -> str:

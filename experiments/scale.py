@@ -1,4 +1,4 @@
-"""Tables and figures of docs/scale.md: exchanges between ranks, and what many rows cost. From the rows of benchmarks/."""
+"""Tables and figures of docs/results/scale.md: exchanges between ranks, and what many rows cost. From the rows of benchmarks/."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -248,21 +248,3 @@ def mnist(rows: list[Row]) -> str:
                 [title(row["method"]), row["inducing"], *scores, f"{row['seconds']:.0f}", row["device"]]
             )
     return markdown(["method", "M", "NLL (published)", "error (published)", "seconds", "device"], lines)
-
-
-def headline(rows: list[Row]) -> str:
-    """Agreement with the papers in a few numbers, for the README."""
-    some = TARGETS["table2"].select(rows)
-    ours, theirs = mean_cells(some, "nll"), published("nll")
-    lines = []
-    for name, rule, _ in REQUIRED:
-        pairs = [(c, theirs[p]) for p, c in ours.items() if p[2] == name and p in theirs]
-        if pairs:
-            lines.append([title(name), str(sum(rule(*p) for p in pairs)), str(len(pairs)), _rule_text(rule)])
-    return markdown(["method", "cells that agree", "of", "which means"], lines)
-
-
-def _rule_text(rule: Callable[[Cell, Cell], bool]) -> str:
-    return "at or below the published NLL, within one combined standard error" if rule is agrees else (
-        "within two combined standard errors, or better"
-    )  # fmt: skip

@@ -37,6 +37,6 @@ def summarize(path: Path) -> str:
 
 
 def write_section(results: Path, text: str) -> str:
-    """Return the section of docs/comparison.md; an empty string without rows."""
+    """Return the section of docs/results/comparison.md; an empty string without rows."""
     path = results / "tables.csv"
     return f"## Tables with text\n\n{text}\n\n{summarize(path)}" if path.exists() else ""

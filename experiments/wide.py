@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import studentized_range
 
 from experiments.comparison import NAMES, means
 from experiments.jobs import Row
@@ -54,13 +55,23 @@ def mean_ranks(table: Table, methods: list[str]) -> dict[str, float]:
     return {m: float(np.mean(p)) for m, p in places.items()}
 
 
+def critical_difference(n_methods: int, n_sets: int, level: float = 0.05) -> float:
+    r"""Nemenyi's test: mean ranks that differ by less are not told apart.
+
+    CD = q_α √(k (k + 1) / (6 N)),   q_α: quantile of the studentized range of k means, divided by √2
+    """
+    quantile = studentized_range.ppf(1 - level, n_methods, np.inf) / np.sqrt(2)
+    return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_sets)))
+
+
 def write_section(rows: list[Row], text: str) -> str:
     """Return the section; an empty string without rows."""
     methods = complete_methods(rows)
     if not methods:
         return ""
     table = means(rows, "nll")
-    parts = ["## More sets, more peers", text, _rank_table(rows, table, methods)]
+    ranks = mean_ranks(table, methods)
+    parts = ["## More sets, more peers", text, _rank_table(rows, methods), _noise_sentence(ranks)]
     if "best" in methods:
         parts.append(_sentences(table, methods))
     left = [m for m in (*WIDE_OURS, *WIDE_PEERS) if m not in methods and any(r["method"] == m for r in rows)]
@@ -70,19 +81,41 @@ def write_section(rows: list[Row], text: str) -> str:
 
 
 def short_ranks(rows: list[Row]) -> str:
-    """Return the mean ranks by NLL of the first methods, for the README."""
+    """Return the mean ranks by NLL of the first methods, their seconds and their uncertainty, for the README."""
     methods = complete_methods(rows)
     ranks, errors = (mean_ranks(means(rows, score), methods) for score in ("nll", "ece"))
     order = sorted(methods, key=lambda m: ranks[m])[:SHORT]
-    lines = [[name(m), f"{ranks[m]:.2f}", f"{errors[m]:.2f}"] for m in order]
-    return markdown([f"method, of {len(methods)}", "rank by NLL", "by calibration error"], lines)
+    lines = [[name(m), f"{ranks[m]:.2f}", f"{errors[m]:.2f}", _median_seconds(rows, m)] for m in order]
+    head = [f"method, of {len(methods)}", "rank by NLL", "by calibration error", "median seconds of a fit"]
+    return f"{markdown(head, lines)}\n\n{_noise_sentence(ranks)}"
 
 
-def _rank_table(rows: list[Row], table: Table, methods: list[str]) -> str:
+def _noise_sentence(ranks: dict[str, float]) -> str:
+    """Say which differences of mean rank are larger than chance makes them."""
+    least = critical_difference(len(ranks), len(WIDE_SETS))
+    order = sorted(ranks, key=lambda m: ranks[m])
+    said = []
+    for ours in (m for m in order if m in WIDE_OURS):
+        behind = [m for m in order if ranks[m] - ranks[ours] > least]
+        if behind:
+            count = f"{len(behind)} of the other {len(ranks) - 1} ({name(behind[0])} and those below it)"
+            said.append(f"{name(ours)} is better than {count}")
+        else:
+            said.append(f"{name(ours)} is not told apart from any")
+    return (
+        f"Differences of mean rank below {least:.2f} are noise (Nemenyi's critical difference for {len(ranks)} methods on "
+        f"{len(WIDE_SETS)} sets, at 5 %). By NLL, {'; '.join(said)}."
+    )
+
+
+def _median_seconds(rows: list[Row], method: str) -> str:
+    return f"{np.median([r['seconds'] for r in rows if r['method'] == method]):.1f}"
+
+
+def _rank_table(rows: list[Row], methods: list[str]) -> str:
     nll, error, ece = (mean_ranks(means(rows, score), methods) for score in ("nll", "error", "ece"))
-    seconds = {m: np.median([r["seconds"] for r in rows if r["method"] == m]) for m in methods}
     lines = [
-        [name(m), f"{nll[m]:.2f}", f"{error[m]:.2f}", f"{ece[m]:.2f}", f"{seconds[m]:.1f}"]
+        [name(m), f"{nll[m]:.2f}", f"{error[m]:.2f}", f"{ece[m]:.2f}", _median_seconds(rows, m)]
         for m in sorted(methods, key=lambda m: nll[m])
     ]
     return markdown(["method", "rank by NLL", "by error", "by calibration error", "median seconds"], lines)

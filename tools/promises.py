@@ -1,4 +1,4 @@
-"""Write docs/promises.md: what is promised, the tests of each promise, and the counts of the last `make chaos`.
+"""Write docs/results/promises.md: what is promised, the tests of each promise, and the counts of the last `make chaos`.
 
     python tools/promises.py [--check]
 
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "promises.md"
+PAGE = ROOT / "docs" / "results" / "promises.md"
 COUNTS = ROOT / "benchmarks" / "results" / "chaos.csv"
 
 HEAD = """# What is promised and how it is tested

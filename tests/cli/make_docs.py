@@ -1,7 +1,6 @@
-"""Fill the transcripts of docs/cli.md and the table of docs/serving.md: python tests/cli/make_docs.py [--rows, the table only]."""
+"""Fill the transcripts of docs/cli.md: python tests/cli/make_docs.py."""
 
 import contextlib
-import csv
 import os
 import re
 import shlex
@@ -17,10 +16,6 @@ from cavity.cli.app import app
 from cli.penguins import main as write_penguins
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-SERVING_PAGE = PAGE.with_name("serving.md")
-SERVING = Path(__file__).parents[2] / "benchmarks" / "results" / "serving.csv"
-OTHERS = {"none": "none", "slow": "100 slow ones", "large": "2 with 10,000 rows"}
-SERVED = re.compile(r"(?<=<!-- serving -->\n).*?(?=<!-- end -->)", re.DOTALL)
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SETTINGS = """\
 target = "species"
@@ -60,29 +55,7 @@ def fill_transcripts(text):
         return BLOCK.sub(run, text)
 
 
-def make_serving_table():
-    """Make the table from the rows of benchmarks/serving.py."""
-    with SERVING.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["errors"] for row in rows} == {row["wrong"] for row in rows} == {"0"}
-    head = "| other clients | rows per request | clients | requests/s | rows/s | median ms | 95 % | 99 % | server's memory, MB |\n|"
-    lines = [
-        [
-            OTHERS[row["others"]],
-            row["rows"],
-            row["clients"],
-            *(f"{float(row[k]):.0f}" for k in ("per_s", "rows_per_s")),
-        ]
-        + [f"{float(row[k]):.0f}" for k in ("median_ms", "p95_ms", "p99_ms", "memory_mb")]
-        for row in rows
-    ]
-    return head + "---|" * 9 + "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    table = SERVED.sub(lambda _: make_serving_table(), SERVING_PAGE.read_text(encoding="utf-8"))
-    SERVING_PAGE.write_text(table, encoding="utf-8")
-    if "--rows" not in sys.argv:
-        PAGE.write_text(fill_transcripts(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(SERVING_PAGE, "" if "--rows" in sys.argv else PAGE)
+    PAGE.write_text(fill_transcripts(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(PAGE)

@@ -1,8 +1,8 @@
-"""The transcripts in docs/cli.md are what the commands print, and the table in docs/serving.md is the benchmark's."""
+"""The transcripts in docs/cli.md are what the commands print."""
 
 import re
 
-from cli.make_docs import BLOCK, PAGE, SERVED, SERVING_PAGE, fill_transcripts, make_serving_table
+from cli.make_docs import BLOCK, PAGE, fill_transcripts
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
@@ -23,10 +23,3 @@ def test_the_transcripts_are_up_to_date():
         assert old_words == new_words, "run: python tests/cli/make_docs.py"
         for a, b in zip(old_numbers, new_numbers, strict=True):
             assert abs(a - b) <= 0.02 + 0.05 * abs(b)  # another machine rounds otherwise
-
-
-def test_the_table_of_the_server_is_the_benchmarks():
-    """`make_serving_table` refuses rows with errors or wrong answers."""
-    assert SERVED.findall(SERVING_PAGE.read_text(encoding="utf-8")) == [make_serving_table()], (
-        "run: python tests/cli/make_docs.py --rows"
-    )

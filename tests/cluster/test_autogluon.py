@@ -79,12 +79,12 @@ def test_a_kernel_is_given_by_name_and_an_unknown_one_is_named(frame, tmp_path):
 
 def test_tabarena_makes_experiments_of_the_default_and_of_the_search_space():
     pytest.importorskip("tabarena", reason="tabarena is not installed: pip install tabarena")
-    names = run_section("autogluon.md", "TabArena")
+    names = run_section("clusters.md", "TabArena")
     assert len(names["experiments"]) == 2
     assert all("Cavity" in experiment.name for experiment in names["experiments"])
 
 
 def test_the_page_runs(frame, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_section("autogluon.md", "AutoGluon", frame=frame.drop(columns="size"))
+    names = run_section("clusters.md", "AutoGluon", frame=frame.drop(columns="size"))
     assert "Cavity" in set(names["predictor"].leaderboard()["model"])

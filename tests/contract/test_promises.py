@@ -1,4 +1,4 @@
-"""docs/promises.md names tests that exist and counts of the last `make chaos`; those that are silent or broken are known."""
+"""docs/results/promises.md names tests that exist and counts of the last `make chaos`, none silent or broken."""
 
 from pathlib import Path
 

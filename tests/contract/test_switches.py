@@ -1,4 +1,4 @@
-"""Every choice of `GPClassifier` has a switch, and docs/selection.md names it."""
+"""Every choice of `GPClassifier` has a switch, and docs/default.md names it."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ from cavity import GPClassifier
 from cavity.config import read_classifier
 from cavity.kernels import RBF
 
-PAGE = Path(__file__).parents[2] / "docs" / "selection.md"
+PAGE = Path(__file__).parents[2] / "docs" / "default.md"
 SECTION = re.search(
     r"^## Every choice has a switch\n(.*?)^## ", PAGE.read_text(encoding="utf-8"), re.M | re.S
 )[1]

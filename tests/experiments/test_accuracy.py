@@ -1,4 +1,4 @@
-"""The benchmark of accuracy runs, and docs/accuracy.md says what its rows say (test_pages.py compares the tables)."""
+"""The benchmark of accuracy runs, and docs/methods.md says what its rows say (test_pages.py compares the tables)."""
 
 from pathlib import Path
 

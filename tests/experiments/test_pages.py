@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import comparison, page, runner, tables
+from experiments import comparison, page, runner, tables, wide
 from experiments.jobs import ResultFile
 from experiments.scores import Cell, agrees, best_published, is_close, mark, mean_cell, published
 from experiments.sets import UCI
@@ -105,6 +105,13 @@ def rank_rows() -> list[dict[str, object]]:
 def test_equal_scores_share_their_ranks() -> None:
     ranks = comparison.mean_ranks(rank_rows(), ("auto", "logistic", "lightgbm"))
     assert ranks == {"auto": (1.25, 2), "logistic": (1.75, 2), "lightgbm": (3.0, 1)}
+
+
+def test_the_critical_difference_is_nemenyis() -> None:
+    assert wide.critical_difference(14, 25) == pytest.approx(3.97, abs=0.005)
+    assert wide.critical_difference(2, 1) == pytest.approx(
+        1.96, abs=0.005
+    )  # q / √2 of two means is the normal's
 
 
 def test_time_to_a_level_is_when_the_curve_first_reaches_it() -> None:

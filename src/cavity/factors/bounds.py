@@ -59,7 +59,7 @@ class Taylor(Logistic):
         E log σ ≈ log σ + ½ d₂ V,   τ = −d₂,   ν = d₁ + τm
 
     This is not a bound. The derivatives are those at fixed ξ. They differ from those of `value`, because ξ = m is not the best ξ
-    [docs/errata.md].
+    [METHOD 12].
 
     Parameters
     ----------
