@@ -23,7 +23,6 @@ from cavity.inference import (
     Coupled,
     Engine,
     Free,
-    Offset,
     OnF,
     OnT,
     Optimiser,
@@ -188,15 +187,13 @@ def make_engine(
     table: Facts,
     options: Options,
     likelihood: Likelihood | None = None,
-    offset: Offset | None = None,
 ) -> Engine:
-    """Make the engine, with the method's own likelihood or another one, and the offset of a prior mean."""
+    """Make the engine, with the method's own likelihood or another one."""
     likelihood = likelihood or make_likelihood(table, options)
     if options.method.removal == 1:
         likelihood.expect_exponents(min(1.0, table.lightest))
     sites = make_site_store(table, likelihood, module.size, options)
-    weights = (offset.weight,) if offset is not None and options.learn else ()
-    parameters = (*learnt_parameters(module), *weights, *likelihood.parameters)
+    parameters = (*learnt_parameters(module), *likelihood.parameters)
     placement: Placement = PLACEMENTS[options.method.placement]()
     kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
     return kind(
@@ -212,7 +209,6 @@ def make_engine(
         placement=placement,
         chunk=options.chunk,
         exact=options.schedule == "inner-exact" or options.method.at_mode,
-        offset=offset,
     )
 
 

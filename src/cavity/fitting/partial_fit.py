@@ -97,15 +97,13 @@ class available_if:
         return MethodType(self.method, owner)
 
 
-def find_problem(method: Method, optimizer: str, schedule: str, mean: Any = None) -> str | None:
+def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     """Return why a model with these arguments has no partial_fit; None if it has."""
     if not method.grows:
         return (
             f"partial_fit adds rows to tied sites, which {method.argument} does not have: use method='sep' (also 'auto'), or "
             "method=REP(sites='tied')."
         )
-    if mean is not None:
-        return "mean= needs the scores of all rows at once, so rows cannot be added: leave it out for partial_fit."
     if optimizer == "lbfgs":
         return "optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit."
     if schedule == "inner-exact":

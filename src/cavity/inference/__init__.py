@@ -2,7 +2,6 @@
 
 from cavity.inference.coupled import Coupled
 from cavity.inference.engine import Engine
-from cavity.inference.offset import Offset
 from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.inference.sites import Own, SiteStore, Tied
@@ -16,7 +15,6 @@ __all__ = [
     "Engine",
     "Free",
     "Info",
-    "Offset",
     "OnF",
     "OnT",
     "Optimiser",

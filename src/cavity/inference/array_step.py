@@ -171,7 +171,6 @@ def _suits(engine: Engine, state: State) -> bool:
         and type(engine.factor) in (ProbitPairs, BinaryProbit)
         and type(engine.sites) is Own
         and type(engine.placement) is OnT
-        and engine.offset is None
         and engine.cached is None
         and not (engine.exact or engine.sites.weighted)
         and engine.removal == 1.0

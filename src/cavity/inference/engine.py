@@ -18,7 +18,6 @@ from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, Likelihood, Moments
 from cavity.hyper_prior import HyperPrior
-from cavity.inference.offset import Offset
 from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import Cotangents, OnT, Placement
 from cavity.inference.sites import (
@@ -69,7 +68,6 @@ class Engine:
     chunk: int = 1 << 62  # rows projected at a time
     exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
     cached: CachedProjection | None = None
-    offset: Offset | None = None  # a prior mean; its weights stand before the factor's parameters
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -197,20 +195,14 @@ class Engine:
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
         seen = self.placement.site_marginals(m.t, r, totals)
         mean, var, residual = gather(torch.stack([seen.t.mean, seen.t.var, seen.residual]), classes)
-        scores = None
-        if self.offset is not None:
-            scores = gather(self.offset.at(batch.index), classes)
-        return View(classes, Normal(mean, var), residual, stored, totals, share, scores)
+        return View(classes, Normal(mean, var), residual, stored, totals, share)
 
     def _share(self, batch: Batch) -> Share:
         return self.sites.share(batch.weight, self.removal)
 
     def _moments(self, view: View, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
-        mean = cavity.t.mean
-        if self.offset is not None and view.scores is not None:
-            mean = mean + self.offset.shift(view.scores)
-        f = Latents(mean, cavity.t.var + view.residual, view.residual)
+        f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
         with torch.no_grad():
             fixed = Latents(*(x.detach() for x in f))
             moments = (
@@ -259,10 +251,10 @@ class Engine:
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
         gradient = pull_back(pairs, self.parameters)
-        return self._with_own(gradient, _own_derivatives(match.moments, view), view.share)
+        return self._with_own(gradient, match.moments.own, view.share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
-        """Add the derivatives in the weights of the prior mean and in the factor's parameters, which are the last ones."""
+        """Add the derivatives in the factor's parameters, which are the last ones."""
         if own is not None:
             gradient[-own.shape[1] :] += times(share.copies, own).sum(0)
         return gradient
@@ -296,19 +288,7 @@ class Engine:
         value = q.log_normaliser.sum() + match.log_normaliser(view.stored.site, share).sum()
         value = value + self.placement.evidence(view.totals, r)
         value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
-        return value, _own_derivatives(match.moments, view), share
-
-    def _feasible(self, slope: Tensor, theta: Tensor) -> Tensor:
-        """Return the slope for weights of the prior mean that are not negative: at 0 only a slope upwards counts."""
-        start = 0
-        for parameter in self.parameters:
-            end = start + parameter.numel()
-            if self.offset is not None and parameter is self.offset.weight:
-                own = slope[start:end]
-                own = torch.where(theta[start:end] > 0, own, own.clamp_min(0))
-                return torch.cat([slope[:start], own, slope[end:]])
-            start = end
-        return slope
+        return value, match.moments.own, share
 
     def _finish(
         self,
@@ -339,7 +319,6 @@ class Engine:
                 of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
                 slope = torch.cat([slope, of_q])
             slope = slope + pull
-            slope = self._feasible(slope, theta)
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             promise = (slope * (theta - state.theta)).sum()
             sums = self.sites.place(theta, sums)
@@ -353,14 +332,6 @@ class Engine:
             undo,
         )
         return state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock), info
-
-
-def _own_derivatives(moments: Moments, view: View) -> Tensor | None:
-    """Return the derivatives in the weights of the prior mean and in the factor's own parameters per row, [B K]."""
-    if view.scores is None:
-        return moments.own
-    weights = (moments.dm * view.scores).sum(2).mT
-    return weights if moments.own is None else torch.cat([weights, moments.own], 1)
 
 
 def _sum(totals: Totals, reduce: Local) -> Totals:

@@ -61,10 +61,7 @@ def _without_own_sites(engine: Engine, state: State, q: Posterior, shared: Poste
     seen = engine.placement.row_marginals(t, r, totals if engine.placement.eliminates else None)
     copy = batch.weight.reciprocal()
     f = _remove(seen.t, totals, copy if engine.sites.on_f else copy.clamp(max=1.0))
-    mean = f.mean
-    if engine.offset is not None:  # whose scores did not see the row
-        mean = mean + engine.offset.shift(engine.offset.at(batch.index))
-    return Normal(mean.mT, (f.var + seen.residual).mT)
+    return Normal(f.mean.mT, (f.var + seen.residual).mT)
 
 
 def _sites(engine: Engine, state: State, shared: Posterior, batch: Batch, classes: Tensor) -> Site:

@@ -31,7 +31,6 @@ class View(NamedTuple):
     stored: StoredSites
     totals: SiteTotals | None  # of the stored sites, if the placement needs them
     share: Share
-    scores: Tensor | None = None  # [J B S], of the members of a prior mean
 
 
 class Match(NamedTuple):

@@ -172,7 +172,6 @@ def _is_small(engine: Engine, run: Run) -> bool:
         C * M * N <= MOST_VALUES
         and N <= engine.chunk
         and type(engine) is Engine
-        and engine.offset is None
         and type(engine.factor) in (ProbitPairs, BinaryProbit)
         and type(engine.sites) is Own
         and type(engine.placement) is OnT
