@@ -17,6 +17,7 @@ from cavity.config import ClassifierConfig, Config, Options, RegressorConfig
 from cavity.config.options import complete
 from cavity.config.reading import read_names
 from cavity.config.values import number, whole
+from cavity.diagnostics import nuts
 from cavity.diagnostics.samples import ClassifierSamples, RegressorSamples
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
@@ -32,7 +33,6 @@ from cavity.posterior import Sums
 from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
 from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
-from cavity.training import nuts
 from cavity.training.loop import Run
 from cavity.training.threads import limit_threads
 

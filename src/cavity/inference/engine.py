@@ -22,6 +22,7 @@ from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import Cotangents, OnT, Placement
 from cavity.inference.sites import (
     Cavity,
+    Own,
     Share,
     Site,
     SiteStore,
@@ -73,6 +74,22 @@ class Engine:
     def shape(self) -> tuple[int, int]:
         """Number of independent blocks of q and of values in each, [C M]."""
         return self.prior.n_latent, self.prior.size
+
+    @property
+    def has_plain_sites(self) -> bool:
+        """Whether sites are those of EP without options: one per factor on t, without weights, in float64 on the CPU.
+
+        Then they can be summed by class, given to another model of the same rows, and swept outside of the engine.
+        """
+        sites = self.sites
+        return (
+            type(sites) is Own
+            and type(self.placement) is OnT
+            and self.removal == 1.0
+            and not (sites.weighted or self.exact)
+            and self.total.device.type == "cpu"
+            and self.prior.center.dtype == torch.float64
+        )
 
     def load(self, theta: Tensor) -> None:
         """Put the state's hyper-parameters into the workspace."""

@@ -5,13 +5,12 @@ import pytest
 import torch
 
 import support
-from cavity.diagnostics import sampling
-from cavity.inference.array_projection import make_array_prior
+from cavity.diagnostics import nuts, sampling
+from cavity.diagnostics.nuts_projection import make_array_prior
+from cavity.diagnostics.nuts_small_table import SmallTable, _is_small
 from cavity.inference.view import pull_back
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.kernels import RBF, Linear, Matern32
-from cavity.training import nuts
-from cavity.training.small_table import SmallTable, _is_small
 from support import toy
 
 
@@ -93,10 +92,30 @@ def test_other_engines_are_left_to_torch():
     request = Request(X, y, sample_weight=weight)
     table = read_table_of_fit(request, None, model._features(), model.classes_)
     weighted = sampling.make_sampling_run(model._config(), model._fitted, table, ("kernel", "noise"))
-    assert not _is_small(weighted.engine, weighted)
+    assert not _is_small(weighted)
     run = make_run(3)
-    assert _is_small(run.engine, run)
-    assert not _is_small(make_run(3, method="rep").engine, run)
+    assert _is_small(run)
+    assert not _is_small(make_run(3, method="rep"))
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "plain"),
+    [
+        ("ep", {}, True),
+        ("rep", {}, True),
+        ("ep", {"weight": np.linspace(0.5, 2, 14)}, False),
+        ("ep", {"dtype": "float32"}, False),
+        ("ep", {"schedule": "inner-exact"}, False),
+        ("sep", {}, False),
+        ("pep", {}, False),
+        ("gfitc", {}, False),
+        ("vi", {}, False),
+        ("laplace", {}, False),
+    ],
+)
+def test_which_engines_have_plain_sites(method, options, plain):
+    X, y = toy(14, 3)
+    assert support.machine(X, y, X[:4], method=method, **options).engine.has_plain_sites is plain
 
 
 @pytest.mark.parametrize("kernel", [RBF, lambda: RBF() + Linear(), Linear], ids=["rbf", "sum", "linear"])

@@ -25,9 +25,7 @@ class Projected(NamedTuple):
 
     a: Array  # [C M N]
     r: Array  # [C N]
-    pull_back: Callable[
-        [Array, Array], Array
-    ]  # of a [C M N], which it may overwrite, and k(x, x) + s [C N]; returns [P]
+    pull_back: Callable[[Array, Array], Array]  # of a [C M N] and k(x, x) + s [C N]; returns [P]
 
 
 class Term(Protocol):
