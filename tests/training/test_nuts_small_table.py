@@ -1,5 +1,7 @@
 """Small tables: the sweeps in NumPy are those of the engine, and so are log Z_q, its gradient and the fixed point."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import support
 from cavity.diagnostics import nuts, sampling
 from cavity.diagnostics.nuts_projection import make_array_prior
 from cavity.diagnostics.nuts_small_table import SmallTable, _is_small
+from cavity.inference import name_parameters
 from cavity.inference.view import pull_back
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.kernels import RBF, Linear, Matern32
@@ -127,13 +130,15 @@ def test_the_projection_and_its_gradient_are_those_of_torch(kernel, share, over)
     theta = run.state.theta + 0.3 * torch.tensor(np.random.default_rng(1).normal(size=len(run.state.theta)))
     engine.load(theta)
     expected = engine.prior.project(X, jitter)
-    found = make_array_prior(engine.prior, engine.parameters, X).project(theta.numpy(), float(jitter))
+    found = make_array_prior(engine, X).project(theta.numpy(), float(jitter))
     np.testing.assert_allclose(found.a, expected.a.detach(), rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.r, expected.r.detach(), rtol=1e-7, atol=1e-9)
     G_a, G_variance = (
         torch.tensor(np.random.default_rng(2).normal(size=x.shape)) for x in (found.a, found.r)
     )
-    gradient = pull_back([(expected.a, G_a), (expected.variance, G_variance)], engine.parameters)
+    gradient = pull_back(
+        [(expected.a, G_a), (expected.variance, G_variance)], tuple(engine.parameters.values())
+    )
     np.testing.assert_allclose(
         found.pull_back(G_a.numpy(), G_variance.numpy()), gradient, rtol=1e-6, atol=1e-7
     )
@@ -145,16 +150,16 @@ def test_columns_that_share_a_lengthscale_have_one_gradient():
     for part in (engine.prior.kernel.k1, engine.prior.kernel.k2):
         part.group = torch.zeros(X.shape[1], dtype=torch.int64)
         part.log_lengthscale = torch.nn.Parameter(part.log_lengthscale.detach()[:, :1].clone())
-    parameters = tuple(p for p in engine.prior.parameters() if p.requires_grad)
-    theta = torch.cat([p.detach().flatten() for p in parameters])
+    engine = replace(engine, parameters=name_parameters(engine.prior, engine.factor))
+    theta = engine.theta()
     expected = engine.prior.project(X, run.state.jitter)
-    found = make_array_prior(engine.prior, parameters, X).project(theta.numpy(), float(run.state.jitter))
+    found = make_array_prior(engine, X).project(theta.numpy(), float(run.state.jitter))
     np.testing.assert_allclose(found.a, expected.a.detach(), rtol=1e-7, atol=1e-9)
     G = torch.ones_like(expected.a)
     none = torch.zeros_like(expected.variance)
     np.testing.assert_allclose(
         found.pull_back(G.numpy(), none.numpy()),
-        pull_back([(expected.a, G)], parameters),
+        pull_back([(expected.a, G)], tuple(engine.parameters.values())),
         rtol=1e-6,
         atol=1e-7,
     )

@@ -47,7 +47,7 @@ class SmallTable:
         self.precision = torch.stack([run.engine.hyper_prior.multiply(e) for e in one]).numpy()  # [P P]
         self.center = run.engine.hyper_prior.mean.numpy()  # [P]
         self.begin: tuple[State, Array] | None = None  # the run's state, and its sites
-        self.prior = make_array_prior(run.engine.prior, run.engine.parameters, self.rows.X)
+        self.prior = make_array_prior(run.engine, self.rows.X)
         self.sweeps = ProbitSweeps(classes, np.broadcast_to(sign, classes.shape), run.engine.shape[0])
 
     def __call__(self, theta: Tensor, tol: float, most: int) -> tuple[float, Array] | None:
@@ -96,7 +96,7 @@ class SmallTable:
                 (projection.a, torch.from_numpy(G_a)),
                 (projection.variance, torch.from_numpy(G_variance)),
             ]
-            return np.asarray(pull_back(pairs, engine.parameters).numpy())
+            return np.asarray(pull_back(pairs, tuple(engine.parameters.values())).numpy())
 
         if bool(projection.failed):
             return None

@@ -233,11 +233,8 @@ def _absorb(run: Run, options: Options) -> None:
 
 def _names_of_parameters(engine: Engine) -> list[str]:
     """Return the name in `learn` of each of the engine's parameters."""
-    names = {id(p): "kernel" for p in engine.prior.kernel.parameters()}
-    names |= {id(p): "epsilon" for p in engine.factor.parameters}
-    if engine.prior.learn_noise:
-        names[id(engine.prior.log_noise)] = "noise"
-    return [names.get(id(p), "inducing") for p in engine.parameters]
+    names = {"kernel": "kernel", "log_noise": "noise", "inducing": "inducing", "likelihood": "epsilon"}
+    return [names[name.partition(".")[0]] for name in engine.parameters]
 
 
 def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
@@ -253,7 +250,7 @@ def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
 
 def _learnt_entries(engine: Engine, learn: frozenset[str]) -> torch.Tensor:
     """Return which entries of θ are still learnt."""
-    kinds = zip(_names_of_parameters(engine), engine.parameters, strict=True)
+    kinds = zip(_names_of_parameters(engine), engine.parameters.values(), strict=True)
     return torch.cat([torch.full((p.numel(),), name in learn, device=p.device) for name, p in kinds])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -33,11 +34,13 @@ from cavity.inference.sites import (
     times,
 )
 from cavity.inference.state import Info, State, Totals
-from cavity.inference.view import Match, View, flatten, gather, join, pull_back, scatter, site_totals
+from cavity.inference.view import Match, View, differentiate, gather, join, pull_back, scatter, site_totals
 from cavity.linalg import pack_symmetric, times_transpose, unpack_symmetric
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
 from cavity.side_stream import run_on_side_stream
+
+OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
 
 
 class CachedProjection(NamedTuple):
@@ -47,6 +50,12 @@ class CachedProjection(NamedTuple):
     projection: Projection
     r: Tensor  # [C N], the residual variances
     pull: Tensor  # [P], the gradient of the hyper-prior
+
+
+def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]:
+    """Return what is learnt, each parameter once: those of the prior by their path, those of the factor as "likelihood.0", ..."""
+    own = {f"{OF_FACTOR}{i}": p for i, p in enumerate(factor.parameters)}
+    return {name: p for name, p in prior.named_parameters() if p.requires_grad} | own
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ class Engine:
     sites_are_totals: ClassVar[bool] = True  # a stored site is that of all copies of a weighted row
 
     prior: Prior  # a workspace: each step loads its parameters from the state
-    parameters: tuple[nn.Parameter, ...]  # the learnt ones
+    parameters: dict[str, nn.Parameter]  # the learnt ones by name, in the order of θ: see `name_parameters`
     factor: Likelihood
     sites: SiteStore
     hyper_prior: HyperPrior
@@ -94,7 +103,16 @@ class Engine:
     def load(self, theta: Tensor) -> None:
         """Put the state's hyper-parameters into the workspace."""
         if self.parameters:
-            vector_to_parameters(theta, self.parameters)
+            vector_to_parameters(theta, self.parameters.values())
+
+    @property
+    def places(self) -> dict[str, slice]:
+        """Where each parameter stands in θ."""
+        ends = accumulate(p.numel() for p in self.parameters.values())
+        return {
+            name: slice(end - p.numel(), end)
+            for (name, p), end in zip(self.parameters.items(), ends, strict=True)
+        }
 
     def at(self, state: State, theta: Tensor) -> State:
         """Return the state moved to other parameters."""
@@ -114,7 +132,7 @@ class Engine:
         with torch.no_grad():
             pull = self.hyper_prior.gradient(state.theta)
             cached = CachedProjection(state.jitter, projection, projection.r.double(), pull)
-        return replace(self, parameters=(), cached=cached)
+        return replace(self, parameters={}, cached=cached)
 
     def thaw(self, frozen: Engine) -> Engine:
         """Return this engine with the projection of the frozen one, for one step of learning at the same hyper-parameters.
@@ -137,7 +155,7 @@ class Engine:
         free = torch.zeros(self.sites.size, dtype=torch.float64, device=self.total.device)
         if not self.parameters:
             return free
-        vector = parameters_to_vector(self.parameters).detach().clone()
+        vector = parameters_to_vector(self.parameters.values()).detach().clone()
         return torch.cat([vector, free.to(vector.dtype)]) if len(free) else vector
 
     def step(
@@ -267,7 +285,7 @@ class Engine:
         G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
-        gradient = pull_back(pairs, self.parameters)
+        gradient = pull_back(pairs, tuple(self.parameters.values()))
         return self._with_own(gradient, match.moments.own, view.share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
@@ -280,10 +298,7 @@ class Engine:
         """Return the gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
         with torch.enable_grad():
             value, own, share = self._fixed_sites(state, batch)
-        grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
-        if value.requires_grad:
-            grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
-        return self._with_own(flatten(grads, self.parameters), own, share)
+        return self._with_own(differentiate(value, tuple(self.parameters.values())), own, share)
 
     def fixed_site_evidence(self, state: State, batch: Batch) -> Tensor:
         """Return log Z_q with the sums rebuilt from the stored sites, as a function of the workspace's parameters."""

@@ -130,7 +130,7 @@ def model_at(engine: Engine, state: State) -> FittedModel:
     with torch.no_grad():
         prior_lower, _ = engine.prior.factor(state.jitter)
         q = posterior(state.sums)
-    for parameter in (*engine.prior.parameters(), *engine.parameters):
+    for parameter in (*engine.prior.parameters(), *engine.parameters.values()):
         parameter.data = parameter.data.clone()  # no longer a view of the state
         parameter.grad = None
     kind = prior_lower.dtype
