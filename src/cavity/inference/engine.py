@@ -100,10 +100,13 @@ class Engine:
             and self.prior.center.dtype == torch.float64
         )
 
-    def load(self, theta: Tensor) -> None:
-        """Put the state's hyper-parameters into the workspace."""
+    def load(self, theta: Tensor, copy: bool = False) -> None:
+        """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
         if self.parameters:
             vector_to_parameters(theta, self.parameters.values())
+        if copy:
+            for parameter in self.parameters.values():
+                parameter.data = parameter.data.clone()
 
     @property
     def places(self) -> dict[str, slice]:

@@ -126,13 +126,10 @@ def snapshot(engine: Engine, state: State) -> FittedModel:
 
 def model_at(engine: Engine, state: State) -> FittedModel:
     """Return the model that a state stands for, on the run's device."""
-    engine.load(state.theta)
+    engine.load(state.theta, copy=True)
     with torch.no_grad():
         prior_lower, _ = engine.prior.factor(state.jitter)
         q = posterior(state.sums)
-    for parameter in (*engine.prior.parameters(), *engine.parameters.values()):
-        parameter.data = parameter.data.clone()  # no longer a view of the state
-        parameter.grad = None
     kind = prior_lower.dtype
     q_mean, q_lower = q.mean.to(kind), q.lower.to(kind)
     return FittedModel(engine.prior, prior_lower, q_mean, q_lower, engine.factor)
