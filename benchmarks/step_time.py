@@ -1,11 +1,11 @@
 """Time of one mini-batch step of EP, of SEP and of GPyTorch's SVGP, in one run.
 
 All train C latent functions with M inducing points each, ARD-RBF kernels and learnt inducing points by Adam, with the same
-batch size, precision, device and threads; our steps run as in a default fit, in NumPy or with one thread where they are small.
+batch size, precision, device and threads; our steps run as in a default fit, with one thread where they are small.
 GPyTorch: SVGP with a softmax likelihood, as in its documentation. The runs are interleaved, so that a noisy machine disturbs all
 equally. A row is the median over rounds.
 
-    python benchmarks/step_time.py [--rounds 15] [--steps 10] [--device cpu] [--engine] [--csv FILE]
+    python benchmarks/step_time.py [--rounds 15] [--steps 10] [--device cpu] [--csv FILE]
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from cavity.data import Batch, Rows
 from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, State
-from cavity.inference.array_step import make_array_step
 from cavity.intake import tables
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
@@ -86,15 +85,12 @@ def set_up(C: int, M: int, batch: int, dtype: str) -> Iterator[None]:
 
 
 def make_cavity_step(
-    method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str, arrays: bool = True
+    method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str
 ) -> Callable[[], None]:
-    """Make the step of a default fit: in NumPy where it is small and `make_array_step` knows the method.
-
-    Without `arrays` it is the engine's in torch, which methods with a name take.
-    """
+    """Make the step of a default fit."""
     engine, rows, state = make_start(method, C, M, batch, D, dtype, device)
     batches = repeat_batches(rows, batch)
-    guard = Guard(engine, Local(), make_array_step(engine, state, batch) if arrays else None)
+    guard = Guard(engine, Local())
 
     def step() -> None:
         nonlocal state
@@ -149,7 +145,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--engine", action="store_true", help="time the engine's steps in torch")
     parser.add_argument("--csv")
     args = parser.parse_args()
     print(
@@ -163,7 +158,7 @@ def main() -> None:
         for dtype in ("float64", "float32"):
             size = (C, M, batch, D, dtype, args.device)
             steps = {
-                "ep": make_cavity_step("ep", *size, arrays=not args.engine),
+                "ep": make_cavity_step("ep", *size),
                 "sep": make_cavity_step("sep", *size),
                 "gpytorch": make_gpytorch_step(*size),
             }

@@ -107,7 +107,6 @@ def machine(
     factor: Any = None,
     one_each: bool = False,
     n_classes: int | None = None,
-    offset: Any = None,
     **options: Any,
 ) -> Machine:
     """The engine that GPClassifier would run on these rows, without a fit; or the same with another factor.
@@ -124,7 +123,7 @@ def machine(
     begin = table.start(np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
     chosen = complete(config, len(X), table.n_latent, Z.shape[1])
-    engine = build.make_engine(build.make_prior(chosen, table, begin, Z), table, chosen, factor, offset)
+    engine = build.make_engine(build.make_prior(chosen, table, begin, Z), table, chosen, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
     rows = table.rows(config)._replace(y=torch.tensor(y))
     return Machine(engine, rows, build.make_first_state(engine, rows, chosen, damping, 0))

@@ -86,10 +86,8 @@ def test_what_default_settings_make(tmp_path):
     assert_same(save(GPRegressor(random_state=0), X, 20 * X[:, 0] + y, tmp_path / "numbers"), X + 0.1)
 
 
-@pytest.mark.parametrize(
-    "option", [{"share": "both"}, {"share": "kernel"}, {"learn": ("kernel",)}, {"mean": "trees"}]
-)
-def test_shared_kernels_fixed_points_and_prior_means(option, tmp_path):
+@pytest.mark.parametrize("option", [{"share": "both"}, {"share": "kernel"}, {"learn": ("kernel",)}])
+def test_shared_kernels_and_fixed_points(option, tmp_path):
     X, y = toy(60, 4)
     assert_same(save(GPClassifier("sep", **FEW, **option), X, y, tmp_path / "m"), rows(X.shape[1]))
 

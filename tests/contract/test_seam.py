@@ -246,7 +246,7 @@ def hollow(run: Machine, mode: FakeTensorMode) -> Machine:
             module._parameters[name] = nn.Parameter(
                 mode.from_tensor(p.detach()), requires_grad=p.requires_grad
             )
-    learnt = tuple(p for p in run.engine.prior.parameters() if p.requires_grad)
+    learnt = {name: p for name, p in run.engine.prior.named_parameters() if p.requires_grad}
     return run._replace(engine=replace(run.engine, parameters=learnt))
 
 

@@ -50,7 +50,7 @@ WITH_EPSILON = (*EVERYTHING, "epsilon")
 def test_robust_ep_at_the_fixed_point_with_ep_converged_again(C, weighted):
     """ε too; a row of whole weight is that many rows."""
     run = setting(C, "rep", weighted, learn=WITH_EPSILON, epsilon=0.1)
-    assert len(run.engine.parameters[-1]) == 1  # the log-odds of ε
+    assert len(run.engine.parameters["likelihood.0"]) == 1  # the log-odds of ε
     assert_at_the_fixed_point(run)
 
 
@@ -92,7 +92,9 @@ def test_the_bound_at_any_q(C, likelihood, weighted):
 def test_the_bound_in_q_and_the_hyper_parameters_together(C, likelihood, weighted):
     """Mean and Cholesky factor of q are the last entries of θ."""
     run = setting(C, "vi", weighted, q_update="gradient", **VARIATIONAL[likelihood])
-    assert len(run.state.theta) == sum(p.numel() for p in run.engine.parameters) + run.engine.sites.size
+    assert (
+        len(run.state.theta) == sum(p.numel() for p in run.engine.parameters.values()) + run.engine.sites.size
+    )
     assert_as_it_stands(run, run.state)
 
 

@@ -11,13 +11,12 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import support
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
-from cavity.diagnostics import sampling
+from cavity.diagnostics import nuts, sampling
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.targets import read_targets_of_fit
 from cavity.kernels import RBF, Constant, Kernel
 from cavity.kernels.parameters import log_parameter
 from cavity.prediction.model import predict_log_proba
-from cavity.training import nuts
 from reference import brute_ep
 from support import assert_gradient, central_differences, toy
 

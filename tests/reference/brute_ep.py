@@ -3,7 +3,6 @@
 | method | factor | latents g_c | υ, r of a site | options |
 |---|---|---|---|---|
 | sparse_ep | Probit | u_c, values at Z_c | K⁻¹k(Z, x), k(x,x) + s − kᵀK⁻¹k | weights, power |
-| shifted_ep | Shifted | u_c | as sparse_ep | weights |
 | sep | Probit | u_c | as sparse_ep | tied |
 | power_ep | PanelProbit | u_c | as sparse_ep | power |
 | robust_ep, robust_sep | Robust | u_c | as sparse_ep | own or tied |
@@ -20,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from .factors import PanelProbit, Probit, Robust, Shifted, pair_sides
+from .factors import PanelProbit, Probit, Robust, pair_sides
 from .robust import largest_probabilities
 from .solver import EPResult, run
 
@@ -128,14 +127,6 @@ def sparse_ep(X, y, Z, kernels, noise=1.0, jitter=1e-6, weights=None, power=1.0,
     """EP with probit factors, or power EP; weights (N,)."""
     model = build_model(Z, kernels, noise, jitter)
     return run(model, probit_factors(model, X, y, weights, power), **options)
-
-
-def shifted_ep(X, y, Z, kernels, shift, noise=1.0, jitter=1e-6, weights=None, **options) -> EPResult:
-    """EP with a prior mean: f_c(x_n) has mean shift (C, N); the result's latents are those of f minus its prior mean."""
-    model = build_model(Z, kernels, noise, jitter)
-    rows, classes, _ = pair_sides(y, len(model.K))
-    moved = np.asarray(shift)[classes, rows[:, None]]
-    return run(model, probit_factors(model, X, y, weights, kind=Shifted, shift=moved), **options)
 
 
 def power_ep(X, y, Z, kernels, noise=1.0, power=1.0, jitter=1e-6, adaptive=False, **options) -> EPResult:

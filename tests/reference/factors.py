@@ -1,7 +1,6 @@
 """The factors of EP: each knows log Z and its derivatives in the cavity means of its sides.   [METHOD 4]
 
 Probit       Φ(Σ ± t / √Σ r)^ω, two sides (y, k) for each pair, one for one latent; Θ(Σ ± f) where r = 0
-Shifted      Probit with a constant added to the mean of each side: a prior mean of f
 PanelProbit  the same factor by another quadrature (tilted.py)
 Robust       (1−ε) P(f_y largest) + ε/C, one side per latent; one latent: (1−ε) Φ(y t/√r) + ε/2
 """
@@ -48,16 +47,6 @@ class Probit(Factor):
     def integrate(self, d, v, R):
         """log ∫ Φ(x/√R)^exponent N(x; d, v) dx and its first two derivatives in d, each (F,)."""
         return factor_derivatives(d, v, R, self.exponent)
-
-
-@dataclass(frozen=True)
-class Shifted(Probit):
-    """Φ(Σ_s sign_s (t_s + shift_s) / √Σ_s r_s)^exponent."""
-
-    shift: np.ndarray  # (F, S)
-
-    def derivatives(self, mean, var):
-        return super().derivatives(mean + self.shift, var)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from cavity.kernels import (
     RationalQuadratic,
     Stationary,
 )
+from cavity.modelfile.array_reader import read_array_record
 from cli.running import run
 from saved.make_models import table, target
 from support import classifier, toy
@@ -379,6 +380,25 @@ def test_files_of_every_format_load_for_ever(path):
     np.testing.assert_allclose(clf.predict_proba(X[:8]), expected["p"], rtol=1e-9)
     assert clf.predict(X[:8]).tolist() == expected["label"]
     clf.partial_fit(X, clf.preparation_.labels(table()))
+
+
+def test_a_file_with_a_prior_mean_says_which_version_reads_it():
+    path = Path(__file__).parent / "removed" / "format-3-prior-mean.cavity"
+    with pytest.raises(
+        BadFile, match=r"fit again without mean=.* between 0\.2\.0 and 0\.3\.0 read this file"
+    ):
+        cavity.load(path)
+    assert read_array_record(path) is None  # the full reader raises
+
+
+@pytest.mark.parametrize("mean", [None, "trees"])
+def test_the_argument_mean_of_older_files_is_ignored(mean, tmp_path):
+    clf = fit(*toy(40, 3))
+    clf.save(tmp_path / "m")
+    tensors, meta = persist.read(tmp_path / "m", "model")
+    meta["arguments"]["mean"] = mean
+    persist.write(tmp_path / "m", "model", tensors, meta)
+    same(clf, cavity.load(tmp_path / "m"))
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)

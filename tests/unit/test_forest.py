@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
-from cavity.forest import LEAST, make_forest
+from cavity.fitting.sklearn_trees import make_forest
+from cavity.forest import LEAST
 
 MODELS = {
     "boosting": HistGradientBoostingClassifier(max_iter=12, random_state=0),
@@ -59,3 +60,35 @@ def test_what_has_no_trees_is_refused():
     X, y = make_classification(60, random_state=0)
     with pytest.raises(BadOption, match="LogisticRegression cannot be stored as arrays: use Hist"):
         make_forest(LogisticRegression().fit(X, y))
+
+
+def test_boosting_with_categories_is_refused():
+    X, y = make_classification(60, random_state=0)
+    X[:, 0] = X[:, 0] > 0
+    with pytest.raises(BadOption, match="leave categorical_features out"):
+        make_forest(HistGradientBoostingClassifier(max_iter=2, categorical_features=[0]).fit(X, y))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: delattr(m, "_predictors"),
+        lambda m: setattr(m, "_baseline_prediction", m._baseline_prediction + np.eye(3)[:1]),
+    ],
+)
+def test_private_attributes_that_another_version_changed_are_noticed(change):
+    X, y = make_classification(60, n_informative=4, n_classes=3, random_state=0)
+    model = HistGradientBoostingClassifier(max_iter=2).fit(X, y)
+    expected = model.predict_proba
+
+    class Later(HistGradientBoostingClassifier):
+        """Predicts as before, with other attributes inside."""
+
+        def predict_proba(self, X):
+            return expected(X)
+
+    later = Later()
+    later.__dict__.update(model.__dict__)
+    change(later)
+    with pytest.raises(BadOption, match=r"scikit-learn \d.* cannot be read"):
+        make_forest(later)

@@ -24,7 +24,7 @@ def describe_model(path: str | Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not set(FACTS) <= set(found):
         found = _load_summary(path)
     about = {"model": str(path), "bytes": count_bytes(as_path(path))}
-    return about | {"mean_weights": []} | found | {"training": meta.get("notes") or {}}
+    return about | found | {"training": meta.get("notes") or {}}
 
 
 def _load_summary(path: str | Path) -> dict[str, Any]:
@@ -61,9 +61,6 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
     if len(found["ensemble_weights"]) > 1:
         weights = ", ".join(f"{w:.2f}" for w in found["ensemble_weights"])
         rows.append(("pool", f"weights {weights} of Gaussian process and trees"))
-    if found["mean_weights"]:
-        weights = ", ".join(f"{w:.3g}" for w in found["mean_weights"])
-        rows.append(("prior mean", f"trees, weights {weights}"))
     if found["rows_inside"] != "none":
         rows.append(("stored rows", found["rows_inside"]))
     trained = found["training"]

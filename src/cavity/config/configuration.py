@@ -145,7 +145,6 @@ class ClassifierConfig(Config):
     selects: bool  # whether other models than the default one are tried
     calibrates: bool  # whether a temperature is fitted
     ensemble: Any  # None, "trees", or classifiers to pool with
-    mean: Any  # None, "trees", or classifiers that give the prior mean
 
     @property
     def hurries(self) -> bool:
@@ -191,21 +190,9 @@ class ClassifierConfig(Config):
             max_seconds=seconds,
         )
 
-    def check_ranks(self, world: int) -> None:
-        """Refuse what several processes cannot do."""
-        super().check_ranks(world)
-        if world > 1 and self.mean is not None:
-            raise BadOption(
-                f"mean= fits other classifiers to all rows, and each of {world} ranks has only some: use a single process."
-            )
-
     def check_source(self, numbered: bool) -> None:
         """Refuse what rows that are not in memory cannot do; `numbered`: a row has the same number in every pass."""
         self.check_passing_rows(numbered)
-        if self.mean is not None:
-            raise BadOption(
-                "mean= fits other classifiers to a table in memory, which a source is not: leave it out, or give an array."
-            )
         if self.ensemble is not None and self.arguments["ensemble"] != "auto":
             raise BadOption(
                 "ensemble= fits other classifiers to a table in memory, which a source is not: leave it out, or give an array."

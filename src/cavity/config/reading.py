@@ -73,7 +73,6 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
         class_weight=read_class_weight(given["class_weight"]),
         validation_fraction=None if fraction is None else number("validation_fraction", fraction, 0.0, 0.9),
         patience=whole("patience", given["patience"], 1),
-        mean=_read_mean(given["mean"], method, learn),
         **_read_effort(given, method),
     )
 
@@ -88,42 +87,21 @@ def _read_effort(given: dict[str, Any], method: Method) -> dict[str, Any]:
         if ensemble == "auto":
             ensemble = "trees" if effort == "best" and method.recommended else None
     elif ensemble is not None:
-        ensemble = _read_members("ensemble", ensemble)
+        ensemble = _read_members(ensemble)
     calibrates = calibration == "temperature" or (calibration == "auto" and method.recommended)
     selects = _leaves_model(given, method) and effort != "fast"
     return {"effort": effort, "selects": selects, "calibrates": calibrates, "ensemble": ensemble}
 
 
-def _read_members(name: str, value: Any) -> tuple[Any, ...]:
+def _read_members(value: Any) -> tuple[Any, ...]:
     """Read one classifier of scikit-learn, or several."""
     single = hasattr(value, "fit") or not isinstance(value, Iterable)  # a forest of trees is iterable itself
     members = (value,) if single else tuple(value)
     for member in members:
         if not hasattr(member, "fit") or not hasattr(member, "get_params") or isinstance(member, type):
             raise BadOption(
-                f"{name} has {member!r}, which is not a classifier of scikit-learn: give an instance."
+                f"ensemble has {member!r}, which is not a classifier of scikit-learn: give an instance."
             )
-    return members
-
-
-def _read_mean(value: Any, method: Method, learn: frozenset[str]) -> Any:
-    """Read the classifiers of the prior mean."""
-    if value is None:
-        return None
-    if method.at_mode:
-        raise BadOption(
-            f"mean= is not supported by {method.argument}, whose mode moves with the mean: use method='ep', 'sep', 'rep', 'pep', "
-            "'gfitc' or 'vi'."
-        )
-    if not learn:
-        raise BadOption(
-            "learn=() leaves the weights of mean= at 0: learn something, for example learn=('kernel', 'noise')."
-        )
-    if isinstance(value, str):
-        return one_of("mean", value, (None, "trees"))
-    members = _read_members("mean", value)
-    if not members:
-        raise BadOption("mean=() has no classifier: use None, 'trees', or a classifier of scikit-learn.")
     return members
 
 

@@ -17,13 +17,14 @@ from cavity.config import ClassifierConfig, Config, Options, RegressorConfig
 from cavity.config.options import complete
 from cavity.config.reading import read_names
 from cavity.config.values import number, whole
+from cavity.diagnostics import nuts
 from cavity.diagnostics.samples import ClassifierSamples, RegressorSamples
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.factors import Gaussian, Likelihood
 from cavity.fitting import build, regression, runs
 from cavity.hyper_prior import HyperPrior
-from cavity.inference import Engine
+from cavity.inference import OF_FACTOR, Engine
 from cavity.intake.tables import Request, Table, read_table_of_fit
 from cavity.intake.targets import Targets, read_targets_of_fit
 from cavity.intake.validation import Features
@@ -32,7 +33,6 @@ from cavity.posterior import Sums
 from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
 from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
-from cavity.training import nuts
 from cavity.training.loop import Run
 from cavity.training.threads import limit_threads
 
@@ -199,11 +199,10 @@ def _refuse_zero_noise(config: Config, model: FittedModel, names: frozenset[str]
 def _make_proper(engine: Engine, model: FittedModel) -> HyperPrior:
     """Return the fit's prior; inducing inputs get one around the columns' centres, other parameters without one are refused."""
     means, precisions = [], []
-    lengths = [p.numel() for p in engine.parameters]
     prior = engine.hyper_prior
-    parts = (torch.split(x, lengths) for x in (prior.mean, prior.precision))
-    for parameter, mean, precision in zip(engine.parameters, *parts, strict=True):
-        if parameter is engine.prior.inducing:
+    for name, place in engine.places.items():
+        mean, precision = prior.mean[place], prior.precision[place]
+        if name == "inducing":
             mean, precision = torch.zeros_like(mean), torch.full_like(precision, build.PRIOR_SD**-2)
         elif not (precision > 0).all():
             raise BadOption(
@@ -242,14 +241,12 @@ def _with_fitted_q(run: Run, kept: FittedModel, options: Options) -> Run:
 
 def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
     """Return draws by name and in the user's units: (chains, n, ...)."""
-    names = {id(p): name for name, p in engine.prior.named_parameters()}
-    owners = dict(engine.prior.named_modules())
-    found, start = {}, 0
-    for parameter in engine.parameters:
-        part = theta[..., start : start + parameter.numel()].reshape(*theta.shape[:2], *parameter.shape)
-        start += parameter.numel()
-        path, _, last = names.get(id(parameter), "log_noise").rpartition(".")
-        if last == "inducing":
+    owners, found = dict(engine.prior.named_modules()), {}
+    for name, place in engine.places.items():
+        part = theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape)
+        own = name.startswith(OF_FACTOR)  # the likelihood's noise
+        path, _, last = ("log_noise" if own else name).rpartition(".")
+        if name == "inducing":
             prior = engine.prior
             found["inducing_points"] = as_array(prior.center) + as_array(prior.spread) * part
             continue
@@ -257,7 +254,7 @@ def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
         if last == "log_lengthscale":
             group = getattr(owners[path], "group", None)
             values = (values if group is None else values[..., group.cpu()]) * as_array(owners[path].unit)
-        if id(parameter) not in names:  # the likelihood's own
+        if own:
             values = values[..., 0] * scale**2
         found[f"{path}.{last}".removeprefix(".").removeprefix("kernel.").replace("log_", "")] = values
     return found

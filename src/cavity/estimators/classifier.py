@@ -79,10 +79,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows.
         "trees": HistGradientBoostingClassifier and ExtraTreesClassifier, on very wide tables only the latter. "auto": "trees" with
         method="auto" and effort="best", if the table is in memory. Uncertainties stay those of the Gaussian process.
-    mean : None, "trees", or classifiers
-        Prior mean of the latent functions: log-probabilities of these classifiers of scikit-learn (tree ensembles, as for
-        `ensemble`), each with one weight that is learnt with the kernel. Training rows get them from five folds. For tables in
-        memory and one process; not for method="laplace". None: zero.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear()`.
@@ -187,8 +183,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How the temperature and the weights of the pool were found.
     ensemble_weights_ : ndarray
         Weight of the Gaussian process, then of each member of the pool.
-    mean_weights_ : ndarray
-        Weight of each classifier in the prior mean, in units of the latent functions. Only with `mean`.
     selection_ : Selection
         Which model method="auto" selected, and how the candidates did; `print` shows it. Not there if nothing was selected.
     class_prior_ : ndarray of shape (n_classes,)
@@ -236,7 +230,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         selection: str | None = "auto",
         calibration: str | None = "auto",
         ensemble: Any = "auto",
-        mean: Any = None,
         kernel: Any = None,
         n_inducing: int | float | str = "auto",
         inducing: Any = "auto",
@@ -271,7 +264,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.selection = selection
         self.calibration = calibration
         self.ensemble = ensemble
-        self.mean = mean
         self.kernel = kernel
         self.n_inducing = n_inducing
         self.inducing = inducing
@@ -307,7 +299,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             method = read_method(self.method, "classification")
         except BadOption:
             return None
-        return partial_fit.find_problem(method, self.optimizer, self.schedule, self.mean)
+        return partial_fit.find_problem(method, self.optimizer, self.schedule)
 
     def _config(self) -> ClassifierConfig:
         """Check the arguments."""
@@ -418,8 +410,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.temperature_ = 1 / result.model.pool.weight
         self.calibration_ = result.calibration or "none"
         self.ensemble_weights_ = np.array([result.model.pool.weight, *result.model.pool.weights])
-        mean = result.model.prior_mean
-        self._set_optional("mean_weights_", np.array(mean.weights) if mean.members else None)
         self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
         self._set_optional("class_prior_", result.class_prior)
         self._set_optional("selection_", result.selection)
@@ -644,7 +634,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             says in a sentence what to do.
         """
         features, class_weight = self._features(), read_class_weight(self.class_weight)
-        self._refuse_mean("diagnose")
         table = read_table_of_fit(Request(X, y, sample_weight), class_weight, features, self.classes_)
         n = whole("n_samples", n_samples, 25)
         rng = check_random_state(random_state)
@@ -674,15 +663,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         return average
 
-    def _refuse_mean(self, what: str) -> None:
-        if self._fitted.prior_mean.members:
-            raise BadOption(
-                f"{what} needs the scores that the training rows had in the fit, which a model with mean= does not keep: fit with "
-                "mean=None."
-            )
-
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
-        self._refuse_mean("sample_hyperparameters")
         request = Request(X, y, sample_weight)
         return sampling.sample_classifier(
             self._config_of_fit(),

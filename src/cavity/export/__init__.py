@@ -236,10 +236,6 @@ def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: 
         raise BadOption(
             "the ONNX graph has no trees, and this model is a pool with trees: fit with ensemble=None, or effort='balanced'."
         )
-    if model.prior_mean.members:
-        raise BadOption(
-            "the ONNX graph has no trees, and the prior mean of this model has: fit with mean=None."
-        )
     if dtype not in INPUTS:
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
 

@@ -18,12 +18,12 @@ from cavity.errors import BadInput
 from cavity.factors import Likelihood
 from cavity.hyper_prior import HyperPrior, Spread, pool
 from cavity.inference import (
+    OF_FACTOR,
     AtMode,
     Averaged,
     Coupled,
     Engine,
     Free,
-    Offset,
     OnF,
     OnT,
     Optimiser,
@@ -32,6 +32,7 @@ from cavity.inference import (
     State,
     Tied,
     empty_sites,
+    name_parameters,
 )
 from cavity.intake.tables import Array, Facts, Start
 from cavity.kernels import RBF, Kernel, Linear
@@ -116,14 +117,9 @@ def make_default_kernel(linear: bool) -> Kernel:
     return RBF() + Linear() if linear else RBF()
 
 
-def learnt_parameters(module: Prior) -> tuple[nn.Parameter, ...]:
-    """Return the parameters that are learnt, each once."""
-    return tuple(p for p in module.parameters() if p.requires_grad)
-
-
 def make_hyper_prior(
     module: Prior,
-    parameters: tuple[nn.Parameter, ...],
+    parameters: dict[str, nn.Parameter],
     n_free: int,
     log_parameters: tuple[nn.Parameter, ...] = (),
     pooled: bool = False,
@@ -133,25 +129,27 @@ def make_hyper_prior(
     All other parameters have none: Z, weights of a user's kernel, ε, and the `n_free` parameters of q at the end.
     `log_parameters` are those of the likelihood that are logarithms.
     """
-    names = dict.fromkeys(map(id, log_parameters), "")
-    for part in module.modules():
-        if isinstance(part, Kernel | Prior):
-            for name, parameter in part.named_parameters(recurse=False):
-                if name.startswith("log_"):
-                    names[id(parameter)] = name
     rest = torch.zeros(n_free, dtype=module.center.dtype, device=module.center.device)
     if not parameters:
         return HyperPrior(rest, rest)
-    mean = torch.cat([*(p.detach().flatten() for p in parameters), rest])
+    mean = torch.cat([*(p.detach().flatten() for p in parameters.values()), rest])
     pools, weights, start = [], [], 0
-    for p in parameters:
-        weight = PRIOR_SD**-2 if id(p) in names else 0.0
-        if pooled and id(p) in names:
-            pools.append(pool(start, tuple(p.shape), POOLED.get(names[id(p)], POOLED_ELSE)))
+    for name, p in parameters.items():
+        is_log = any(p is log for log in log_parameters) or _is_log(module, name)
+        weight = PRIOR_SD**-2 if is_log else 0.0
+        if pooled and is_log:
+            pools.append(pool(start, tuple(p.shape), POOLED.get(name.rpartition(".")[2], POOLED_ELSE)))
             weight = pools[-1].own
         weights.append(torch.full_like(p.detach(), weight).flatten())
         start += p.numel()
     return HyperPrior(mean.clone(), torch.cat([*weights, rest]), tuple(pools))
+
+
+def _is_log(module: Prior, name: str) -> bool:
+    """Return whether a parameter is the logarithm of the noise or of a parameter of the library's kernels."""
+    path, _, last = name.rpartition(".")
+    own = not name.startswith(OF_FACTOR) and isinstance(module.get_submodule(path), Kernel | Prior)
+    return own and last.startswith("log_")
 
 
 def make_likelihood(table: Facts, options: Options) -> Likelihood:
@@ -188,15 +186,13 @@ def make_engine(
     table: Facts,
     options: Options,
     likelihood: Likelihood | None = None,
-    offset: Offset | None = None,
 ) -> Engine:
-    """Make the engine, with the method's own likelihood or another one, and the offset of a prior mean."""
+    """Make the engine, with the method's own likelihood or another one."""
     likelihood = likelihood or make_likelihood(table, options)
     if options.method.removal == 1:
         likelihood.expect_exponents(min(1.0, table.lightest))
     sites = make_site_store(table, likelihood, module.size, options)
-    weights = (offset.weight,) if offset is not None and options.learn else ()
-    parameters = (*learnt_parameters(module), *weights, *likelihood.parameters)
+    parameters = name_parameters(module, likelihood)
     placement: Placement = PLACEMENTS[options.method.placement]()
     kind = Coupled if options.method.at_mode and table.n_latent > 1 else Engine
     return kind(
@@ -212,7 +208,6 @@ def make_engine(
         placement=placement,
         chunk=options.chunk,
         exact=options.schedule == "inner-exact" or options.method.at_mode,
-        offset=offset,
     )
 
 

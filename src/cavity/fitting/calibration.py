@@ -30,8 +30,9 @@ from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.budget import Budget, choose_members, choose_stages
 from cavity.fitting.leave_one_out import LeaveOneOut
+from cavity.fitting.sklearn_trees import make_forest
 from cavity.fitting.twins import effective_share, find_twins, has_cells
-from cavity.forest import Forest, make_forest
+from cavity.forest import Forest
 from cavity.inducing import CANDIDATES
 from cavity.intake.tables import Facts, Table
 from cavity.prediction.estimate import Estimate, estimate_quality

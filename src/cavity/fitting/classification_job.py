@@ -170,15 +170,11 @@ def prepare_table(
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z), numbered)
     module = build.make_prior(options, table, begin, Z)
-    offset = None
-    if config.mean is not None:
-        assert isinstance(table, Table)
-        offset = session.means.make_offset(config, table, session.seed)
-    engine = build.make_engine(module, table, options, offset=offset)
+    engine = build.make_engine(module, table, options)
     run = start_run(session, engine, table, options, features, classes, stopping)
 
     def make_result(run: Run) -> Result:
-        growing = None if offset is not None else keep_growing(config.method, run, begin, table)
+        growing = keep_growing(config.method, run, begin, table)
         loo = find_leave_one_out(run, table, every_row)
         found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
         prior = table.class_totals / table.class_totals.sum()

@@ -16,7 +16,6 @@ from cavity.config import Config, Options
 from cavity.distributed import Local
 from cavity.fitting import agreement, monitoring, runs
 from cavity.fitting.budget import Budget, read_limit
-from cavity.fitting.prior_mean import MeanFits
 from cavity.fitting.results import Continuation, Result
 from cavity.inference import Engine
 from cavity.intake.tables import Facts, Request, Start, share_lengthscales
@@ -83,7 +82,6 @@ class Session(NamedTuple):
     seed: int
     rng: np.random.Generator
     begun: float  # when the fit began, in seconds
-    means: MeanFits
 
 
 def open_session(config: Config, earlier: Continuation | None) -> Session:
@@ -92,7 +90,7 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
     config.check_ranks(reduce.world)
     agreement.check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)
-    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun, MeanFits())
+    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun)
 
 
 def choose_device(session: Session, config: AnyConfig, table: Facts) -> tuple[Session, AnyConfig]:
@@ -126,7 +124,7 @@ def start_run(
     stopping: tuple[Callback, ...] = (),
 ) -> Run:
     """Return a run that has not started, or one restored from a checkpoint."""
-    config, earlier, reduce, seed, rng, begun, _ = session
+    config, earlier, reduce, seed, rng, begun = session
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
     run.started = begun  # max_seconds counts the start-up, too

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Engine, State
-from cavity.inference.placement import OnT
 from cavity.inference.view import scatter
 from cavity.posterior import Sums
 from cavity.training.fixed_point import find_fixed_point
@@ -33,7 +32,7 @@ class Learnt(NamedTuple):
         Parameters that this fit did not have keep their start. The run stays as it is.
         """
         engine, theta, n = run.engine, run.state.theta, len(self.shift)
-        if n > len(theta) or not _suits(engine):
+        if n > len(theta) or not engine.has_plain_sites:
             return math.nan
         moved = torch.cat([engine.hyper_prior.mean[:n] + self.shift.to(theta), theta[n:]])
         state = engine.at(run.state, moved)
@@ -60,21 +59,10 @@ class Learnt(NamedTuple):
 
 def find_learnt(run: Run) -> Learnt | None:
     """Return what a run of L-BFGS learnt; None for other runs, and if sites are not those of plain EP in float64 on the CPU."""
-    if not run.plan.rough or not _suits(run.engine):
+    if not run.plan.rough or not run.engine.has_plain_sites:
         return None
     rows = torch.cat([batch.y for batch in run.whole.split(run.engine.chunk)])
     classes = run.engine.factor.sites(rows)
     like = torch.empty(run.engine.shape[0], 0, dtype=torch.float64)
     tau, nu = scatter(torch.stack(run.state.sites[:2]), classes, like)
     return Learnt(run.state.theta - run.engine.hyper_prior.mean, tau, nu)
-
-
-def _suits(engine: Engine) -> bool:
-    """Return whether rows store their own sites on t, without weights, in float64 on the CPU."""
-    return (
-        type(engine) is Engine
-        and type(engine.placement) is OnT
-        and not (engine.sites.tied or engine.sites.weighted or engine.sites.size)
-        and engine.total.device.type == "cpu"
-        and engine.prior.center.dtype == torch.float64
-    )

@@ -97,15 +97,13 @@ class available_if:
         return MethodType(self.method, owner)
 
 
-def find_problem(method: Method, optimizer: str, schedule: str, mean: Any = None) -> str | None:
+def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     """Return why a model with these arguments has no partial_fit; None if it has."""
     if not method.grows:
         return (
             f"partial_fit adds rows to tied sites, which {method.argument} does not have: use method='sep' (also 'auto'), or "
             "method=REP(sites='tied')."
         )
-    if mean is not None:
-        return "mean= needs the scores of all rows at once, so rows cannot be added: leave it out for partial_fit."
     if optimizer == "lbfgs":
         return "optimizer='lbfgs' needs all rows at once: use 'adam' or 'sign' for partial_fit."
     if schedule == "inner-exact":
@@ -235,11 +233,8 @@ def _absorb(run: Run, options: Options) -> None:
 
 def _names_of_parameters(engine: Engine) -> list[str]:
     """Return the name in `learn` of each of the engine's parameters."""
-    names = {id(p): "kernel" for p in engine.prior.kernel.parameters()}
-    names |= {id(p): "epsilon" for p in engine.factor.parameters}
-    if engine.prior.learn_noise:
-        names[id(engine.prior.log_noise)] = "noise"
-    return [names.get(id(p), "inducing") for p in engine.parameters]
+    names = {"kernel": "kernel", "log_noise": "noise", "inducing": "inducing", "likelihood": "epsilon"}
+    return [names[name.partition(".")[0]] for name in engine.parameters]
 
 
 def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
@@ -255,7 +250,7 @@ def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
 
 def _learnt_entries(engine: Engine, learn: frozenset[str]) -> torch.Tensor:
     """Return which entries of θ are still learnt."""
-    kinds = zip(_names_of_parameters(engine), engine.parameters, strict=True)
+    kinds = zip(_names_of_parameters(engine), engine.parameters.values(), strict=True)
     return torch.cat([torch.full((p.numel(),), name in learn, device=p.device) for name, p in kinds])
 
 

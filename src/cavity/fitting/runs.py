@@ -50,7 +50,6 @@ def make_run(
         reshuffle=options.optimizer != "sag",
         exchange=config.exchange,
         replay=records_steps(options, reduce),
-        arrays=options.recommended,
         report=make_reporter(
             config.verbose if reduce.rank == 0 else 0, options.max_epochs, float(engine.total)
         ),

@@ -1,8 +1,7 @@
 """From marginals to sites and back: one engine for all methods."""
 
 from cavity.inference.coupled import Coupled
-from cavity.inference.engine import Engine
-from cavity.inference.offset import Offset
+from cavity.inference.engine import OF_FACTOR, Engine, name_parameters
 from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import AtMode, OnF, OnT, Placement
 from cavity.inference.sites import Own, SiteStore, Tied
@@ -10,13 +9,13 @@ from cavity.inference.state import Info, Sites, State, Totals, copy_state, empty
 from cavity.inference.variational import Averaged, Free
 
 __all__ = [
+    "OF_FACTOR",
     "AtMode",
     "Averaged",
     "Coupled",
     "Engine",
     "Free",
     "Info",
-    "Offset",
     "OnF",
     "OnT",
     "Optimiser",
@@ -29,4 +28,5 @@ __all__ = [
     "Totals",
     "copy_state",
     "empty_sites",
+    "name_parameters",
 ]

@@ -16,7 +16,7 @@ from cavity.data import Batch
 from cavity.inference.engine import Engine
 from cavity.inference.sites import Site, SiteUpdate
 from cavity.inference.state import State, Totals
-from cavity.inference.view import flatten
+from cavity.inference.view import differentiate
 from cavity.linalg import solve_lower
 from cavity.posterior import Posterior, Sums, posterior
 
@@ -140,8 +140,7 @@ class Coupled(Engine):
             f = fixed.mode(mean_of(q, a), r)
             value = q.log_normaliser.sum() + (batch.weight * _log_site(f, batch.y, site)).sum()
             value = value + fixed.evidence(r) + (self._mode_slope(q, a, r, f, fixed, batch.weight) * f).sum()
-            grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
-        return flatten(grads, self.parameters)
+        return differentiate(value, tuple(self.parameters.values()))
 
     def _project(self, state: State, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return a [C M B] and r [B C] in float64, and whether the projection failed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -18,11 +19,11 @@ from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
 from cavity.factors import Latents, Likelihood, Moments
 from cavity.hyper_prior import HyperPrior
-from cavity.inference.offset import Offset
 from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import Cotangents, OnT, Placement
 from cavity.inference.sites import (
     Cavity,
+    Own,
     Share,
     Site,
     SiteStore,
@@ -33,11 +34,13 @@ from cavity.inference.sites import (
     times,
 )
 from cavity.inference.state import Info, State, Totals
-from cavity.inference.view import Match, View, flatten, gather, join, pull_back, scatter, site_totals
+from cavity.inference.view import Match, View, differentiate, gather, join, pull_back, scatter, site_totals
 from cavity.linalg import pack_symmetric, times_transpose, unpack_symmetric
 from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.prior import Prior, Projection
 from cavity.side_stream import run_on_side_stream
+
+OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
 
 
 class CachedProjection(NamedTuple):
@@ -47,6 +50,12 @@ class CachedProjection(NamedTuple):
     projection: Projection
     r: Tensor  # [C N], the residual variances
     pull: Tensor  # [P], the gradient of the hyper-prior
+
+
+def name_parameters(prior: Prior, factor: Likelihood) -> dict[str, nn.Parameter]:
+    """Return what is learnt, each parameter once: those of the prior by their path, those of the factor as "likelihood.0", ..."""
+    own = {f"{OF_FACTOR}{i}": p for i, p in enumerate(factor.parameters)}
+    return {name: p for name, p in prior.named_parameters() if p.requires_grad} | own
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ class Engine:
     sites_are_totals: ClassVar[bool] = True  # a stored site is that of all copies of a weighted row
 
     prior: Prior  # a workspace: each step loads its parameters from the state
-    parameters: tuple[nn.Parameter, ...]  # the learnt ones
+    parameters: dict[str, nn.Parameter]  # the learnt ones by name, in the order of θ: see `name_parameters`
     factor: Likelihood
     sites: SiteStore
     hyper_prior: HyperPrior
@@ -69,17 +78,44 @@ class Engine:
     chunk: int = 1 << 62  # rows projected at a time
     exact: bool = False  # differentiate through q and the cavities at fixed (τ, ν)
     cached: CachedProjection | None = None
-    offset: Offset | None = None  # a prior mean; its weights stand before the factor's parameters
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of independent blocks of q and of values in each, [C M]."""
         return self.prior.n_latent, self.prior.size
 
-    def load(self, theta: Tensor) -> None:
-        """Put the state's hyper-parameters into the workspace."""
+    @property
+    def has_plain_sites(self) -> bool:
+        """Whether sites are those of EP without options: one per factor on t, without weights, in float64 on the CPU.
+
+        Then they can be summed by class, given to another model of the same rows, and swept outside of the engine.
+        """
+        sites = self.sites
+        return (
+            type(sites) is Own
+            and type(self.placement) is OnT
+            and self.removal == 1.0
+            and not (sites.weighted or self.exact)
+            and self.total.device.type == "cpu"
+            and self.prior.center.dtype == torch.float64
+        )
+
+    def load(self, theta: Tensor, copy: bool = False) -> None:
+        """Put the state's hyper-parameters into the workspace, as views of θ or as copies. Nothing else writes there."""
         if self.parameters:
-            vector_to_parameters(theta, self.parameters)
+            vector_to_parameters(theta, self.parameters.values())
+        if copy:
+            for parameter in self.parameters.values():
+                parameter.data = parameter.data.clone()
+
+    @property
+    def places(self) -> dict[str, slice]:
+        """Where each parameter stands in θ."""
+        ends = accumulate(p.numel() for p in self.parameters.values())
+        return {
+            name: slice(end - p.numel(), end)
+            for (name, p), end in zip(self.parameters.items(), ends, strict=True)
+        }
 
     def at(self, state: State, theta: Tensor) -> State:
         """Return the state moved to other parameters."""
@@ -99,7 +135,7 @@ class Engine:
         with torch.no_grad():
             pull = self.hyper_prior.gradient(state.theta)
             cached = CachedProjection(state.jitter, projection, projection.r.double(), pull)
-        return replace(self, parameters=(), cached=cached)
+        return replace(self, parameters={}, cached=cached)
 
     def thaw(self, frozen: Engine) -> Engine:
         """Return this engine with the projection of the frozen one, for one step of learning at the same hyper-parameters.
@@ -122,7 +158,7 @@ class Engine:
         free = torch.zeros(self.sites.size, dtype=torch.float64, device=self.total.device)
         if not self.parameters:
             return free
-        vector = parameters_to_vector(self.parameters).detach().clone()
+        vector = parameters_to_vector(self.parameters.values()).detach().clone()
         return torch.cat([vector, free.to(vector.dtype)]) if len(free) else vector
 
     def step(
@@ -197,20 +233,14 @@ class Engine:
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
         seen = self.placement.site_marginals(m.t, r, totals)
         mean, var, residual = gather(torch.stack([seen.t.mean, seen.t.var, seen.residual]), classes)
-        scores = None
-        if self.offset is not None:
-            scores = gather(self.offset.at(batch.index), classes)
-        return View(classes, Normal(mean, var), residual, stored, totals, share, scores)
+        return View(classes, Normal(mean, var), residual, stored, totals, share)
 
     def _share(self, batch: Batch) -> Share:
         return self.sites.share(batch.weight, self.removal)
 
     def _moments(self, view: View, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
-        mean = cavity.t.mean
-        if self.offset is not None and view.scores is not None:
-            mean = mean + self.offset.shift(view.scores)
-        f = Latents(mean, cavity.t.var + view.residual, view.residual)
+        f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
         with torch.no_grad():
             fixed = Latents(*(x.detach() for x in f))
             moments = (
@@ -258,11 +288,11 @@ class Engine:
         G_a = m.cov_a().mul_(along_cov).addcmul_(q.mean.to(a.dtype)[:, :, None], along_mean)
         G_a.addcmul_(a, G_r, value=-2.0)
         pairs = [(projection.a, G_a), (projection.variance, G_r[:, 0])]
-        gradient = pull_back(pairs, self.parameters)
-        return self._with_own(gradient, _own_derivatives(match.moments, view), view.share)
+        gradient = pull_back(pairs, tuple(self.parameters.values()))
+        return self._with_own(gradient, match.moments.own, view.share)
 
     def _with_own(self, gradient: Tensor, own: Tensor | None, share: Share) -> Tensor:
-        """Add the derivatives in the weights of the prior mean and in the factor's parameters, which are the last ones."""
+        """Add the derivatives in the factor's parameters, which are the last ones."""
         if own is not None:
             gradient[-own.shape[1] :] += times(share.copies, own).sum(0)
         return gradient
@@ -271,10 +301,7 @@ class Engine:
         """Return the gradient of log Z_q at fixed (τ, ν), through a, r, P, h and the cavities; the whole table at once."""
         with torch.enable_grad():
             value, own, share = self._fixed_sites(state, batch)
-        grads: tuple[Tensor | None, ...] = (None,) * len(self.parameters)
-        if value.requires_grad:
-            grads = torch.autograd.grad(value, self.parameters, allow_unused=True)
-        return self._with_own(flatten(grads, self.parameters), own, share)
+        return self._with_own(differentiate(value, tuple(self.parameters.values())), own, share)
 
     def fixed_site_evidence(self, state: State, batch: Batch) -> Tensor:
         """Return log Z_q with the sums rebuilt from the stored sites, as a function of the workspace's parameters."""
@@ -296,19 +323,7 @@ class Engine:
         value = q.log_normaliser.sum() + match.log_normaliser(view.stored.site, share).sum()
         value = value + self.placement.evidence(view.totals, r)
         value = value + self.placement.mode_correction(self.factor, batch.y, m.t, r, view)
-        return value, _own_derivatives(match.moments, view), share
-
-    def _feasible(self, slope: Tensor, theta: Tensor) -> Tensor:
-        """Return the slope for weights of the prior mean that are not negative: at 0 only a slope upwards counts."""
-        start = 0
-        for parameter in self.parameters:
-            end = start + parameter.numel()
-            if self.offset is not None and parameter is self.offset.weight:
-                own = slope[start:end]
-                own = torch.where(theta[start:end] > 0, own, own.clamp_min(0))
-                return torch.cat([slope[:start], own, slope[end:]])
-            start = end
-        return slope
+        return value, match.moments.own, share
 
     def _finish(
         self,
@@ -339,7 +354,6 @@ class Engine:
                 of_q = self.sites.slope(state, q, Sums(scale * totals.P, scale * totals.h))
                 slope = torch.cat([slope, of_q])
             slope = slope + pull
-            slope = self._feasible(slope, theta)
             theta, memory = optimiser.step(memory, theta, slope, state.rate)
             promise = (slope * (theta - state.theta)).sum()
             sums = self.sites.place(theta, sums)
@@ -353,14 +367,6 @@ class Engine:
             undo,
         )
         return state._replace(theta=theta, sites=sites, sums=sums, optimiser=memory, clock=clock), info
-
-
-def _own_derivatives(moments: Moments, view: View) -> Tensor | None:
-    """Return the derivatives in the weights of the prior mean and in the factor's own parameters per row, [B K]."""
-    if view.scores is None:
-        return moments.own
-    weights = (moments.dm * view.scores).sum(2).mT
-    return weights if moments.own is None else torch.cat([weights, moments.own], 1)
 
 
 def _sum(totals: Totals, reduce: Local) -> Totals:

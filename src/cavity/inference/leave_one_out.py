@@ -53,10 +53,8 @@ def leave_one_out(
             group = twins[start:stop] if chosen is None else twins[chosen[start:stop]]
             tau, nu = sums[:, :, group.to(sums.device)]
             seen, start = seen._replace(tau=tau, nu=nu), stop
-        mean, var = _remove(seen)
-        if engine.offset is not None:  # whose scores did not see the row
-            mean = mean + engine.offset.shift(engine.offset.at(batch.index))
-        yield batch, Normal(mean.mT, (var + seen.r).mT)
+        t = _remove(seen)
+        yield batch, Normal(t.mean.mT, (t.var + seen.r).mT)
 
 
 def _sum_twins(engine: Engine, twins: Tensor, pieces: Iterator[_Seen]) -> Tensor:

@@ -42,10 +42,6 @@ class Placement(ABC):
     def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
         """Return the marginals that the sites see."""
 
-    def row_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
-        """Return the marginals of q where the sites sit."""
-        return self.site_marginals(t, r, stored)
-
     @abstractmethod
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         """Return what the sites add to the sums."""
@@ -141,9 +137,6 @@ class AtMode(OnF):
     def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
         mode = self._f(t, r, stored).mean
         return SiteMarginals(Normal(mode, torch.zeros_like(mode)), torch.zeros_like(r))
-
-    def row_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
-        return SiteMarginals(self._f(t, r, stored), torch.zeros_like(r))
 
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         return super().feed(_at_least_one_row(sites), r)

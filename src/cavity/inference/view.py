@@ -31,7 +31,6 @@ class View(NamedTuple):
     stored: StoredSites
     totals: SiteTotals | None  # of the stored sites, if the placement needs them
     share: Share
-    scores: Tensor | None = None  # [J B S], of the members of a prior mean
 
 
 class Match(NamedTuple):
@@ -62,21 +61,23 @@ def site_totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> Site
     return SiteTotals(tau, nu, share.copies if isinstance(share.copies, float) else share.copies[:, 0])
 
 
-def flatten(grads: tuple[Tensor | None, ...], parameters: tuple[nn.Parameter, ...]) -> Tensor:
-    """Return the gradients as one vector; a parameter without a gradient contributes zeros."""
+def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor:
+    """Return the gradient of a value as one vector; a parameter on which it does not depend contributes zeros."""
+    grads: tuple[Tensor | None, ...] = (None,) * len(parameters)
+    if value.requires_grad:
+        grads = torch.autograd.grad(value, parameters, allow_unused=True)
     parts = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, parameters, strict=True)]
     return torch.cat([g.flatten() for g in parts])
 
 
 def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]) -> Tensor:
     """Carry the cotangents of outputs, (output, cotangent), back to the parameters; one vector."""
-    grads: tuple[Tensor | None, ...] = (None,) * len(parameters)
     pairs = [pair for pair in pairs if pair[0].requires_grad]
-    if pairs:
-        with torch.enable_grad():
-            end = _End.apply(*chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
-        grads = torch.autograd.grad(end, parameters, allow_unused=True)
-    return flatten(grads, parameters)
+    if not pairs:
+        return torch.cat([torch.zeros_like(p).flatten() for p in parameters])
+    with torch.enable_grad():
+        end = _End.apply(*chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
+    return differentiate(end, parameters)
 
 
 class _End(torch.autograd.Function):

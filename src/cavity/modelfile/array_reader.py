@@ -19,7 +19,7 @@ from cavity.array_kernels import Covariance, Knots, Scale
 from cavity.errors import CavityError
 from cavity.intake.validation import Features
 from cavity.modelfile import facts
-from cavity.modelfile.pools import restore_mean, restore_pool
+from cavity.modelfile.pools import restore_pool
 from cavity.prediction.array_model import ArrayModel
 
 Arrays = dict[str, NDArray[Any]]
@@ -41,7 +41,7 @@ KERNEL_ARGUMENTS = {
     "RationalQuadratic": {*SCALED, "alpha"},
     "Constant": {"variance"},
 }
-TREES = ("pool.", "prior_mean.")  # whose arrays `pools` checks
+TREES = "pool."  # whose arrays `pools` checks
 MOST_NUMBERS = 10_000_000  # of all trees
 MOST_SCORES = 100
 GROWING_SCALARS = ("clock", "damping", "jitter", "rate", "total")
@@ -94,6 +94,7 @@ def _check(declared: Declared, meta: dict[str, Any]) -> None:
 
 def _check_meta(meta: dict[str, Any]) -> None:
     kind, arguments = meta["kind"], meta["arguments"]
+    facts.refuse_prior_mean(meta)
     _expect(meta["format"] == persist.FORMAT and arguments["method"] in METHODS[kind])
     _expect(not meta["prior"]["spectrum"] and isinstance(meta["prior"]["learn"], list))
     _expect(all(_is_plain(value) for name, value in arguments.items() if name != "kernel"))
@@ -269,7 +270,7 @@ def _read(stored: persist.StoredArrays) -> ArrayRecord:
         _expect((np.diagonal(factor, axis1=-2, axis2=-1) > 0).all())
     if n_classes is not None:
         pool = restore_pool(arrays, meta["pool"], D, n_classes)
-        model = model._replace(pool=pool, prior_mean=restore_mean(arrays, meta["prior_mean"], D, n_classes))
+        model = model._replace(pool=pool)
     features = facts.read_features(meta, facts.KINDS[meta["kind"]].owner, D)
     _check_rest(arrays, meta, features, n_classes)
     classes = facts.unpack_labels(meta["classes"]) if classifies else None

@@ -15,7 +15,7 @@ def check_types(tensors: dict[str, Tensor]) -> None:
     """Refuse other types than models have."""
     for name, tensor in tensors.items():
         known = tensor.dtype in (torch.float32, torch.float64, torch.int64)
-        known = known or (tensor.dtype == torch.int32 and name.startswith(("pool.", "prior_mean.")))
+        known = known or (tensor.dtype == torch.int32 and name.startswith("pool."))
         if not known and not name.startswith("arguments."):
             raise BadFile(f"{name!r:.100} is of type {tensor.dtype}, which no model has.")
 

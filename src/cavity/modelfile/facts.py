@@ -32,6 +32,15 @@ KINDS = {
 }  # by what a file calls itself
 
 
+def refuse_prior_mean(meta: dict[str, Any]) -> None:
+    """Raise BadFile for a model with trees as a prior mean, an option between versions 0.2.0 and 0.3.0."""
+    if meta.get("prior_mean") is not None:
+        raise BadFile(
+            "this model has trees as a prior mean (mean=), which version 0.3.0 removed: fit again without mean=, or with "
+            "effort='best' for a pool with trees. Only development versions between 0.2.0 and 0.3.0 read this file."
+        )
+
+
 def column_names(names: Any, n_columns: int) -> Any:
     """Return the names of the columns."""
     if not isinstance(names, list) or len(names) != n_columns or not all(isinstance(n, str) for n in names):

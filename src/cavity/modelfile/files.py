@@ -31,14 +31,7 @@ from cavity.modelfile.facts import (
 )
 from cavity.modelfile.growing import describe_growing, growing_tensors, restore_growing
 from cavity.modelfile.likelihoods import describe_likelihood, likelihood_tensors, restore_likelihood
-from cavity.modelfile.pools import (
-    describe_mean,
-    describe_pool,
-    mean_tensors,
-    pool_tensors,
-    restore_mean,
-    restore_pool,
-)
+from cavity.modelfile.pools import describe_pool, pool_tensors, restore_pool
 from cavity.modelfile.posterior import describe_prior, model_tensors, read_posterior, restore_model
 from cavity.modelfile.selections import describe_selection, read_selection
 from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels
@@ -52,6 +45,7 @@ PATHS = (
     "checkpoint",
     "resume",
 )  # arguments that name files: a model file must not choose where a later fit writes
+REMOVED = ("mean",)  # arguments of older versions
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
@@ -109,7 +103,6 @@ def save(record: Record, path: str | Path) -> None:
         "units": list(result.units) if result.classes is None else None,
         "growing": describe_growing(result.growing),
         "pool": describe_pool(result.model.pool),
-        "prior_mean": describe_mean(result.model.prior_mean),
         "calibration": result.calibration,
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
         "estimate": None if result.estimate is None else result.estimate._asdict(),
@@ -118,7 +111,6 @@ def save(record: Record, path: str | Path) -> None:
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
-    tensors |= mean_tensors(result.model.prior_mean)
     if result.relevance is not None:
         tensors["feature_relevance"] = torch.tensor(result.relevance)
     if result.rows is not None:
@@ -235,8 +227,7 @@ def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: di
     settle_kernel(model)
     if n_classes is not None:
         pool = restore_pool(tensors, meta.get("pool"), len(model.prior.center), n_classes)
-        mean = restore_mean(tensors, meta.get("prior_mean"), len(model.prior.center), n_classes)
-        model = model._replace(pool=pool, prior_mean=mean)
+        model = model._replace(pool=pool)
     record_history, D = history(meta["history"]), len(model.prior.center)
     scalars, features = meta["scalars"], read_features(meta, owner, D)
     evidence = scalars["log_marginal_likelihood_"]  # null if there is none
@@ -272,7 +263,7 @@ def _read_relevance(tensors: dict[str, Tensor], features: Features) -> Any:
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
     """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
-    given = {name: value for name, value in meta["arguments"].items() if name not in PATHS}
+    given = {name: value for name, value in meta["arguments"].items() if name not in (*PATHS, *REMOVED)}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if meta["format"] == 1:

@@ -14,7 +14,7 @@ from cavity.columns import Columns
 from cavity.errors import BadFile
 from cavity.fitting import build
 from cavity.fitting.partial_fit import Growing
-from cavity.inference import Engine, State, Tied, empty_sites
+from cavity.inference import Engine, State, Tied, empty_sites, name_parameters
 from cavity.intake.tables import Start
 from cavity.posterior import Sums
 from cavity.prediction.model import FittedModel
@@ -69,7 +69,7 @@ def restore_growing(
     if about is None:
         return None
     prior, factor = copy.deepcopy((model.prior, model.likelihood))
-    parameters = (*build.learnt_parameters(prior), *factor.parameters)
+    parameters = name_parameters(prior, factor)
     found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
     pooled = bool(about.get("pooled"))  # older files do not say, and have independent priors
     hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=pooled)

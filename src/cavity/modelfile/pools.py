@@ -1,4 +1,4 @@
-"""The temperature, the trees of a pool and those of a prior mean as tensors, and back."""
+"""The temperature and the trees of a pool as tensors, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from cavity.errors import BadFile
 from cavity.forest import Forest
 from cavity.modelfile.facts import finite
 from cavity.prediction.pool import NO_POOL, Pool
-from cavity.prior_mean import NO_MEAN, PriorMean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,37 +30,11 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
 
 def pool_tensors(pool: Pool) -> dict[str, Tensor]:
     """Return the arrays of the trees by name."""
-    return _forest_tensors("pool", pool.members)
-
-
-def describe_mean(mean: PriorMean) -> dict[str, Any] | None:
-    """Return the part of a prior mean that is JSON, next to its tensors; None without one."""
-    if not mean.members:
-        return None
-    return {"weights": list(mean.weights), "boosted": [member.boosted for member in mean.members]}
-
-
-def mean_tensors(mean: PriorMean) -> dict[str, Tensor]:
-    """Return the arrays of the trees by name."""
-    return _forest_tensors("prior_mean", mean.members)
-
-
-def restore_mean(tensors: Arrays, about: Any, n_columns: int, n_classes: int) -> PriorMean:
-    """Make the prior mean from its tensors; every index is checked."""
-    if about is None:
-        return NO_MEAN
-    weights, boosted = tuple(finite(w) for w in about["weights"]), about["boosted"]
-    if len(weights) != len(boosted) or not weights or not np.isfinite(weights).all():
-        raise BadFile("the weights of the prior mean are not one finite number per member.")
-    return PriorMean(_restore_forests(tensors, "prior_mean", boosted, n_columns, n_classes), weights)
-
-
-def _forest_tensors(prefix: str, members: tuple[Forest, ...]) -> dict[str, Tensor]:
     import torch
 
     return {
-        f"{prefix}.{i}.{name}": torch.from_numpy(np.ascontiguousarray(getattr(member, name)))
-        for i, member in enumerate(members)
+        f"pool.{i}.{name}": torch.from_numpy(np.ascontiguousarray(getattr(member, name)))
+        for i, member in enumerate(pool.members)
         for name in ARRAYS
     }
 
@@ -79,17 +52,10 @@ def restore_pool(tensors: Arrays, about: Any, n_columns: int, n_classes: int) ->
         or weight + sum(weights) <= 0
     ):
         raise BadFile("the weights of the pool are not one positive number per member.")
-    return Pool(weight, _restore_forests(tensors, "pool", boosted, n_columns, n_classes), weights)
-
-
-def _restore_forests(
-    tensors: Arrays, prefix: str, boosted: list[Any], n_columns: int, n_classes: int
-) -> tuple[Forest, ...]:
-    names = (f"{prefix}.{i}" for i in range(len(boosted)))
-    return tuple(
-        _restore_forest(tensors, name, bool(b), n_columns, n_classes)
-        for name, b in zip(names, boosted, strict=True)
+    members = (
+        _restore_forest(tensors, f"pool.{i}", bool(b), n_columns, n_classes) for i, b in enumerate(boosted)
     )
+    return Pool(weight, tuple(members), weights)
 
 
 def _restore_forest(tensors: Arrays, prefix: str, boosted: bool, n_columns: int, n_classes: int) -> Forest:

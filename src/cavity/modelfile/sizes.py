@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cavity import persist
 from cavity.errors import BadFile
 from cavity.modelfile.checks import check_types, expect
-from cavity.modelfile.facts import unpack_labels
+from cavity.modelfile.facts import refuse_prior_mean, unpack_labels
 from cavity.modelfile.posterior import Q, check_posterior
 from cavity.prediction.rowwise import TENSORS
 
@@ -22,18 +22,18 @@ PREFIXES = (
     "arguments.",
     "likelihood.",
     "pool.",
-    "prior_mean.",
     "selection.",
 )  # the kernel decides which of them there are
 CORE = (*Q._fields, "prior.inducing")
 ROOM = 64  # times the posterior's size: parameters, an optimiser's memory, arrays among the arguments
 LEAST = 1 << 20  # bytes that any model may have
-TREES = ("pool.", "prior_mean.")
+TREES = "pool."
 MOST_TREES = 1 << 30  # bytes that the trees may have
 
 
 def check_sizes(declared: dict[str, persist.Entry], meta: dict[str, Any], kernel: Any = None) -> None:
     """Raise BadFile for unknown tensors, and for tensors larger than the model's posterior can need."""
+    refuse_prior_mean(meta)
     try:
         tensors = {name: entry.as_meta() for name, entry in declared.items()}
         _check_names(tensors)
@@ -61,7 +61,7 @@ def _check_total(tensors: dict[str, Tensor], meta: dict[str, Any], kernel: Any) 
     if "rows.y" in tensors:
         _check_rows(tensors, M, len(tensors["rows.y"]), D)
     rest = sum(
-        _size(t) for name, t in tensors.items() if name not in CORE and not name.startswith(("rows.", *TREES))
+        _size(t) for name, t in tensors.items() if name not in CORE and not name.startswith(("rows.", TREES))
     )
     if sum(_size(t) for name, t in tensors.items() if name.startswith(TREES)) > MOST_TREES:
         raise BadFile(f"the trees of the model take more than {MOST_TREES >> 20} MB.")

@@ -41,7 +41,6 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "temperature": 1 / pool.weight,
         "calibration": result.calibration,
         "ensemble_weights": [pool.weight, *pool.weights],
-        "mean_weights": list(result.model.prior_mean.weights),
         "target": None if prepare is None or prepare.target_ is None else prepare.target_.name,
         "columns": None if prepare is None else dict(prepare.describe()),
         "relevance": None if relevance is None else dict(zip(names, relevance, strict=True)),

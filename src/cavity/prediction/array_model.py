@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from cavity import tails
 from cavity.array_kernels import Covariance
 from cavity.prediction.pool import NO_POOL, Pool, normalised
-from cavity.prior_mean import NO_MEAN, PriorMean
 from cavity.quadrature import single
 
 Array = NDArray[np.float64]
@@ -25,7 +24,6 @@ class ArrayModel(NamedTuple):
     mean: Array  # [C M]
     lower: Array  # [C M M], factor of Λ
     pool: Pool = NO_POOL
-    prior_mean: PriorMean = NO_MEAN
 
     @property
     def work_per_row(self) -> float:
@@ -40,8 +38,6 @@ class ArrayModel(NamedTuple):
         half = _solve_lower(self.lower, a)
         mean = (self.mean[:, None] @ a)[:, 0].T
         var = (np.maximum(own, 0) + np.einsum("cmn,cmn->cn", half, half)).T
-        if self.prior_mean.members:
-            mean = mean + self.prior_mean.at(X)
         return mean, var
 
     def predict_log_proba(self, X: Array) -> Array | None:

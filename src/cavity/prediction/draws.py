@@ -12,7 +12,7 @@ from torch import Tensor
 from cavity.linalg import solve_lower_t
 from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal
-from cavity.prediction.model import FittedModel, as_tensor, log_probabilities, mean_at
+from cavity.prediction.model import FittedModel, as_tensor, log_probabilities
 from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
@@ -37,8 +37,6 @@ def draw_log_proba(model: FittedModel, groups: list[Array], n_draws: int, seed: 
         X = as_tensor(rows).to(model.mean)
         a = model.prior.project_with(model.prior_lower, X).a.double()
         f = torch.einsum("scm,cmn->snc", w, a)
-        if model.prior_mean.members:
-            f = f + mean_at(model, as_tensor(rows))
         root = _residual_root(model, X, a)
         if root is not None:
             f = f + torch.einsum(

@@ -27,7 +27,6 @@ from cavity.prediction.form import Form, make_form
 from cavity.prediction.pool import NO_POOL, Pool
 from cavity.prediction.single_row import Marginals, make_single_row
 from cavity.prior import Prior
-from cavity.prior_mean import NO_MEAN, PriorMean
 from cavity.quadrature import ORDER, SPREAD, log_softmax_probability
 from cavity.spectrum import Spectrum
 
@@ -45,7 +44,6 @@ class _Parts(NamedTuple):
     lower: Tensor  # [C M M], factor of Λ; [1 CM CM]
     likelihood: Likelihood
     pool: Pool = NO_POOL
-    prior_mean: PriorMean = NO_MEAN
 
 
 class FittedModel(_Parts):
@@ -89,7 +87,7 @@ class FittedModel(_Parts):
         prior, likelihood = copy.deepcopy((self.prior, self.likelihood))
         prior_lower, mean, lower = (t.to(device) for t in (self.prior_lower, self.mean, self.lower))
         return with_canonical_layout(
-            prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool, self.prior_mean
+            prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool
         )
 
 
@@ -122,24 +120,19 @@ def extract_model(engine: Engine, state: State) -> FittedModel:
 
 def snapshot(engine: Engine, state: State) -> FittedModel:
     """Return the model that a state stands for, in copies on its device. The run stays untouched."""
-    parts = (engine.prior, engine.parameters, engine.factor, engine.offset)
-    prior, parameters, factor, offset = copy.deepcopy(parts)
-    return model_at(replace(engine, prior=prior, parameters=parameters, factor=factor, offset=offset), state)
+    prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+    return model_at(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
 
 
 def model_at(engine: Engine, state: State) -> FittedModel:
     """Return the model that a state stands for, on the run's device."""
-    engine.load(state.theta)
+    engine.load(state.theta, copy=True)
     with torch.no_grad():
         prior_lower, _ = engine.prior.factor(state.jitter)
         q = posterior(state.sums)
-    for parameter in (*engine.prior.parameters(), *engine.parameters):
-        parameter.data = parameter.data.clone()  # no longer a view of the state
-        parameter.grad = None
     kind = prior_lower.dtype
     q_mean, q_lower = q.mean.to(kind), q.lower.to(kind)
-    offset = NO_MEAN if engine.offset is None else engine.offset.as_prior_mean()
-    return FittedModel(engine.prior, prior_lower, q_mean, q_lower, engine.factor, prior_mean=offset)
+    return FittedModel(engine.prior, prior_lower, q_mean, q_lower, engine.factor)
 
 
 def with_canonical_layout(
@@ -149,11 +142,10 @@ def with_canonical_layout(
     lower: Tensor,
     likelihood: Likelihood,
     pool: Pool = NO_POOL,
-    prior_mean: PriorMean = NO_MEAN,
 ) -> FittedModel:
     """Return the model with column-major factors: the last bits of products and solves depend on the layout."""
     prior_lower, lower = (t.mT.contiguous().mT for t in (prior_lower, lower))
-    return FittedModel(prior, prior_lower, mean.contiguous(), lower, likelihood, pool, prior_mean)
+    return FittedModel(prior, prior_lower, mean.contiguous(), lower, likelihood, pool)
 
 
 def to_cpu(state: Any) -> Any:
@@ -179,15 +171,8 @@ def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
     f = parts[0]
     if len(parts) > 1:
         f = type(f)(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    if model.prior_mean.members:
-        f = f._replace(mean=f.mean + mean_at(model, X))
     _check_finite(f, X)
     return f
-
-
-def mean_at(model: FittedModel, X: Tensor) -> Tensor:
-    """Return the prior mean at rows, [n C], on the model's device."""
-    return torch.from_numpy(model.prior_mean.at(X.cpu().numpy())).to(model.device)
 
 
 def _check_finite(f: Normal | Joint, X: Tensor) -> None:

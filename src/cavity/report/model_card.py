@@ -55,9 +55,6 @@ def _describe_classifier(clf: Any) -> Facts:
     if len(clf.ensemble_weights_) > 1:
         weights = ", ".join(f"{w:.2f}" for w in clf.ensemble_weights_)
         rows.append(("Weights of Gaussian process and trees", weights))
-    if hasattr(clf, "mean_weights_"):
-        weights = ", ".join(f"{w:.3g}" for w in clf.mean_weights_)
-        rows.append(("Weights of trees in the prior mean", weights))
     name = "Bound on the log marginal likelihood" if hasattr(clf, "elbo_") else "Log marginal likelihood"
     evidence = clf.log_marginal_likelihood_
     rows.append((name, "none: training stopped too early" if math.isnan(evidence) else f"{evidence:,.2f}"))

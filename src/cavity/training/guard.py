@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -12,9 +11,6 @@ from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine, Info, Optimiser, Sites, State
-
-# A mini-batch step in place of the engine's; None: the engine is to take it.
-BatchStep = Callable[[State, Batch, Optimiser], tuple[State, Info] | None]
 
 MOST_IN_A_ROW = 30
 MOST_JITTER = 1e-2
@@ -27,7 +23,6 @@ class Guard:
 
     engine: Engine
     reduce: Local
-    arrays: BatchStep | None = None  # takes mini-batch steps in NumPy
     repairs: int = 0
     caution: float = 1.0  # factor on damping and rates
     in_a_row: int = 0
@@ -40,21 +35,13 @@ class Guard:
         """Return the state after a step; or, without info, the state from which to try again."""
         damping, rate = state.damping, state.rate
         careful = state._replace(damping=damping * self.caution, rate=rate * self.caution)
-        tried, info = self._step(careful, batch, optimiser, full)
+        tried, info = self.engine.step(careful, batch, self.reduce, optimiser, full)
         if bool(info.failed):
             return self.go_back(state, info.undo), None
         self.good, self.in_a_row = state, 0
         self.undo = [info.undo] if info.undo is not None else []
         self.caution = min(1.0, self.caution * RECOVER)
         return tried._replace(damping=damping, rate=rate), info
-
-    def _step(
-        self, state: State, batch: Batch | Whole, optimiser: Optimiser | None, full: bool
-    ) -> tuple[State, Info]:
-        found = None
-        if self.arrays is not None and optimiser is not None and isinstance(batch, Batch) and not full:
-            found = self.arrays(state, batch, optimiser)
-        return found or self.engine.step(state, batch, self.reduce, optimiser, full)
 
     def go_back(self, state: State, undo: tuple[Tensor, Sites] | None) -> State:
         """Return the state from which to try again after a failed step; `undo` holds the old values of the rows it wrote."""

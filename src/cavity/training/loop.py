@@ -20,7 +20,7 @@ from cavity.posterior import posterior
 from cavity.training.callbacks import Callback
 from cavity.training.convergence import batch_epochs_converged, epochs_converged, sweeps_converged
 from cavity.training.exchange import PROBE_STEPS, Alone, Exchange, choose_steps, measure_costs
-from cavity.training.guard import BatchStep, Guard, as_scalar
+from cavity.training.guard import Guard, as_scalar
 from cavity.training.plan import Plan
 from cavity.training.replay import Replay
 
@@ -66,7 +66,7 @@ class Run:
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.guard = Guard(self.engine, self.reduce, self._find_array_step())
+        self.guard = Guard(self.engine, self.reduce)
         self.whole = self.rows.whole()
         self.total = float(self.engine.total)
         self.h_before: torch.Tensor | None = None  # h before the last sweep at fixed hyper-parameters
@@ -77,15 +77,6 @@ class Run:
         self.replay: Replay | None = None
         self.alone: int | None = None  # steps between exchanges, once they are known
         self._site_scale: torch.Tensor | None = None
-
-    def _find_array_step(self) -> BatchStep | None:
-        """Return what takes small mini-batch steps faster than the engine, if the plan allows it and the engine suits."""
-        plan = self.plan
-        if not (plan.arrays and plan.learn) or plan.batch_size is None or self.reduce.world > 1:
-            return None
-        from cavity.inference.array_step import make_array_step  # imports scipy
-
-        return make_array_step(self.engine, self.state, min(plan.batch_size, self.rows.n_rows))
 
     def train(self) -> Run:
         """Run epochs until the objective converges or a limit is reached, then make the sites consistent."""

@@ -37,9 +37,6 @@ class Plan:
         1  # mini-batch steps that ranks take alone before they share them, or "auto"; 1: a sum in every step
     )
     replay: bool = False  # record mini-batch steps and replay them
-    arrays: bool = (
-        False  # take small mini-batch steps in NumPy, where the last bits differ from those of torch
-    )
     report: Report = lambda row: None  # called with each row of the history
 
     def rate_at(self, progress: float) -> float:

@@ -1,17 +1,19 @@
 """Small tables: the sweeps in NumPy are those of the engine, and so are log Z_q, its gradient and the fixed point."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import support
-from cavity.diagnostics import sampling
-from cavity.inference.array_projection import make_array_prior
+from cavity.diagnostics import nuts, sampling
+from cavity.diagnostics.nuts_projection import make_array_prior
+from cavity.diagnostics.nuts_small_table import SmallTable, _is_small
+from cavity.inference import name_parameters
 from cavity.inference.view import pull_back
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.kernels import RBF, Linear, Matern32
-from cavity.training import nuts
-from cavity.training.small_table import SmallTable, _is_small
 from support import toy
 
 
@@ -93,10 +95,30 @@ def test_other_engines_are_left_to_torch():
     request = Request(X, y, sample_weight=weight)
     table = read_table_of_fit(request, None, model._features(), model.classes_)
     weighted = sampling.make_sampling_run(model._config(), model._fitted, table, ("kernel", "noise"))
-    assert not _is_small(weighted.engine, weighted)
+    assert not _is_small(weighted)
     run = make_run(3)
-    assert _is_small(run.engine, run)
-    assert not _is_small(make_run(3, method="rep").engine, run)
+    assert _is_small(run)
+    assert not _is_small(make_run(3, method="rep"))
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "plain"),
+    [
+        ("ep", {}, True),
+        ("rep", {}, True),
+        ("ep", {"weight": np.linspace(0.5, 2, 14)}, False),
+        ("ep", {"dtype": "float32"}, False),
+        ("ep", {"schedule": "inner-exact"}, False),
+        ("sep", {}, False),
+        ("pep", {}, False),
+        ("gfitc", {}, False),
+        ("vi", {}, False),
+        ("laplace", {}, False),
+    ],
+)
+def test_which_engines_have_plain_sites(method, options, plain):
+    X, y = toy(14, 3)
+    assert support.machine(X, y, X[:4], method=method, **options).engine.has_plain_sites is plain
 
 
 @pytest.mark.parametrize("kernel", [RBF, lambda: RBF() + Linear(), Linear], ids=["rbf", "sum", "linear"])
@@ -108,13 +130,15 @@ def test_the_projection_and_its_gradient_are_those_of_torch(kernel, share, over)
     theta = run.state.theta + 0.3 * torch.tensor(np.random.default_rng(1).normal(size=len(run.state.theta)))
     engine.load(theta)
     expected = engine.prior.project(X, jitter)
-    found = make_array_prior(engine.prior, engine.parameters, X).project(theta.numpy(), float(jitter))
+    found = make_array_prior(engine, X).project(theta.numpy(), float(jitter))
     np.testing.assert_allclose(found.a, expected.a.detach(), rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.r, expected.r.detach(), rtol=1e-7, atol=1e-9)
     G_a, G_variance = (
         torch.tensor(np.random.default_rng(2).normal(size=x.shape)) for x in (found.a, found.r)
     )
-    gradient = pull_back([(expected.a, G_a), (expected.variance, G_variance)], engine.parameters)
+    gradient = pull_back(
+        [(expected.a, G_a), (expected.variance, G_variance)], tuple(engine.parameters.values())
+    )
     np.testing.assert_allclose(
         found.pull_back(G_a.numpy(), G_variance.numpy()), gradient, rtol=1e-6, atol=1e-7
     )
@@ -126,16 +150,16 @@ def test_columns_that_share_a_lengthscale_have_one_gradient():
     for part in (engine.prior.kernel.k1, engine.prior.kernel.k2):
         part.group = torch.zeros(X.shape[1], dtype=torch.int64)
         part.log_lengthscale = torch.nn.Parameter(part.log_lengthscale.detach()[:, :1].clone())
-    parameters = tuple(p for p in engine.prior.parameters() if p.requires_grad)
-    theta = torch.cat([p.detach().flatten() for p in parameters])
+    engine = replace(engine, parameters=name_parameters(engine.prior, engine.factor))
+    theta = engine.theta()
     expected = engine.prior.project(X, run.state.jitter)
-    found = make_array_prior(engine.prior, parameters, X).project(theta.numpy(), float(run.state.jitter))
+    found = make_array_prior(engine, X).project(theta.numpy(), float(run.state.jitter))
     np.testing.assert_allclose(found.a, expected.a.detach(), rtol=1e-7, atol=1e-9)
     G = torch.ones_like(expected.a)
     none = torch.zeros_like(expected.variance)
     np.testing.assert_allclose(
         found.pull_back(G.numpy(), none.numpy()),
-        pull_back([(expected.a, G)], parameters),
+        pull_back([(expected.a, G)], tuple(engine.parameters.values())),
         rtol=1e-6,
         atol=1e-7,
     )

@@ -1,4 +1,8 @@
-"""log Z_q + log prior and its gradient for small tables: sites converge in NumPy, and so is the projection of the usual kernels."""
+"""log Z_q + log prior and its gradient in NumPy, for NUTS on small tables, which asks for them thousands of times.
+
+With 30 rows a value takes an eighth of the engine's time, with 150 rows and 100 inducing points half. L-BFGS keeps the engine: its
+sweeps are 40 to 50 % of a small fit, so NumPy would save 0.1 s on 30 rows and a tenth from 150 rows on.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,10 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 from torch import Tensor
 
+from cavity.diagnostics.nuts_projection import Projected, make_array_prior
+from cavity.diagnostics.nuts_sweeps import ProbitSweeps
 from cavity.factors import BinaryProbit, ProbitPairs
-from cavity.inference import Engine, Own, State
-from cavity.inference.array_projection import Projected, make_array_prior
-from cavity.inference.array_sweeps import ProbitSweeps
-from cavity.inference.placement import OnT
+from cavity.inference import State
 from cavity.inference.view import pull_back
 from cavity.posterior import Sums
 from cavity.training.loop import Run
@@ -44,7 +47,7 @@ class SmallTable:
         self.precision = torch.stack([run.engine.hyper_prior.multiply(e) for e in one]).numpy()  # [P P]
         self.center = run.engine.hyper_prior.mean.numpy()  # [P]
         self.begin: tuple[State, Array] | None = None  # the run's state, and its sites
-        self.prior = make_array_prior(run.engine.prior, run.engine.parameters, self.rows.X)
+        self.prior = make_array_prior(run.engine, self.rows.X)
         self.sweeps = ProbitSweeps(classes, np.broadcast_to(sign, classes.shape), run.engine.shape[0])
 
     def __call__(self, theta: Tensor, tol: float, most: int) -> tuple[float, Array] | None:
@@ -93,7 +96,7 @@ class SmallTable:
                 (projection.a, torch.from_numpy(G_a)),
                 (projection.variance, torch.from_numpy(G_variance)),
             ]
-            return np.asarray(pull_back(pairs, engine.parameters).numpy())
+            return np.asarray(pull_back(pairs, tuple(engine.parameters.values())).numpy())
 
         if bool(projection.failed):
             return None
@@ -157,29 +160,21 @@ class _Anderson:
 
 def use_small_table(run: Run, value: float, tol: float, most: int) -> SmallTable | None:
     """Return a small table if the run's table is one, and its value at the run's state is the given one of the engine."""
-    if not _is_small(run.engine, run):
+    if not _is_small(run):
         return None
     table = SmallTable(run)
     found = table(run.state.theta, tol, most)
     return table if found is not None and abs(found[0] - value) <= SAME * (1 + abs(value)) else None
 
 
-def _is_small(engine: Engine, run: Run) -> bool:
-    """Return whether the table is small, and the engine is that of plain EP with probit factors in float64 on the CPU."""
+def _is_small(run: Run) -> bool:
+    """Return whether the table is small, and the sites are those of EP with probit factors."""
+    engine, N = run.engine, run.rows.n_rows
     C, M = engine.shape
-    N = run.rows.n_rows
     return (
         C * M * N <= MOST_VALUES
         and N <= engine.chunk
-        and type(engine) is Engine
-        and engine.offset is None
-        and type(engine.factor) in (ProbitPairs, BinaryProbit)
-        and type(engine.sites) is Own
-        and type(engine.placement) is OnT
-        and not (engine.exact or engine.sites.weighted or engine.sites.size)
-        and engine.removal == 1.0
-        and run.state.theta.dtype == torch.float64
-        and run.state.sites.tau.dtype == torch.float64
-        and run.state.theta.device.type == "cpu"
         and run.reduce.world == 1
+        and engine.has_plain_sites
+        and type(engine.factor) in (ProbitPairs, BinaryProbit)
     )

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.diagnostics.nuts_small_table import SmallTable, use_small_table
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.inference import Engine, State
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.lbfgs import Probe
 from cavity.training.loop import Run
-from cavity.training.small_table import SmallTable, use_small_table
 
 Array = NDArray[np.float64]
 

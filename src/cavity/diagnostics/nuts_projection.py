@@ -6,14 +6,16 @@ product of such a table with the inverse squared lengthscales, and so is its gra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from cavity.inference import Engine
 from cavity.kernels import RBF, Linear, Sum
 from cavity.prior import Prior
 
@@ -25,9 +27,7 @@ class Projected(NamedTuple):
 
     a: Array  # [C M N]
     r: Array  # [C N]
-    pull_back: Callable[
-        [Array, Array], Array
-    ]  # of a [C M N], which it may overwrite, and k(x, x) + s [C N]; returns [P]
+    pull_back: Callable[[Array, Array], Array]  # of a [C M N] and k(x, x) + s [C N]; returns [P]
 
 
 class Term(Protocol):
@@ -95,37 +95,22 @@ def _contract(E: Array, table: Array) -> Array:
     return np.asarray((E[:, None] @ table)[:, 0])
 
 
-class Places:
-    """Where each learnt parameter stands in the flat vector of hyper-parameters."""
-
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.size = sum(p.numel() for p in parameters)
-        ends = np.cumsum([p.numel() for p in parameters])
-        self.places = {id(p): slice(end - p.numel(), end) for p, end in zip(parameters, ends, strict=True)}
-
-    def get(self, parameter: Tensor, theta: Array) -> Array:
-        """Return a parameter's part of θ, or its own value if it is fixed."""
-        place = self.places.get(id(parameter))
-        return parameter.detach().numpy() if place is None else theta[place].reshape(parameter.shape)
-
-    def put(self, gradient: Array, parameter: Tensor, found: Array) -> None:
-        """Add to a parameter's part of the gradient; classes that share it are summed."""
-        place = self.places.get(id(parameter))
-        if place is not None:
-            gradient[place] += sum_shared(found, parameter).ravel()
-
-
 class ArrayPrior:
     """The projection of one table as a function of the flat vector of hyper-parameters."""
 
-    def __init__(
-        self, prior: Prior, terms: list[tuple[RBF | Linear, Term]], parameters: list[Tensor]
-    ) -> None:
-        self.prior, self.terms, self.M = prior, terms, prior.size
+    def __init__(self, engine: Engine, terms: dict[str, Term]) -> None:
+        self.prior, self.terms, self.M = engine.prior, terms, engine.prior.size
         self.half = np.tril(np.ones((self.M, self.M))) - 0.5 * np.eye(
             self.M
         )  # lower triangle, diagonal halved
-        self.places = Places(parameters)
+        self.places = engine.places
+        self.shapes = {name: p.shape for name, p in engine.parameters.items()}
+        self.fixed = {
+            name: x.detach().numpy()
+            for name, x in chain(self.prior.named_parameters(), self.prior.named_buffers())
+            if name not in self.places
+        }
+        self.noise = "log_noise" if self.prior.learn_noise else "fixed_noise"
 
     def project(self, theta: Array, jitter: float) -> Projected | None:
         r"""Project the rows: a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|²; None if k(Z, Z) has no factor.        [METHOD 2]"""
@@ -134,9 +119,9 @@ class ArrayPrior:
 
     def _project(self, theta: Array, jitter: float) -> Projected | None:
         C, M = self.prior.n_latent, self.M
-        found = [term.evaluate(*self._read(kernel, theta)) for kernel, term in self.terms]
+        found = [term.evaluate(*self._read(path, theta)) for path, term in self.terms.items()]
         K, diag = (sum(x[1:], x[0]) for x in zip(*found, strict=True))
-        noise = self.places.get(self._noise(), theta)
+        noise = self._get(self.noise, theta)
         noise = np.exp(noise) if self.prior.learn_noise else noise
         K_zz = K[:, : M * M].copy()
         diagonal = K_zz[:, :: M + 1]
@@ -149,13 +134,13 @@ class ArrayPrior:
         r = np.maximum(diag + noise[:, None] - np.einsum("cmn,cmn->cn", a, a), 0)
 
         def pull_back(G_a: Array, G_variance: Array) -> Array:
-            own = self._pull_whitened(a, inverse, sum_shared(G_a, a), jitter)
-            gradient = np.zeros(self.places.size)
-            for kernel, term in self.terms:
-                of_scale, of_variance = term.differentiate(own, sum_shared(G_variance, a))
-                self.places.put(gradient, kernel.log_lengthscale, of_scale)
-                self.places.put(gradient, kernel.log_variance, of_variance)
-            self.places.put(gradient, self._noise(), G_variance.sum(1) * noise)
+            own = self._pull_whitened(a, inverse, _sum_shared(G_a, len(a)), jitter)
+            gradient = np.zeros_like(theta)
+            for path, term in self.terms.items():
+                of_scale, of_variance = term.differentiate(own, _sum_shared(G_variance, len(a)))
+                self._put(gradient, f"{path}.log_lengthscale", of_scale)
+                self._put(gradient, f"{path}.log_variance", of_variance)
+            self._put(gradient, self.noise, G_variance.sum(1) * noise)
             return gradient
 
         return Projected(_expand(a, C), _expand(r, C), pull_back)
@@ -168,11 +153,19 @@ class ArrayPrior:
         diagonal += _mean(diagonal, jitter)
         return np.concatenate([K_zz, (turned @ G).reshape(len(a), -1)], 1)
 
-    def _noise(self) -> Tensor:
-        return self.prior.log_noise if self.prior.learn_noise else self.prior.fixed_noise
+    def _read(self, path: str, theta: Array) -> tuple[Array, Array]:
+        return self._get(f"{path}.log_lengthscale", theta), self._get(f"{path}.log_variance", theta)
 
-    def _read(self, kernel: RBF | Linear, theta: Array) -> tuple[Array, Array]:
-        return self.places.get(kernel.log_lengthscale, theta), self.places.get(kernel.log_variance, theta)
+    def _get(self, name: str, theta: Array) -> Array:
+        """Return a parameter's part of θ, or its value if it is fixed."""
+        return (
+            theta[self.places[name]].reshape(self.shapes[name]) if name in self.places else self.fixed[name]
+        )
+
+    def _put(self, gradient: Array, name: str, found: Array) -> None:
+        """Set a parameter's part of the gradient; classes that share it are summed."""
+        if name in self.places:
+            gradient[self.places[name]] = _sum_shared(found, self.shapes[name][0]).ravel()
 
 
 def _expand(x: Array, C: int) -> Array:
@@ -187,23 +180,23 @@ def _mean(diagonal: Array, jitter: float) -> Array:
     return total
 
 
-def sum_shared(x: Array, shared: Array | Tensor) -> Array:
-    """Sum over classes if they share the value."""
-    return x.sum(0, keepdims=True) if len(shared) < len(x) else x
+def _sum_shared(x: Array, n: int) -> Array:
+    """Sum over classes if n = 1 of them stands for all."""
+    return x.sum(0, keepdims=True) if n < len(x) else x
 
 
-def make_array_prior(prior: Prior, parameters: tuple[nn.Parameter, ...], X: Tensor) -> ArrayPrior | None:
+def make_array_prior(engine: Engine, X: Tensor) -> ArrayPrior | None:
     """Return the projection of these rows in NumPy; None for other kernels, or if Z is learnt."""
-    kernel = prior.kernel
-    parts: list[Any] = [kernel.k1, kernel.k2] if type(kernel) is Sum else [kernel]
+    prior, kernel = engine.prior, engine.prior.kernel
+    parts: dict[str, Any] = {"kernel": kernel}
+    if type(kernel) is Sum:
+        parts = {"kernel.k1": kernel.k1, "kernel.k2": kernel.k2}
     kinds: dict[type, Callable[..., Term]] = {RBF: SquaredExponential, Linear: Products}
-    if type(prior) is not Prior or prior.learn_inducing or any(type(part) not in kinds for part in parts):
+    if type(prior) is not Prior or any(type(part) not in kinds for part in parts.values()):
         return None
-    known = [x for part in parts for x in (part.log_lengthscale, part.log_variance)]
-    if prior.learn_noise:
-        known.append(prior.log_noise)
-    if not {id(p) for p in parameters} <= {id(x) for x in known}:
+    known = {f"{path}.{name}" for path in parts for name in ("log_lengthscale", "log_variance")}
+    learnt = {name for name in known if prior.get_parameter(name).requires_grad}
+    if learnt | ({"log_noise"} if prior.learn_noise else set()) != set(engine.parameters):
         return None
     with torch.no_grad():
-        terms = [(part, kinds[type(part)](part, prior.Z, X)) for part in parts]
-    return ArrayPrior(prior, terms, list(parameters))
+        return ArrayPrior(engine, {path: kinds[type(part)](part, prior.Z, X) for path, part in parts.items()})

@@ -1,4 +1,4 @@
-"""EP's full sweeps of probit factors in NumPy, for tables so small that torch calls cost more than their arithmetic. [METHOD 4]
+"""EP's full sweeps of probit factors in NumPy, for `nuts_small_table`. [METHOD 4]
 
 The equations are those of `Engine.visit_rows` with a site per row of its own, no weights and sites on t: cavity, moments, sites,
 log Z_q and its cotangents. A factor has K sites: own class and rival (K = 2), or one signed latent function (K = 1).
@@ -124,7 +124,7 @@ class ProbitSweeps:
 def match(mean: Array, var: Array, residual: Array, sites: Array, sign: Array) -> Matched:
     r"""Remove every site from its marginal [K N F], and ask the factor: log Φ(α), α = gap/√b.        [METHOD 4]
 
-    `residual` [N F] is that of the gap. `sign` [K N F], or as much of it as differs, says how a latent value enters the gap.
+    `residual` [N F] is that of the gap. `sign` [K N F] says how a latent value enters the gap.
     """
     tau, nu = sites
     keep = ONE - tau * var
