@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity import splitting
 from cavity.config import Config
 from cavity.data.content import hash_labels
 from cavity.distributed import Local
@@ -51,16 +52,12 @@ def draw_seed(config: Config, reduce: Local) -> int:
 
 def hold_out(table: Table, fraction: float, rng: np.random.Generator) -> tuple[Table, Table]:
     """Split off validation rows, a share of each class; every class keeps at least one row to train on."""
-    held = np.zeros(len(table.y), dtype=bool)
-    for label in range(table.n_classes):
-        rows = np.flatnonzero(table.y == label)
-        held[rng.permutation(rows)[: min(round(fraction * len(rows)), len(rows) - 1)]] = True
+    held = splitting.hold_out(table.X, table.y, fraction, rng)
     if not held.any():
         raise BadInput(
             f"validation_fraction={fraction:g} of {len(held)} rows leaves none to validate on: raise it, or leave it out."
         )
-    parts = [Table(table.X[m], table.y[m], table.weight[m], table.n_classes) for m in (~held, held)]
-    return parts[0], parts[1]
+    return table.select(~held), table.select(held)
 
 
 def describe_run(

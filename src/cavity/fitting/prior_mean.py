@@ -9,11 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.config import ClassifierConfig
-from cavity.fitting.calibration import choose_folds, fit_members, make_members
+from cavity.fitting.calibration import fit_members, make_members
 from cavity.forest import LEAST, Forest
 from cavity.inference import Offset
 from cavity.intake.tables import Table
 from cavity.prior_mean import center_scores
+from cavity.splitting import choose_folds
 
 Array = NDArray[np.float64]
 FOLDS = 5
@@ -44,7 +45,7 @@ class MeanFits:
 def score_rows(config: ClassifierConfig, table: Table, seed: int) -> Scored:
     """Fit the members to all rows and, for the scores of the training rows, to all folds but one."""
     members = make_members(config.mean, seed, table.X.size * table.n_classes)
-    fold = choose_folds(table, FOLDS, seed)
+    fold = choose_folds(table.X, table.y, FOLDS, seed)
     scores = np.zeros((len(members), table.n_rows, table.n_latent))  # a row that every fit needs has no score
     for i in np.unique(fold[fold >= 0]):
         rest, held = table.select(fold != i), fold == i
