@@ -20,6 +20,7 @@ from cavity.intake.tables import Facts, Table
 from cavity.intake.validation import Features, check_labels, check_rows, encode
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from cavity.remote import Location, check_bucket
+from cavity.scoring import average, score_rows
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
 from cavity.training.loop import Run
@@ -209,8 +210,7 @@ def make_early_stopping(held: Table, patience: int) -> EarlyStopping:
 def held_out_nll(engine: Engine, state: State, held: Table) -> float:
     """Return the weighted mean negative log-probability of held-out labels. The run stays untouched."""
     log_p = held_out_log_proba(engine, state, held)
-    true = log_p[np.arange(len(held.y)), held.y]
-    return float(-np.average(true, weights=held.weight))
+    return average(score_rows(log_p, held.y)["nll"], held.weight).value
 
 
 def held_out_log_proba(engine: Engine, state: State, held: Table) -> NDArray[np.float64]:

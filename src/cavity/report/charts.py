@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from cavity.diagnostics.partial_dependence import PartialDependence, format_value
-from cavity.report.calibration import Array, expected_calibration_error, reliability
+from cavity.report.calibration import Array, reliability
 from cavity.report.markup import render_figure, render_legend
 from cavity.report.selective import rejection
 from cavity.report.svg import Plot, choose_dates, format_number
+from cavity.scoring import NORMAL_95
 
 MAX_SERIES = 6  # classes that partial dependence shows
 MAX_DOTS = 400
@@ -24,19 +25,17 @@ def draw_calibration(P: Array, codes: Any) -> str:
     table = reliability(P, codes)
     plot = Plot((0, 1), (0, 1), labels=("probability of the predicted class", "share that is right"))
     plot.line([0, 1], [0, 1], "reference")
-    known = np.flatnonzero(table.rows)
-    plot.line(table.confidence[known], table.accuracy[known], "c0")
-    for k in known:
-        said, right, n = table.confidence[k], table.accuracy[k], int(table.rows[k])
-        spread = np.sqrt(max(right * (1 - right), 0.25 / (n + 4)) / n)
-        plot.whisker((said, said), (max(right - spread, 0), min(right + spread, 1)), "c0")
-        tip = f"{n} rows: says {said:.0%}, right {right:.0%}"
-        plot.dot(said, right, "c0", tip, 3 + 6 * np.sqrt(n / table.rows.sum()))
-    ece = expected_calibration_error(P, codes)
-    alt = f"Reliability diagram of {len(known)} bins with rows; expected calibration error {ece:.3f}."
+    plot.line(table.confidence[table.many], table.accuracy[table.many], "c0")
+    for k in np.flatnonzero(table.rows):
+        said, right = table.confidence[k], table.accuracy[k]
+        plot.whisker((said, said), (table.low[k], table.high[k]), "c0")
+        tip = f"{table.rows[k]} rows: says {said:.0%}, right {right:.0%}"
+        plot.dot(said, right, "c0" if table.many[k] else "c0 pale", tip, 3 + 6 * np.sqrt(table.share[k]))
+    bins = np.count_nonzero(table.rows)
+    alt = f"Reliability diagram of {bins} bins with rows; expected calibration error {table.error:.3f}."
     caption = (
         "On the diagonal, probabilities can be trusted. Below it the model is too sure, above it not sure enough. "
-        "Larger dots have more rows."
+        "Larger dots have more rows; whiskers are one standard error."
     )
     return render_figure("calibration", plot.render(alt), caption, "Are probabilities right?")
 
@@ -168,7 +167,7 @@ def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
     plot = Plot((low, high), (low, high), labels=(f"predicted {target}", f"true {target}"))
     plot.line([low, high], [low, high], "reference")
     for i in chosen:
-        off = abs(y[i] - mean[i]) > 1.959963984540054 * std[i]
+        off = abs(y[i] - mean[i]) > NORMAL_95 * std[i]
         tip = f"row {i}: predicted {format_number(float(f'{mean[i]:.4g}'))} ± {std[i]:.2g}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
     alt = f"True against predicted {target} of {len(chosen)} rows."

@@ -14,7 +14,14 @@ from cavity.diagnostics.raw_rows import RawRows, choose_rows, find_columns
 from cavity.errors import BadInput
 from cavity.intake.frames import Prepared
 from cavity.report.calibration import Array
-from cavity.report.scores import Numbers, bootstrap, score_classes, score_targets
+from cavity.report.scores import (
+    Numbers,
+    bootstrap,
+    find_class_intervals,
+    score_classes,
+    score_frequencies,
+    score_targets,
+)
 
 Labels = NDArray[np.int64]
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
@@ -61,13 +68,9 @@ def score_classifier(clf: Any, raw: RawRows, y: Any) -> Scored:
     if y is None:
         return Scored(raw, log_p, None, None, None, None)
     codes = _encode(clf, len(raw.X), y)
-    weight, C = np.ones(len(codes)), len(clf.classes_)
-    prior = getattr(clf, "class_prior_", None)
-    with np.errstate(divide="ignore"):
-        frequencies = np.log(np.bincount(codes, minlength=C) / len(codes) if prior is None else prior)
-        plain = score_classes(np.broadcast_to(frequencies, log_p.shape), codes, weight)
-    ranges = bootstrap(score_classes, (log_p, codes, weight), C)
-    return Scored(raw, log_p, codes, score_classes(log_p, codes, weight), ranges, plain)
+    rows = (log_p, codes, np.ones(len(codes)))
+    plain = score_frequencies(getattr(clf, "class_prior_", None), *rows[1:], len(clf.classes_))
+    return Scored(raw, log_p, codes, score_classes(*rows), find_class_intervals(*rows), plain)
 
 
 def _encode(clf: Any, n: int, y: Any) -> Labels:

@@ -15,6 +15,7 @@ from cavity.report.findings import Ranking, Scored, explain_notable, find_notabl
 from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number
+from cavity.scoring import count_confusion
 
 MAX_LINES = 40  # columns or classes in a table
 CELLS = 20  # more classes have a list of confusions instead of a matrix
@@ -28,7 +29,8 @@ def render_classes(scored: Scored, classes: list[str]) -> str:
     if scored.scores is None or scored.truth is None or scored.is_regression:
         return ""
     chosen, C = scored.outcome.argmax(1), len(classes)
-    rows, predicted = (np.bincount(v, minlength=C) for v in (scored.truth, chosen))
+    confusion = count_confusion(scored.truth, chosen, C)
+    rows, predicted = confusion.sum(1), confusion.sum(0)
     values = scored.scores["classes"]
     order = (
         np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable") if C > MAX_LINES else np.arange(C)
@@ -38,8 +40,6 @@ def render_classes(scored: Scored, classes: list[str]) -> str:
         for c in order[:MAX_LINES]
     ]
     notes = _note_classes(classes, rows, predicted)
-    confusion = np.zeros((C, C), dtype=np.int64)
-    np.add.at(confusion, (scored.truth, chosen), 1)
     caption = (
         "Scores of each class" if C <= MAX_LINES else f"Scores of the {MAX_LINES} classes with the lowest F1"
     )
