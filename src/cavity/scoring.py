@@ -96,11 +96,13 @@ def bin_rows(P: Array, y: Labels, weight: Array | None = None, bins: int = BINS)
     weight = np.ones(len(y)) if weight is None else weight
     edges, top = np.linspace(0, 1, bins + 1), P.max(1)
     place = np.clip(np.searchsorted(edges, top) - 1, 0, bins - 1)  # bin k is (e_k, e_k+1]
-    count = lambda values: np.bincount(place, values, bins)  # noqa: E731
-    rows, total = np.bincount(place, minlength=bins), count(weight)
+    rows = np.bincount(place, minlength=bins)
+    total, square = (np.bincount(place, values, bins) for values in (weight, weight**2))
     with np.errstate(invalid="ignore"):
-        confidence, accuracy = count(weight * top) / total, count(weight * (P.argmax(1) == y)) / total
-        low, high = find_interval(accuracy, total**2 / count(weight**2), 1.0)
+        confidence, accuracy = (
+            np.bincount(place, weight * values, bins) / total for values in (top, P.argmax(1) == y)
+        )
+        low, high = find_interval(accuracy, total**2 / square, 1.0)
     return Reliability(edges, confidence, accuracy, rows, total / weight.sum(), low, high)
 
 

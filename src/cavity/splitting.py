@@ -38,7 +38,8 @@ def hold_out(
 ) -> NDArray[np.bool_]:
     """Return which rows are held out: a share of the units of each class, as near as its number allows."""
     rng = np.random.default_rng(seed)
-    return _split(X, y, rng, lambda n: np.where(np.arange(n) < round(share * n), 0, -1), weight, groups) == 0
+    part = _split(X, y, rng, lambda n: np.where(np.arange(n) < round(share * n), 0, -1), weight, groups)
+    return np.asarray(part == 0)
 
 
 def _split(

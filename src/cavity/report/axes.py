@@ -1,4 +1,4 @@
-"""The axes and colours of all plots. They need matplotlib: `pip install "cavity[plot]"`."""
+"""The axes of all plots. They need matplotlib: `pip install "cavity[plot]"`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,6 @@ from cavity.errors import missing_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# Most colour-blind readers can distinguish these, and they differ in grey.
-COLOURS = (
-    "#2f6db3",
-    "#e08214",
-    "#3a9b6f",
-    "#b2365c",
-    "#7a5bb0",
-    "#8c6d46",
-    "#d37fb6",
-    "#6b6b6b",
-    "#b5a832",
-    "#27a0ad",
-)
-GREY = "#444444"
 
 
 def get_axes(ax: Axes | None) -> Axes:
@@ -34,8 +19,3 @@ def get_axes(ax: Axes | None) -> Axes:
     except ModuleNotFoundError:
         raise missing_extra("matplotlib", "plot") from None
     return pyplot.gca()
-
-
-def choose_colours(n: int) -> list[str]:
-    """Return one colour per class; colours repeat after ten."""
-    return [COLOURS[k % len(COLOURS)] for k in range(n)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from cavity.diagnostics.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import Array, reliability
+from cavity.report.colours import name_series
 from cavity.report.markup import render_figure, render_legend
 from cavity.report.selective import rejection
 from cavity.report.svg import Plot, choose_dates, format_number
@@ -90,7 +91,7 @@ def draw_dependence(found: PartialDependence, number: int, importance: str, targ
     plot = draw(found, [mean, low, high], series, classes, bounds, what)
     left_out = f" The {len(series)} classes that change most." if 2 < len(classes) > len(series) else ""
     caption = f"{importance} Shaded or in whiskers: {found.level:.0%} interval of the mean over {found.rows} rows.{left_out}"
-    legend = render_legend([classes[c] for c in series]) if found.classes is not None else ""
+    legend = render_legend({c: classes[c] for c in series}) if found.classes is not None else ""
     return render_figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
 
 
@@ -112,20 +113,22 @@ def _draw_line(
     x = at.astype("datetime64[s]").astype(np.float64) if found.kind == "date" else at.astype(np.float64)
     ends = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
     plot = Plot(_room(ends, missing.any()), bounds, labels=(found.name or "(no name)", what))
-    for k, c in enumerate(series):
+    for c in series:
         mean, low, high = (part[~missing, c] for part in parts)
-        plot.band(x, low, high, f"c{k}")
-        plot.line(x, mean, f"c{k}")
-    for k, c in enumerate(series):
+        plot.band(x, low, high, name_series(c))
+        plot.line(x, mean, name_series(c))
+    for c in series:
         for i in np.flatnonzero(~missing):
             numbers = [part[i, c] for part in parts]
             place = x[int((~missing[:i]).sum())]
-            plot.dot(place, numbers[0], f"c{k}", _tip(format_value(found.values[i]), classes[c], numbers), 3)
+            plot.dot(
+                place, numbers[0], name_series(c), _tip(format_value(found.values[i]), classes[c], numbers), 3
+            )
         for i in np.flatnonzero(missing):
             numbers = [part[i, c] for part in parts]
             edge = plot.xlim[1]
-            plot.whisker((edge, edge), (numbers[1], numbers[2]), f"c{k}")
-            plot.dot(edge, numbers[0], f"c{k} hollow", _tip("(missing)", classes[c], numbers), 4)
+            plot.whisker((edge, edge), (numbers[1], numbers[2]), name_series(c))
+            plot.dot(edge, numbers[0], f"{name_series(c)} hollow", _tip("(missing)", classes[c], numbers), 4)
     ticks = choose_dates(*ends) if found.kind == "date" else None
     changes = ", ".join(f"{classes[c]} {parts[0][0, c]:.3g} to {parts[0][-1, c]:.3g}" for c in series)
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
@@ -151,8 +154,8 @@ def _draw_levels(
         for k, c in enumerate(series):
             numbers = [part[i, c] for part in parts]
             y = n - 1 - i + (0.5 - (k + 0.5) / len(series)) * 0.7
-            plot.whisker((numbers[1], numbers[2]), (y, y), f"c{k}")
-            plot.dot(numbers[0], y, f"c{k}", _tip(names[i], classes[c], numbers))
+            plot.whisker((numbers[1], numbers[2]), (y, y), name_series(c))
+            plot.dot(numbers[0], y, name_series(c), _tip(names[i], classes[c], numbers))
     alt = f"{what} for {n} levels of {found.name}."
     return plot.render(alt, None, [(n - 1 - i, name) for i, name in enumerate(names)])
 

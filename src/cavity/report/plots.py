@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.report.axes import COLOURS, get_axes
+from cavity.report.axes import get_axes
 from cavity.report.calibration import reliability
+from cavity.report.colours import COLOURS
 from cavity.report.selective import rejection
 from cavity.scoring import BINS, count_confusion
 

@@ -11,6 +11,7 @@ from cavity.diagnostics.partial_dependence import PartialDependence, format_valu
 from cavity.diagnostics.raw_rows import RawRows
 from cavity.intake.frames import Prepared
 from cavity.report.charts import draw_dependence
+from cavity.report.colours import COLOURS
 from cavity.report.findings import Ranking, Scored, explain_notable, find_notable
 from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS
@@ -69,12 +70,10 @@ def _render_confusion(confusion: NDArray[np.int64], classes: list[str]) -> str:
     for i, name in enumerate(classes):
         cells = []
         for j, n in enumerate(confusion[i]):
-            colour = "47,109,179" if i == j else "217,119,6"
+            colour = f"{COLOURS[int(i != j)]}{round(255 * share[i, j]):02X}"
             full = ' class="full"' if share[i, j] > 0.55 else ""
             tip = escape_text(f"{n} rows of {name} predicted as {classes[j]} ({share[i, j]:.0%})")
-            cells.append(
-                f'<td{full} style="background:rgba({colour},{share[i, j]:.2f})" title="{tip}">{n or "·"}</td>'
-            )
+            cells.append(f'<td{full} style="background:{colour}" title="{tip}">{n or "·"}</td>')
         lines.append(f'<tr><th scope="row">{escape_text(name)}</th>{"".join(cells)}</tr>')
     breakable = [escape_text(name).replace("_", "_<wbr>") for name in classes]
     head = "".join(f'<th scope="col">{name}</th>' for name in breakable)
