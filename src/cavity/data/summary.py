@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cavity.data.content import MASK, hash_labels, sum_rows
 from cavity.data.prefetch import prefetch
 from cavity.data.source import Array, Divided, Piece, Source, check_pieces
+from cavity.data.spread import Spread
 from cavity.errors import BadInput
 
 SAMPLE_ROWS = 20_000
@@ -186,18 +187,11 @@ def _extend(old: Moments, n_classes: int) -> Moments:
 
 
 def _merge(a: Moments, b: Moments) -> Moments:
-    """Merge the moments of two groups of rows (Chan's rule)."""
-    weight = a.weight + b.weight
-    share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)[:, None]
-    gap = b.mean - a.mean
-    return Moments(
-        a.rows + b.rows,
-        weight,
-        np.minimum(a.lightest, b.lightest),
-        np.maximum(a.heaviest, b.heaviest),
-        a.mean + share * gap,
-        a.square + b.square + (a.weight[:, None] * share) * gap**2,
-    )
+    """Merge the moments of two groups of rows."""
+    own, theirs = (Spread(m.weight[:, None], m.mean, m.square) for m in (a, b))
+    weight, mean, square = own.merge(theirs)
+    lightest, heaviest = np.minimum(a.lightest, b.lightest), np.maximum(a.heaviest, b.heaviest)
+    return Moments(a.rows + b.rows, weight[:, 0], lightest, heaviest, mean, square)
 
 
 class _Sample:
