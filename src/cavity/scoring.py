@@ -15,7 +15,7 @@ Labels = NDArray[np.int64]
 
 BINS = 10
 FEW = 5  # rows; bins with fewer are not on the line of a reliability diagram
-NORMAL_95 = 1.959963984540054
+NORMAL_95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
 
 
 class Mean(NamedTuple):
@@ -40,8 +40,10 @@ class Reliability(NamedTuple):
         Number of rows per bin.
     share : ndarray of shape (K,)
         Fraction of the rows, by weight.
-    low, high : ndarray of shape (K,)
-        Wilson's interval of the accuracy, one standard error to each side; NaN in empty bins.
+    low : ndarray of shape (K,)
+        Lower end of Wilson's interval of the accuracy, one standard error to each side; NaN in empty bins.
+    high : ndarray of shape (K,)
+        Upper end of the interval.
     """
 
     edges: Array  # [K+1]

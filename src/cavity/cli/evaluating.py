@@ -211,7 +211,7 @@ def _report_numbers(model: Model, found: Scored, terminal: Terminal) -> dict[str
     _, _, y, w = found.columns
     values = scores.score_targets(*found.columns)
     ranges = scores.bootstrap(scores.score_targets, found.columns, 4)
-    shift, scale = model.classifier._result.units
+    shift, scale = model.result.units
     plain = scores.score_targets(np.full(len(y), shift), np.full(len(y), scale), y, w)
     lines = [f"{'':<8}  {'model':<10}  {'95 % interval':<24}  mean and spread of the training rows"]
     for name, value in values.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,11 +88,19 @@ def draw_dependence(found: PartialDependence, number: int, importance: str, targ
     bounds = (0.0, 1.0) if found.classes is not None else (float(low.min()), float(high.max()))
     what = "mean probability" if found.classes is not None else f"mean {target}"
     draw = _draw_levels if found.kind == "category" else _draw_line
-    plot = draw(found, [mean, low, high], series, classes, bounds, what)
+    plot = draw(found, _Panel([mean, low, high], series, classes, bounds, what))
     left_out = f" The {len(series)} classes that change most." if 2 < len(classes) > len(series) else ""
     caption = f"{importance} Shaded or in whiskers: {found.level:.0%} interval of the mean over {found.rows} rows.{left_out}"
     legend = render_legend({c: classes[c] for c in series}) if found.classes is not None else ""
     return render_figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
+
+
+class _Panel(NamedTuple):
+    parts: list[Array]  # mean, low and high, each [K C]
+    series: list[int]  # classes that are drawn
+    classes: list[str]
+    bounds: tuple[float, float]
+    what: str
 
 
 def _tip(value: str, name: str, parts: Sequence[float]) -> str:
@@ -100,14 +108,8 @@ def _tip(value: str, name: str, parts: Sequence[float]) -> str:
     return f"{value}: {name} {mean} ({low} to {high})"
 
 
-def _draw_line(
-    found: PartialDependence,
-    parts: Sequence[Array],
-    series: Sequence[int],
-    classes: Sequence[str],
-    bounds: tuple[float, float],
-    what: str,
-) -> str:
+def _draw_line(found: PartialDependence, panel: _Panel) -> str:
+    parts, series, classes, bounds, what = panel
     missing = np.isnan(found.values)
     at = found.values[~missing]
     x = at.astype("datetime64[s]").astype(np.float64) if found.kind == "date" else at.astype(np.float64)
@@ -139,14 +141,8 @@ def _room(ends: tuple[float, float], missing: bool) -> tuple[float, float]:
     return (ends[0], ends[1] + 0.1 * (ends[1] - ends[0])) if missing else ends
 
 
-def _draw_levels(
-    found: PartialDependence,
-    parts: Sequence[Array],
-    series: Sequence[int],
-    classes: Sequence[str],
-    bounds: tuple[float, float],
-    what: str,
-) -> str:
+def _draw_levels(found: PartialDependence, panel: _Panel) -> str:
+    parts, series, classes, bounds, what = panel
     n = len(found.values)
     plot = Plot(bounds, (-0.5, n - 0.5), labels=(what, ""), left=LEVEL_WIDTH, height=60 + 30 * n)
     names = [format_value(value) for value in found.values]

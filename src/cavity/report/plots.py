@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadInput
-from cavity.report.axes import get_axes
+from cavity.errors import BadInput, missing_extra
 from cavity.report.calibration import reliability
 from cavity.report.colours import COLOURS
 from cavity.report.selective import rejection
@@ -20,6 +19,17 @@ if TYPE_CHECKING:
 
 CELLS = 20  # a confusion matrix of more classes has no numbers in its cells
 BARS = 20  # number of most relevant columns to draw
+
+
+def get_axes(ax: Axes | None) -> Axes:
+    """Return the given axes, or the current ones of pyplot."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError:
+        raise missing_extra("matplotlib", "plot") from None
+    return pyplot.gca()
 
 
 def reliability_diagram(

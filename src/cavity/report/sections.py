@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.diagnostics.partial_dependence import PartialDependence, format_value
 from cavity.diagnostics.raw_rows import RawRows
+from cavity.estimators.fitted_view import view_fit
 from cavity.intake.frames import Prepared
 from cavity.report.charts import draw_dependence
 from cavity.report.colours import COLOURS
@@ -205,11 +206,14 @@ def _describe_numbers(scored: Scored) -> Any:
 
 def render_quality(model: Any, scored: Scored | None, remarks: list[str]) -> str:
     """Render what became of each column, and what its cells are in these rows."""
-    prepare = model._features().preparation
-    if prepare is None and scored is None:
-        return ""
+    prepare = view_fit(model).features.preparation
     raw = None if scored is None else scored.raw
-    names = raw.names if raw is not None else tuple(map(str, prepare.feature_names_in_))
+    if raw is not None:
+        names = raw.names
+    elif prepare is not None:
+        names = tuple(map(str, prepare.feature_names_in_))
+    else:
+        return ""
     how = {} if prepare is None else dict(prepare.describe())
     lines = []
     for j, name in enumerate(names[: 3 * MAX_LINES]):

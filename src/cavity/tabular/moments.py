@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
-from cavity.data.spread import Spread
+from cavity.data.summary import merge_spread
 from cavity.tabular.cells import DATE, STYLES, match_cells, match_numbers, parse_numbers
 from cavity.tabular.columns import Date
 from cavity.tabular.dates import ORDERS, find_weekdays, find_years, to_days
@@ -38,9 +38,8 @@ class Moments:
     def merge(self, other: Moments) -> None:
         """Add the values that other moments are of."""
         if other.n:
-            own, theirs = (Spread(*map(np.float64, (m.n, m.mean, m.square))) for m in (self, other))
-            weight, mean, square = own.merge(theirs)
-            self.n, self.mean, self.square = int(weight), float(mean), float(square)
+            n, mean, square = merge_spread(*((m.n, m.mean, m.square) for m in (self, other)))
+            self.n, self.mean, self.square = int(n), float(mean), float(square)
             self.low, self.high = min(self.low, other.low), max(self.high, other.high)
 
     @property
