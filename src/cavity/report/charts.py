@@ -66,9 +66,7 @@ def draw_learning(history: Sequence[dict[str, Any]]) -> str:
     value = np.array([row["objective"] for row in history], dtype=np.float64)
     epoch = np.array([row["epoch"] for row in history], dtype=np.float64)
     shown = value[np.isfinite(value)]
-    low = (
-        float(np.quantile(shown, 0.1)) if len(shown) > 20 else float(shown.min())
-    )  # the first epochs are steep
+    low = float(np.quantile(shown, 0.1 if len(shown) > 20 else 0.0))  # the first epochs are steep
     plot = Plot((epoch.min(), epoch.max()), (low, float(shown.max())), labels=("epoch", "objective"))
     inside = np.flatnonzero(value >= low)
     plot.line(epoch[inside], value[inside], "c0")

@@ -47,11 +47,7 @@ class Number(NamedTuple):
     def describe(self) -> str:
         """Describe the column in one line."""
         missing = ", some missing" if self.missing else ""
-        style = (
-            ""
-            if self.style is None
-            else f", {'written as 1,250.5' if self.style == '.' else 'written as 1.250,5'}"
-        )
+        style = {None: "", ".": ", written as 1,250.5", ",": ", written as 1.250,5"}[self.style]
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{missing}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:

@@ -32,10 +32,8 @@ LEAST_GROUPS = 50  # with fewer values, a number is a quantity or a short list
 LEAST_REPEATS = 3.0  # rows per value
 MOST_CLASSES = 50
 MOST_ROWS = 1_000_000
-ROUNDING, MOST_VALUE = (
-    1e-14,
-    1e12,
-)  # relative error of numbers that were standardised, and the largest that are told apart
+ROUNDING = 1e-14  # relative error of numbers that were standardised
+MOST_VALUE = 1e12  # larger numbers are not told apart
 SIDES = (-2, -1, 1, 2)  # places of the neighbouring values
 LEAST_GAIN = 0.05  # share of the loss by which a value must be better than its neighbours
 LEAST_ERRORS = 5.0  # standard errors of that gain, by groups

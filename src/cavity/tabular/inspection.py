@@ -31,16 +31,10 @@ from cavity.tabular.dates import format_day
 from cavity.tabular.moments import DateMoments, Moments, StyleMoments
 
 KINDS = ("number", "category", "ignore")
-MANY_VALUES, FEW_EACH = (
-    30,
-    5,
-)  # a target of more whole numbers than this, each in fewer rows than this, is a quantity
+MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
 MAX_LEVELS = 1000
 MAX_CLASSES = 10_000
-SOME_LEVELS, MOSTLY = (
-    20,
-    0.9,
-)  # with more levels, and 90 % of the cells numbers, the others are taken for errors
+SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
 ADVICE = "ignore the column (--ignore, in Python ignore=)"

@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from threadpoolctl import threadpool_limits
 
-ONE_THREAD_WORK = (
-    10**8
-)  # multiply-adds of one C × M × M × batch product: up to here, one thread is as fast as two
+ONE_THREAD_WORK = 10**8  # multiply-adds of a C × M × M × batch product for which one thread is fast enough
 
 
 class _Limit:
