@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from cavity.data.content import MASK, hash_labels, sum_rows
 from cavity.data.prefetch import prefetch
 from cavity.data.source import Array, Divided, Piece, Source, check_pieces
+from cavity.data.spread import merge_spread
 from cavity.errors import BadInput
 
-Spread = tuple[Any, Any, Any]  # weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
 SAMPLE_ROWS = 20_000
 SURVEY_BYTES = 32 << 20  # maximum size of a piece
 SURVEY_ROWS = 65_536
@@ -185,18 +185,6 @@ def _merge(a: Moments, b: Moments) -> Moments:
     weight, mean, square = merge_spread(*((m.weight[:, None], m.mean, m.square) for m in (a, b)))
     lightest, heaviest = np.minimum(a.lightest, b.lightest), np.maximum(a.heaviest, b.heaviest)
     return Moments(a.rows + b.rows, weight[:, 0], lightest, heaviest, mean, square)
-
-
-def merge_spread(a: Spread, b: Spread) -> Spread:
-    r"""Merge weight, mean m and S = Σ weight · deviation² of two groups of rows (Chan's rule).
-
-    m = m_a + w_b/w (m_b − m_a)      S = S_a + S_b + w_a w_b/w (m_b − m_a)²      w = w_a + w_b
-    """
-    weight = np.asarray(a[0] + b[0], dtype=np.float64)
-    share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        gap = b[1] - a[1]
-        return weight, a[1] + share * gap, a[2] + b[2] + a[0] * share * gap**2
 
 
 class _Sample:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
-from cavity.data.summary import merge_spread
+from cavity.data.spread import merge_spread
 from cavity.tabular.cells import DATE, STYLES, match_cells, match_numbers, parse_numbers
 from cavity.tabular.columns import Date
 from cavity.tabular.dates import ORDERS, find_weekdays, find_years, to_days
