@@ -65,6 +65,7 @@ def work(job: dict[str, Any]) -> None:
 
     from cavity import GPClassifier, distributed
     from cavity.callbacks import Callback
+    from cavity.scoring import score_log_proba
     from cavity.training.exchange import measure_costs
 
     warnings.simplefilter("ignore")
@@ -93,12 +94,8 @@ def work(job: dict[str, Any]) -> None:
     if job["quality"]:
         model.set_params(max_epochs=epochs).fit(X, y)
         Xt, yt = make_rows(TEST, 1000)
-        log_p = model.predict_log_proba(Xt)
-        found = {
-            "nll": -float(log_p[np.arange(TEST), yt].mean()),
-            "error": float((log_p.argmax(1) != yt).mean()),
-            "log_evidence": model.log_marginal_likelihood_,
-        }
+        scores = score_log_proba(model.predict_log_proba(Xt), yt)
+        found = {k: scores[k] for k in ("nll", "error")} | {"log_evidence": model.log_marginal_likelihood_}
     else:
         model.set_params(max_epochs=epochs + 2, callbacks=[Clock()]).fit(X, y)
         steps = epochs * -(-rows // job["batch"])

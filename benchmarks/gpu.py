@@ -31,6 +31,7 @@ from cavity.distributed import Local
 from cavity.fitting import monitoring, runs
 from cavity.intake import tables
 from cavity.kernels import RBF, Deep
+from cavity.scoring import score_log_proba
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.replay import Replay
@@ -80,9 +81,10 @@ class Evaluation(Callback):
     def evaluate(self, run: Any, now: float) -> None:
         held = tables.Table(self.X, self.y, np.ones(len(self.y)), 10)
         log_p = monitoring.held_out_log_proba(run.engine, run.state, held)
-        nll = float(-log_p[np.arange(len(self.y)), self.y].mean())
-        error = float((log_p.argmax(1) != self.y).mean())
-        self.rows.append({"seconds": now, "epochs": len(run.history), "nll": nll, "error": error})
+        found = score_log_proba(log_p, self.y)
+        self.rows.append(
+            {"seconds": now, "epochs": len(run.history), "nll": found["nll"], "error": found["error"]}
+        )
 
 
 def train(
@@ -103,14 +105,8 @@ def train(
     )
     clf.fit(X, y)
     total = time.perf_counter() - evaluation.begun - evaluation.evaluating
-    log_p = clf.predict_log_proba(X_test)
-    nll = float(-log_p[np.arange(len(y_test)), y_test].mean())
-    final = {
-        "seconds": total,
-        "epochs": clf.n_epochs_,
-        "nll": nll,
-        "error": float((log_p.argmax(1) != y_test).mean()),
-    }
+    found = score_log_proba(clf.predict_log_proba(X_test), y_test)
+    final = {"seconds": total, "epochs": clf.n_epochs_, "nll": found["nll"], "error": found["error"]}
     rows = [*evaluation.rows, final]
     return [{"method": method, "M": M, "batch": batch, "dtype": dtype, **row} for row in rows]
 
@@ -293,9 +289,8 @@ def train_deep(data: Any) -> list[dict[str, Any]]:
     begin = time.perf_counter()
     clf.fit(X, y)
     seconds = time.perf_counter() - begin
-    log_p = clf.predict_log_proba(X_test)
-    nll = float(-log_p[np.arange(len(y_test)), y_test].mean())
-    error = float((log_p.argmax(1) != y_test).mean())
+    found = score_log_proba(clf.predict_log_proba(X_test), y_test)
+    nll, error = found["nll"], found["error"]
     print(f"convolutional kernel: test NLL {nll:.4f}, error {error:.2%} after {seconds:.0f} s", flush=True)
     return [{"kernel": "Deep(convolutions, RBF)", "M": 300, "seconds": seconds, "nll": nll, "error": error}]
 

@@ -37,6 +37,7 @@ from threadpoolctl import threadpool_limits
 import cavity
 from cavity import GPClassifier
 from cavity.data.tables import load
+from cavity.report import nll
 
 SETS = ("wine", "new_thyroid", "glass", "svmguide2", "vowel6", "vehicle", "waveform", "satellite")
 TRAIN_ROWS = {"waveform": 2000, "satellite": 2000}
@@ -106,8 +107,7 @@ def time_fit(model: Any, data: Split) -> tuple[float, float]:
 
 def find_nll(model: Any, P: Any, data: Split) -> float:
     """Return the mean negative log-probability of the test labels."""
-    own = P[np.arange(len(data.y_test)), np.searchsorted(model.classes_, data.y_test)]
-    return float(-np.log(np.maximum(own, np.finfo(float).tiny)).mean())
+    return nll(P, np.searchsorted(model.classes_, data.y_test))
 
 
 def compare(what: str, splits: list[Split]) -> Row:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.report.axes import COLOURS
+from cavity.report.colours import COLOURS, GREY
 from cavity.report.problems import BOX
 from experiments import sets
 from experiments.comparison import NAMES, means, present_methods
@@ -58,7 +58,7 @@ FEW = 5  # lines for which a legend fits inside the axes
 
 def _colour(method: str) -> str:
     name = "vi_natural" if method == "vi_long" else method.removesuffix("_rate").removesuffix("_long")
-    return LINES.get(name, COLOURS[7])
+    return LINES.get(name, GREY)
 
 
 def _dash(method: str, many: bool) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.report.calibration import expected_calibration_error
+from cavity.scoring import bin_rows, score_log_proba
 from experiments.jobs import Row
 
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -28,27 +28,15 @@ def score_predictions(log_p: Any, classes: NDArray[Any], y: NDArray[Any]) -> dic
     """NLL, error, calibration error and Brier score. Test rows of an unseen class count as errors only."""
     log_p, y = np.asarray(log_p, dtype=np.float64), np.asarray(y)
     known = np.isin(y, classes)
-    place = np.searchsorted(classes, y[known])
-    P = np.exp(log_p[known])
-    return {
-        "nll": float(-log_p[known, :][np.arange(len(place)), place].mean()),
-        "error": float((classes[log_p.argmax(1)] != y).mean()),
-        "ece": expected_calibration_error(P, place),
-        "brier": brier_score(P, place),
-        "unseen": int((~known).sum()),
-    }
-
-
-def brier_score(P: NDArray[np.float64], y: NDArray[Any]) -> float:
-    """Mean over rows of Σ_c (P_c − [y = c])²."""
-    return float((P**2).sum(1).mean() + (1 - 2 * P[np.arange(len(y)), y]).mean())
+    found = score_log_proba(log_p[known], np.searchsorted(classes, y[known]))
+    return found | {"error": float((classes[log_p.argmax(1)] != y).mean()), "unseen": int((~known).sum())}
 
 
 def chance_calibration_error(P: NDArray[np.float64], seed: int, draws: int = 100) -> float:
     """Return the mean calibration error of labels that are drawn from P: what perfect probabilities get on so few rows."""
     rng, below = np.random.default_rng(seed), P.cumsum(1)[:, :-1]
     drawn = [(below < rng.random((len(P), 1))).sum(1) for _ in range(draws)]
-    return float(np.mean([expected_calibration_error(P, y) for y in drawn]))
+    return float(np.mean([bin_rows(P, y).error for y in drawn]))
 
 
 class Cell(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity._version import __version__
 from cavity.errors import BadFile, BadOption, missing_extra
-from cavity.estimators import load
+from cavity.estimators import load, view_fit
 from cavity.estimators.base import GPEstimator
 
 __all__ = ["load_model", "log_model", "save_model"]
@@ -184,7 +184,7 @@ def _make_signature(model: Any, method: str) -> Any:
     from mlflow.models import ModelSignature
     from mlflow.types.schema import AnyType, ColSpec, Schema, TensorSpec
 
-    features = model._features()  # raises NotFittedError
+    features = view_fit(model).features  # raises NotFittedError
     prepare = features.preparation
     names = features.names if prepare is None else prepare.inputs
     if names is None:

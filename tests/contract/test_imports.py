@@ -1,8 +1,12 @@
 """Files import each other in one direction. The layers themselves are a contract of import-linter (pyproject.toml)."""
 
+import ast
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
+
+import cavity
 
 grimp = pytest.importorskip("grimp", reason="comes with import-linter, of the extra dev")
 
@@ -13,3 +17,20 @@ def test_no_file_imports_itself_through_others():
     assert len(graph.modules) > 100
     imports = {file: graph.find_modules_directly_imported_by(file) for file in graph.modules}
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the files of a circle
+
+
+def test_layers_above_the_estimators_read_no_private_names_of_objects():
+    """What they need of a fitted estimator is in `estimators/fitted_view.py`."""
+    package, tuples = Path(cavity.__file__).parent, {"_replace", "_asdict", "_make", "_fields"}
+    files = [*package.glob("report/*.py"), *package.glob("cli/**/*.py"), package / "mlflow.py"]
+    found = [
+        f"{path.name}:{node.lineno} {ast.unparse(node)}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.endswith("__")
+        and node.attr not in tuples
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    ]
+    assert len(files) > 30 and found == []

@@ -13,11 +13,11 @@ import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import calibration, leave_one_out
-from cavity.fitting.calibration import FOLDS, choose_folds
+from cavity.fitting.calibration import FOLDS
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
-from cavity.intake.tables import Table
 from cavity.prediction.pool import Pool, fit_temperature
+from cavity.splitting import choose_folds
 from cavity.training import loop
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -110,7 +110,7 @@ def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, h
 def test_the_estimate_has_the_rows_of_the_folds_that_were_fitted(table, options, fitted_folds, how):
     X, y, _, _ = table
     fitted = model(max_epochs=1, **options).fit(X, y)
-    fold = choose_folds(Table(X, y, np.ones(len(y)), 3), FOLDS[fitted.effort], seed=0)
+    fold = choose_folds(X, y, FOLDS[fitted.effort], seed=0)
     held = np.isin(fold, fitted_folds)
     assert (fitted.calibration_, fitted.estimate_.how, fitted.estimate_.rows) == (how, how, held.sum())
     np.testing.assert_array_equal(fitted.estimate_.true, np.bincount(y[held]))
@@ -238,19 +238,6 @@ def test_random_rows_are_distinct_and_ascending():
     assert choose_sample(50, 50) is None
     chosen = choose_sample(10**9, 4000)
     assert len(chosen) == 4000 and (np.diff(chosen) > 0).all() and 0 <= chosen[0] and chosen[-1] < 10**9
-
-
-def test_folds_do_not_depend_on_order_or_repetition():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(60, 2)), rng.integers(0, 3, 60)
-    y[0], y[1:][y[1:] == 2] = 2, 1  # a class of one row is never held out
-    fold = choose_folds(Table(X, y, np.ones(60), 3), 3, seed=5)
-    assert fold[0] == -1 and set(fold[1:]) == {0, 1, 2}
-    for label in (0, 1):
-        assert np.ptp(np.bincount(fold[y == label], minlength=3)) <= 1
-    order = rng.permutation(60).repeat(2)
-    again = choose_folds(Table(X[order], y[order], np.ones(120), 3), 3, seed=5)
-    np.testing.assert_array_equal(again, fold[order])
 
 
 @pytest.mark.parametrize("effort", ["fast", "balanced", "best"])

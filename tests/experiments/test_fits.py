@@ -5,7 +5,7 @@ import pytest
 
 from experiments import fits, sets, temperature, toy
 from experiments.jobs import Context, Job
-from experiments.scores import brier_score, chance_calibration_error, score_predictions
+from experiments.scores import chance_calibration_error, score_predictions
 
 BATCH = {"batch_size": None, "max_epochs": 3, "tol": 0.0}
 
@@ -25,7 +25,9 @@ def test_a_class_that_training_never_saw_is_an_error_and_in_no_other_score() -> 
 
 def test_the_brier_score_is_the_squared_distance_from_the_truth() -> None:
     P, y = np.random.default_rng(0).dirichlet(np.ones(4), 50), np.arange(50) % 4
-    assert brier_score(P, y) == pytest.approx(((P - np.eye(4)[y]) ** 2).sum(1).mean())
+    assert score_predictions(np.log(P), np.arange(4), y)["brier"] == pytest.approx(
+        ((P - np.eye(4)[y]) ** 2).sum(1).mean()
+    )
 
 
 def test_splits_have_the_papers_sizes_and_no_common_rows() -> None:

@@ -124,6 +124,20 @@ def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> No
     assert "<details><summary>" in text[places[-1] :] and "Kernel" not in text[: places[-1]]
 
 
+def test_numbers_of_one_page_agree(whole) -> None:
+    clf, text = whole
+    X, y = table()
+    words = unescape(re.sub("<[^>]+>", " ", text))
+    P, place = clf.predict_proba(X), np.searchsorted(clf.classes_, y)
+    ece, error = report.expected_calibration_error(P, place), report.error(P, place)
+    assert re.search(rf"Calibration error\s+{ece:.3f}", words)
+    assert f"expected calibration error {ece:.3f}" in text
+    assert re.search(rf"Expected calibration error\s+{ece:.4g}\s", words)
+    low, high = re.search(rf"Error rate\s+{error:.4g}\s+(\S+) to (\S+)", words).groups()
+    said = re.search(r"95 % interval (\S+)% to (\S+)%\)", words).groups()
+    np.testing.assert_allclose(np.float64(said), 100 - 100 * np.float64((high, low)), atol=0.06)
+
+
 def test_labels_and_names_cannot_become_code(whole) -> None:
     _, text = whole
     found = Page(text)

@@ -1,5 +1,8 @@
 """Small fits take one thread, and the user's setting is restored."""
 
+import threading
+from functools import partial
+
 import pytest
 import torch
 
@@ -69,3 +72,56 @@ def test_only_float32_fits_flush_denormals_and_the_users_setting_is_restored(dty
     )
     assert set(seen.seen) == {expected}
     assert not threads.flushes_denormals()
+
+
+class Pool:
+    """A process-wide number of threads, as NumPy's BLAS has one, with the interface of threadpoolctl."""
+
+    threads = 2
+
+    def __init__(self, limits, user_api):
+        self.before = Pool.threads
+        if user_api == "blas":
+            Pool.threads = limits
+
+    def __enter__(self):
+        return self
+
+    def restore_original_limits(self):
+        Pool.threads = self.before
+
+    def __exit__(self, *_):
+        self.restore_original_limits()
+
+
+def test_fits_in_four_threads_that_overlap_restore_every_setting(three_threads, monkeypatch):
+    # thread k enters after k − 1 has, and leaves after k − 1 has: the last to leave must not restore what it found
+    monkeypatch.setattr(threads, "threadpool_limits", Pool)
+    entered, left = ([threading.Event() for _ in range(4)] for _ in range(2))
+    seen, after = [], []
+
+    def fit(k):
+        if k:
+            entered[k - 1].wait(10)
+        with threads.limit_threads(1):
+            entered[k].set()
+            entered[3].wait(10)
+            if k:
+                left[k - 1].wait(10)
+            seen.append((torch.get_num_threads(), Pool.threads))
+        left[k].set()
+        left[3].wait(10)
+        after.append(torch.get_num_threads())
+
+    run_in_threads(*(partial(fit, k) for k in range(4)))
+    assert seen == [(1, 1)] * 4 and Pool.threads == 2
+    run_in_threads(lambda: after.append(torch.get_num_threads()))
+    assert after == [3] * 5 and torch.get_num_threads() == 3
+
+
+def run_in_threads(*tasks):
+    workers = [threading.Thread(target=task) for task in tasks]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -131,9 +132,10 @@ def test_numbers_are_read_as_people_write_them(name):
         prepare.transform({"x": ["3", "about 3"]})
 
 
-def test_contradicting_formats_are_refused():
-    with pytest.raises(BadInput, match=r"formatted numbers such as '1,250.5'"):
-        learn(x=["1,250.5", "1.250,5", "3,75"])
+@pytest.mark.parametrize("first", ["1,250.5", "¥1,250.5", "-$1,250.5"])
+def test_contradicting_formats_are_refused(first):
+    with pytest.raises(BadInput, match=rf"formatted numbers such as '{re.escape(first)}'"):
+        learn(x=[first, "1.250,5", "3,75"])
 
 
 def test_identifiers_free_text_and_nested_cells_are_set_aside():

@@ -29,10 +29,10 @@ def describe_model(path: str | Path) -> dict[str, Any]:
 
 def _load_summary(path: str | Path) -> dict[str, Any]:
     """Make the summary of a model that an older version saved; this loads torch."""
-    from cavity.estimators import load
     from cavity.modelfile import describe
+    from cavity.modelfile.files import read_record
 
-    return describe(load(path)._record())
+    return describe(read_record(path))
 
 
 def print_info(path: str | Path, terminal: Terminal) -> None:

@@ -17,6 +17,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.intake.frames import Prepared
 from cavity.modelfile.facts import format_label
 from cavity.report import scores
+from cavity.scoring import count_confusion
 from cavity.tabular.cells import get_column, read_targets, to_numbers
 from cavity.tabular.columns import suggest_column
 from cavity.tabular.files import TableFile, open_table
@@ -176,15 +177,11 @@ def _report_classes(model: Model, classes: list[str], found: Scored, terminal: T
     log_p, y, w = found.columns
     C = len(classes)
     values = scores.score_classes(log_p, y, w)
-    ranges = scores.bootstrap(scores.score_classes, found.columns, C)
+    ranges = scores.find_class_intervals(log_p, y, w)
     prior = getattr(model.classifier, "class_prior_", None)
-    with np.errstate(divide="ignore"):
-        frequencies = np.log(np.bincount(y, w, C) / w.sum() if prior is None else prior)
-        plain = scores.score_classes(np.broadcast_to(frequencies, log_p.shape), y, w)
-    rows = np.bincount(y, minlength=C)
-    chosen = np.bincount(log_p.argmax(1), minlength=C)
-    confusion = np.zeros((C, C), dtype=np.int64)
-    np.add.at(confusion, (y, log_p.argmax(1)), 1)
+    plain = scores.score_frequencies(prior, y, w, C)
+    confusion = count_confusion(y, log_p.argmax(1), C)
+    rows, chosen = confusion.sum(1), confusion.sum(0)
     _warn_classes(classes, rows, chosen, terminal)
     terminal.say(f"rows   {found.total}{', weighted' if np.ptp(w) else ''}")
     terminal.say(_format_overall(values, ranges, plain, prior is None))
@@ -214,7 +211,7 @@ def _report_numbers(model: Model, found: Scored, terminal: Terminal) -> dict[str
     _, _, y, w = found.columns
     values = scores.score_targets(*found.columns)
     ranges = scores.bootstrap(scores.score_targets, found.columns, 4)
-    shift, scale = model.classifier._result.units
+    shift, scale = model.result.units
     plain = scores.score_targets(np.full(len(y), shift), np.full(len(y), scale), y, w)
     lines = [f"{'':<8}  {'model':<10}  {'95 % interval':<24}  mean and spread of the training rows"]
     for name, value in values.items():

@@ -19,11 +19,12 @@ def export(path: str | Path, onnx: str | Path | None, dtype: str, terminal: Term
     check_out(onnx, path, flag="--onnx", example="model.onnx")
     from cavity.export import onnx as write_onnx
 
-    model = Model.open(path, regressor=True).classifier
+    opened = Model.open(path, regressor=True)
+    model = opened.classifier
     write_onnx(model, onnx, dtype=dtype)
     outputs = "label and probabilities" if hasattr(model, "classes_") else "mean and std"
     prepare = getattr(model, "preparation_", None)
-    inputs = f"input X (n, {model._features().n})"
+    inputs = f"input X (n, {opened.features.n})"
     if prepare is not None:
         inputs = f"inputs {shorten([repr(name) for name in prepare.inputs])}, each (n, 1)"
         if any(isinstance(column, Date) for column in prepare.columns_):

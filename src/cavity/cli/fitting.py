@@ -22,6 +22,7 @@ from cavity.data import Arrow
 from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor
+from cavity.estimators.fitted_view import check_arguments
 from cavity.intake.frames import Prepared
 from cavity.modelfile.facts import format_label
 from cavity.report.baseline import logistic_log_loss
@@ -46,7 +47,7 @@ def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
         task, flag = ("regression", "") if regression else ("classification", ", or add --regression")
         raise BadOption(f"{other} is not an argument of {kind.__name__}, for {task}: leave it out{flag}.")
     model = kind(**settings.arguments, verbose=int(terminal.shows_bars))
-    model._config()
+    check_arguments(model)
     return model
 
 

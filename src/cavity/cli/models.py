@@ -58,7 +58,9 @@ class Model(Predictor):
     """A predictor with its estimator, for commands that do more than predict."""
 
     def __init__(self, classifier: Any) -> None:
-        super().__init__(classifier._result)
+        from cavity.estimators import view_fit
+
+        super().__init__(view_fit(classifier))
         self.classifier = classifier
 
     @classmethod

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput, BadOption
 from cavity.intake.validation import Features
 from cavity.modelfile.facts import format_label
+from cavity.scoring import NORMAL_95
 from cavity.tabular.encoder import ColumnEncoder
 from cavity.tabular.files import TableFile
-
-Z95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
 
 
 class RowPredictor:
@@ -58,7 +57,7 @@ class RowPredictor:
                     "--uncertainty applies to classifiers only; for a regressor, see the column std."
                 )
             mean, std = self.predict_targets(X)
-            return {"mean": mean, "std": std, "low": mean - Z95 * std, "high": mean + Z95 * std}
+            return {"mean": mean, "std": std, "low": mean - NORMAL_95 * std, "high": mean + NORMAL_95 * std}
         P = np.exp(self.predict_log_proba(X))
         columns = {"label": self.classes[P.argmax(1)]} | {
             f"p_{format_label(c)}": P[:, i] for i, c in enumerate(self.classes)

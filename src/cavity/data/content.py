@@ -33,13 +33,18 @@ def sum_rows(piece: Piece, labels: Words) -> int:
     A word depends on the row's number, columns, label and weight; the sum depends neither on the order of the rows nor on
     how they are cut into pieces or sections.
     """
-    columns = _fold(np.ascontiguousarray(piece.X, dtype=np.float64).view(np.uint64))
-    rows: Words = (columns * _multipliers(columns.shape[1])).sum(1, dtype=np.uint64)
-    rows = mix_bits(rows + piece.index.astype(np.uint64) * GOLDEN)
+    rows = mix_bits(hash_rows(piece.X) + piece.index.astype(np.uint64) * GOLDEN)
     rows = mix_bits(rows ^ labels)
     if piece.weight is not None:
         rows = mix_bits(rows + _fold(np.ascontiguousarray(piece.weight, dtype=np.float64).view(np.uint64)))
     return int(rows.sum(dtype=np.uint64))
+
+
+def hash_rows(X: NDArray[np.float64]) -> Words:
+    """Return one word per row, which depends on its numbers alone."""
+    columns = _fold(np.ascontiguousarray(X, dtype=np.float64).view(np.uint64))
+    words: Words = (columns * _multipliers(columns.shape[1])).sum(1, dtype=np.uint64)
+    return words
 
 
 def _fold(bits: Words) -> Words:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 Words = NDArray[np.uint64]
 
@@ -28,6 +30,8 @@ class Permutation(NamedTuple):
     @classmethod
     def draw(cls, n: int, generator: torch.Generator) -> Permutation:
         """Draw an order."""
+        import torch  # checksums of rows need this file, and no torch
+
         keys = torch.randint(2**62, (ROUNDS, 2), generator=generator)
         return cls(n, keys.numpy().astype(np.uint64))
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cavity.data.content import MASK, hash_labels, sum_rows
 from cavity.data.prefetch import prefetch
 from cavity.data.source import Array, Divided, Piece, Source, check_pieces
+from cavity.data.spread import merge_spread
 from cavity.errors import BadInput
 
 SAMPLE_ROWS = 20_000
@@ -135,7 +136,9 @@ class Survey:
         if self.moments is None:
             self.moments, self.low, self.high = moments, low, high
             return
-        self.moments = _merge(_extend(self.moments, len(self.labels)), moments)
+        self.moments = _merge(
+            _place(self.moments, np.arange(len(self.moments.rows)), len(self.labels)), moments
+        )
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
 
@@ -177,27 +180,11 @@ def _empty_moments(n_classes: int, n_columns: int) -> Moments:
     return Moments(rows, weight, np.full(n_classes, np.inf), np.zeros(n_classes), table, table.copy())
 
 
-def _extend(old: Moments, n_classes: int) -> Moments:
-    more = n_classes - len(old.rows)
-    if not more:
-        return old
-    extra = _empty_moments(more, old.mean.shape[1])
-    return Moments(*(np.concatenate([x, y]) for x, y in zip(old, extra, strict=True)))
-
-
 def _merge(a: Moments, b: Moments) -> Moments:
-    """Merge the moments of two groups of rows (Chan's rule)."""
-    weight = a.weight + b.weight
-    share = np.divide(b.weight, weight, out=np.zeros_like(weight), where=weight > 0)[:, None]
-    gap = b.mean - a.mean
-    return Moments(
-        a.rows + b.rows,
-        weight,
-        np.minimum(a.lightest, b.lightest),
-        np.maximum(a.heaviest, b.heaviest),
-        a.mean + share * gap,
-        a.square + b.square + (a.weight[:, None] * share) * gap**2,
-    )
+    """Merge the moments of two groups of rows."""
+    weight, mean, square = merge_spread(*((m.weight[:, None], m.mean, m.square) for m in (a, b)))
+    lightest, heaviest = np.minimum(a.lightest, b.lightest), np.maximum(a.heaviest, b.heaviest)
+    return Moments(a.rows + b.rows, weight[:, 0], lightest, heaviest, mean, square)
 
 
 class _Sample:

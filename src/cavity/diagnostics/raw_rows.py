@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadInput
 from cavity.intake.frames import Prepared
 from cavity.intake.validation import Features, check_rows
+from cavity.prediction.model import FittedModel, as_array
 from cavity.tabular.cells import get_column, to_text
 from cavity.tabular.columns import Category, Column, Date, EncodingContext, Group, Number, suggest_column
 from cavity.tabular.grouping import group_features
@@ -97,7 +97,7 @@ def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]
     return names, place[group_features(prepare.columns_)[1]]
 
 
-def read_raw_rows(X: Any, features: Features, center: Callable[[], Array]) -> RawRows:
+def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     """Read rows of any form that predictions take, except sources that are read in pieces."""
     names, owner = find_columns(features)
     prepare = features.preparation
@@ -106,7 +106,8 @@ def read_raw_rows(X: Any, features: Features, center: Callable[[], Array]) -> Ra
     if prepare is None or isinstance(X, Prepared):
         if hasattr(X, "to_pandas") and type(X).__module__.startswith("pyarrow"):
             X = X.to_pandas()
-        return RawRows(check_rows(X, features, center), names, owner, (None,) * len(names), None)
+        rows = check_rows(X, features, lambda: as_array(model.prior.center))
+        return RawRows(rows, names, owner, (None,) * len(names), None)
     rows = check_rows(X, features)
     if not hasattr(X, "columns") and not isinstance(X, dict):
         X = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)

@@ -25,7 +25,7 @@ from cavity.intake.tables import Request
 from cavity.intake.validation import Features
 from cavity.kernels import RBF
 from cavity.modelfile import Record
-from cavity.prediction.model import FittedModel, as_array
+from cavity.prediction.model import FittedModel
 from cavity.tabular.preparation import Preparation
 
 Array = NDArray[np.float64]
@@ -360,7 +360,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read_raw(self, X: Any) -> RawRows:
         """Read rows as features, with the cells that they come from."""
-        return read_raw_rows(X, self._features(), lambda: as_array(self._fitted.prior.center))
+        return read_raw_rows(X, self._features(), self._fitted)
 
     def _average(self, seed: int) -> Average:
         """Return a function from groups of rows to mean predictions and their standard deviations."""

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.columns import distinct_rows
 from cavity.config import ClassifierConfig
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
@@ -33,11 +32,11 @@ from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.sklearn_trees import make_forest
 from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.forest import Forest
-from cavity.inducing import CANDIDATES
 from cavity.intake.tables import Facts, Table
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature, fit_weights, normalised
+from cavity.splitting import choose_folds
 from cavity.training.progress import log, show_progress
 
 Array = NDArray[np.float64]
@@ -100,24 +99,8 @@ def make_members(ensemble: Any, seed: int, work: float = 0.0) -> list[Any]:
 
 def hold_out_for_calibration(table: Table, seed: int) -> tuple[Table, Table]:
     """Split a large table into rows to train on and rows to calibrate with, a share of each class."""
-    held = choose_folds(table, math.ceil(table.n_rows / HELD_MOST), seed) == 0
+    held = choose_folds(table.X, table.y, math.ceil(table.n_rows / HELD_MOST), seed) == 0
     return table.select(~held), table.select(held)
-
-
-def choose_folds(table: Table, k: int, seed: int) -> NDArray[np.int64]:
-    """Return a fold for each row, or −1 for a row that every fit needs: the last of its class.
-
-    Equal rows are in the same fold, and neither their order nor their number matters.
-    """
-    X = table.X
-    place = distinct_rows(X)[1] if len(X) <= CANDIDATES else np.arange(len(X))
-    first = np.unique(place, return_index=True)[1]
-    rng, fold = np.random.default_rng(seed), np.full(len(first), -1)
-    for label in range(table.n_classes):
-        rows = rng.permutation(np.flatnonzero(table.y[first] == label))
-        if len(rows) > 1:
-            fold[rows] = (np.arange(len(rows)) + rng.integers(k)) % k
-    return np.asarray(fold[place])
 
 
 class Refits(NamedTuple):
@@ -209,7 +192,7 @@ class Calibration(NamedTuple):
         k, wanted, members, reserve, notes = self._plan_refits(table, members)
         if not self._needs_refits(members):
             return None, notes
-        fold = choose_folds(table, k, self.seed)
+        fold = choose_folds(table.X, table.y, k, self.seed)
         found: list[Held] = []
         folds = [i for i in range(k) if (fold == i).any()]
         for i in show_progress(folds[:wanted], "fit", self.config.verbose):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity import splitting
 from cavity.config import Config
 from cavity.data.content import hash_labels
 from cavity.distributed import Local
@@ -19,6 +20,7 @@ from cavity.intake.tables import Facts, Table
 from cavity.intake.validation import Features, check_labels, check_rows, encode
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from cavity.remote import Location, check_bucket
+from cavity.scoring import average, score_rows
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
 from cavity.training.loop import Run
@@ -51,10 +53,7 @@ def draw_seed(config: Config, reduce: Local) -> int:
 
 def hold_out(table: Table, fraction: float, rng: np.random.Generator) -> tuple[Table, Table]:
     """Split off validation rows, a share of each class; every class keeps at least one row to train on."""
-    held = np.zeros(len(table.y), dtype=bool)
-    for label in range(table.n_classes):
-        rows = np.flatnonzero(table.y == label)
-        held[rng.permutation(rows)[: min(round(fraction * len(rows)), len(rows) - 1)]] = True
+    held = splitting.hold_out(table.X, table.y, fraction, rng)
     if not held.any():
         raise BadInput(
             f"validation_fraction={fraction:g} of {len(held)} rows leaves none to validate on: raise it, or leave it out."
@@ -211,8 +210,7 @@ def make_early_stopping(held: Table, patience: int) -> EarlyStopping:
 def held_out_nll(engine: Engine, state: State, held: Table) -> float:
     """Return the weighted mean negative log-probability of held-out labels. The run stays untouched."""
     log_p = held_out_log_proba(engine, state, held)
-    true = log_p[np.arange(len(held.y)), held.y]
-    return float(-np.average(true, weights=held.weight))
+    return average(score_rows(log_p, held.y)["nll"], held.weight).value
 
 
 def held_out_log_proba(engine: Engine, state: State, held: Table) -> NDArray[np.float64]:

@@ -33,6 +33,7 @@ from cavity.kernels.linear import Linear
 from cavity.kernels.stationary import RBF
 from cavity.prediction.model import extract_model, predict_log_proba
 from cavity.prediction.pool import fit_temperature, normalised
+from cavity.splitting import hold_out
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
@@ -275,15 +276,9 @@ def split_for_screening(table: Table, seed: int) -> tuple[Table, Table]:
     At least a third of the rows compare. Every class has a row in the first part.
     """
     rng = np.random.default_rng([seed, 7])
-    order = rng.permutation(table.n_rows)
-    rank = np.empty(table.n_rows)
-    for label in range(table.n_classes):
-        own = order[table.y[order] == label]
-        rank[own] = np.arange(len(own)) / max(1, len(own))
-    order = order[np.argsort(rank[order], kind="stable")]
-    cut = min(SCREEN_ROWS, 2 * table.n_rows // 3)
-    chosen, judges = order[:cut], order[cut : cut + JUDGE_ROWS]
-    return table.select(np.sort(chosen)), table.select(np.sort(judges))
+    judges = hold_out(table.X, table.y, 1 - min(SCREEN_ROWS / table.n_rows, 2 / 3), rng)
+    kept = rng.permutation(np.flatnonzero(judges))[:JUDGE_ROWS]
+    return table.select(~judges), table.select(np.sort(kept))
 
 
 class ModelSearch(NamedTuple):

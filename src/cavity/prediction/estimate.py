@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.scoring import average, score_rows
+
 Array = NDArray[np.float64]
 
 TRUST = {
@@ -34,7 +36,7 @@ class Estimate(NamedTuple):
     log_loss : float
         Mean negative log-probability of the true class, in nats.
     standard_error : float
-        Standard error of `log_loss`, over rows.
+        Standard error of `log_loss`, over an effective number of rows if they have weights.
     accuracy : float
         Share of rows whose class is predicted.
     baseline_log_loss, baseline_accuracy : float
@@ -78,18 +80,18 @@ class Estimate(NamedTuple):
 
 def estimate_quality(log_p: Array, y: NDArray[np.int64], weight: Array, prior: Array, how: str) -> Estimate:
     """Score log-probabilities [n C] of rows with weights, next to the class frequencies `prior` [C] of the training rows."""
-    own, predicted, total = -log_p[np.arange(len(y)), y], log_p.argmax(1), float(weight.sum())
-    mean = float(weight @ own) / total
+    rows, predicted = score_rows(log_p, y), log_p.argmax(1)
+    loss = average(rows["nll"], weight)
     with np.errstate(divide="ignore"):
         frequencies = -np.log(prior)
     return Estimate(
         how=how,
         rows=len(y),
-        log_loss=mean,
-        standard_error=math.sqrt(float(weight**2 @ (own - mean) ** 2)) / total,
-        accuracy=float(weight @ (predicted == y)) / total,
-        baseline_log_loss=float(weight @ frequencies[y]) / total,
-        baseline_accuracy=float(weight @ (y == prior.argmax())) / total,
+        log_loss=loss.value,
+        standard_error=loss.error,
+        accuracy=1 - average(rows["error"], weight).value,
+        baseline_log_loss=average(frequencies[y], weight).value,
+        baseline_accuracy=average(y == prior.argmax(), weight).value,
         true=tuple(np.bincount(y, weight, len(prior)).tolist()),
         predicted=tuple(np.bincount(predicted, weight, len(prior)).tolist()),
     )

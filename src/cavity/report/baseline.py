@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from cavity.fitting.calibration import choose_folds
-from cavity.intake.tables import Table
+from cavity.splitting import choose_folds
 
 Array = NDArray[np.float64]
 FOLDS = 3
@@ -25,7 +24,7 @@ def logistic_log_loss(X: Array, y: Any, weight: Array | None, seed: int) -> floa
     w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
     X, codes, w = X[w > 0], codes[w > 0], w[w > 0]
     X = (X - X.mean(0)) / np.where(X.std(0) > 0, X.std(0), 1.0)
-    fold = choose_folds(Table(X, codes, w, len(classes)), FOLDS, seed)
+    fold = choose_folds(X, codes, FOLDS, seed)
     loss = total = 0.0
     for i in range(FOLDS):
         held = fold == i

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
+from cavity.scoring import BINS, Reliability, bin_rows, score_rows
 
 Array = NDArray[np.float64]
-BINS = 10
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
-
-
-class Reliability(NamedTuple):
-    """Rows binned by the probability of their predicted class.
-
-    Attributes
-    ----------
-    edges : ndarray of shape (K + 1,)
-        Edges of the bins.
-    confidence : ndarray of shape (K,)
-        Mean probability of the predicted class; NaN in empty bins.
-    accuracy : ndarray of shape (K,)
-        Fraction of correct predictions; NaN in empty bins.
-    rows : ndarray of shape (K,)
-        Number of rows per bin.
-    """
-
-    edges: Array  # [K+1]
-    confidence: Array  # [K]
-    accuracy: Array  # [K]
-    rows: NDArray[np.int64]  # [K]
 
 
 def nll(P: Any, y: Any) -> float:
@@ -57,8 +36,7 @@ def nll(P: Any, y: Any) -> float:
     0.1643
     """
     P, y = check_probabilities(P, y)
-    own = P[np.arange(len(y)), y]
-    return float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean())
+    return float(score_rows(np.log(np.maximum(P, np.finfo(np.float64).tiny)), y)["nll"].mean())
 
 
 def error(P: Any, y: Any) -> float:
@@ -101,7 +79,7 @@ def reliability(P: Any, y: Any, bins: int = BINS) -> Reliability:
     Returns
     -------
     Reliability
-        Mean probability, accuracy and number of rows per bin.
+        Mean probability, accuracy with an interval, and number of rows per bin.
 
     Examples
     --------
@@ -112,15 +90,7 @@ def reliability(P: Any, y: Any, bins: int = BINS) -> Reliability:
     >>> round(float(table.confidence[1]), 2), float(table.accuracy[1])
     (0.8, 0.5)
     """
-    P, y = check_probabilities(P, y)
-    edges = np.linspace(0, 1, bins + 1)
-    top, right = P.max(1), P.argmax(1) == y
-    place = np.clip(np.searchsorted(edges, top) - 1, 0, bins - 1)  # bin k is (e_k, e_k+1]
-    rows = np.bincount(place, minlength=bins)
-    each = np.where(rows > 0, rows, np.nan)
-    confidence = np.bincount(place, weights=top, minlength=bins) / each
-    accuracy = np.bincount(place, weights=right, minlength=bins) / each
-    return Reliability(edges, confidence, accuracy, rows)
+    return bin_rows(*check_probabilities(P, y), bins=bins)
 
 
 def expected_calibration_error(P: Any, y: Any, bins: int = BINS) -> float:
@@ -146,9 +116,7 @@ def expected_calibration_error(P: Any, y: Any, bins: int = BINS) -> float:
     >>> round(expected_calibration_error([[0.9, 0.1], [0.3, 0.7]], [0, 0]), 2)
     0.4
     """
-    table = reliability(P, y, bins)
-    gap = np.abs(table.accuracy - table.confidence)
-    return float(np.nansum(table.rows * gap) / table.rows.sum())
+    return reliability(P, y, bins).error
 
 
 def check_probabilities(P: Any, y: Any) -> tuple[Array, NDArray[np.int64]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cavity.diagnostics.partial_dependence import PartialDependence, format_value
-from cavity.report.calibration import Array, expected_calibration_error, reliability
+from cavity.report.calibration import Array, reliability
+from cavity.report.colours import name_series
 from cavity.report.markup import render_figure, render_legend
 from cavity.report.selective import rejection
 from cavity.report.svg import Plot, choose_dates, format_number
+from cavity.scoring import NORMAL_95
 
 MAX_SERIES = 6  # classes that partial dependence shows
 MAX_DOTS = 400
@@ -24,19 +26,17 @@ def draw_calibration(P: Array, codes: Any) -> str:
     table = reliability(P, codes)
     plot = Plot((0, 1), (0, 1), labels=("probability of the predicted class", "share that is right"))
     plot.line([0, 1], [0, 1], "reference")
-    known = np.flatnonzero(table.rows)
-    plot.line(table.confidence[known], table.accuracy[known], "c0")
-    for k in known:
-        said, right, n = table.confidence[k], table.accuracy[k], int(table.rows[k])
-        spread = np.sqrt(max(right * (1 - right), 0.25 / (n + 4)) / n)
-        plot.whisker((said, said), (max(right - spread, 0), min(right + spread, 1)), "c0")
-        tip = f"{n} rows: says {said:.0%}, right {right:.0%}"
-        plot.dot(said, right, "c0", tip, 3 + 6 * np.sqrt(n / table.rows.sum()))
-    ece = expected_calibration_error(P, codes)
-    alt = f"Reliability diagram of {len(known)} bins with rows; expected calibration error {ece:.3f}."
+    plot.line(table.confidence[table.many], table.accuracy[table.many], "c0")
+    for k in np.flatnonzero(table.rows):
+        said, right = table.confidence[k], table.accuracy[k]
+        plot.whisker((said, said), (table.low[k], table.high[k]), "c0")
+        tip = f"{table.rows[k]} rows: says {said:.0%}, right {right:.0%}"
+        plot.dot(said, right, "c0" if table.many[k] else "c0 pale", tip, 3 + 6 * np.sqrt(table.share[k]))
+    bins = np.count_nonzero(table.rows)
+    alt = f"Reliability diagram of {bins} bins with rows; expected calibration error {table.error:.3f}."
     caption = (
         "On the diagonal, probabilities can be trusted. Below it the model is too sure, above it not sure enough. "
-        "Larger dots have more rows."
+        "Larger dots have more rows; whiskers are one standard error."
     )
     return render_figure("calibration", plot.render(alt), caption, "Are probabilities right?")
 
@@ -66,9 +66,7 @@ def draw_learning(history: Sequence[dict[str, Any]]) -> str:
     value = np.array([row["objective"] for row in history], dtype=np.float64)
     epoch = np.array([row["epoch"] for row in history], dtype=np.float64)
     shown = value[np.isfinite(value)]
-    low = (
-        float(np.quantile(shown, 0.1)) if len(shown) > 20 else float(shown.min())
-    )  # the first epochs are steep
+    low = float(np.quantile(shown, 0.1 if len(shown) > 20 else 0.0))  # the first epochs are steep
     plot = Plot((epoch.min(), epoch.max()), (low, float(shown.max())), labels=("epoch", "objective"))
     inside = np.flatnonzero(value >= low)
     plot.line(epoch[inside], value[inside], "c0")
@@ -88,11 +86,19 @@ def draw_dependence(found: PartialDependence, number: int, importance: str, targ
     bounds = (0.0, 1.0) if found.classes is not None else (float(low.min()), float(high.max()))
     what = "mean probability" if found.classes is not None else f"mean {target}"
     draw = _draw_levels if found.kind == "category" else _draw_line
-    plot = draw(found, [mean, low, high], series, classes, bounds, what)
+    plot = draw(found, _Panel([mean, low, high], series, classes, bounds, what))
     left_out = f" The {len(series)} classes that change most." if 2 < len(classes) > len(series) else ""
     caption = f"{importance} Shaded or in whiskers: {found.level:.0%} interval of the mean over {found.rows} rows.{left_out}"
-    legend = render_legend([classes[c] for c in series]) if found.classes is not None else ""
+    legend = render_legend({c: classes[c] for c in series}) if found.classes is not None else ""
     return render_figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
+
+
+class _Panel(NamedTuple):
+    parts: list[Array]  # mean, low and high, each [K C]
+    series: list[int]  # classes that are drawn
+    classes: list[str]
+    bounds: tuple[float, float]
+    what: str
 
 
 def _tip(value: str, name: str, parts: Sequence[float]) -> str:
@@ -100,33 +106,29 @@ def _tip(value: str, name: str, parts: Sequence[float]) -> str:
     return f"{value}: {name} {mean} ({low} to {high})"
 
 
-def _draw_line(
-    found: PartialDependence,
-    parts: Sequence[Array],
-    series: Sequence[int],
-    classes: Sequence[str],
-    bounds: tuple[float, float],
-    what: str,
-) -> str:
+def _draw_line(found: PartialDependence, panel: _Panel) -> str:
+    parts, series, classes, bounds, what = panel
     missing = np.isnan(found.values)
     at = found.values[~missing]
     x = at.astype("datetime64[s]").astype(np.float64) if found.kind == "date" else at.astype(np.float64)
     ends = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
     plot = Plot(_room(ends, missing.any()), bounds, labels=(found.name or "(no name)", what))
-    for k, c in enumerate(series):
+    for c in series:
         mean, low, high = (part[~missing, c] for part in parts)
-        plot.band(x, low, high, f"c{k}")
-        plot.line(x, mean, f"c{k}")
-    for k, c in enumerate(series):
+        plot.band(x, low, high, name_series(c))
+        plot.line(x, mean, name_series(c))
+    for c in series:
         for i in np.flatnonzero(~missing):
             numbers = [part[i, c] for part in parts]
             place = x[int((~missing[:i]).sum())]
-            plot.dot(place, numbers[0], f"c{k}", _tip(format_value(found.values[i]), classes[c], numbers), 3)
+            plot.dot(
+                place, numbers[0], name_series(c), _tip(format_value(found.values[i]), classes[c], numbers), 3
+            )
         for i in np.flatnonzero(missing):
             numbers = [part[i, c] for part in parts]
             edge = plot.xlim[1]
-            plot.whisker((edge, edge), (numbers[1], numbers[2]), f"c{k}")
-            plot.dot(edge, numbers[0], f"c{k} hollow", _tip("(missing)", classes[c], numbers), 4)
+            plot.whisker((edge, edge), (numbers[1], numbers[2]), name_series(c))
+            plot.dot(edge, numbers[0], f"{name_series(c)} hollow", _tip("(missing)", classes[c], numbers), 4)
     ticks = choose_dates(*ends) if found.kind == "date" else None
     changes = ", ".join(f"{classes[c]} {parts[0][0, c]:.3g} to {parts[0][-1, c]:.3g}" for c in series)
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
@@ -137,14 +139,8 @@ def _room(ends: tuple[float, float], missing: bool) -> tuple[float, float]:
     return (ends[0], ends[1] + 0.1 * (ends[1] - ends[0])) if missing else ends
 
 
-def _draw_levels(
-    found: PartialDependence,
-    parts: Sequence[Array],
-    series: Sequence[int],
-    classes: Sequence[str],
-    bounds: tuple[float, float],
-    what: str,
-) -> str:
+def _draw_levels(found: PartialDependence, panel: _Panel) -> str:
+    parts, series, classes, bounds, what = panel
     n = len(found.values)
     plot = Plot(bounds, (-0.5, n - 0.5), labels=(what, ""), left=LEVEL_WIDTH, height=60 + 30 * n)
     names = [format_value(value) for value in found.values]
@@ -152,8 +148,8 @@ def _draw_levels(
         for k, c in enumerate(series):
             numbers = [part[i, c] for part in parts]
             y = n - 1 - i + (0.5 - (k + 0.5) / len(series)) * 0.7
-            plot.whisker((numbers[1], numbers[2]), (y, y), f"c{k}")
-            plot.dot(numbers[0], y, f"c{k}", _tip(names[i], classes[c], numbers))
+            plot.whisker((numbers[1], numbers[2]), (y, y), name_series(c))
+            plot.dot(numbers[0], y, name_series(c), _tip(names[i], classes[c], numbers))
     alt = f"{what} for {n} levels of {found.name}."
     return plot.render(alt, None, [(n - 1 - i, name) for i, name in enumerate(names)])
 
@@ -168,7 +164,7 @@ def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
     plot = Plot((low, high), (low, high), labels=(f"predicted {target}", f"true {target}"))
     plot.line([low, high], [low, high], "reference")
     for i in chosen:
-        off = abs(y[i] - mean[i]) > 1.959963984540054 * std[i]
+        off = abs(y[i] - mean[i]) > NORMAL_95 * std[i]
         tip = f"row {i}: predicted {format_number(float(f'{mean[i]:.4g}'))} ± {std[i]:.2g}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
     alt = f"True against predicted {target} of {len(chosen)} rows."

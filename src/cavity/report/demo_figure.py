@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cavity.report.axes import COLOURS
+from cavity.report.colours import COLOURS
 from cavity.report.plots import learning_curve, reliability_diagram
 from cavity.report.problems import Result
 from cavity.report.regions import decision_regions

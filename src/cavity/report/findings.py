@@ -12,11 +12,19 @@ from cavity.diagnostics.contributions import Contributions
 from cavity.diagnostics.partial_dependence import PartialDependence
 from cavity.diagnostics.raw_rows import RawRows, choose_rows, find_columns
 from cavity.errors import BadInput
+from cavity.estimators.fitted_view import view_fit
 from cavity.intake.frames import Prepared
+from cavity.intake.validation import encode
 from cavity.report.calibration import Array
-from cavity.report.scores import Numbers, bootstrap, score_classes, score_targets
+from cavity.report.scores import (
+    Numbers,
+    bootstrap,
+    find_class_intervals,
+    score_classes,
+    score_frequencies,
+    score_targets,
+)
 
-Labels = NDArray[np.int64]
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
 MOST_REPLACED = 30_000  # predictions for what moves single rows
 CURVES = 6  # columns whose partial dependence is drawn
@@ -60,25 +68,10 @@ def score_classifier(clf: Any, raw: RawRows, y: Any) -> Scored:
     log_p = clf.predict_log_proba(Prepared(raw.X))
     if y is None:
         return Scored(raw, log_p, None, None, None, None)
-    codes = _encode(clf, len(raw.X), y)
-    weight, C = np.ones(len(codes)), len(clf.classes_)
-    prior = getattr(clf, "class_prior_", None)
-    with np.errstate(divide="ignore"):
-        frequencies = np.log(np.bincount(codes, minlength=C) / len(codes) if prior is None else prior)
-        plain = score_classes(np.broadcast_to(frequencies, log_p.shape), codes, weight)
-    ranges = bootstrap(score_classes, (log_p, codes, weight), C)
-    return Scored(raw, log_p, codes, score_classes(log_p, codes, weight), ranges, plain)
-
-
-def _encode(clf: Any, n: int, y: Any) -> Labels:
-    labels = _check_length(n, y, "label")
-    codes = {label: k for k, label in enumerate(clf.classes_.tolist())}
-    unknown = [label for label in labels.tolist() if label not in codes]
-    if unknown:
-        raise BadInput(
-            f"y has the label {str(unknown[0])!r}, which is not a class of the model ({str(list(codes)[:20])[1:-1]})."
-        )
-    return np.array([codes[label] for label in labels.tolist()], dtype=np.int64)
+    codes = encode(_check_length(len(raw.X), y, "label"), clf.classes_)
+    rows = (log_p, codes, np.ones(len(codes)))
+    plain = score_frequencies(getattr(clf, "class_prior_", None), *rows[1:], len(clf.classes_))
+    return Scored(raw, log_p, codes, score_classes(*rows), find_class_intervals(*rows), plain)
 
 
 def _check_length(n: int, y: Any, what: str) -> NDArray[Any]:
@@ -95,7 +88,7 @@ def score_regressor(gp: Any, raw: RawRows, y: Any) -> Scored:
     if y is None:
         return Scored(raw, outcome, None, None, None, None, True)
     truth = _check_length(len(raw.X), y, "target").astype(np.float64)
-    weight, (shift, scale) = np.ones(len(truth)), gp._result.units
+    weight, (shift, scale) = np.ones(len(truth)), view_fit(gp).units
     rows = (mean, std, truth, weight)
     plain = score_targets(np.full(len(truth), shift), np.full(len(truth), scale), truth, weight)
     return Scored(raw, outcome, truth, score_targets(*rows), bootstrap(score_targets, rows, 4), plain, True)
@@ -114,7 +107,7 @@ def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
         values = getattr(model, "feature_importance_", None)
     if values is None:
         return None
-    used_columns = set(find_columns(model._features())[1].tolist())
+    used_columns = set(find_columns(view_fit(model).features)[1].tolist())
     order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used_columns])
     return Ranking(order.tolist(), values[order].tolist(), None if errors is None else errors[order].tolist())
 

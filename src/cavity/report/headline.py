@@ -11,6 +11,7 @@ from cavity.report.findings import Ranking, Scored
 from cavity.report.markup import escape_text, render_paragraph, render_tiles
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number, shorten
+from cavity.scoring import count_confusion
 
 MAX_NAMES = 6
 CALIBRATED = 0.05  # expected calibration error of probabilities that can be trusted
@@ -69,7 +70,7 @@ def describe_classes(
     Training rows cannot tell whether probabilities can be trusted: these are calibrated for new rows.
     """
     assert scored.scores is not None and scored.plain is not None and scored.truth is not None
-    s, (low, high) = scored.scores, find_accuracy_interval(scored)
+    s, (low, high) = scored.scores, _find_accuracy_interval(scored)
     frequent = classes[
         int((np.bincount(scored.truth, minlength=len(classes)) if prior is None else prior).argmax())
     ]
@@ -82,12 +83,9 @@ def describe_classes(
     ]
 
 
-def find_accuracy_interval(scored: Scored) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of the accuracy, which is honest for rows without an error, too."""
-    assert scored.scores is not None
-    n, p, z = len(scored.outcome), 1 - scored.scores["error"], 1.959963984540054
-    centre, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    return max(0.0, (centre - half) / (1 + z**2 / n)), min(1.0, (centre + half) / (1 + z**2 / n))
+def _find_accuracy_interval(scored: Scored) -> tuple[float, float]:
+    low, high = scored.ranges["error"]
+    return 1 - high, 1 - low
 
 
 def _describe_calibration(scored: Scored) -> str:
@@ -97,7 +95,7 @@ def _describe_calibration(scored: Scored) -> str:
         1 - scored.scores["error"],
         scored.scores["ece"],
     )
-    low, high = find_accuracy_interval(scored)
+    low, high = _find_accuracy_interval(scored)
     promise = f"promise {said:.1%} right answers, and {right:.1%} are."
     if not low <= said <= high:
         return f"It is {'too sure' if said > right else 'not sure enough'} of itself: its probabilities {promise}"
@@ -109,8 +107,7 @@ def _describe_calibration(scored: Scored) -> str:
 def _describe_failures(scored: Scored, classes: list[str]) -> str:
     assert scored.truth is not None
     predicted, n = scored.outcome.argmax(1), len(classes)
-    confusion = np.zeros((n, n), dtype=np.int64)
-    np.add.at(confusion, (scored.truth, predicted), 1)
+    confusion = count_confusion(scored.truth, predicted, n)
     rows, hits = confusion.sum(1), confusion.diagonal()
     if hits.sum() == rows.sum():
         return "It makes no error on these rows."
@@ -122,7 +119,7 @@ def _describe_failures(scored: Scored, classes: list[str]) -> str:
         f"It fails most often on {classes[c]}: {rows[c] - hits[c]} of {count(int(rows[c]), 'row')} are missed"
     )
     text += f", mostly taken for {classes[int(others.argmax())]}." if others.any() else "."
-    never = [classes[k] for k in np.flatnonzero((rows > 0) & (np.bincount(predicted, minlength=n) == 0))]
+    never = [classes[k] for k in np.flatnonzero((rows > 0) & (confusion.sum(0) == 0))]
     return text + (f" Never predicted: {list_names(never)}." if never else "")
 
 

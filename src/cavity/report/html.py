@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import persist
-from cavity.diagnostics.raw_rows import find_columns
+from cavity.diagnostics.raw_rows import find_columns, read_raw_rows
 from cavity.errors import BadInput
+from cavity.estimators.fitted_view import view_fit
 from cavity.modelfile.facts import format_label
 from cavity.report import headline, sections
 from cavity.report.charts import draw_calibration, draw_coverage, draw_learning, draw_rejection, draw_scatter
@@ -118,9 +119,9 @@ def render_page(
     is_classifier = hasattr(model, "classes_")
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
-    scored = None
+    scored, fit = None, view_fit(model)
     if X is not None:
-        raw = name_columns(model._read_raw(X), names)
+        raw = name_columns(read_raw_rows(X, fit.features, fit.model), names)
         scored = (score_classifier if is_classifier else score_regressor)(model, raw, y)
     ranking = rank_columns(model, scored, y)
     columns = _name_columns(model, scored, names)
@@ -162,7 +163,7 @@ def render_page(
 
 def find_target(model: Any) -> str:
     """Return the name of what the model predicts."""
-    prepare = model._features().preparation
+    prepare = view_fit(model).features.preparation
     known = None if prepare is None or prepare.target_ is None else prepare.target_.name
     return known or ("the label" if hasattr(model, "classes_") else "the target")
 
@@ -186,13 +187,14 @@ def _render_lead(
 ) -> str:
     if training_rows:
         note = " ".join([note, *headline.describe_training_rows(model)]).strip()
-    shift, scale = model._result.units
+    fit = view_fit(model)
+    shift, scale = fit.units
     about = (
         f"{headline.count(len(classes), 'class').replace('classs', 'classes')}: {headline.list_names(classes)}"
         if classes
         else f"a number, {shift:.4g} ± {scale:.3g} in the training rows"
     )
-    used = len(set(find_columns(model._features())[1].tolist()))
+    used = len(set(find_columns(fit.features)[1].tolist()))
     sentences = [headline.describe_task(target, about, columns, used, ranking)]
     if scored is None or scored.scores is None:
         estimate = getattr(model, "estimate_", None)
@@ -251,7 +253,7 @@ def _format(value: float) -> str:
 
 def _list_remarks(model: Any, scored: Scored | None) -> list[str]:
     """Return what is known of the training rows, and of columns that the model does not use."""
-    notes, prepare = getattr(model, "notes_", {}), model._features().preparation
+    notes, prepare = getattr(model, "notes_", {}), view_fit(model).features.preparation
     remarks = []
     if notes.get("rows"):
         lost = (

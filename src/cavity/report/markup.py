@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 from cavity._version import __version__
+from cavity.report.colours import name_series
 from cavity.report.script import SCRIPT
 from cavity.report.style import STYLE
 
@@ -166,9 +167,9 @@ def render_figure(name: str, drawing: str, caption: str, head: str = "", legend:
     )
 
 
-def render_legend(names: Sequence[str]) -> str:
-    """Render the colours of series."""
+def render_legend(names: Mapping[int, str]) -> str:
+    """Render the colours of classes, given their numbers and names."""
     items = "".join(
-        f'<li><span class="key c{k % 8}"></span>{escape_text(n)}</li>' for k, n in enumerate(names)
+        f'<li><span class="key {name_series(k)}"></span>{escape_text(n)}</li>' for k, n in names.items()
     )
     return f'<ul class="legend">{items}</ul>'

@@ -11,6 +11,7 @@ import numpy as np
 
 from cavity._version import __version__
 from cavity.config.methods import read_method
+from cavity.estimators.fitted_view import view_fit
 
 Facts = list[tuple[str, str]]
 
@@ -108,7 +109,7 @@ def _format_range(value: Any) -> str:
 
 def _measure_memory(clf: Any) -> str:
     """Measure the tensors that prediction needs."""
-    kept = clf._fitted
+    kept = view_fit(clf).model
     tensors = [kept.prior_lower, kept.mean, kept.lower, *kept.prior.parameters(), *kept.prior.buffers()]
     size = sum(t.numel() * t.element_size() for t in tensors)
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

@@ -8,17 +8,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadInput
-from cavity.report.axes import COLOURS, get_axes
-from cavity.report.calibration import BINS, Array, reliability
+from cavity.errors import BadInput, missing_extra
+from cavity.report.calibration import reliability
+from cavity.report.colours import COLOURS
 from cavity.report.selective import rejection
+from cavity.scoring import BINS, count_confusion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FEW = 5  # bins with fewer rows are drawn pale in the reliability diagram, and not on the line
 CELLS = 20  # a confusion matrix of more classes has no numbers in its cells
 BARS = 20  # number of most relevant columns to draw
+
+
+def get_axes(ax: Axes | None) -> Axes:
+    """Return the given axes, or the current ones of pyplot."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError:
+        raise missing_extra("matplotlib", "plot") from None
+    return pyplot.gca()
 
 
 def reliability_diagram(
@@ -58,13 +69,11 @@ def reliability_diagram(
     table, ax = reliability(P, y, bins), get_axes(ax)
     if not any(line.get_gid() == "diagonal" for line in ax.get_lines()):
         ax.plot([0, 1], [0, 1], color="#999999", lw=1, ls=(0, (4, 3)), gid="diagonal", zorder=1)
-    many = table.rows >= FEW
-    ax.plot(table.confidence[many], table.accuracy[many], color=colour, lw=1.4, zorder=3)
-    for chosen, alpha in ((many, 1.0), ((table.rows > 0) & ~many, 0.35)):
-        x, right, n = table.confidence[chosen], table.accuracy[chosen], table.rows[chosen]
-        low, high = _compute_standard_error(right, n)
-        ax.vlines(x, low, high, color=colour, lw=1.2, alpha=0.6 * alpha, zorder=2)
-        area = 14 + 180 * n / table.rows.sum()
+    ax.plot(table.confidence[table.many], table.accuracy[table.many], color=colour, lw=1.4, zorder=3)
+    for chosen, alpha in ((table.many, 1.0), ((table.rows > 0) & ~table.many, 0.35)):
+        x, right = table.confidence[chosen], table.accuracy[chosen]
+        ax.vlines(x, table.low[chosen], table.high[chosen], color=colour, lw=1.2, alpha=0.6 * alpha, zorder=2)
+        area = 14 + 180 * table.share[chosen]
         ax.scatter(x, right, s=area, color=colour, alpha=alpha, edgecolors="white", linewidths=0.8, zorder=4)
     ax.plot([], [], color=colour, marker="o", markeredgecolor="white", label=label or None)
     ax.set_xlim(0, 1.03)
@@ -72,13 +81,6 @@ def reliability_diagram(
     ax.set_xlabel("probability of the predicted class")
     ax.set_ylabel("fraction of correct predictions")
     return ax
-
-
-def _compute_standard_error(share: Array, n: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Return an interval of one standard error around an accuracy on n rows (Agresti and Coull: plus 2 hits, 2 misses)."""
-    centre = (share * n + 2) / (n + 4)
-    spread = np.sqrt(centre * (1 - centre) / (n + 4))
-    return np.minimum(share, centre - spread), np.maximum(share, centre + spread)
 
 
 def learning_curve(
@@ -172,8 +174,8 @@ def confusion_matrix(
             f"y has shape {y.shape} and predicted has shape {predicted.shape}; both must be (n,), with n > 0."
         )
     names = np.unique(np.concatenate([y, predicted])) if labels is None else np.asarray(labels)
-    counts = count_confusion(y, predicted, names)
     ax, C = get_axes(ax), len(names)
+    counts = count_confusion(_encode(y, names), _encode(predicted, names), C)
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     ax.imshow(share, cmap=_make_colormap(colour), vmin=0, vmax=1, aspect="equal", interpolation="nearest")
     if C <= CELLS:
@@ -190,17 +192,12 @@ def confusion_matrix(
     return ax
 
 
-def count_confusion(y: NDArray[Any], predicted: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int64]:
-    """Count the rows of each pair of true and predicted class, [C C], in the order of `names`."""
+def _encode(labels: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int64]:
     place = {name: k for k, name in enumerate(names.tolist())}
-    unknown = set(y.tolist()) | set(predicted.tolist())
-    unknown -= place.keys()
+    unknown = set(labels.tolist()) - place.keys()
     if unknown:
         raise BadInput(f"the label {sorted(map(str, unknown))[0]!r} is not in labels={names.tolist()}.")
-    counts = np.zeros((len(names), len(names)), dtype=np.int64)
-    for pair in zip(y.tolist(), predicted.tolist(), strict=True):
-        counts[place[pair[0]], place[pair[1]]] += 1
-    return counts
+    return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
 
 def _make_colormap(colour: str) -> Any:

@@ -9,8 +9,9 @@ import numpy as np
 
 from cavity.errors import BadInput
 from cavity.intake.frames import Prepared
-from cavity.report.axes import GREY, choose_colours, get_axes
 from cavity.report.calibration import Array
+from cavity.report.colours import GREY, choose_colours
+from cavity.report.plots import get_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

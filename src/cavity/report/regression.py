@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from cavity.intake.frames import Prepared
 from cavity.report.scores import Array, Numbers, score_targets
+from cavity.splitting import hold_out
 
 SCORES = {
     "rmse": "Root mean squared error",
@@ -25,9 +26,8 @@ LEAST_ROWS = 10
 def estimate_regression(model: Any, X: Array, y: Array, weight: Array | None, seed: int) -> Numbers | None:
     """Fit once more without a fifth of the rows, and score their predictions; None for a handful of rows or with a time limit."""
     w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
-    held = np.zeros(len(y), dtype=bool)
-    held[np.random.default_rng(seed).permutation(len(y))[: round(HELD_SHARE * len(y))]] = True
-    if model.max_seconds is not None or len(y) < LEAST_ROWS or not w[held].sum() or not w[~held].sum():
+    held = hold_out(X, None, HELD_SHARE, seed, weight=w)
+    if model.max_seconds is not None or (w > 0).sum() < LEAST_ROWS or not held.any():
         return None
     again = clone(model).set_params(checkpoint=None, resume=False, verbose=0)
     with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.report.calibration import BINS
+from cavity.scoring import NORMAL_95, average, count_effective, find_interval, score_log_proba
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -27,26 +27,31 @@ def score_classes(log_p: Array, y: Labels, weight: Array) -> Numbers:
     error, nll (nats per row), brier (Σ_c (p_c − [y = c])²), ece, auc and f1 (means over the classes that have rows), and per class
     precision, recall, f1 and auc (class against the rest), each [C]; NaN where a score is not defined.
     """
-    n, C = log_p.shape
-    P, predicted, w = np.exp(log_p), log_p.argmax(1), weight / weight.sum()
-    hit = predicted == y
-    true, chosen, both = _sum(y, w, C), _sum(predicted, w, C), _sum(y, w * hit, C)
-    own = np.arange(n), y
+    C, P, predicted = log_p.shape[1], np.exp(log_p), log_p.argmax(1)
+    w = weight / weight.sum()
+    true, chosen, both = _sum(y, w, C), _sum(predicted, w, C), _sum(y, w * (predicted == y), C)
     each = {
         "precision": _ratio(both, chosen),
         "recall": _ratio(both, true),
         "f1": _ratio(2 * both, true + chosen),
         "auc": np.array([compute_auc(P[:, c], y == c, w) for c in range(C)]),
     }
-    return {
-        "error": float(w @ ~hit),
-        "nll": float(-w @ log_p[own]),
-        "brier": float(w @ ((P**2).sum(1) - 2 * P[own] + 1)),
-        "ece": _compute_ece(P.max(1), hit, w),
-        "auc": _mean(each["auc"]),
-        "f1": _mean(each["f1"][true > 0]),
-        "classes": each,
-    }
+    means = {"auc": _mean(each["auc"]), "f1": _mean(each["f1"][true > 0])}
+    return {**score_log_proba(log_p, y, weight), **means, "classes": each}
+
+
+def score_frequencies(prior: Array | None, y: Labels, weight: Array, n_classes: int) -> Numbers:
+    """Score the class frequencies of the training rows; None: those of the rows themselves."""
+    with np.errstate(divide="ignore"):
+        log_p = np.log(_sum(y, weight / weight.sum(), n_classes) if prior is None else prior)
+        return score_classes(np.broadcast_to(log_p, (len(y), n_classes)), y, weight)
+
+
+def find_class_intervals(log_p: Array, y: Labels, weight: Array) -> Numbers:
+    """Return 95 % intervals of the scores of classes: Wilson's of the error, the others by bootstrap."""
+    found: Numbers = bootstrap(score_classes, (log_p, y, weight), log_p.shape[1])
+    error = average(log_p.argmax(1) != y, weight).value
+    return found | {"error": [float(end) for end in find_interval(error, count_effective(weight))]}
 
 
 def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
@@ -61,7 +66,7 @@ def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
         "mae": float(w @ np.abs(off)),
         "r2": 1 - float(w @ off**2) / spread if spread > 0 else math.nan,
         "nlpd": nlpd,
-        "coverage": float(w @ (np.abs(scaled) <= 1.959963984540054)),
+        "coverage": float(w @ (np.abs(scaled) <= NORMAL_95)),
     }
 
 
@@ -114,8 +119,3 @@ def _ratio(part: Array, whole: Array) -> Array:
 def _mean(values: Array) -> float:
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else math.nan
-
-
-def _compute_ece(top: Array, hit: NDArray[np.bool_], w: Array) -> float:
-    place = np.clip(np.ceil(top * BINS).astype(np.int64) - 1, 0, BINS - 1)  # bin k is (k/K, (k+1)/K]
-    return float(np.abs(_sum(place, w * (hit - top), BINS)).sum())

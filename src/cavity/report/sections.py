@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 
 from cavity.diagnostics.partial_dependence import PartialDependence, format_value
 from cavity.diagnostics.raw_rows import RawRows
+from cavity.estimators.fitted_view import view_fit
 from cavity.intake.frames import Prepared
 from cavity.report.charts import draw_dependence
+from cavity.report.colours import COLOURS
 from cavity.report.findings import Ranking, Scored, explain_notable, find_notable
 from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number
+from cavity.scoring import count_confusion
 
 MAX_LINES = 40  # columns or classes in a table
 CELLS = 20  # more classes have a list of confusions instead of a matrix
@@ -28,7 +31,8 @@ def render_classes(scored: Scored, classes: list[str]) -> str:
     if scored.scores is None or scored.truth is None or scored.is_regression:
         return ""
     chosen, C = scored.outcome.argmax(1), len(classes)
-    rows, predicted = (np.bincount(v, minlength=C) for v in (scored.truth, chosen))
+    confusion = count_confusion(scored.truth, chosen, C)
+    rows, predicted = confusion.sum(1), confusion.sum(0)
     values = scored.scores["classes"]
     order = (
         np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable") if C > MAX_LINES else np.arange(C)
@@ -38,8 +42,6 @@ def render_classes(scored: Scored, classes: list[str]) -> str:
         for c in order[:MAX_LINES]
     ]
     notes = _note_classes(classes, rows, predicted)
-    confusion = np.zeros((C, C), dtype=np.int64)
-    np.add.at(confusion, (scored.truth, chosen), 1)
     caption = (
         "Scores of each class" if C <= MAX_LINES else f"Scores of the {MAX_LINES} classes with the lowest F1"
     )
@@ -69,12 +71,10 @@ def _render_confusion(confusion: NDArray[np.int64], classes: list[str]) -> str:
     for i, name in enumerate(classes):
         cells = []
         for j, n in enumerate(confusion[i]):
-            colour = "47,109,179" if i == j else "217,119,6"
+            colour = f"{COLOURS[int(i != j)]}{round(255 * share[i, j]):02X}"
             full = ' class="full"' if share[i, j] > 0.55 else ""
             tip = escape_text(f"{n} rows of {name} predicted as {classes[j]} ({share[i, j]:.0%})")
-            cells.append(
-                f'<td{full} style="background:rgba({colour},{share[i, j]:.2f})" title="{tip}">{n or "·"}</td>'
-            )
+            cells.append(f'<td{full} style="background:{colour}" title="{tip}">{n or "·"}</td>')
         lines.append(f'<tr><th scope="row">{escape_text(name)}</th>{"".join(cells)}</tr>')
     breakable = [escape_text(name).replace("_", "_<wbr>") for name in classes]
     head = "".join(f'<th scope="col">{name}</th>' for name in breakable)
@@ -206,11 +206,14 @@ def _describe_numbers(scored: Scored) -> Any:
 
 def render_quality(model: Any, scored: Scored | None, remarks: list[str]) -> str:
     """Render what became of each column, and what its cells are in these rows."""
-    prepare = model._features().preparation
-    if prepare is None and scored is None:
-        return ""
+    prepare = view_fit(model).features.preparation
     raw = None if scored is None else scored.raw
-    names = raw.names if raw is not None else tuple(map(str, prepare.feature_names_in_))
+    if raw is not None:
+        names = raw.names
+    elif prepare is not None:
+        names = tuple(map(str, prepare.feature_names_in_))
+    else:
+        return ""
     how = {} if prepare is None else dict(prepare.describe())
     lines = []
     for j, name in enumerate(names[: 3 * MAX_LINES]):

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from cavity.report.colours import COLOURS, ON_DARK
+
 FIGURE_STYLE: dict[Any, Any] = {
     "font.size": 11,
     "axes.spines.top": False,
@@ -14,15 +16,20 @@ FIGURE_STYLE: dict[Any, Any] = {
 
 _DARK = """--shade:#8a93a380;--paper:#14161a;--ink:#e4e6ea;--soft:#a3a9b4;--line:#343941;--accent:#7fb2ea;--card:#1b1e23;
  --good:#63c08f;--fair:#e0b04a;
- --bad:#f08a8a;--c0:#6ea8e8;--c1:#f0a04b;--c2:#5cc296;--c3:#e0708f;--c4:#a98be0;--c5:#c2a279;--c6:#e3a3d0;--c7:#b5b5b5"""
+ --bad:#f08a8a"""
 _LIGHT = """--shade:#0003;--paper:#fff;--ink:#22252a;--soft:#5c6370;--line:#dfe2e6;--accent:#2f6db3;--card:#f6f7f9;--good:#1f7a4d;
  --fair:#946200;
- --bad:#b3261e;--c0:#2f6db3;--c1:#d97706;--c2:#2a8a5f;--c3:#b2365c;--c4:#7a5bb0;--c5:#8c6d46;--c6:#c464a4;--c7:#6b6b6b"""
+ --bad:#b3261e"""
 _SERIES = "\n".join(
     f".line.c{k},.whisker.c{k}{{stroke:var(--c{k})}} .dot.c{k},.band.c{k}{{fill:var(--c{k})}} "
     f".key.c{k}{{background:var(--c{k})}} .hollow.c{k}{{stroke:var(--c{k})}}"
-    for k in range(8)
+    for k in range(len(COLOURS))
 )
+
+
+def _set_series(colours: tuple[str, ...]) -> str:
+    return ";".join(f"--c{k}:{colour}" for k, colour in enumerate(colours))
+
 
 # A table that is wider than the page has a shadow on the side where more columns are.
 _SCROLL_SHADOWS = (
@@ -33,8 +40,8 @@ _SCROLL_SHADOWS = (
 )
 
 STYLE = f"""
-:root{{{_LIGHT};color-scheme:light dark}}
-@media screen and (prefers-color-scheme:dark){{:root{{{_DARK}}}}}
+:root{{{_LIGHT};{_set_series(COLOURS)};color-scheme:light dark}}
+@media screen and (prefers-color-scheme:dark){{:root{{{_DARK};{_set_series(ON_DARK)}}}}}
 *{{box-sizing:border-box}}
 html{{scroll-behavior:smooth;-webkit-text-size-adjust:100%}}
 body{{margin:0 auto;max-width:72rem;padding:1rem clamp(.75rem,3vw,2rem);background:var(--paper);color:var(--ink);
@@ -68,6 +75,7 @@ svg text{{fill:var(--soft)}} svg .axis{{fill:var(--ink)}} svg .grid{{stroke:var(
 .line{{fill:none;stroke-width:2;stroke-linejoin:round}} .line.reference{{stroke:var(--soft);stroke-width:1.2;
  stroke-dasharray:4 3}}
 .band{{opacity:.18}} .whisker{{stroke-width:2;opacity:.6}} .dot.pale{{opacity:.6}}
+svg .dot{{stroke:var(--soft);stroke-width:.4}}
 .dot[data-tip]:hover{{stroke:var(--ink);stroke-width:2}}
 {_SERIES}
 svg .dot.hollow{{fill:var(--card);stroke-width:2}}

@@ -14,7 +14,6 @@ from cavity.tabular.buffers import find_present, from_texts, to_flags, to_floats
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
-NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
 _MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DAY = "|".join(
@@ -27,9 +26,20 @@ _DAY = "|".join(
 )
 _TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)? ?([AaPp][Mm])?"
 DATE = rf"^(({_DAY})([T ,][0-9:.,TZ+ APMapm-]*)?|{_TIME})$"
-# formatted numbers: 1,250.5 and 1.250,5 and 3,7 and 12 % and $5
-_GROUPED = r"([0-9]{1,3}([,.' \x{A0}\x{202F}][0-9]{3})+([.,][0-9]+)?|[0-9]+,[0-9]+)"
-FORMATTED = rf"^([+-]?{_GROUPED}|[$€£]? ?[+-]?({_GROUPED}|[0-9]+(\.[0-9]+)?) ?[%$€£]?)$"
+STYLES = (".", ",")  # what separates the decimals; "." wins if cells can be read both ways
+_EXPONENT = r"([eE][+-]?[0-9]+)?"
+_SPACE = r"' \x{A0}\x{202F}"  # other separators of thousands
+_UNIT = r"[$€£¥%]"  # does not change the value
+
+
+def _make_pattern(decimal: str, thousands: str) -> str:
+    """Return the pattern of numbers as people write them: 1,250.5 and 1.250,5 and 51,68 and 12 % and € 5."""
+    body = rf"([0-9]{{1,3}}([{thousands}{_SPACE}][0-9]{{3}})+|[0-9]+)([{decimal}][0-9]*)?|[{decimal}][0-9]+"
+    return rf"^{_UNIT}? ?[+-]?({body}){_EXPONENT} ?{_UNIT}?$|^[+-]{_UNIT} ?({body}) ?{_UNIT}?$"
+
+
+NUMBER = rf"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+){_EXPONENT}$"
+PATTERNS = {None: NUMBER, ".": _make_pattern(".", ","), ",": _make_pattern(",", ".")}
 
 
 def get_column(table: Any, name: str) -> Any:
@@ -71,9 +81,12 @@ def to_text(column: Any) -> Any:
     return pc.if_else(gone, arrow.nulls(1, "string")[0], column)
 
 
-def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[np.bool_]]:
+def to_numbers(
+    column: Any, name: str, first: int = 0, style: str | None = None
+) -> tuple[Array, NDArray[np.bool_]]:
     """Convert a column to float64, with NaN for missing cells; also return which cells are missing.
 
+    `style` is that of texts: what separates their decimals, or None for plain numbers.
     Raises BadInput with the row of the first cell that is not a number.
     """
     if classify_type(column.type) == "duration":
@@ -86,15 +99,15 @@ def to_numbers(column: Any, name: str, first: int = 0) -> tuple[Array, NDArray[n
     else:
         text = to_text(column)
         lacks = ~find_present(text)
-        wrong = np.flatnonzero(~match_cells(text, NUMBER) & ~lacks)
+        wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
         if len(wrong):
-            raise_not_number(name, text, wrong, first)
-        value = parse_numbers(text)
+            _raise_not_number(name, text, wrong, first)
+        value = parse_numbers(text, style)
     check_finite(value, lacks, name, first)
     return value, lacks
 
 
-def raise_not_number(name: str, text: Any, wrong: Any, first: int) -> None:
+def _raise_not_number(name: str, text: Any, wrong: Any, first: int) -> None:
     """Raise BadInput for the cells with these indices."""
     row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
     raise BadInput(
@@ -110,10 +123,19 @@ def match_cells(text: Any, pattern: str) -> NDArray[np.bool_]:
     return to_flags(pc.match_substring_regex(text, pattern))
 
 
-def parse_numbers(text: Any) -> Array:
-    """Parse text cells as float64, with NaN for missing cells."""
+def match_numbers(text: Any, style: str | None = None) -> NDArray[np.bool_]:
+    """Return which text cells are plain numbers or, with a style, formatted ones."""
+    return match_cells(text, PATTERNS[style])
+
+
+def parse_numbers(text: Any, style: str | None = None) -> Array:
+    """Parse text cells that are numbers as float64, with NaN for missing cells."""
     import pyarrow.compute as pc
 
+    if style is not None:
+        text = pc.replace_substring_regex(text, rf"[$€£¥%{_SPACE}]", "")
+        text = pc.replace_substring(text, "," if style == "." else ".", "")
+        text = pc.replace_substring(text, ",", ".")
     unsigned = pc.replace_substring(text, "+", "")  # Arrow does not parse plus signs
     return to_floats(_cast(unsigned, "float64"))
 

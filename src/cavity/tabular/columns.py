@@ -24,7 +24,6 @@ from cavity.tabular.dates import (
     to_circle,
     to_days,
 )
-from cavity.tabular.formatted import describe_style, read_numbers
 
 MEAN_IS_USED = "the mean is used"
 
@@ -48,12 +47,12 @@ class Number(NamedTuple):
     def describe(self) -> str:
         """Describe the column in one line."""
         missing = ", some missing" if self.missing else ""
-        style = "" if self.style is None else f", {describe_style(self.style)}"
+        style = {None: "", ".": ", written as 1,250.5", ",": ", written as 1.250,5"}[self.style]
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{missing}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, 1] or, with an indicator, [n, 2]."""
-        value, lacks = read_numbers(column, self.name, context.first, self.style)
+        value, lacks = to_numbers(column, self.name, context.first, self.style)
         X = np.zeros((len(value), len(self.features)))
         X[:, 0] = np.where(lacks, 0.0, (value - self.mean) / self.scale)
         if self.missing:
@@ -64,7 +63,7 @@ class Number(NamedTuple):
 
     def simplify(self, column: Any, first: int) -> Any:
         """Return the cells as numbers."""
-        value, lacks = read_numbers(column, self.name, first, self.style)
+        value, lacks = to_numbers(column, self.name, first, self.style)
         return import_pyarrow().array(value, mask=lacks)
 
 
@@ -99,7 +98,7 @@ class Group(NamedTuple):
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, len(features)]."""
-        value, lacks = read_numbers(column, self.name, context.first, self.style)
+        value, lacks = to_numbers(column, self.name, context.first, self.style)
         value = np.where(lacks, np.nan, value)
         new = int((~np.isin(value, self.values) & ~lacks).sum())
         if new:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.columns import distinct_rows
 from cavity.data.source import Array
+from cavity.splitting import choose_folds
 from cavity.tabular.columns import Column, Group, Number
 
 Places = NDArray[np.int64]
@@ -32,10 +32,8 @@ LEAST_GROUPS = 50  # with fewer values, a number is a quantity or a short list
 LEAST_REPEATS = 3.0  # rows per value
 MOST_CLASSES = 50
 MOST_ROWS = 1_000_000
-ROUNDING, MOST_VALUE = (
-    1e-14,
-    1e12,
-)  # relative error of numbers that were standardised, and the largest that are told apart
+ROUNDING = 1e-14  # relative error of numbers that were standardised
+MOST_VALUE = 1e12  # larger numbers are not told apart
 SIDES = (-2, -1, 1, 2)  # places of the neighbouring values
 LEAST_GAIN = 0.05  # share of the loss by which a value must be better than its neighbours
 LEAST_ERRORS = 5.0  # standard errors of that gain, by groups
@@ -65,7 +63,7 @@ def find_groups(X: Array, columns: Sequence[Column], labels: Labels) -> tuple[Ar
         return X, tuple(columns)
     made: list[Column] = []
     first = 0
-    folds = cache(lambda: _make_folds(X))
+    folds = cache(lambda: choose_folds(X, None, FOLDS, 0))
     for column in columns:
         block = X[:, first : first + len(column.features)]
         found = _find_group(block, column, labels, folds) if isinstance(column, Number) else None
@@ -79,7 +77,7 @@ def find_groups(X: Array, columns: Sequence[Column], labels: Labels) -> tuple[Ar
 def insert_shares(X: Array, columns: Sequence[Column], labels: Labels | None = None) -> Array:
     """Return features with the shares of groups inserted: those of training rows, if `labels` are theirs."""
     parts, first = [], 0
-    folds = cache(lambda: _make_folds(X))
+    folds = cache(lambda: choose_folds(X, None, FOLDS, 0))
     for column in columns:
         base = column.number if isinstance(column, Group) else column
         block = X[:, first : first + len(base.features)]
@@ -112,14 +110,6 @@ def _original(block: Array, number: Number) -> Array:
     return np.where(block[:, 1] > 0, np.nan, value) if number.missing else value
 
 
-def _make_folds(X: Array) -> Places:
-    """Return a fold for each row; equal rows are in the same one."""
-    _, first, place = np.unique(distinct_rows(X)[1], return_index=True, return_inverse=True)
-    order = np.argsort(np.argsort(first))  # distinct rows as they first appear
-    fold = np.random.default_rng(0).permutation(len(first)) % FOLDS
-    return np.asarray(fold[order[place.reshape(-1)]])
-
-
 def _find_group(block: Array, column: Number, labels: Labels, folds: Callable[[], Places]) -> Group | None:
     """Return the column as a group if its values tell more than their neighbours."""
     value = _original(block, column)
@@ -140,7 +130,7 @@ def _find_group(block: Array, column: Number, labels: Labels, folds: Callable[[]
 def _tells_more(place: Places, n_values: int, labels: Labels, folds: Places) -> bool:
     """Return whether the other rows of a row's value predict its class better than rows of the neighbouring values."""
     prior = labels.prior
-    own, near = np.empty(len(place)), np.empty(len(place))
+    own, near = np.zeros(len(place)), np.zeros(len(place))
     for fold, counts in _count_without_folds(place, n_values, labels, folds):
         around = np.sum([_shifted(counts, by) for by in SIDES], axis=0)
         for loss, found in ((own, counts), (near, around)):
@@ -182,7 +172,7 @@ def _count_without_folds(
 def _training_shares(value: Array, labels: Labels, fold: Places) -> Array:
     """Return the shares of each row's group without its own fold, [N C]."""
     values, place = np.unique(value, return_inverse=True)  # all missing cells are one value
-    shares = np.empty((len(value), len(labels.names)))
+    shares = np.zeros((len(value), len(labels.names)))  # a row that is alone has no fold
     for rows, counts in _count_without_folds(place.reshape(-1), len(values), labels, fold):
         shares[rows] = _shares(counts, labels.prior)[place.reshape(-1)[rows]]
     return np.where(np.isnan(value)[:, None], 0.0, shares)

@@ -12,14 +12,13 @@ import numpy as np
 from cavity.data.fragments import PANDAS_INDEX, import_pyarrow
 from cavity.errors import BadInput, BadOption
 from cavity.tabular.cells import (
-    FORMATTED,
-    NUMBER,
     WHOLE,
     check_finite,
     classify_type,
     get_column,
     has_fractions,
     match_cells,
+    match_numbers,
     parse_numbers,
     raise_continuous,
     read_labels,
@@ -32,16 +31,10 @@ from cavity.tabular.dates import format_day
 from cavity.tabular.moments import DateMoments, Moments, StyleMoments
 
 KINDS = ("number", "category", "ignore")
-MANY_VALUES, FEW_EACH = (
-    30,
-    5,
-)  # a target of more whole numbers than this, each in fewer rows than this, is a quantity
+MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
 MAX_LEVELS = 1000
 MAX_CLASSES = 10_000
-SOME_LEVELS, MOSTLY = (
-    20,
-    0.9,
-)  # with more levels, and 90 % of the cells numbers, the others are taken for errors
+SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
 ADVICE = "ignore the column (--ignore, in Python ignore=)"
@@ -145,7 +138,7 @@ class _ColumnSummary:
 
     def __init__(self, name: str, wanted: str | None, strict: bool, asked: bool) -> None:
         self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
-        self.rows = self.missing = self.formatted = 0
+        self.rows = self.missing = 0
         self.counts_rows = bool(ROW_NUMBER.fullmatch(name)) and wanted is None
         self.numbers, self.styles, self.dates = Moments(), StyleMoments(), DateMoments()
         self.levels: set[str] | None = set()
@@ -178,14 +171,13 @@ class _ColumnSummary:
         lacks = np.asarray(text.is_null())
         self.missing += int(lacks.sum())
         if self.wanted != "category":
-            good = match_cells(text, NUMBER)
+            good = match_numbers(text)
             value = parse_numbers(text.filter(import_pyarrow().array(good)))
             check_finite(value, np.zeros(len(value), dtype=bool), self.name, first)
             self._add_numbers(value)
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
-            self.formatted += int((match_cells(text, FORMATTED) & ~good).sum())
             self.styles.add(text, good, lacks)
             self.dates.add(text, lacks)
         if self.levels is not None:
@@ -251,8 +243,9 @@ class _ColumnSummary:
     def _check_mostly_numbers(self, present: int) -> None:
         """Refuse numbers in formats that contradict each other, and a few texts between numbers."""
         assert self.odd is not None
-        if self.formatted and self.numbers.n + self.formatted == present:
-            if self.numbers.n > self.formatted:
+        formatted = self.styles.formatted
+        if formatted and self.numbers.n + formatted == present:
+            if self.numbers.n > formatted:
                 self._raise_odd_cells()
             self._raise(
                 f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
@@ -331,7 +324,7 @@ class _TargetSummary:
         self.missing += labels.null_count
         values = labels.drop_null().unique()
         self.whole &= bool(match_cells(values, WHOLE).all())
-        self.numbers &= bool(match_cells(values, NUMBER).all())
+        self.numbers &= bool(match_numbers(values).all())
         self.classes.update(values.to_pylist())
         if len(self.classes) > MAX_CLASSES:
             if self.kind == "auto" and self.numbers:

@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 from cavity.data.fragments import import_pyarrow
 from cavity.data.source import Array
-from cavity.tabular.cells import DATE, match_cells
+from cavity.data.spread import merge_spread
+from cavity.tabular.cells import DATE, STYLES, match_cells, match_numbers, parse_numbers
 from cavity.tabular.columns import Date
 from cavity.tabular.dates import ORDERS, find_weekdays, find_years, to_days
-from cavity.tabular.formatted import STYLES, match_style, parse_formatted
 
 SEASON_DAYS = 31  # shorter tables have no season
 
 
 class Moments:
-    """Count, mean, sum of squares and range, merged batch by batch (Chan's rule)."""
+    """Count, mean, sum of squares and range, merged batch by batch."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -37,13 +37,9 @@ class Moments:
 
     def merge(self, other: Moments) -> None:
         """Add the values that other moments are of."""
-        total = self.n + other.n
         if other.n:
-            with np.errstate(over="ignore", invalid="ignore"):
-                gap = other.mean - self.mean
-                self.square += other.square + gap * gap * self.n * other.n / total
-            self.mean += gap * other.n / total
-            self.n = total
+            n, mean, square = merge_spread(*((m.n, m.mean, m.square) for m in (self, other)))
+            self.n, self.mean, self.square = int(n), float(mean), float(square)
             self.low, self.high = min(self.low, other.low), max(self.high, other.high)
 
     @property
@@ -56,6 +52,7 @@ class StyleMoments:
     """Moments of numbers that people wrote, as long as every cell fits a style."""
 
     def __init__(self) -> None:
+        self.formatted = 0  # cells that are numbers in some style, but not plain ones
         self.bare = Moments()  # numbers without a point, the same in every style
         self.styled = {style: Moments() for style in STYLES}
 
@@ -63,13 +60,15 @@ class StyleMoments:
         """Add cells; `plain` are numbers with a decimal point or none."""
         import pyarrow.compute as pc
 
+        fits = {style: match_numbers(text, style) for style in STYLES}
+        self.formatted += int((np.logical_or.reduce(list(fits.values())) & ~plain).sum())
         if not self.styled:
             return
         bare = plain & ~np.asarray(pc.match_substring(text, ".").fill_null(False))
         self.bare.add(_parse(text, bare, "."))
         for style in list(self.styled):
             rest = ~bare & ~lacks
-            if (match_style(text, style) | ~rest).all():
+            if (fits[style] | ~rest).all():
                 self.styled[style].add(_parse(text, rest, style))
             else:
                 del self.styled[style]
@@ -83,7 +82,7 @@ class StyleMoments:
 
 
 def _parse(text: Any, chosen: NDArray[np.bool_], style: str) -> Array:
-    return parse_formatted(text.filter(import_pyarrow().array(chosen)), style)
+    return parse_numbers(text.filter(import_pyarrow().array(chosen)), style)
 
 
 class DateMoments:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from cavity.tabular.cells import STYLES
 from cavity.tabular.columns import Category, Column, Date, Group, Ignored, Number, Target, Unchanged
 from cavity.tabular.dates import MAX_DAYS, ORDERS, PARTS
-from cavity.tabular.formatted import STYLES
 
 KIND_NAMES = {Number: "number", Group: "group", Category: "category", Date: "date", Unchanged: "plain"}
 

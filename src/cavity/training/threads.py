@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from threadpoolctl import threadpool_limits
 
-ONE_THREAD_WORK = (
-    10**8
-)  # multiply-adds of one C × M × M × batch product, up to which one thread is as fast as two
+ONE_THREAD_WORK = 10**8  # multiply-adds of a C × M × M × batch product for which one thread is fast enough
 
 
-@contextmanager
-def limit_threads(work: int) -> Iterator[None]:
+class _Limit:
+    """One thread, as long as any fit of the process asks for it.
+
+    NumPy's and SciPy's number of threads belongs to the process, torch's to each thread. The first fit to enter notes both, each
+    fit restores torch's for its own thread, and the last one to leave restores that of the process.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.fits = threading.Lock(), 0
+        self.blas: threadpool_limits | None = None
+        self.torch = 1
+
+    def __enter__(self) -> None:
+        with self.lock:
+            found = torch.get_num_threads()  # a thread's first call takes the number that any thread set last
+            if not self.fits:
+                self.torch, self.blas = found, threadpool_limits(1, "blas")
+            self.fits += 1
+            torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.fits -= 1
+            if not self.fits and self.blas is not None:
+                self.blas.restore_original_limits()
+            torch.set_num_threads(self.torch)
+
+
+_ONE_THREAD = _Limit()  # of the process, as the setting is
+
+
+def limit_threads(work: int) -> AbstractContextManager[None]:
     """Use one thread within the block if a step's largest product is small; restore the user's setting afterwards.
 
     Threads of a small operation spin while they wait for each other. On a machine with other work they wait for a core, too,
-    and a fit takes many times as long.
+    and a fit takes many times as long. Blocks may overlap in several threads.
     """
-    if work > ONE_THREAD_WORK:
-        yield
-        return
-    with threadpool_limits(1, "blas"):  # NumPy's and SciPy's, whose threads torch does not control
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    return nullcontext() if work > ONE_THREAD_WORK else _ONE_THREAD
 
 
 @contextmanager

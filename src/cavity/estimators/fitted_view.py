@@ -1,0 +1,21 @@
+"""What the layers above need of an estimator beyond its public attributes: they take it from here, not from private names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.fitting.results import Result
+
+
+def view_fit(estimator: Any) -> Result:
+    """Return what a fit left: model, features, units, classes, evidence, estimate, selection. Raises NotFittedError."""
+    check_is_fitted(estimator, "_fitted")
+    found: Result = estimator._result
+    return found
+
+
+def check_arguments(estimator: Any) -> None:
+    """Check the arguments of an estimator before its rows are read. Raises BadOption."""
+    estimator._config()

@@ -1,0 +1,122 @@
+"""Scores of class probabilities, with weights. Every score of the package is computed here; NumPy alone.
+
+A score is a weighted mean over rows. Its standard error counts n = (Σw)² / Σw² rows: those that say as much as the weighted ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+BINS = 10
+FEW = 5  # rows; bins with fewer are not on the line of a reliability diagram
+NORMAL_95 = 1.959963984540054  # half the width of a 95 % interval, in standard deviations
+
+
+class Mean(NamedTuple):
+    """A weighted mean over rows, and its standard error."""
+
+    value: float
+    error: float
+
+
+class Reliability(NamedTuple):
+    """Rows binned by the probability of their predicted class.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (K + 1,)
+        Edges of the bins.
+    confidence : ndarray of shape (K,)
+        Mean probability of the predicted class; NaN in empty bins.
+    accuracy : ndarray of shape (K,)
+        Fraction of correct predictions; NaN in empty bins.
+    rows : ndarray of shape (K,)
+        Number of rows per bin.
+    share : ndarray of shape (K,)
+        Fraction of the rows, by weight.
+    low : ndarray of shape (K,)
+        Lower end of Wilson's interval of the accuracy, one standard error to each side; NaN in empty bins.
+    high : ndarray of shape (K,)
+        Upper end of the interval.
+    """
+
+    edges: Array  # [K+1]
+    confidence: Array  # [K]
+    accuracy: Array  # [K]
+    rows: Labels  # [K]
+    share: Array  # [K]
+    low: Array  # [K]
+    high: Array  # [K]
+
+    @property
+    def many(self) -> NDArray[np.bool_]:
+        """Bins with enough rows to be on the line of a diagram."""
+        return self.rows >= FEW
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error, Σ_k share_k |accuracy_k − confidence_k|."""
+        return float(np.nansum(self.share * np.abs(self.accuracy - self.confidence)))
+
+
+def count_effective(weight: Array) -> float:
+    """Return the effective number of rows, (Σw)² / Σw²."""
+    return float(weight.sum() ** 2 / (weight**2).sum())
+
+
+def average(values: Any, weight: Array | None = None) -> Mean:
+    """Return the weighted mean of one value per row, and its standard error."""
+    values = np.asarray(values, dtype=np.float64)
+    weight = np.ones(len(values)) if weight is None else weight
+    share = weight / weight.sum()
+    mean = float(share @ values)
+    with np.errstate(invalid="ignore"):  # an infinite loss has no standard error
+        return Mean(mean, float(np.sqrt(share @ (values - mean) ** 2 / count_effective(weight))))
+
+
+def score_rows(log_p: Array, y: Labels) -> dict[str, Array]:
+    """Score the log-probabilities [n C] of each row with class y: error (0 or 1), nll in nats, brier Σ_c (p_c − [y = c])²."""
+    own = log_p[np.arange(len(y)), y]
+    brier = (np.exp(log_p) ** 2).sum(1) - 2 * np.exp(own) + 1
+    return {"error": (log_p.argmax(1) != y).astype(np.float64), "nll": -own, "brier": brier}
+
+
+def score_log_proba(log_p: Array, y: Labels, weight: Array | None = None) -> dict[str, float]:
+    """Return error, nll, brier and ece of log-probabilities [n C] of rows with classes y."""
+    found = {name: average(values, weight).value for name, values in score_rows(log_p, y).items()}
+    return found | {"ece": bin_rows(np.exp(log_p), y, weight).error}
+
+
+def bin_rows(P: Array, y: Labels, weight: Array | None = None, bins: int = BINS) -> Reliability:
+    """Bin rows by the probability of their predicted class."""
+    weight = np.ones(len(y)) if weight is None else weight
+    edges, top = np.linspace(0, 1, bins + 1), P.max(1)
+    place = np.clip(np.searchsorted(edges, top) - 1, 0, bins - 1)  # bin k is (e_k, e_k+1]
+    rows = np.bincount(place, minlength=bins)
+    total, square = (np.bincount(place, values, bins) for values in (weight, weight**2))
+    with np.errstate(invalid="ignore"):
+        confidence, accuracy = (
+            np.bincount(place, weight * values, bins) / total for values in (top, P.argmax(1) == y)
+        )
+        low, high = find_interval(accuracy, total**2 / square, 1.0)
+    return Reliability(edges, confidence, accuracy, rows, total / weight.sum(), low, high)
+
+
+def find_interval(share: Any, n: Any, z: float = NORMAL_95) -> tuple[Any, Any]:
+    """Return Wilson's interval of a share of n rows, z standard errors to each side. It is honest for shares of 0 and 1, too."""
+    centre = share + z**2 / (2 * n)
+    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    below, above = ((centre + side) / (1 + z**2 / n) for side in (-half, half))
+    return np.maximum(below, 0.0), np.minimum(above, 1.0)
+
+
+def count_confusion(y: Labels, predicted: Labels, n_classes: int) -> Labels:
+    """Count the rows of each pair of true and predicted class, [C C]."""
+    flat = np.bincount(np.asarray(y) * n_classes + predicted, minlength=n_classes**2)
+    return flat.reshape(n_classes, n_classes)

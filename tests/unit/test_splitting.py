@@ -1,0 +1,72 @@
+"""Every split keeps equal rows and groups together, has its share of each class, and leaves each class to fit to."""
+
+import numpy as np
+import pytest
+
+from cavity import splitting
+from cavity.splitting import choose_folds, hold_out
+
+
+def make_rows(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(n, 2)), rng.integers(0, 2, n)
+    y[0] = 2  # a class of one row
+    return X, y, rng
+
+
+@pytest.fixture(params=["sorted", "hashed"])
+def any_size(request, monkeypatch):
+    if request.param == "hashed":
+        monkeypatch.setattr(splitting, "SORTED_ROWS", 0)
+
+
+def test_folds_are_stratified_and_a_class_of_one_row_is_never_held_out(any_size):
+    X, y, _ = make_rows()
+    fold, held = choose_folds(X, y, 3, 5), hold_out(X, y, 0.25, 5)
+    assert fold[0] == -1 and set(fold[1:]) == {0, 1, 2} and not held[0]
+    for label in (0, 1):
+        assert np.ptp(np.bincount(fold[y == label], minlength=3)) <= 1
+        assert held[y == label].sum() == round(0.25 * (y == label).sum())
+
+
+def test_splits_depend_neither_on_order_nor_on_repetition_nor_on_rows_of_weight_0(any_size):
+    X, y, rng = make_rows()
+    order = rng.permutation(60).repeat(2)
+    again, weight = np.r_[X[order], rng.normal(size=(9, 2))], np.r_[np.full(120, 3.0), np.zeros(9)]
+    labels = np.r_[y[order], np.zeros(9, int)]
+    for split, none in (
+        (lambda *a, **k: choose_folds(*a, 3, 5, **k), -1),
+        (lambda *a, **k: hold_out(*a, 0.3, 5, **k), 0),
+    ):
+        found = split(again, labels, weight=weight)
+        np.testing.assert_array_equal(found[:120], split(X, y)[order])
+        assert (found[120:] == none).all()
+
+
+def test_groups_stay_together_and_so_do_groups_that_share_a_row():
+    X, y, _ = make_rows(90)
+    groups = np.repeat(np.arange(30), 3)
+    X[3], X[-1] = X[0], -0.0
+    fold = choose_folds(X, y, 4, 0, groups=groups)
+    assert (fold.reshape(30, 3) == fold.reshape(30, 3)[:, :1]).all() and fold[0] == fold[3]
+    assert set(fold) >= {0, 1, 2, 3}
+    held = hold_out(X, None, 0.2, 0, groups=groups)
+    assert held.sum() in (15, 18, 21) and (held.reshape(30, 3).sum(1) % 3 == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_class_keeps_a_row_even_if_it_equals_rows_of_another_class(seed):
+    X, y, _ = make_rows(seed=seed)
+    X = np.r_[X[1:], X[1:3], X[5:6]]
+    y = np.r_[y[1:], 2, 2, 3]  # classes 2 and 3 have no row of their own
+    fold, held = choose_folds(X, y, 2, seed), hold_out(X, y, 0.9, seed)
+    for rest in (fold != 0, fold != 1, ~held):
+        assert set(y[rest]) == {0, 1, 2, 3}
+    assert held.any()
+
+
+def test_numbers_without_classes_are_split_by_row():
+    X = np.arange(50.0)[:, None]
+    assert hold_out(X, None, 0.2, 0).sum() == 10
+    assert np.bincount(choose_folds(X, None, 5, 0)).tolist() == [10] * 5
+    assert (choose_folds(X[:1], None, 5, 0) == -1).all() and not hold_out(X[:1], None, 0.9, 0).any()
