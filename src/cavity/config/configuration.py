@@ -142,13 +142,17 @@ class ClassifierConfig(Config):
     validation_fraction: float | None
     patience: int
     effort: str
-    selects: bool  # whether other models than the default one are tried
     calibrates: bool  # whether a temperature is fitted
     ensemble: Any  # None, "trees", or classifiers to pool with
 
     @property
     def hurries(self) -> bool:
         return self.effort != "best"
+
+    @property
+    def relearns(self) -> bool:
+        """Whether fits to parts of the rows learn hyper-parameters again, instead of keeping those of all rows."""
+        return self.effort == "best" or self.spectral or not self.method.recommended
 
     def inducing_points(self, n_rows: int, n_latent: int) -> int | float:
         """Return `n_inducing`; the library's choice grows with the square root of the rows, within what the effort allows.
@@ -179,7 +183,6 @@ class ClassifierConfig(Config):
         """Return the configuration of a fit to a part of the rows, whose model only predicts the other rows."""
         return replace(
             self,
-            selects=False,
             calibrates=False,
             ensemble=None,
             callbacks=(),

@@ -9,7 +9,6 @@ from numbers import Real
 from typing import Any
 
 from cavity import spectrum
-from cavity.config.classification_methods import Auto
 from cavity.config.configuration import ClassifierConfig, RegressorConfig, choose_jitter
 from cavity.config.methods import Method, read_method
 from cavity.config.regression_methods import read_regression_method
@@ -85,12 +84,11 @@ def _read_effort(given: dict[str, Any], method: Method) -> dict[str, Any]:
     if isinstance(ensemble, str):
         one_of("ensemble", ensemble, ("auto", None, "trees"))
         if ensemble == "auto":
-            ensemble = "trees" if effort == "best" and method.recommended else None
+            ensemble = "trees" if effort != "fast" and method.recommended and given["learn"] else None
     elif ensemble is not None:
         ensemble = _read_members(ensemble)
     calibrates = calibration == "temperature" or (calibration == "auto" and method.recommended)
-    selects = _leaves_model(given, method) and effort != "fast"
-    return {"effort": effort, "selects": selects, "calibrates": calibrates, "ensemble": ensemble}
+    return {"effort": effort, "calibrates": calibrates, "ensemble": ensemble}
 
 
 def _read_members(value: Any) -> tuple[Any, ...]:
@@ -103,14 +101,6 @@ def _read_members(value: Any) -> tuple[Any, ...]:
                 f"ensemble has {member!r}, which is not a classifier of scikit-learn: give an instance."
             )
     return members
-
-
-def _leaves_model(given: dict[str, Any], method: Method) -> bool:
-    """Return whether the user left kernel, inducing points and likelihood to the library."""
-    asked = one_of("selection", given["selection"], ("auto", None)) == "auto"
-    free = given["kernel"] is None and _is(given["inducing"], "auto") and method == Auto()
-    plain = not given["warm_start"] and given["validation_fraction"] is None
-    return asked and free and plain and bool(given["learn"])
 
 
 def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:

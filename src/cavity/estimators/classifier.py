@@ -64,21 +64,16 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         "auto" (recommended: EP, or SEP for rows without row numbers, with the kernel and prior named below), "ep", "sep",
         "rep", "pep", "gfitc", "vi" or "laplace"; or an object with options, such as `cavity.methods.REP(epsilon=0.05)`.
     effort : {"fast", "balanced", "best"}
-        How far method="auto" goes. "fast": one fit with 100 inducing points. "balanced": more points on large tables, and a
-        temperature from rows that the model did not see (up to 2,000 rows two more fits, up to 50,000 rows one more).
-        "best": more points again, five folds, and a pool with trees.
-    selection : {"auto", None}
-        "auto": method="auto" tries other models than the default one, unless effort="fast" or you gave a kernel or inducing points:
-        ranks in place of values if a column has a long tail, a Matérn 3/2 kernel on more than 1,000 rows, and a share of random
-        labels if there are 3 to 12 classes that overlap. It keeps what predicts better;
-        `selection_` has the scores. Tables in memory and one process only. None: the default model.
+        How far method="auto" goes. "fast": one Gaussian process with 100 inducing points. "balanced": more points on large tables,
+        and a pool with trees. "best": more points again, larger trees, and folds that learn hyper-parameters again.
     calibration : {"auto", None, "temperature"}
-        "temperature": class probabilities are softmax(w log p), with w fitted to held-out rows; with effort="fast" or for a
+        "temperature": class probabilities are softmax(w log p), with w fitted to rows of folds; with effort="fast" or for a
         source, to leave-one-out probabilities. "auto": with method="auto". None: the probabilities of the model.
     ensemble : {"auto", None, "trees"}, or classifiers
-        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to held-out rows.
-        "trees": HistGradientBoostingClassifier and ExtraTreesClassifier, on very wide tables only the latter. "auto": "trees" with
-        method="auto" and effort="best", if the table is in memory. Uncertainties stay those of the Gaussian process.
+        Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to rows of folds. Far
+        from the training rows the Gaussian process predicts alone. "trees": HistGradientBoostingClassifier and
+        ExtraTreesClassifier, on very wide tables only the latter. "auto": "trees" with method="auto", unless effort="fast", if
+        the table is in memory.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear()`.
@@ -183,8 +178,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How the temperature and the weights of the pool were found.
     ensemble_weights_ : ndarray
         Weight of the Gaussian process, then of each member of the pool.
-    selection_ : Selection
-        Which model method="auto" selected, and how the candidates did; `print` shows it. Not there if nothing was selected.
     class_prior_ : ndarray of shape (n_classes,)
         Class frequencies of the training rows, by weight.
     estimate_ : Estimate
@@ -227,7 +220,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         method: Any = "auto",
         *,
         effort: str = "balanced",
-        selection: str | None = "auto",
         calibration: str | None = "auto",
         ensemble: Any = "auto",
         kernel: Any = None,
@@ -261,7 +253,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     ) -> None:
         self.method = method
         self.effort = effort
-        self.selection = selection
         self.calibration = calibration
         self.ensemble = ensemble
         self.kernel = kernel
@@ -304,11 +295,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def _config(self) -> ClassifierConfig:
         """Check the arguments."""
         return read_classifier(self.get_params(deep=False))
-
-    def _config_of_fit(self) -> ClassifierConfig:
-        """Return the arguments with the model that the fit selected."""
-        config, selection = self._config(), self._result.selection
-        return config if selection is None else selection.apply(config)
 
     def fit(
         self,
@@ -387,7 +373,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         config, known = self._config(), None
         if hasattr(self, "_result"):
-            config = self._config_of_fit()
+            config = self._config()
             known = partial_fit.Known(self._result.growing, self._features(), self.classes_)
         grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, known)
         evidence = runs.label_evidence(grown.run)
@@ -412,7 +398,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.ensemble_weights_ = np.array([result.model.pool.weight, *result.model.pool.weights])
         self.noise_ = np.repeat(as_array(prior.noise), C // len(prior.noise))
         self._set_optional("class_prior_", result.class_prior)
-        self._set_optional("selection_", result.selection)
 
     @property
     def estimate_(self) -> Estimate:
@@ -666,7 +651,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
         request = Request(X, y, sample_weight)
         return sampling.sample_classifier(
-            self._config_of_fit(),
+            self._config(),
             self._fitted.to(torch.device("cpu")),
             request,
             self._features(),

@@ -2,15 +2,13 @@
 
 How these rows are found depends on the table and on `effort`:
 
-    up to FOLD_ROWS rows       folds: more fits, each without one fold
-    up to REFIT_ROWS rows      one more fit without the rows held out
+    up to FOLD_ROWS rows       folds: fits without one fold, at the learnt hyper-parameters; effort="best" learns them again
+    up to REFIT_ROWS rows      the same once, without a part of the rows
     more rows                  rows are held out of the only fit
-    a source, or effort="fast", or    leave-one-out from the sites; no more fits
-    a table of cells
+    a source, or effort="fast" without a pool    leave-one-out from the sites; no more fits
 
 Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, w^¾ is used. [METHOD 13]
-A model of fewer rows is worse than the final one, so its w is too low on easy tables. Where more fits give a temperature, the
-geometric mean of their w and of that of leave-one-out is used: the two err in opposite directions. [decision 34]
+Folds at the learnt hyper-parameters have fewer rows to predict from, which makes up for that. [decision 39]
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from cavity.fitting.budget import Budget, choose_members, choose_stages
 from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.sklearn_trees import make_forest
 from cavity.fitting.twins import effective_share, find_twins, has_cells
-from cavity.forest import Forest
+from cavity.forest import LEAST, Forest
 from cavity.intake.tables import Facts, Table
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, predict_log_proba
@@ -44,12 +42,13 @@ FitPart = Callable[[Table, float | None], FittedModel]  # rows, seconds
 
 FOLD_ROWS = 2000
 FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
-FITTED_FOLDS = {"balanced": 2}  # so many of the folds give a temperature as good as all of them [decision 37]
 LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 FAILED_PART = "a fit on part of the rows could not be factorised: the calibration comes from the other rows."
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
-TREES = 200
+TREES = {"fast": 100, "balanced": 100, "best": 200}  # of the forest; [decision 39]
+BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
 MOST_LEAVES = 4096
+FIXED_SHARE = 0.2  # seconds of a fit at known hyper-parameters, as a share of one that learns them
 BOOSTING_WORK = (
     2e8  # rows × features × classes up to which boosting is a member: its time grows with all three
 )
@@ -61,6 +60,20 @@ class Held(NamedTuple):
     parts: list[Array]  # of the Gaussian process, then of the members; each [n C]
     y: NDArray[np.int64]
     weight: Array
+    rows: NDArray[np.int64]  # their places in the table
+
+    def insert(self, members: Sequence[Any], fitted: Sequence[Any]) -> Held:
+        """Return the rows with the predictions of forests for rows that their trees did not draw, in the order of the members."""
+        first, *folded = self.parts
+        logs, rest = [first], iter(folded)
+        for member, model in zip(members, fitted, strict=True):
+            if predicts_own_rows(member):
+                p = model.oob_decision_function_[self.rows]
+                floor = np.maximum(np.nan_to_num(p, nan=1 / p.shape[1]), LEAST)
+                logs.append(np.log(floor / floor.sum(1, keepdims=True)))
+            else:
+                logs.append(next(rest))
+        return self._replace(parts=logs)
 
     def make_pool(self, members: tuple[Forest, ...], share: float) -> Pool:
         """Return the pool whose weights suit these rows best; `share`: how much of their weight counts as evidence."""
@@ -82,15 +95,23 @@ class Calibrated(NamedTuple):
     notes: tuple[str, ...] = ()  # what a time limit left out
 
 
-def make_members(ensemble: Any, seed: int, work: float = 0.0) -> list[Any]:
-    """Return unfitted classifiers to pool with; `work`: rows × features × classes."""
+def make_members(ensemble: Any, effort: str, seed: int, work: float = 0.0, twins: bool = False) -> list[Any]:
+    """Return unfitted classifiers to pool with; `work`: rows × features × classes; `twins`: some rows are equal.
+
+    A bootstrapped forest predicts the rows that its trees did not draw, so it needs no folds. It would know a row by its twin.
+    """
     if ensemble is None:
         return []
     if isinstance(ensemble, str):
         from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 
-        forest = ExtraTreesClassifier(TREES, max_leaf_nodes=MOST_LEAVES, random_state=seed)
-        boosting = HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
+        drawn = effort != "best" and not twins
+        forest = ExtraTreesClassifier(
+            TREES[effort], max_leaf_nodes=MOST_LEAVES, bootstrap=drawn, oob_score=drawn, random_state=seed
+        )
+        boosting = HistGradientBoostingClassifier(
+            max_iter=BOOSTING_ROUNDS[effort], early_stopping=False, random_state=seed
+        )
         return [boosting, forest] if work <= BOOSTING_WORK else [forest]
     from sklearn.base import clone
 
@@ -103,7 +124,7 @@ def hold_out_for_calibration(table: Table, seed: int) -> tuple[Table, Table]:
     return table.select(~held), table.select(held)
 
 
-class Refits(NamedTuple):
+class Folds(NamedTuple):
     """Fits to parts of the rows, each without one of `k` parts."""
 
     k: int
@@ -127,26 +148,31 @@ class Calibration(NamedTuple):
 
     def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> Calibrated:
         """Return the pool, and how it was found; leave-one-out if time for more fits is up."""
-        table = self.table
-        work = table.X.size * table.n_classes if isinstance(table, Table) else 0
-        members = make_members(self.config.ensemble if work else None, self.seed, work)
+        members = self._make_members()
         if not self.config.calibrates and not members:
             return Calibrated(Pool(), "none")
         if self.held is not None:
             return self._use_held(self.held, model, members)
         notes: tuple[str, ...] = ()
-        if isinstance(table, Table) and self._needs_refits(members):
-            found, notes = self._refit(table, members, model, loo)
+        if isinstance(self.table, Table) and self._needs_folds(members):
+            found, notes = self._use_folds(self.table, members)
             if found is not None:
                 return found
         if loo is None or not self.config.calibrates:
             return Calibrated(Pool(), "none", notes=notes)
         used = loo.sample()
         w = self._weigh_leave_one_out(used, model)
-        sampled = self.reduce.world == 1 and len(used.y) < table.n_rows
+        sampled = self.reduce.world == 1 and len(used.y) < self.table.n_rows
         how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
         log.info("temperature: %s", how)
         return Calibrated(Pool(w**LOO_EXPONENT if w > 1 else w), how, notes=notes)
+
+    def _make_members(self) -> list[Any]:
+        table, config = self.table, self.config
+        if not isinstance(table, Table):
+            return []
+        work, twins = table.X.size * table.n_classes, find_twins(table) is not None
+        return make_members(config.ensemble, config.effort, self.seed, work, twins)
 
     def _weigh_leave_one_out(self, loo: LeaveOneOut, model: FittedModel) -> float:
         if isinstance(self.table, Table):
@@ -172,27 +198,25 @@ class Calibration(NamedTuple):
             forests, logs = fit_members(members, table, held.X)
         if not members and not self.config.calibrates:
             return Calibrated(Pool(), "none", notes=tuple(notes))
-        rows = Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight)
+        rows = Held(
+            [predict_log_proba(model, held.X)[0], *logs], held.y, held.weight, np.arange(held.n_rows)
+        )
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}", self._share_of(held))
         return found._replace(notes=tuple(notes))
 
-    def _calibrate(
-        self, held: Held, members: tuple[Forest, ...], how: str, share: float, loo_weight: float | None = None
-    ) -> Calibrated:
-        """Fit a pool to held-out rows; a temperature is averaged with that of leave-one-out, if it is given."""
+    def _calibrate(self, held: Held, members: tuple[Forest, ...], how: str, share: float) -> Calibrated:
+        """Fit a pool to held-out rows."""
         pool, totals = held.make_pool(members, share), self.table.class_totals
-        if loo_weight is not None:
-            pool = pool._replace(weight=math.sqrt(pool.weight * loo_weight))
         return Calibrated(pool, how, held.estimate(pool, totals / totals.sum(), how))
 
-    def _refit(
-        self, table: Table, members: list[Any], full: FittedModel, loo: LeaveOneOut | None
-    ) -> tuple[Calibrated | None, tuple[str, ...]]:
+    def _use_folds(self, table: Table, members: list[Any]) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
-        k, wanted, members, reserve, notes = self._plan_refits(table, members)
-        if not self._needs_refits(members):
+        k, wanted, members, reserve, notes = self._plan_folds(table, members)
+        if not self._needs_folds(members):
             return None, notes
-        fold = choose_folds(table.X, table.y, k, self.seed)
+        alone = np.arange(table.n_rows)[:, None]  # rows of a table of cells are different cases
+        fold = choose_folds(alone if has_cells(table) else table.X, table.y, k, self.seed)
+        folded = [member for member in members if not predicts_own_rows(member)]
         found: list[Held] = []
         folds = [i for i in range(k) if (fold == i).any()]
         for i in show_progress(folds[:wanted], "fit", self.config.verbose):
@@ -208,46 +232,47 @@ class Calibration(NamedTuple):
             except NotPositiveDefinite:
                 notes = (*notes, FAILED_PART)
                 continue
-            logs = fit_members(members, rest, held.X)[1]
-            found.append(Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight))
+            logs = fit_members(folded, rest, held.X)[1]
+            rows = np.flatnonzero(fold == i)
+            found.append(Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight, rows))
         if not found:
             return None, notes
-        forests, joined = fit_members(members, table, table.X[:0])[0], _join(found)
-        how = f"{len(joined.y)} rows held out, then a fit on all rows"
-        if wanted > 1:
-            how = f"{k} folds" if len(found) == len(folds) else f"{len(found)} of {k} folds"
-        w = None if members or loo is None else self._weigh_leave_one_out(loo.sample(), full)
-        found_pool = self._calibrate(joined, forests, how, self._share_of(table), w)
-        return found_pool._replace(notes=notes), notes
+        joined, fitted = _join(found), [fit_member(member, table) for member in members]
+        used = self._calibrate(
+            joined.insert(members, fitted), tuple(map(make_forest, fitted)), self._describe(joined, len(found), k, wanted), self._share_of(table)
+        )
+        return used._replace(notes=notes), notes
 
-    def _plan_refits(self, table: Table, members: list[Any]) -> Refits:
+    def _describe(self, held: Held, done: int, k: int, wanted: int) -> str:
+        """Say where the held-out rows come from."""
+        known = "" if self.config.relearns else " at the learnt hyper-parameters"
+        if wanted == 1:
+            return f"{len(held.y)} rows held out{known}, then a fit on all rows"
+        return (f"{k} folds" if done == k else f"{done} of {k} folds") + known
+
+    def _plan_folds(self, table: Table, members: list[Any]) -> Folds:
         """Plan the fits to parts of the rows: all of them, or those that a time limit allows."""
-        k, wanted, left = *self._count_folds(table, members), self.budget.left()
+        k, wanted, left = *self._count_folds(table), self.budget.left()
         if self.budget.limit is None or left is None:
-            return Refits(k, wanted, members)
-        share, spent = 1 - 1 / k, self.budget.spent()
+            return Folds(k, wanted, members)
+        share, spent = 1 - 1 / k, self.budget.spent() * (1.0 if self.config.relearns else FIXED_SHARE)
         stages = self.reduce.first(partial(choose_stages, members, table, wanted, share, spent, left))
         notes = self._note_members(stages.left_out)
         if stages.folds < wanted:
             notes.append(self._note_folds(stages.folds, wanted))
             wanted, k = stages.folds, max(k, LEAST_PARTS)
-        return Refits(k, wanted, stages.members, stages.member_seconds, tuple(notes))
+        return Folds(k, wanted, stages.members, stages.member_seconds, tuple(notes))
 
-    def _count_folds(self, table: Table, members: Sequence[Any]) -> tuple[int, int]:
-        """Return the number of parts of the rows, and how many of them are held out of a fit. A pool needs them all."""
+    def _count_folds(self, table: Table) -> tuple[int, int]:
+        """Return the number of parts of the rows, and how many of them are held out of a fit."""
         if table.n_rows > FOLD_ROWS:
             return max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST)), 1
         k = FOLDS[self.config.effort]
-        return k, k if members else FITTED_FOLDS.get(self.config.effort, k)
+        return k, k
 
-    def _needs_refits(self, members: Sequence[Any]) -> bool:
-        """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out.
-
-        Equal rows are in the same fold. A fold of a table of cells lacks whole cells, which new rows will not.
-        """
-        if members:
-            return True
-        return self.config.calibrates and self.config.effort != "fast" and not has_cells(self.table)
+    def _needs_folds(self, members: Sequence[Any]) -> bool:
+        """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out."""
+        return bool(members) or (self.config.calibrates and self.config.effort != "fast")
 
     def _note_members(self, names: Sequence[str]) -> list[str]:
         """Say which members a time limit left out of the pool."""
@@ -264,18 +289,26 @@ class Calibration(NamedTuple):
         return np.asarray(np.sum(self.reduce.gather(sums), axis=0))
 
 
-def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
-    """Fit the members to a table; return them as arrays, and their log-probabilities at X."""
+def predicts_own_rows(member: Any) -> bool:
+    """Return whether a forest predicts each of its rows by the trees that did not draw it."""
+    return bool(getattr(member, "oob_score", False))
+
+
+def fit_member(member: Any, table: Table) -> Any:
+    """Fit a copy of a member to a table."""
     from sklearn.base import clone
 
-    forests = []
-    for member in members:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            forests.append(make_forest(clone(member).fit(table.X, table.y, table.weight)))
-    return tuple(forests), [forest.log_proba(X) for forest in forests]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clone(member).fit(table.X, table.y, table.weight)
+
+
+def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
+    """Fit the members to a table; return them as arrays, and their log-probabilities at X."""
+    forests = tuple(make_forest(fit_member(member, table)) for member in members)
+    return forests, [forest.log_proba(X) for forest in forests]
 
 
 def _join(found: list[Held]) -> Held:
     parts = [np.concatenate(column) for column in zip(*(h.parts for h in found), strict=True)]
-    return Held(parts, np.concatenate([h.y for h in found]), np.concatenate([h.weight for h in found]))
+    return Held(parts, *(np.concatenate([h[i] for h in found]) for i in (1, 2, 3)))

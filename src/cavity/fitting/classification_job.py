@@ -1,9 +1,10 @@
-"""The fit of a classifier, ready to train: the model itself, candidates of the model selection, folds of the calibration."""
+"""The fit of a classifier, ready to train: the model itself, and folds of its calibration."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,19 +18,20 @@ from cavity.fitting import agreement, build, monitoring, runs
 from cavity.fitting.budget import Budget, more_follows
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration
 from cavity.fitting.job import Job, Session, choose_device, open_session, read_budget, start_run, start_values
-from cavity.fitting.learnt import find_learnt
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
-from cavity.fitting.selection import ModelSearch, Selection
 from cavity.intake.eval_set import read_eval_labels
 from cavity.intake.sources import find_source, read_source
 from cavity.intake.tables import Facts, Request, Table, read_table
 from cavity.intake.validation import Features
 from cavity.kernels import Ranked
-from cavity.prediction.model import FittedModel, extract_model
+from cavity.prediction.model import FittedModel, as_array, extract_model, points_in_units
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
+
+# Of fits at known hyper-parameters, whose models only predict other rows. [decision 39]
+FOLD_SWEEPS, FOLD_TOL = 5, 1e-2
 
 
 class Labelled(NamedTuple):
@@ -97,63 +99,57 @@ class ClassifierFits:
     rows: Labelled
     held: HeldOut
     budget: Budget
-    search: ModelSearch | None = None
-    selection: Selection | None = None  # made before training
 
     def prepare(self) -> Job:
-        """Select a model by part of a large table, and return the fit of the selected one."""
-        config, table = self.config, self.rows.table
-        if isinstance(table, Table) and config.selects and self.session.reduce.world == 1:
-            self.search = ModelSearch(config, table, self.session.seed, self.prepare_again, self.budget)
-            self.selection = self.search.screen()
+        """Return the fit to all rows, which the calibration follows."""
+        config = self.config
         seconds = self.budget.training_seconds(more_follows(config, self.held.table is not None))
-        chosen = replace(self._apply(self.selection), max_seconds=seconds)
+        chosen = replace(config, max_seconds=seconds)
         stopping = self.held.stopping
         every_row = self.held.table is None or bool(stopping)
         job = prepare_table(self.session._replace(config=chosen), self.rows, every_row, stopping)
         job.limit = "max_seconds" if self.budget.limit is None else "time_limit"
-        if config.calibrates or config.ensemble is not None or self.search is not None:
-            job.finish = self.finish
+        if config.calibrates or config.ensemble is not None:
+            job.finish = self.calibrate
         return job
 
-    def fit_again(self, config: ClassifierConfig, part: Table, seconds: float | None) -> Job:
+    def fit_part(self, config: ClassifierConfig, part: Table, seconds: float | None) -> FittedModel:
         """Train on part of the rows, for a model that only predicts others: rough sites are good enough."""
-        job = self.prepare_again(config, part, seconds)
-        job.train_quietly(settle=False)
-        return job
-
-    def prepare_again(self, config: ClassifierConfig, part: Table, seconds: float | None) -> Job:
-        """Return a fit to part of the rows that has not started."""
         inner = self.session._replace(
             config=config.for_folds(seconds),
             earlier=None,
             rng=np.random.default_rng(self.session.seed),
             begun=time.perf_counter(),
         )
-        return prepare_table(inner, self.rows._replace(table=part))
+        job = prepare_table(inner, self.rows._replace(table=part))
+        run = job.train_quietly(settle=False)
+        return extract_model(run.engine, run.state)
 
-    def finish(self, result: Result) -> Result:
-        """Select a model by leave-one-out if the table is small, and calibrate it."""
-        found = result._replace(selection=self.selection)
-        seen = self.config.callbacks or self.held.stopping  # callbacks saw this fit: its model stays
-        if self.search is not None and self.selection is None and not seen:
-            found = self.search.improve(result)
-        used, (held, name, _) = self._apply(found.selection), self.held
-
-        def fit_part(part: Table, seconds: float | None) -> FittedModel:
-            run = self.fit_again(used, part, seconds).run
-            return extract_model(run.engine, run.state)
-
-        session = self.session
+    def calibrate(self, result: Result) -> Result:
+        """Find the temperature, or the pool with trees."""
+        session, (held, name, _) = self.session, self.held
+        used = self.config if self.config.relearns else fix_hyperparameters(self.config, result.model)
+        fit_part = partial(self.fit_part, used)
         about = Calibration(
-            used, self.rows.table, session.reduce, session.seed, fit_part, self.budget, held, name
+            self.config, self.rows.table, session.reduce, session.seed, fit_part, self.budget, held, name
         )
-        pool, how, estimate, notes = about.find_pool(found.model, found.loo)
-        model = found.model._replace(pool=pool)
-        return found._replace(model=model, calibration=how, estimate=estimate, warnings=notes, learnt=None)
+        pool, how, estimate, notes = about.find_pool(result.model, result.loo)
+        model = result.model._replace(pool=pool)
+        return result._replace(model=model, calibration=how, estimate=estimate, warnings=notes)
 
-    def _apply(self, selection: Selection | None) -> ClassifierConfig:
-        return self.config if selection is None else selection.apply(self.config)
+
+def fix_hyperparameters(config: ClassifierConfig, model: FittedModel) -> ClassifierConfig:
+    """Return the configuration of fits at the hyper-parameters of a fitted model: only their sites are found."""
+    prior = model.prior
+    return replace(
+        config,
+        kernel=prior.kernel,
+        inducing=None if config.inducing is None else points_in_units(prior),
+        noise=as_array(prior.noise),
+        learn=frozenset(),
+        max_epochs=FOLD_SWEEPS,
+        tol=FOLD_TOL,
+    )
 
 
 def prepare_table(
@@ -178,8 +174,7 @@ def prepare_table(
         loo = find_leave_one_out(run, table, every_row)
         found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
         prior = table.class_totals / table.class_totals.sum()
-        learnt = find_learnt(run)
-        return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior, learnt=learnt)
+        return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior)
 
     return Job(run, options, make_result, table.lightest)
 

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.columns import Columns
-from cavity.fitting.learnt import Learnt
 from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.partial_fit import Growing
-from cavity.fitting.selection import Selection
 from cavity.inference import State
 from cavity.intake.tables import Start
 from cavity.intake.validation import Features
@@ -48,12 +46,10 @@ class Result(NamedTuple):
     rows: TrainingRows | None = None  # if predictions read the training rows
     predicts_residual: bool = True  # predictive variances have the residual
     continuation: Continuation | None = None
-    learnt: Learnt | None = None  # where other fits of the same table may start
     loo: LeaveOneOut | None = None  # of a classifier
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
     class_prior: Array | None = None  # [C], class frequencies of the training rows
     estimate: Estimate | None = None  # of a classifier, from rows that were held out
-    selection: Selection | None = None  # of a classifier
     importance: Array | None = None  # [columns], computed when it is first needed
     background: Array | None = (
         None  # [n D], some training rows to compute it from; model files do not have them
