@@ -1,5 +1,9 @@
 r"""A geometric pool: p ∝ p_GP^w₀ Π_j p_j^w_j. One weight alone is a temperature. [METHOD 13, 14]
 
+Trees are confident everywhere, so they count less away from the training rows, by a gate g(x) from 1 to 0: [METHOD 16]
+
+    p ∝ p_GP^(w₀ g + 1 − g) Π_j p_j^(w_j g)
+
 The weights maximise the likelihood of held-out rows minus a penalty that keeps them near (1, 0, ..., 0) on small tables:
 
     temperature    Σ_n ω_n log softmax(w L)[y_n] − 5 |log w|
@@ -30,26 +34,56 @@ LOWEST = (
 )  # log-probabilities below this count as this: one certain and wrong row must not decide a weight
 
 
+USUAL = 0.95  # quantile of the training rows up to which the trees count in full
+MOST_USUAL = 0.99  # of u at that quantile
+
+
+class Gate(NamedTuple):
+    """How much the trees count at a row: 1 where f is known as well as at training rows, 0 where it is not known at all.
+
+        g(x) = clip((1 − u(x)) / (1 − u₉₅), 0, 1)        u(x) = mean_c v_c(x) / (k_c(x₀, x₀) + s_c)
+
+    v is the variance of f at x, noise included; the denominator is its prior value at the centre x₀ of the columns, and u₉₅ is
+    that of training rows. A linear term in the kernel adds to v far away, so u grows beyond 1 there.
+    """
+
+    scale: Array  # [C], 1 / (C (k_c(x₀, x₀) + s_c))
+    usual: float  # u₉₅
+
+    def at(self, var: Array) -> Array:
+        """Return g at rows with the variances [n C]."""
+        return np.clip((1 - var @ self.scale) / (1 - self.usual), 0.0, 1.0)
+
+
+def make_gate(prior_var: Array, var: Array) -> Gate | None:
+    """Return the gate of a model with prior variances [C], and variances [n C] at training rows; None if it knows f at none."""
+    scale = 1 / (len(prior_var) * prior_var)
+    usual = float(np.quantile(var @ scale, USUAL))
+    return Gate(scale, usual) if usual < MOST_USUAL else None
+
+
 class Pool(NamedTuple):
     """How predictions are made of the Gaussian process and other classifiers."""
 
     weight: float = 1.0  # of the Gaussian process
     members: tuple[Forest, ...] = ()
     weights: tuple[float, ...] = ()  # of the members
+    gate: Gate | None = None  # None: the members count everywhere
 
     @property
     def is_trivial(self) -> bool:
         """Whether predictions are those of the Gaussian process alone."""
         return self.weight == 1.0 and not self.members
 
-    def combine(self, log_p: Array, X: Array) -> Array:
-        """Return normalised log-probabilities of rows, [n C], given those of the Gaussian process."""
+    def combine(self, log_p: Array, X: Array, var: Array) -> Array:
+        """Return normalised log-probabilities of rows, [n C], given those of the Gaussian process and its variances of f."""
         if self.is_trivial:
             return log_p
-        total = self.weight * log_p
+        g = None if self.gate is None or not self.members else self.gate.at(var)[:, None]
+        total = (self.weight if g is None else 1 + (self.weight - 1) * g) * log_p
         for weight, member in zip(self.weights, self.members, strict=True):
             if weight:  # trees that do not count need not be walked
-                total = total + weight * member.log_proba(X)
+                total = total + (weight if g is None else weight * g) * member.log_proba(X)
         return normalised(total)
 
 
