@@ -38,7 +38,8 @@ _STALE_SECONDS = 3600.0  # an unfinished file that nobody wrote to for so long b
 _MOSTLY_HOLES = (
     1 / 16
 )  # least share of a file's size that must be on the disk; triangular factors may compress to a half
-_HEADER_BYTES = 100_000_000  # most that safetensors allows
+_HEADER_BYTES = 32 << 20  # names of 150,000 columns; reading so much JSON takes seconds
+_MOST_TENSORS = 20_000
 _SMALL = 16 << 20  # bytes; smaller files may be of holes
 _DTYPES = {  # names in torch, and bytes
     "F64": ("float64", 8),
@@ -55,6 +56,7 @@ _DTYPES = {  # names in torch, and bytes
     "U64": ("uint64", 8),
     "BOOL": ("bool", 1),
 }
+_NAMES = {f"torch.{name}": dtype for dtype, (name, _) in _DTYPES.items()}
 
 
 class Entry(NamedTuple):
@@ -63,15 +65,10 @@ class Entry(NamedTuple):
     dtype: str  # as safetensors writes it, such as "F64"
     shape: tuple[int, ...]
 
-    def as_meta(self) -> Tensor:
-        """Return a tensor of this type and shape without memory."""
-        return self.allocate("meta")
-
-    def allocate(self, device: str) -> Tensor:
-        """Return an uninitialised tensor of this type and shape."""
-        import torch
-
-        return torch.empty(self.shape, dtype=getattr(torch, _DTYPES[self.dtype][0]), device=device)
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor."""
+        return math.prod(self.shape) * _DTYPES[self.dtype][1]
 
 
 class _Place(NamedTuple):
@@ -87,6 +84,10 @@ class Stored(NamedTuple):
 
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
+
+    def declared(self) -> dict[str, Entry]:
+        """Return what the file declared about its tensors."""
+        return {name: Entry(_NAMES[str(t.dtype)], tuple(t.shape)) for name, t in self.tensors.items()}
 
 
 class StoredArrays(NamedTuple):
@@ -113,7 +114,7 @@ DAMAGE = (  # what reading meaningless contents may raise
     RecursionError,
     MemoryError,
 )
-Check = Callable[[dict[str, Entry], dict[str, Any]], None]
+Check = Callable[[dict[str, Entry], dict[str, Any]], object]
 
 
 def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
@@ -130,9 +131,10 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
         ) from error
     held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
     try:
+        _check_length(len(head) + head.count('"') + head.count("\\"))  # as text inside JSON
         data = save(held, metadata={_KEY: head, _DIGEST: digest(held, head)})
-    except (SafetensorError, RuntimeError, ValueError, OverflowError) as error:
-        raise BadFile(f"{path} could not be written: {error!s:.200}. The old file is intact.") from error
+    except (BadFile, SafetensorError, RuntimeError, ValueError, OverflowError) as error:
+        raise BadFile(f"{path} could not be written: {error!s:.300} The old file is intact.") from error
     write_bytes(path, data)
 
 
@@ -380,10 +382,13 @@ def _explain_damage(path: str | Path) -> Iterator[None]:
 def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _Place]]:
     """Return the texts of the container and the places of its tensors, which must fill the file without gaps."""
     length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, _HEADER_BYTES):
+    if size < 8 or length > size - 8:
         raise EOFError("the header is longer than the file")
+    _check_length(length)
     header = json.loads(file.read(length).decode())
     words = header.pop("__metadata__", {})
+    if len(header) > _MOST_TENSORS:
+        raise BadFile(f"it has {len(header)} tensors, and a cavity file has at most {_MOST_TENSORS}.")
     places = {name: _place(about, 8 + length) for name, about in header.items()}
     end = 8 + length
     for place in sorted(places.values(), key=lambda p: (p.start, p.stop)):
@@ -395,12 +400,21 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _
     return words, places
 
 
+def _check_length(length: int) -> None:
+    """Raise BadFile for a header that would take long to read."""
+    if length > _HEADER_BYTES:
+        raise BadFile(
+            f"its JSON takes {length >> 20} MB, and a cavity file has at most {_HEADER_BYTES >> 20} MB of it: names of columns "
+            "and levels, the history, notes_."
+        )
+
+
 def _place(about: Any, base: int) -> _Place:
     entry, (start, stop) = Entry(about["dtype"], tuple(about["shape"])), about["data_offsets"]
     bits = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (*entry.shape, start, stop))
     if not bits or entry.dtype not in _DTYPES:
         raise EOFError("a tensor of an unknown type or shape")
-    if math.prod(entry.shape) * _DTYPES[entry.dtype][1] != stop - start:
+    if entry.size != stop - start:
         raise EOFError("a tensor of another size than its shape says")
     return _Place(entry, base + start, base + stop)
 
@@ -409,7 +423,7 @@ def _read_tensor(file: BinaryIO, place: _Place) -> Tensor:
     """Read into memory of its own: BLAS chooses its path by alignment, which a file does not keep."""
     import torch
 
-    tensor = place.entry.allocate("cpu")
+    tensor = torch.empty(place.entry.shape, dtype=getattr(torch, _DTYPES[place.entry.dtype][0]))
     file.seek(place.start)
     if tensor.numel():
         raw = tensor.reshape(-1).view(torch.uint8).numpy().data

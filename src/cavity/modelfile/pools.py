@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadFile
 from cavity.forest import Forest
-from cavity.modelfile.facts import finite
+from cavity.modelfile.schema import TREES
 from cavity.prediction.pool import NO_POOL, Pool
 from cavity.prior_mean import NO_MEAN, PriorMean
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, Tensor] | dict[str, NDArray[Any]]
 
-ARRAYS = ("feature", "threshold", "left", "right", "value", "root", "column", "start")
+ARRAYS = tuple(tensor.name for tensor in TREES)
 
 
 def describe_pool(pool: Pool) -> dict[str, Any] | None:
@@ -46,16 +45,6 @@ def mean_tensors(mean: PriorMean) -> dict[str, Tensor]:
     return _forest_tensors("prior_mean", mean.members)
 
 
-def restore_mean(tensors: Arrays, about: Any, n_columns: int, n_classes: int) -> PriorMean:
-    """Make the prior mean from its tensors; every index is checked."""
-    if about is None:
-        return NO_MEAN
-    weights, boosted = tuple(finite(w) for w in about["weights"]), about["boosted"]
-    if len(weights) != len(boosted) or not weights or not np.isfinite(weights).all():
-        raise BadFile("the weights of the prior mean are not one finite number per member.")
-    return PriorMean(_restore_forests(tensors, "prior_mean", boosted, n_columns, n_classes), weights)
-
-
 def _forest_tensors(prefix: str, members: tuple[Forest, ...]) -> dict[str, Tensor]:
     import torch
 
@@ -66,52 +55,22 @@ def _forest_tensors(prefix: str, members: tuple[Forest, ...]) -> dict[str, Tenso
     }
 
 
-def restore_pool(tensors: Arrays, about: Any, n_columns: int, n_classes: int) -> Pool:
-    """Make the pool from its tensors; every index is checked."""
+def restore_pool(tensors: Arrays, about: Any) -> Pool:
+    """Make the pool from its tensors."""
     if about is None:
         return NO_POOL
-    weights = tuple(finite(w) for w in about["weights"])
-    boosted = about["boosted"]
-    weight = finite(about["weight"])
-    if (
-        len(weights) != len(boosted)
-        or not all(w >= 0 for w in (weight, *weights))
-        or weight + sum(weights) <= 0
-    ):
-        raise BadFile("the weights of the pool are not one positive number per member.")
-    return Pool(weight, _restore_forests(tensors, "pool", boosted, n_columns, n_classes), weights)
+    return Pool(about["weight"], _restore_forests(tensors, "pool", about["boosted"]), tuple(about["weights"]))
 
 
-def _restore_forests(
-    tensors: Arrays, prefix: str, boosted: list[Any], n_columns: int, n_classes: int
-) -> tuple[Forest, ...]:
-    names = (f"{prefix}.{i}" for i in range(len(boosted)))
+def restore_mean(tensors: Arrays, about: Any) -> PriorMean:
+    """Make the prior mean from its tensors."""
+    if about is None:
+        return NO_MEAN
+    return PriorMean(_restore_forests(tensors, "prior_mean", about["boosted"]), tuple(about["weights"]))
+
+
+def _restore_forests(tensors: Arrays, prefix: str, boosted: list[bool]) -> tuple[Forest, ...]:
     return tuple(
-        _restore_forest(tensors, name, bool(b), n_columns, n_classes)
-        for name, b in zip(names, boosted, strict=True)
+        Forest(**{name: np.asarray(tensors[f"{prefix}.{i}.{name}"]) for name in ARRAYS}, boosted=b)
+        for i, b in enumerate(boosted)
     )
-
-
-def _restore_forest(tensors: Arrays, prefix: str, boosted: bool, n_columns: int, n_classes: int) -> Forest:
-    arrays = {name: np.asarray(tensors[f"{prefix}.{name}"]) for name in ARRAYS}
-    forest = Forest(**arrays, boosted=boosted)
-    nodes, trees = len(forest.feature), len(forest.root)
-    scores = 1 if boosted and n_classes == 2 else n_classes
-    own = np.arange(nodes)
-    good = (
-        all(len(arrays[name]) == nodes for name in ("threshold", "left", "right", "value"))
-        and forest.value.shape == (nodes, 1 if boosted else n_classes)
-        and len(forest.column) == trees > 0
-        and forest.start.shape == (scores,)
-        and _within(forest.feature, 0, n_columns)
-        and _within(forest.root, 0, nodes)
-        and _within(forest.column, 0, scores)
-        and all((own <= side).all() and _within(side, 0, nodes) for side in (forest.left, forest.right))
-    )
-    if not good:
-        raise BadFile(f"the trees {prefix} do not fit together.")
-    return forest
-
-
-def _within(values: Any, low: int, high: int) -> bool:
-    return bool(values.dtype.kind == "i" and values.ndim == 1 and ((values >= low) & (values < high)).all())
