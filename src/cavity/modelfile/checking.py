@@ -27,23 +27,13 @@ LEAST = 1 << 20  # bytes that any model may have
 CORE = ("mean", "lower", "prior_lower", "prior.inducing")
 RBF: Meta = {"kernel": "RBF", "arguments": {}}
 LINEAR: Meta = {"kernel": "Linear", "arguments": {}}
-JITTER = 0.011  # most that a fit adds to the diagonal of k(Z, Z), relative to its mean
 ROUNDING = {"float64": 1e-6, "float32": 1e-2}  # of k(Z, Z), relative to its largest variance
-
-
-class Expected(NamedTuple):
-    """A tensor that a file must have, or may have, and the sizes that its letters stand for."""
-
-    name: str
-    tensor: Tensor
-    needed: bool
-    sizes: Sizes
 
 
 class Contents(NamedTuple):
     """What a checked file holds."""
 
-    tensors: list[Expected]
+    tensors: dict[str, tuple[Tensor, Sizes]]  # what letters stand for
     sizes: Sizes
     kernel: Any  # as JSON
 
@@ -56,31 +46,31 @@ def check_header(declared: Declared, meta: Meta, own_bytes: int = 0) -> Contents
     sizes = _find_sizes(declared, meta)
     schema.check_facts(meta, schema.FACTS, meta["format"], sizes)
     kernel = find_kernel(declared, meta)
-    expected = list(_expect(declared, meta, kernel, sizes))
-    for item in expected:
-        if item.name in declared:
-            _check_entry(item, declared[item.name], declared["mean"].dtype)
-        elif item.needed:
-            raise BadFile(f"the file lacks the tensor {item.name!r:.100}.")
-    _check_others(declared, {item.name for item in expected}, _own_parts(kernel), own_bytes, sizes)
-    return Contents(expected, sizes, kernel)
+    tensors = {prefix + t.name: (t, of) for prefix, t, of in _expect(declared, meta, kernel, sizes)}
+    known = {name.removesuffix("?"): about for name, about in tensors.items()}
+    for name, (tensor, of) in known.items():
+        if name in declared:
+            _check_entry(name, declared[name], tensor, of, declared["mean"].dtype)
+        elif not tensor.name.endswith("?"):
+            raise BadFile(f"the file lacks the tensor {name!r:.100}.")
+    others = {name: entry for name, entry in declared.items() if name not in known}
+    _check_others(others, _own_parts(kernel))
+    _check_bytes(declared, others, own_bytes, sizes)
+    return Contents(known, sizes, kernel)
 
 
 def check_values(arrays: Arrays, contents: Contents) -> None:
     """Raise BadFile for values outside their range, and for tensors that contradict each other."""
-    known = {item.name: item for item in contents.tensors}
     for name, array in arrays.items():
-        if name in known:
-            known[name].tensor.range.check(name, array, known[name].sizes)
-        elif not name.startswith(schema.FREE):
-            FINITE.check(name, array, contents.sizes)
-    groups = [array for name, array in arrays.items() if name in known and name.endswith(".group")]
-    G = contents.sizes["G"]
-    if any(not np.array_equal(g, groups[0]) or len(np.unique(g)) != G for g in groups):
-        raise BadFile("the groups of columns that share lengthscales do not fit together.")
+        if not name.startswith(schema.FREE):
+            tensor, sizes = contents.tensors.get(name, (None, contents.sizes))
+            (FINITE if tensor is None else tensor.range).check(name, array, sizes)
     for at, kernel, arguments in walk(contents.kernel):
-        if kernel == "Ranked":
-            _check_ranks(arrays, at, arguments)
+        group = arrays.get(f"{at}.group")
+        if group is not None and len(np.unique(group)) != contents.sizes["G"]:
+            raise BadFile("the groups of columns that share lengthscales do not fit together.")
+        if kernel == "Ranked" and arguments["columns"] != {"list": arrays[f"{at}.place"].tolist()}:
+            raise BadFile("the columns of the kernel on ranks do not fit together.")
 
 
 def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
@@ -92,10 +82,8 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
             raise BadFile(f"{name} has shape ().")
     labels = meta.get("classes")
     n_classes = None if labels is None else len(unpack_labels(labels))
-    if (n_classes is None, meta.get("units") is None) != (
-        (meta["kind"] == "regressor"),
-        (meta["kind"] == "model"),
-    ):
+    regresses = meta["kind"] == "regressor"
+    if (n_classes is None) != regresses or (meta.get("units") is None) == regresses:
         raise BadFile("a classifier has classes, and a regressor has units of its targets.")
     rows = declared["mean"].shape[0]
     C = rows if n_classes is None else 1 if n_classes == 2 else n_classes
@@ -146,39 +134,29 @@ def _own_parts(kernel: Any) -> tuple[str, ...]:
     return tuple(f"{at}." for at, name, _ in walk(kernel) if name is None)
 
 
-def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterator[Expected]:
-    """Yield the tensors that the file of this JSON must have, or may have."""
-
-    def rows(tensors: tuple[Tensor, ...], prefix: str = "", sizes: Sizes = sizes) -> Iterator[Expected]:
-        for tensor in tensors:
-            yield Expected(
-                prefix + tensor.name.removesuffix("?"), tensor, not tensor.name.endswith("?"), sizes
-            )
-
-    yield from rows(schema.MODEL)
-    noise = "log_noise" if "noise" in meta["prior"]["learn"] else "fixed_noise"
-    if f"prior.{noise}" not in declared or sum(f"prior.{n}_noise" in declared for n in ("log", "fixed")) != 1:
-        raise BadFile(f"the file lacks the tensor 'prior.{noise}', or has another noise.")
+def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterator[tuple[str, Tensor, Sizes]]:
+    """Yield the tensors that the file of this JSON must have, or may have, after a prefix; and their sizes by letter."""
+    learn = meta["prior"]["learn"]
+    noise = schema.LEARNT_NOISE if "noise" in learn else schema.FIXED_NOISE
+    groups: list[tuple[str, tuple[Tensor, ...], Sizes]] = [("", (*schema.MODEL, noise), sizes)]
     for at, name, _ in walk(kernel):
-        scope = dict(sizes) if name == "Ranked" else sizes
-        yield from rows(schema.KERNELS.get(name or "", ()), f"{at}.", scope)
+        groups.append(
+            (f"{at}.", schema.KERNELS.get(name or "", ()), dict(sizes) if name == "Ranked" else sizes)
+        )
     if any(name.startswith("rows.") for name in declared):
-        yield from rows(schema.ROWS)
+        groups.append(("rows.", schema.ROWS, sizes))
     if meta.get("growing") is not None:
         if not _own_parts(kernel):
-            sizes |= _count_learnt(declared, meta["prior"]["learn"])
-        yield from rows(schema.GROWING)
-        optimiser = (schema.OPTIMISER._replace(name=str(i)) for i in range(meta["growing"]["optimiser"]))
-        yield from rows(tuple(optimiser), schema.OPTIMISER.name)
+            sizes |= _count_learnt(declared, learn)
+        groups.append(("growing.", schema.GROWING, sizes))
+        numbers = range(meta["growing"]["optimiser"])
+        groups += [("growing.", (schema.OPTIMISER._replace(name=f"optimiser.{i}"),), sizes) for i in numbers]
     for kind in TREES:
         for i, boosted in enumerate((meta.get(kind) or {"boosted": ()})["boosted"]):
             n = sizes["classes"]
-            of = {
-                "boosted": int(boosted),
-                "leaf": 1 if boosted else n,
-                "scores": 1 if boosted and n == 2 else n,
-            }
-            yield from rows(schema.TREES, f"{kind}.{i}.", sizes | of)
+            of = {"boosted": boosted, "leaf": 1 if boosted else n, "scores": 1 if boosted and n == 2 else n}
+            groups.append((f"{kind}.{i}.", schema.TREES, sizes | of))
+    return ((prefix, tensor, of) for prefix, tensors, of in groups for tensor in tensors)
 
 
 def _count_learnt(declared: Declared, learn: list[str]) -> Sizes:
@@ -193,19 +171,19 @@ def _count_learnt(declared: Declared, learn: list[str]) -> Sizes:
     return {"Q": logs, "P": logs + count(*own, *(("prior.inducing",) if "inducing" in learn else ()))}
 
 
-def _check_entry(item: Expected, entry: persist.Entry, of_model: str) -> None:
+def _check_entry(name: str, entry: persist.Entry, tensor: Tensor, sizes: Sizes, of_model: str) -> None:
     """Check type and shape of a tensor; letters without a meaning get one."""
-    name, (_, shape, dtype, _), _, sizes = item
-    types = schema.FLOAT if dtype == schema.T else dtype
-    fits = entry.dtype in types.split("|") and (dtype != schema.T or entry.dtype == of_model)
-    options = shape.split("|") if shape.startswith("|") else [shape]
-    if (math.prod(entry.shape) and not fits) or not any(
-        _fits(option.split(), entry.shape, sizes) for option in options
-    ):
-        wanted = " ".join(f"{part}={sizes[part]}" if part in sizes else part for part in shape.split())
-        kind = of_model if dtype == schema.T and of_model in types else types.replace("|", " or ")
+    types = tensor.dtype.split("|")
+    if tensor.dtype == schema.T:
+        types = [of_model] if of_model in schema.FLOAT else schema.FLOAT.split("|")
+    shapes = (
+        tensor.shape.split("|") if tensor.shape.startswith("|") else [tensor.shape]
+    )  # "|P": a number, or P of them
+    fits = any(_fits(shape.split(), entry.shape, sizes) for shape in shapes)
+    if not fits or (entry.size and entry.dtype not in types):
+        wanted = " ".join(f"{part}={sizes[part]}" if part in sizes else part for part in tensor.shape.split())
         raise BadFile(
-            f"{name:.100} has shape {entry.shape} and type {entry.dtype}; expected ({wanted}), {kind}."
+            f"{name:.100} has shape {entry.shape} and type {entry.dtype}; expected ({wanted}), {' or '.join(types)}."
         )
 
 
@@ -221,21 +199,23 @@ def _fits(parts: list[str], shape: tuple[int, ...], sizes: Sizes) -> bool:
     return True
 
 
-def _check_others(
-    declared: Declared, known: set[str], own: tuple[str, ...], own_bytes: int, sizes: Sizes
-) -> None:
-    """Check names, types and sizes of tensors whose shape only a kernel, a likelihood or an argument of the user's knows."""
-    others = {name: entry for name, entry in declared.items() if name not in known}
+def _check_others(others: Declared, own: tuple[str, ...]) -> None:
+    """Check names and types of tensors whose shape only a kernel, a likelihood or an argument of the user's knows."""
     for name, entry in others.items():
-        if not name.startswith((*schema.FREE, *own, "factor.")):
-            why = (
-                "not known to this kernel: create kernel= as for the fit"
-                if name.startswith("prior.")
-                else "not known: update cavity"
+        if name.startswith(schema.FREE):
+            continue
+        if name.startswith("prior.") and not name.startswith(own or "own"):
+            raise BadFile(
+                f"the tensor {name!r:.100} is not known to this kernel: create kernel= as for the fit."
             )
-            raise BadFile(f"the tensor {name!r:.100} is {why}.")
-        if not name.startswith(schema.FREE) and entry.dtype not in ("F64", "F32", "I64"):
+        if not name.startswith(("prior.", "factor.")):
+            raise BadFile(f"the tensor {name!r:.100} is not known: update cavity.")
+        if entry.dtype not in ("F64", "F32", "I64"):
             raise BadFile(f"{name!r:.100} is of type {entry.dtype}, which no model has.")
+
+
+def _check_bytes(declared: Declared, others: Declared, own_bytes: int, sizes: Sizes) -> None:
+    """Check how much memory the tensors of any shape take, and the trees."""
     core = own_bytes + sum(declared[name].size for name in CORE)
     if sum(entry.size for entry in others.values()) > ROOM * core + LEAST:
         name = max(others, key=lambda n: others[n].size)
@@ -247,41 +227,15 @@ def _check_others(
         raise BadFile(f"the trees of the model take more than {MOST_TREES >> 20} MB.")
 
 
-def _check_ranks(arrays: Arrays, at: str, arguments: dict[str, Any]) -> None:
-    """Check that the knots of a kernel on ranks are those of its arguments."""
-    place, left, height, slope, last = (arrays[f"{at}.{t.name}"] for t in schema.RANKS)
-    knots, scores = (np.asarray(arrays[arguments[name]["array"]], left.dtype) for name in ("knots", "scores"))
-    width, rise = np.diff(knots, axis=0), np.diff(scores, axis=0)
-    expected = np.divide(rise, width, out=np.zeros_like(width), where=width > 0)
-    columns = arguments["columns"].get("list", arguments["columns"].get("tuple"))
-    pairs = ((left, knots[:-1].T), (last, knots[-1]), (height, scores[:-1].T))
-    same = all(np.array_equal(a, b) for a, b in pairs) and np.allclose(slope, expected.T, rtol=1e-3)
-    counted = all(isinstance(d, int) and not isinstance(d, bool) for d in columns)
-    if (
-        not same
-        or not counted
-        or columns != place.tolist()
-        or len(set(columns)) < len(columns)
-        or (width < 0).any()
-    ):
-        raise BadFile("the knots of the kernel on ranks do not fit together.")
-
-
 def check_factor(covariance: NDArray[Any], lower: NDArray[Any]) -> None:
     """Raise BadFile unless L Lᵀ = k(Z, Z) + jitter · I of one latent function, both [M M].
 
     A random vector v is multiplied instead of matrices: L (Lᵀ v) takes M² operations.
     """
-    K, L = covariance.astype(np.float64), lower.astype(np.float64)
-    L = np.tril(L)
+    K, L = covariance.astype(np.float64), np.tril(lower.astype(np.float64))
     v = np.random.default_rng().choice([-1.0, 1.0], len(L))
-    variance, excess = np.diagonal(K), (L**2).sum(1) - np.diagonal(K)
-    close = ROUNDING[lower.dtype.name] * variance.max()
+    excess, close = (L**2).sum(1) - K.diagonal(), ROUNDING[lower.dtype.name] * K.diagonal().max()
     jitter = excess.mean()
-    holds = (
-        -close <= jitter <= JITTER * variance.mean() + close
-        and (np.abs(excess - jitter) <= close).all()
-        and (np.abs(L @ (L.T @ v) - K @ v - jitter * v) <= len(L) * close).all()
-    )
-    if not holds:
+    off = np.abs(L @ (L.T @ v) - K @ v - jitter * v)
+    if not (jitter >= -close and (np.abs(excess - jitter) <= close).all() and (off <= len(L) * close).all()):
         raise BadFile("prior_lower is not the Cholesky factor of the kernel at the inducing points.")

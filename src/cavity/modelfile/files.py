@@ -25,7 +25,7 @@ from cavity.modelfile.facts import (
     unpack_labels,
 )
 from cavity.modelfile.growing import describe_growing, growing_tensors, restore_growing
-from cavity.modelfile.likelihoods import describe_likelihood, likelihood_tensors, restore_likelihood
+from cavity.modelfile.likelihoods import likelihood_tensors, restore_likelihood
 from cavity.modelfile.pools import (
     describe_mean,
     describe_pool,
@@ -93,7 +93,7 @@ def save(record: Record, path: str | Path) -> None:
         },
         "names": None if names is None else list(names),
         "prior": describe_prior(result.model.prior),
-        "likelihood": describe_likelihood(result.model.likelihood, packing),
+        "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "history": result.history,
         "warnings": list(result.warnings),
         "scalars": scalars,

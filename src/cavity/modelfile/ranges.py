@@ -45,8 +45,8 @@ def index(symbol: str) -> Range:
     return Range(f"a number below {symbol}", lambda a, sizes: (a >= 0).all() and (a < sizes[symbol]).all())
 
 
-def _has_pivots(least: float) -> Callable[[Array, Sizes], Any]:
-    return lambda a, _: (a.diagonal(0, -2, -1) > least).all() and (abs(a) <= LARGE).all()
+def _has_pivots(least: float, most: float) -> Callable[[Array, Sizes], Any]:
+    return lambda a, _: (a.diagonal(0, -2, -1) > least).all() and (abs(a) <= most).all()
 
 
 def _has_shares(a: Array, _: Sizes) -> Any:
@@ -72,8 +72,8 @@ NOT_NEGATIVE = within(0, LARGE, f"between 0 and {LARGE:g}")
 SHARE = within(0, 1 - 1e-15, "a share in [0, 1)")
 SHARES = Range("shares that sum to one", _has_shares)
 LOG = Range("the logarithm of a number of its type", lambda a, _: (abs(a) < LOG_LARGEST[a.itemsize]).all())
-FACTOR = Range("a Cholesky factor", _has_pivots(0.0))
-PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT))
+FACTOR = Range("a Cholesky factor", _has_pivots(0.0, 1e150))
+PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_PIVOT, LARGE))
 PRECISION = Range("the sum of a precision", lambda a, _: (a.diagonal(0, -2, -1) > -1).all())
 LEAVES = Range("scores, or shares that sum to one", _has_leaves)
 CHILD = Range("a node after its parent", _is_child)
