@@ -97,10 +97,14 @@ class StoredArrays(NamedTuple):
     meta: dict[str, Any]
 
     def as_tensors(self) -> Stored:
-        """Return the contents as `read` does: tensors with memory of their own."""
+        """Return the contents as tensors with memory of their own: BLAS chooses its path by alignment, which NumPy does not keep.
+
+        Arrays are dropped one by one, so that memory does not double.
+        """
         import torch
 
-        return Stored({name: torch.from_numpy(a).clone() for name, a in self.arrays.items()}, self.meta)
+        held = self.arrays
+        return Stored({name: torch.from_numpy(held.pop(name)).clone() for name in list(held)}, self.meta)
 
 
 DAMAGE = (  # what reading meaningless contents may raise
@@ -142,23 +146,18 @@ def digest(tensors: dict[str, Tensor], head: str) -> str:
     """Return SHA-256 of the JSON and of every tensor: its name, type, shape and bytes."""
     import torch
 
-    held = ((name, tensors[name].detach().contiguous().cpu()) for name in sorted(tensors))
-    return _hash(
-        (
-            (name, str(t.dtype), tuple(t.shape), t.reshape(-1).view(torch.uint8).numpy().data)
-            for name, t in held
-        ),
-        head,
-    )
+    held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
+    raw = {name: t.reshape(-1).view(torch.uint8).numpy().data for name, t in held.items()}
+    return _hash(((n, str(held[n].dtype), tuple(held[n].shape), [raw[n]]) for n in sorted(held)), head)
 
 
-def _hash(parts: Iterable[tuple[str, str, tuple[int, ...], memoryview]], head: str) -> str:
-    """Return SHA-256 of the JSON and of name, type, shape and bytes of each part."""
+def _hash(parts: Iterable[tuple[str, str, tuple[int, ...], Iterable[Any]]], head: str) -> str:
+    """Return SHA-256 of the JSON and of name, type, shape and bytes, in pieces, of each part."""
     hasher = hashlib.sha256(head.encode())
-    for name, dtype, shape, raw in parts:
+    for name, dtype, shape, pieces in parts:
         hasher.update(f"\0{name}\0{dtype}\0{shape}\0".encode())
-        for start in range(0, len(raw), _HASH_BYTES):
-            hasher.update(raw[start : start + _HASH_BYTES])
+        for raw in pieces:
+            hasher.update(raw)
     return hasher.hexdigest()
 
 
@@ -246,7 +245,7 @@ def read(path: str | Path, kind: str, *others: str, check: Check | None = None) 
     BadFile for what the caller cannot use. The digest is checked before anything is returned.
     """
     name = as_path(path)
-    return _open(name, lambda file: _read(name, file, (kind, *others), check))
+    return _open(name, lambda file: _read_arrays(name, file, (kind, *others), check)).as_tensors()
 
 
 def read_arrays(path: str | Path, kind: str, *others: str, check: Check) -> StoredArrays:
@@ -287,18 +286,22 @@ def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
 
 def _hash_file(file: BinaryIO, places: dict[str, _Place], head: str) -> str:
     """Return what `digest` returns of the file's tensors."""
-    hasher = hashlib.sha256(head.encode())
-    for name in sorted(places):
-        (dtype, shape), start, stop = places[name]
-        hasher.update(f"\0{name}\0torch.{_DTYPES[dtype][0]}\0{shape}\0".encode())
+
+    def pieces(start: int, stop: int) -> Iterator[bytes]:
         file.seek(start)
         while start < stop:
             part = file.read(min(_HASH_BYTES, stop - start))
             if not part:
                 raise EOFError("the file shrank while it was read")
-            hasher.update(part)
+            yield part
             start += len(part)
-    return hasher.hexdigest()
+
+    found = ((name, *places[name]) for name in sorted(places))
+    return _hash((_part(name, entry, pieces(start, stop)) for name, entry, start, stop in found), head)
+
+
+def _part(name: str, entry: Entry, pieces: Iterable[Any]) -> tuple[str, str, tuple[int, ...], Iterable[Any]]:
+    return name, f"torch.{_DTYPES[entry.dtype][0]}", entry.shape, pieces
 
 
 def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
@@ -320,38 +323,10 @@ def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
         raise BadFile(f"{path} cannot be read: {reason!s:.200}.") from error
 
 
-def _read(path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None) -> Stored:
-    meta, tensors, found = _read_parts(path, file, kinds, check, _read_tensor)
-    _check_digest(path, digest(tensors, found.head), found.digest, meta["format"])
-    return Stored(tensors, meta)
-
-
-def _read_arrays(path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check) -> StoredArrays:
-    meta, arrays, found = _read_parts(path, file, kinds, check, _read_array)
-    parts = ((name, arrays[name]) for name in sorted(arrays))
-    hashed = _hash(
-        ((name, f"torch.{a.dtype.name}", a.shape, a.reshape(-1).view("uint8").data) for name, a in parts),
-        found.head,
-    )
-    _check_digest(path, hashed, found.digest, meta["format"])
-    return StoredArrays(arrays, meta)
-
-
-class _Texts(NamedTuple):
-    """The JSON as it stands in the file, and the digest that the file declares."""
-
-    head: str
-    digest: str | None
-
-
-def _read_parts(
-    path: str | Path,
-    file: BinaryIO,
-    kinds: tuple[str, ...],
-    check: Check | None,
-    read_part: Callable[[BinaryIO, _Place], T],
-) -> tuple[dict[str, Any], dict[str, T], _Texts]:
-    """Read the JSON and, once it is checked, the tensors by `read_part`."""
+def _read_arrays(
+    path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None
+) -> StoredArrays:
+    """Read the JSON and, once it is checked, the tensors, and check the digest."""
     found = os.fstat(file.fileno())
     on_disk = 512 * getattr(found, "st_blocks", 0)  # 0 where a file system does not say
     if found.st_size > _SMALL and 0 < on_disk < _MOSTLY_HOLES * found.st_size:
@@ -364,8 +339,11 @@ def _read_parts(
         meta = _check_head(path, json.loads(head) if head else None, kinds)
         if check is not None:
             check({name: place.entry for name, place in places.items()}, meta)
-        parts = {name: read_part(file, place) for name, place in places.items()}
-    return meta, parts, _Texts(str(head), words.get(_DIGEST))
+        arrays = {name: _read_array(file, place) for name, place in places.items()}
+    raw = ((name, [arrays[name].reshape(-1).view("uint8").data]) for name in sorted(arrays))
+    hashed = _hash((_part(name, places[name].entry, data) for name, data in raw), str(head))
+    _check_digest(path, hashed, words.get(_DIGEST), meta["format"])
+    return StoredArrays(arrays, meta)
 
 
 @contextmanager
@@ -417,19 +395,6 @@ def _place(about: Any, base: int) -> _Place:
     if entry.size != stop - start:
         raise EOFError("a tensor of another size than its shape says")
     return _Place(entry, base + start, base + stop)
-
-
-def _read_tensor(file: BinaryIO, place: _Place) -> Tensor:
-    """Read into memory of its own: BLAS chooses its path by alignment, which a file does not keep."""
-    import torch
-
-    tensor = torch.empty(place.entry.shape, dtype=getattr(torch, _DTYPES[place.entry.dtype][0]))
-    file.seek(place.start)
-    if tensor.numel():
-        raw = tensor.reshape(-1).view(torch.uint8).numpy().data
-        if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
-            raise EOFError("the file shrank while it was read")
-    return tensor
 
 
 def _read_array(file: BinaryIO, place: _Place) -> NDArray[Any]:

@@ -167,10 +167,12 @@ def _check_factors(contents: Contents, arrays: Arrays, Z: NDArray[Any]) -> None:
     while kernel["kernel"] == "Ranked":
         kernel, at = kernel["arguments"]["base"], f"{at}.base"
     logs = {name: a for name, a in arrays.items() if name.startswith(at) and ".log_" in name}
-    for c, lower in enumerate(arrays["prior_lower"]):
+    found = []
+    for c in range(len(arrays["prior_lower"])):
         own = arrays | {name: a[min(c, len(a) - 1)][None] for name, a in logs.items()}
         points = Z[min(c, len(Z) - 1)]
-        check_factor(_make_covariance(kernel, at, own, points[None]).cross(points)[0], lower)
+        found.append(_make_covariance(kernel, at, own, points[None]).cross(points)[0])
+    check_factor(np.stack(found), arrays["prior_lower"])
 
 
 def _make_covariance(kernel: dict[str, Any], at: str, arrays: Arrays, Z: NDArray[Any]) -> Covariance:

@@ -228,14 +228,17 @@ def _check_bytes(declared: Declared, others: Declared, own_bytes: int, sizes: Si
 
 
 def check_factor(covariance: NDArray[Any], lower: NDArray[Any]) -> None:
-    """Raise BadFile unless L Lᵀ = k(Z, Z) + jitter · I of one latent function, both [M M].
+    """Raise BadFile unless L Lᵀ = k(Z, Z) + jitter · I of each latent function, both [C M M] or [1 M M].
 
     A random vector v is multiplied instead of matrices: L (Lᵀ v) takes M² operations.
     """
-    K, L = covariance.astype(np.float64), np.tril(lower.astype(np.float64))
-    v = np.random.default_rng().choice([-1.0, 1.0], len(L))
-    excess, close = (L**2).sum(1) - K.diagonal(), ROUNDING[lower.dtype.name] * K.diagonal().max()
-    jitter = excess.mean()
-    off = np.abs(L @ (L.T @ v) - K @ v - jitter * v)
-    if not (jitter >= -close and (np.abs(excess - jitter) <= close).all() and (off <= len(L) * close).all()):
+    K, L = covariance.astype(np.float64, copy=False), np.tril(lower.astype(np.float64, copy=False))
+    v = np.random.default_rng().choice([-1.0, 1.0], K.shape[-1])
+    variance = K.diagonal(0, -2, -1)
+    close = ROUNDING[lower.dtype.name] * variance.max(-1, keepdims=True)
+    excess = np.square(L).sum(-1) - variance
+    jitter = excess.mean(-1, keepdims=True)
+    product = (L @ (L.swapaxes(-1, -2) @ v)[..., None])[..., 0]
+    near = np.abs(product - K @ v - jitter * v) <= len(v) * close
+    if not (near & (np.abs(excess - jitter) <= close) & (jitter >= -close)).all():
         raise BadFile("prior_lower is not the Cholesky factor of the kernel at the inducing points.")

@@ -78,8 +78,7 @@ def _check_factor(prior: Prior, lower: Tensor) -> None:
     K = prior.kernel.full(prior.Z)
     if K.shape[1:] != lower.shape[1:] or len(K) > len(lower):
         raise BadFile(f"prior_lower has shape {tuple(lower.shape)}, and the kernel {tuple(K.shape)}.")
-    for covariance, factor in zip(K.expand(len(lower), -1, -1).numpy(), lower.numpy(), strict=True):
-        check_factor(covariance, factor)
+    check_factor(K.numpy(), lower.numpy())
 
 
 @torch.no_grad()
