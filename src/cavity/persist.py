@@ -97,14 +97,17 @@ class StoredArrays(NamedTuple):
     meta: dict[str, Any]
 
     def as_tensors(self) -> Stored:
-        """Return the contents as tensors with memory of their own: BLAS chooses its path by alignment, which NumPy does not keep.
+        """Return the contents in memory of torch: BLAS chooses its path by alignment, and empty arrays have other strides.
 
         Arrays are dropped one by one, so that memory does not double.
         """
         import torch
 
-        held = self.arrays
-        return Stored({name: torch.from_numpy(held.pop(name)).clone() for name in list(held)}, self.meta)
+        tensors = {}
+        for name in list(self.arrays):
+            shared = torch.from_numpy(self.arrays.pop(name))
+            tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
+        return Stored(tensors, self.meta)
 
 
 DAMAGE = (  # what reading meaningless contents may raise
