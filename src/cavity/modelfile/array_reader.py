@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity import array_kernels, persist
-from cavity.array_kernels import Covariance, Knots, Scale
+from cavity import persist
 from cavity.errors import CavityError
 from cavity.intake.validation import Features
+from cavity.kernels import formulas
+from cavity.kernels.formulas import Formula, Knots, Scale
 from cavity.modelfile import facts
 from cavity.modelfile.pools import restore_mean, restore_pool
-from cavity.prediction.array_model import ArrayModel
+from cavity.prediction.latent import LatentModel
+from cavity.prediction.pool import NO_POOL, Pool
+from cavity.prior_mean import NO_MEAN, PriorMean
 
 Arrays = dict[str, NDArray[Any]]
 Declared = dict[str, persist.Entry]
@@ -54,12 +57,14 @@ class Unknown(Exception):
 class ArrayRecord(NamedTuple):
     """What predictions need of a model file."""
 
-    model: ArrayModel
+    model: LatentModel
     features: Features
     classes: NDArray[Any] | None  # of a classifier
     units: tuple[float, float]  # shift and scale of a regressor's targets
     noise: float  # variance of a regressor's targets
     stored: persist.StoredArrays  # the whole file, for the full reader
+    pool: Pool = NO_POOL
+    prior_mean: PriorMean = NO_MEAN
 
 
 def read_array_record(path: str | Path) -> ArrayRecord | None:
@@ -197,7 +202,7 @@ def _kernel_shapes(
             yield inner[part]["array"], [(pieces + 1, d)]
         yield from _kernel_shapes(inner["base"], f"{at}.base", declared, size)
         return
-    _expect(name in (*array_kernels.SHAPES, "RationalQuadratic", "Linear", "Constant"))
+    _expect(name in (*formulas.SHAPES, "Linear", "Constant"))
     for argument, value in inner.items():
         _expect(_is_positive(value) or (value is None and argument == "lengthscale"))
     yield f"{at}.log_variance", [(K,)]
@@ -258,24 +263,28 @@ def _read(stored: persist.StoredArrays) -> ArrayRecord:
     noise = arrays[f"prior.{_name_noise(meta)}"]
     classifies = meta["kind"] == "model"
     n_classes = len(meta["classes"]["values"]) if classifies else None
-    model = ArrayModel(
-        covariance=_make_covariance(_find_kernel(arrays, meta), "prior.kernel", arrays, Z),
+    formula = _make_formula(_find_kernel(arrays, meta), "prior.kernel", arrays, D)
+    model = LatentModel(
+        formula=formula,
+        points=formula.prepare(Z),
         noise=np.exp(noise) if _name_noise(meta) == "log_noise" else noise,
         prior_lower=arrays["prior_lower"],
         mean=arrays["mean"],
         lower=arrays["lower"],
     )
+    _expect(not formulas.are_far(model.points))
     for factor in (model.lower, model.prior_lower):
         _expect((np.diagonal(factor, axis1=-2, axis2=-1) > 0).all())
+    pool, prior_mean = NO_POOL, NO_MEAN
     if n_classes is not None:
         pool = restore_pool(arrays, meta["pool"], D, n_classes)
-        model = model._replace(pool=pool, prior_mean=restore_mean(arrays, meta["prior_mean"], D, n_classes))
+        prior_mean = restore_mean(arrays, meta["prior_mean"], D, n_classes)
     features = facts.read_features(meta, facts.KINDS[meta["kind"]].owner, D)
     _check_rest(arrays, meta, features, n_classes)
     classes = facts.unpack_labels(meta["classes"]) if classifies else None
     units = (0.0, 1.0) if classifies else facts.read_units(*meta["units"])
     of_targets = 0.0 if classifies else float(np.exp(arrays["factor.log_noise"][0]))
-    return ArrayRecord(model, features, classes, units, of_targets, stored)
+    return ArrayRecord(model, features, classes, units, of_targets, stored, pool, prior_mean)
 
 
 def _check_rest(arrays: Arrays, meta: dict[str, Any], features: Features, n_classes: int | None) -> None:
@@ -301,16 +310,16 @@ def _check_groups(arrays: Arrays) -> None:
     _expect(len(groups) in (0, scaled) and all(np.array_equal(g, groups[0]) for g in groups))
 
 
-def _make_covariance(kernel: dict[str, Any], at: str, arrays: Arrays, Z: NDArray[Any]) -> Covariance:
+def _make_formula(kernel: dict[str, Any], at: str, arrays: Arrays, D: int) -> Formula:
     name, inner = kernel["kernel"], kernel["arguments"]
     if name in PAIRS:
-        parts = (_make_covariance(inner[part], f"{at}.{part}", arrays, Z) for part in ("k1", "k2"))
-        return array_kernels.Pair(PAIRS[name], *parts)
+        parts = (_make_formula(inner[part], f"{at}.{part}", arrays, D) for part in ("k1", "k2"))
+        return formulas.PairFormula(PAIRS[name], *parts)
     if name == "Ranked":
-        knots = _read_knots(inner, at, arrays, Z.shape[-1])
-        return array_kernels.Ranked(_make_covariance(inner["base"], f"{at}.base", arrays, Z), knots)
+        knots = _read_knots(inner, at, arrays, D)
+        return formulas.MappedFormula(_make_formula(inner["base"], f"{at}.base", arrays, D), knots.score)
     if name == "Constant":
-        return array_kernels.Constant(arrays[f"{at}.log_variance"], Z)
+        return formulas.ConstantFormula(arrays[f"{at}.log_variance"])
     log_scale = arrays[f"{at}.log_lengthscale"]
     if f"{at}.group" in arrays:
         group = arrays[f"{at}.group"]
@@ -318,10 +327,9 @@ def _make_covariance(kernel: dict[str, Any], at: str, arrays: Arrays, Z: NDArray
         log_scale = log_scale[:, group]
     scale = Scale(arrays[f"{at}.center"], arrays[f"{at}.unit"], log_scale, arrays[f"{at}.log_variance"])
     if name == "Linear":
-        return array_kernels.Linear(scale, Z)
-    if name == "RationalQuadratic":
-        return array_kernels.Stationary(array_kernels.rational_quadratic(arrays[f"{at}.log_alpha"]), scale, Z)
-    return array_kernels.Stationary(array_kernels.SHAPES[name], scale, Z)
+        return formulas.LinearFormula(scale)
+    logs = (arrays[f"{at}.log_alpha"],) if name == "RationalQuadratic" else ()
+    return formulas.StationaryFormula(formulas.SHAPES[name], scale, logs)
 
 
 def _read_knots(given: dict[str, Any], at: str, arrays: Arrays, D: int) -> Knots:
