@@ -1,12 +1,26 @@
 """Array namespaces: a formula is written once, for NumPy arrays, torch tensors and values of an ONNX graph.
 
-A formula uses operators (`+ − * / @`), `x[:, None]`, `.T` of a matrix, and for all else the functions of the namespace `xp` of its
-argument. A name that ends with `_` may overwrite its first argument. Numbers of a graph's formula are NumPy arrays, so the
-functions of a graph take these, too. This module does not load torch.
+A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of a matrix, and the functions of a namespace:
+
+    array             a tensor or an array in this namespace
+    largest           the largest number of the array's type
+    exp, log1p, sqrt, abs, tanh, maximum, minimum      as in NumPy; `exp_` and `minimum_` may overwrite their argument
+    max               over the last axis, which stays
+    column_sum        Σ_m x_cmn, [C M n] → [C n]
+    add_products_     offset + u·v of points [C M D] and rows [n D], [C M n]; may overwrite the offset
+    repeat_rows       x once for each row of X, [... 1] → [... n]
+    with_columns      rows with other values in some columns
+    solve_lower       lower⁻¹ B, [C M n]
+    count_up_to       how many entries of each ascending row of a table are at most x, [d K], [d n] → [d n]
+    look_up           entries of each row of a table, [d K], [d n] → [d n]
+
+Numbers of a formula are NumPy arrays where its rows are values of a graph. This module does not load torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,179 +29,6 @@ from cavity.onnx_graph import Value
 
 LARGEST = float(np.finfo(np.float64).max)
 Array = Any  # a NumPy array, a tensor, or a value of a graph
-
-
-class NumpyNamespace:
-    """Functions of NumPy arrays."""
-
-    exp, log1p, sqrt, abs, tanh = map(staticmethod, (np.exp, np.log1p, np.sqrt, np.abs, np.tanh))
-    maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
-
-    @staticmethod
-    def array(x: Any) -> Array:
-        """Return a tensor or an array in this namespace."""
-        if isinstance(x, np.ndarray):
-            return x
-        found = x.detach().cpu().numpy()
-        return found.astype(np.float64) if found.dtype.kind == "f" else found
-
-    @staticmethod
-    def largest(x: Array) -> float:
-        """Return the largest number of the array's type."""
-        return LARGEST
-
-    @staticmethod
-    def exp_(x: Array) -> Array:
-        return np.exp(x, out=x)
-
-    @staticmethod
-    def minimum_(x: Array, high: float) -> Array:
-        return np.minimum(x, high, out=x)
-
-    @staticmethod
-    def max(x: Array) -> Array:
-        """Return the maximum along the last axis, which stays."""
-        return x.max(-1, keepdims=True)
-
-    @staticmethod
-    def column_sum(x: Array) -> Array:
-        """Return Σ_m x_cmn, [C M n] → [C n]."""
-        return x.sum(1)
-
-    @staticmethod
-    def products(points: Array, V: Array) -> Array:
-        """Return u·v, [C M D] × [n D] → [C M n]."""
-        C, M, D = points.shape
-        return (points.reshape(C * M, D) @ V.T).reshape(C, M, len(V))
-
-    @staticmethod
-    def add_products_(offset: Array, points: Array, V: Array) -> Array:
-        """Return offset + u·v, [C M n]."""
-        offset += NumpyNamespace.products(points, V)
-        return offset
-
-    @staticmethod
-    def repeat_rows(x: Array, X: Array) -> Array:
-        """Repeat along the last axis for each row of X, [... 1] → [... n]."""
-        n = X.shape[-2]
-        return x if n == 1 else np.broadcast_to(x, (*x.shape[:-1], n))
-
-    @staticmethod
-    def solve_lower(lower: Array, B: Array) -> Array:
-        """Return lower⁻¹ B, [C M n], by forward substitution: NumPy would factorise the triangle again."""
-        X = np.broadcast_to(B, (max(len(lower), len(B)), *B.shape[1:])).copy()
-        for i in range(X.shape[1]):
-            X[:, i] -= (lower[:, i, None, :i] @ X[:, :i])[:, 0]
-            X[:, i] /= lower[:, i, i, None]
-        return X
-
-    @staticmethod
-    def columns(X: Array, place: Array) -> Array:
-        """Return some columns of rows, transposed: [n D] → [d n]."""
-        return X[:, place].T
-
-    @staticmethod
-    def with_columns(X: Array, place: Array, cells: Array) -> Array:
-        """Return rows with other values in some columns, given as [d n]."""
-        out = X.copy()
-        out[:, place] = cells.T
-        return out
-
-    @staticmethod
-    def count_up_to(table: Array, cells: Array) -> Array:
-        """Return how many entries of each ascending row of a table are at most x, [d K] × [d n] → [d n]."""
-        pairs = zip(table, cells, strict=True)
-        return np.stack([np.searchsorted(entries, x, side="right") for entries, x in pairs])
-
-    @staticmethod
-    def look_up(table: Array, index: Array) -> Array:
-        """Return entries of each row of a table, [d K] × [d n] → [d n]."""
-        return np.take_along_axis(table, index, 1)
-
-
-class GraphNamespace:
-    """Functions of values of an ONNX graph: each adds the nodes that compute it."""
-
-    @staticmethod
-    def largest(x: Value) -> float:
-        return LARGEST
-
-    @staticmethod
-    def exp(x: Array) -> Array:
-        return x.exp() if isinstance(x, Value) else np.exp(x)
-
-    @staticmethod
-    def log1p(x: Value) -> Value:
-        return (x + 1.0).log()
-
-    @staticmethod
-    def sqrt(x: Value) -> Value:
-        return x.sqrt()
-
-    @staticmethod
-    def abs(x: Value) -> Value:
-        return x.graph.op("Abs", x)
-
-    @staticmethod
-    def tanh(x: Value) -> Value:
-        return x.graph.op("Tanh", x)
-
-    @staticmethod
-    def maximum(x: Value, low: Any) -> Value:
-        return x.at_least(low)
-
-    @staticmethod
-    def minimum(x: Value, high: Any) -> Value:
-        return x.at_most(high)
-
-    exp_, minimum_ = exp, minimum
-
-    @staticmethod
-    def max(x: Value) -> Value:
-        return x.max(-1, keep=True)
-
-    @staticmethod
-    def column_sum(x: Value) -> Value:
-        return x.sum(1)
-
-    @staticmethod
-    def products(points: Array, V: Value) -> Value:
-        return points @ V.T  # type: ignore[no-any-return]
-
-    @staticmethod
-    def add_products_(offset: Value, points: Array, V: Value) -> Value:
-        return offset + GraphNamespace.products(points, V)
-
-    @staticmethod
-    def repeat_rows(x: Array, X: Value) -> Value:
-        return X.graph.op("Expand", x, X.graph.op("Shape", X, start=0, end=1))
-
-    @staticmethod
-    def solve_lower(lower: Array, B: Value) -> Value:
-        """Multiply by the inverse, which is a constant of the graph."""
-        return NumpyNamespace.solve_lower(lower, np.eye(lower.shape[-1])[None]) @ B  # type: ignore[no-any-return]
-
-    @staticmethod
-    def columns(X: Value, place: Array) -> Value:
-        return X.graph.op("Gather", X, place, axis=1).T
-
-    @staticmethod
-    def with_columns(X: Value, place: Array, cells: Value) -> Value:
-        op, updates = X.graph.op, cells.T
-        return op("ScatterElements", X, op("Expand", place[None], op("Shape", updates)), updates, axis=1)
-
-    @staticmethod
-    def count_up_to(table: Array, cells: Value) -> Value:
-        graph = cells.graph
-        reached = graph.op("GreaterOrEqual", cells[:, :, None], table[:, None])
-        return graph.op("Cast", reached, to=graph.onnx.TensorProto.INT64).sum(2)
-
-    @staticmethod
-    def look_up(table: Array, index: Value) -> Value:
-        return index.graph.op("GatherElements", table, index, axis=1)
-
-
-NUMPY, GRAPH = NumpyNamespace(), GraphNamespace()
 
 
 def namespace(x: Array) -> Any:
@@ -199,3 +40,94 @@ def namespace(x: Array) -> Any:
     from cavity.torch_namespace import TORCH
 
     return TORCH
+
+
+def _to_numpy(x: Any) -> Array:
+    found = x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+    return found.astype(np.float64, copy=False) if found.dtype.kind == "f" else found
+
+
+def _add_products(offset: Array, points: Array, V: Array) -> Array:
+    offset += (points.reshape(-1, points.shape[-1]) @ V.T).reshape(offset.shape)
+    return offset
+
+
+def _repeat_rows(x: Array, X: Array) -> Array:
+    return x if X.shape[-2] == 1 else np.broadcast_to(x, (*x.shape[:-1], X.shape[-2]))
+
+
+def _with_columns(X: Array, place: Array, cells: Array) -> Array:
+    out = X.copy()
+    out[:, place] = cells
+    return out
+
+
+def _solve_lower(lower: Array, B: Array) -> Array:
+    """Forward substitution: NumPy would factorise the triangle again."""
+    X = np.broadcast_to(B, (max(len(lower), len(B)), *B.shape[1:])).copy()
+    for i in range(X.shape[1]):
+        X[:, i] -= (lower[:, i, None, :i] @ X[:, :i])[:, 0]
+        X[:, i] /= lower[:, i, i, None]
+    return X
+
+
+def _count_up_to(table: Array, cells: Array) -> Array:
+    return np.stack([np.searchsorted(row, x, side="right") for row, x in zip(table, cells, strict=True)])
+
+
+def _count_in_graph(table: Array, cells: Value) -> Value:
+    reached = cells.graph.op("GreaterOrEqual", cells[:, :, None], table[:, None])
+    return cells.graph.op("Cast", reached, to=cells.graph.onnx.TensorProto.INT64).sum(2)
+
+
+def _scatter_columns(X: Value, place: Array, cells: Value) -> Value:
+    op = X.graph.op
+    return op("ScatterElements", X, op("Expand", place[None], op("Shape", cells)), cells, axis=1)
+
+
+def _node(kind: str, in_numpy: Callable[..., Any] | None = None, **attributes: Any) -> Callable[..., Any]:
+    """Return the function that adds a node to the graph of its arguments; with NumPy arrays alone it computes the value."""
+
+    def add(*arguments: Any) -> Any:
+        graph = next((x.graph for x in arguments if isinstance(x, Value)), None)
+        return in_numpy(*arguments) if graph is None else graph.op(kind, *arguments, **attributes)  # type: ignore[misc]
+
+    return add
+
+
+NUMPY = SimpleNamespace(
+    array=_to_numpy,
+    largest=lambda x: LARGEST,
+    **{name: getattr(np, name) for name in "exp log1p sqrt abs tanh maximum minimum".split()},
+    exp_=lambda x: np.exp(x, out=x),
+    minimum_=lambda x, high: np.minimum(x, high, out=x),
+    max=lambda x: x.max(-1, keepdims=True),
+    column_sum=lambda x: x.sum(1),
+    add_products_=_add_products,
+    repeat_rows=_repeat_rows,
+    with_columns=_with_columns,
+    solve_lower=_solve_lower,
+    count_up_to=_count_up_to,
+    look_up=lambda table, index: np.take_along_axis(table, index, 1),
+)
+GRAPH = SimpleNamespace(
+    largest=lambda x: LARGEST,
+    exp=_node("Exp", np.exp),
+    log1p=lambda x: (x + 1.0).log(),
+    sqrt=_node("Sqrt"),
+    abs=_node("Abs"),
+    tanh=_node("Tanh"),
+    maximum=_node("Max"),
+    minimum=_node("Min"),
+    exp_=_node("Exp"),
+    minimum_=_node("Min"),
+    max=lambda x: x.max(-1, keep=True),
+    column_sum=lambda x: x.sum(1),
+    add_products_=lambda offset, points, V: offset + points @ V.T,
+    repeat_rows=lambda x, X: X.graph.op("Expand", x, X.graph.op("Shape", X, start=0, end=1)),
+    with_columns=_scatter_columns,
+    # a product with the inverse, which is a constant of the graph
+    solve_lower=lambda lower, B: _solve_lower(lower, np.eye(lower.shape[-1])[None]) @ B,
+    count_up_to=_count_in_graph,
+    look_up=_node("GatherElements", axis=1),
+)

@@ -89,11 +89,12 @@ class Value:
         return self.graph.op("MatMul", other, self)
 
     def __getitem__(self, index: tuple[Any, ...]) -> Value:
-        """Add an axis for each None, or leave out the axes of length 1 that are at 0; all else is `:`."""
-        found = self
-        if dropped := [axis for axis, part in enumerate(index) if part == 0]:
-            found = self.graph.op("Squeeze", found, np.array(dropped))
+        """Add an axis for each None, leave out axes of length 1 that are at 0, or take columns; all else is `:`."""
+        if isinstance(index[-1], np.ndarray):
+            return self.graph.op("Gather", self, index[-1], axis=len(index) - 1)
+        dropped = [axis for axis, part in enumerate(index) if part == 0]
         added = [axis for axis, part in enumerate(index) if part is None]
+        found = self.graph.op("Squeeze", self, np.array(dropped)) if dropped else self
         return found.new_axis(*added) if added else found
 
     @property

@@ -177,7 +177,7 @@ class LinearFormula(NamedTuple):
         return self.to_units(Z) * namespace(Z).exp(self.log_weight())[:, None]
 
     def cross(self, points: Array, X: Array) -> Array:
-        return namespace(X).products(points, self.to_units(X))
+        return points @ self.to_units(X).T
 
     def diag(self, X: Array) -> Array:
         V = self.to_units(X)
@@ -246,9 +246,8 @@ class Knots(NamedTuple):
 
     def score(self, X: Array) -> Array:
         """Return rows [n D] with the scores of their cells."""
-        xp = namespace(X)
-        cells = xp.columns(X, self.place)  # [d n]
+        xp, cells = namespace(X), X[:, self.place].T  # [d n]
         i = xp.count_up_to(self.left[:, 1:], cells)
         left, height, slope = (xp.look_up(t, i) for t in (self.left, self.height, self.slope))
         inside = xp.minimum(xp.maximum(cells, self.left[:, :1]), self.last[:, None])
-        return xp.with_columns(X, self.place, height + slope * (inside - left))
+        return xp.with_columns(X, self.place, (height + slope * (inside - left)).T)

@@ -134,9 +134,7 @@ class Ranked(Kernel):
         return out
 
     def _score(self, X: Tensor) -> Tensor:
-        if X.ndim > 2:
-            return self._score(X.reshape(-1, X.shape[-1])).reshape(X.shape)
-        return self._knots(TORCH).score(X)  # type: ignore[no-any-return]
+        return self._knots(TORCH).score(X.reshape(-1, X.shape[-1])).reshape(X.shape)  # type: ignore[no-any-return]
 
     def _knots(self, xp: Any) -> Knots:
         return Knots(*(xp.array(t) for t in (self.place, self.left, self.height, self.slope, self.last)))
