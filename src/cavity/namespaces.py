@@ -4,7 +4,8 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
 
     array             a tensor or an array in this namespace
     largest           the largest number of the array's type
-    exp, log1p, sqrt, abs, tanh, maximum, minimum      as in NumPy; `exp_` and `minimum_` may overwrite their argument
+    exp, log1p, sqrt, abs, tanh, maximum, minimum, clip      as in NumPy; `exp_` and `minimum_` may overwrite their argument
+    may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
     max               over the last axis, which stays
     column_sum        Σ_m x_cmn, [C M n] → [C n]
     add_products_     offset + u·v of points [C M D] and rows [n D], [C M n]; may overwrite the offset
@@ -99,6 +100,8 @@ NUMPY = SimpleNamespace(
     array=_to_numpy,
     largest=lambda x: LARGEST,
     **{name: getattr(np, name) for name in "exp log1p sqrt abs tanh maximum minimum".split()},
+    clip=lambda x, low, high: np.minimum(np.maximum(x, low), high),  # np.clip takes longer to start
+    may_exceed=lambda x, most: np.abs(x).max() > most,
     exp_=lambda x: np.exp(x, out=x),
     minimum_=lambda x, high: np.minimum(x, high, out=x),
     max=lambda x: x.max(-1, keepdims=True),
@@ -119,6 +122,8 @@ GRAPH = SimpleNamespace(
     tanh=_node("Tanh"),
     maximum=_node("Max"),
     minimum=_node("Min"),
+    clip=lambda x, low, high: x.at_least(low).at_most(high),
+    may_exceed=lambda x, most: True,
     exp_=_node("Exp"),
     minimum_=_node("Min"),
     max=lambda x: x.max(-1, keep=True),

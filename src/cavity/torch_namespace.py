@@ -27,6 +27,8 @@ TORCH = SimpleNamespace(
     sqrt=_sqrt,
     maximum=lambda x, low: x.clamp_min(low),
     minimum=lambda x, high: x.clamp_max(high),
+    clip=torch.clamp,
+    may_exceed=lambda x, most: x.is_cuda or bool((x.detach().abs() > most).any()),
     exp_=torch.exp_,
     minimum_=lambda x, high: x.clamp_(max=high),
     max=lambda x: x.amax(-1, keepdim=True),

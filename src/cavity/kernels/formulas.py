@@ -88,7 +88,7 @@ def to_units(X: Array, center: Array, unit: Array) -> Array:
     """Centre the columns and divide them by their spread. Far cells are limited, so that squared distances stay finite."""
     xp = namespace(X)
     most = xp.largest(X) ** CELL_POWER
-    return xp.minimum(xp.maximum((X - center) / unit, -most), most)
+    return xp.clip((X - center) / unit, -most, most)
 
 
 class Points(NamedTuple):
@@ -164,9 +164,12 @@ class LinearFormula(NamedTuple):
         function have a limit along each line; this is that limit.
         """
         xp, (center, unit, *_) = namespace(X), self.scale
+        V = (X - center) / unit
+        if not xp.may_exceed(V, self.reach):
+            return V
         largest = xp.largest(X)
-        off = xp.minimum(xp.maximum(X - center, -largest), largest)
-        size = xp.minimum(xp.maximum(xp.max(xp.abs(off / unit)), self.reach), largest)
+        off = xp.clip(X - center, -largest, largest)
+        size = xp.clip(xp.max(xp.abs(off / unit)), self.reach, largest)
         return off * (self.reach / size) / unit
 
     def log_weight(self) -> Array:
@@ -249,5 +252,5 @@ class Knots(NamedTuple):
         xp, cells = namespace(X), X[:, self.place].T  # [d n]
         i = xp.count_up_to(self.left[:, 1:], cells)
         left, height, slope = (xp.look_up(t, i) for t in (self.left, self.height, self.slope))
-        inside = xp.minimum(xp.maximum(cells, self.left[:, :1]), self.last[:, None])
+        inside = xp.clip(cells, self.left[:, :1], self.last[:, None])
         return xp.with_columns(X, self.place, (height + slope * (inside - left)).T)
