@@ -8,7 +8,8 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     may_exceed        whether some |x| may be above a number: True where the values are not known, or take long to read
     max               over the last axis, which stays
     column_sum        Σ_m x_cmn, [C M n] → [C n]
-    add_products_     offset + u·v of points [C M D] and rows [n D], [C M n]; may overwrite the offset
+    products          u·v of points [C M D] and rows [n D], [C M n]; in torch also of [C n D], for k(Z, Z)
+    add_products_     offset + u·v; may overwrite the offset
     repeat_rows       x once for each row of X, [... 1] → [... n]
     with_columns      rows with other values in some columns
     solve_lower       lower⁻¹ B, [C M n]
@@ -106,6 +107,7 @@ NUMPY = SimpleNamespace(
     minimum_=lambda x, high: np.minimum(x, high, out=x),
     max=lambda x: x.max(-1, keepdims=True),
     column_sum=lambda x: x.sum(1),
+    products=lambda points, V: points @ V.T,
     add_products_=_add_products,
     repeat_rows=_repeat_rows,
     with_columns=_with_columns,
@@ -128,6 +130,7 @@ GRAPH = SimpleNamespace(
     minimum_=_node("Min"),
     max=lambda x: x.max(-1, keep=True),
     column_sum=lambda x: x.sum(1),
+    products=lambda points, V: points @ V.T,
     add_products_=lambda offset, points, V: offset + points @ V.T,
     repeat_rows=lambda x, X: X.graph.op("Expand", x, X.graph.op("Shape", X, start=0, end=1)),
     with_columns=_scatter_columns,

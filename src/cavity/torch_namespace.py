@@ -33,6 +33,7 @@ TORCH = SimpleNamespace(
     minimum_=lambda x, high: x.clamp_(max=high),
     max=lambda x: x.amax(-1, keepdim=True),
     column_sum=linalg.column_sum,
+    products=lambda points, V: points @ V.mT,
     add_products_=_add_products,
     repeat_rows=lambda x, X: x.expand(*x.shape[:-1], X.shape[-2]),
     with_columns=lambda X, place, cells: X.index_copy(1, place, cells),

@@ -1,6 +1,7 @@
 """What every registered kernel promises, sums, products and deep kernels included."""
 
 import copy
+import operator
 from functools import partial
 
 import numpy as np
@@ -11,9 +12,19 @@ from sklearn.base import clone
 import cavity
 from cavity.columns import Columns
 from cavity.errors import BadOption
-from cavity.kernels import KERNELS, RBF, Constant, Deep, Kernel, KernelLike, RationalQuadratic, Stationary
+from cavity.kernels import (
+    KERNELS,
+    RBF,
+    Constant,
+    Deep,
+    Kernel,
+    KernelLike,
+    Linear,
+    RationalQuadratic,
+    Stationary,
+)
 from cavity.kernels.base import formula_of
-from cavity.kernels.formulas import SHAPES
+from cavity.kernels.formulas import SHAPES, PairFormula
 from cavity.namespaces import NUMPY
 from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.torch_namespace import TORCH
@@ -263,6 +274,35 @@ def test_a_new_kernel_is_one_method_in_torch_numpy_and_onnx(new):
     new.bind(C, COLUMNS)
     learnt = {name for name, _ in new.named_parameters()}
     assert learnt == {f"log_{name}" for name in ("lengthscale", "variance", *new.own)}
+
+
+class Squared(Kernel):
+    """A new kernel that is not stationary: one formula."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def bind(self, classes, columns):
+        self.base.bind(classes, columns)
+
+    def formula(self, xp):
+        inner = self.base.formula(xp)
+        return PairFormula(operator.mul, inner, inner)
+
+
+def test_all_calls_of_a_kernel_follow_from_its_formula():
+    kernel = Squared(Linear(LENGTHSCALE, VARIANCE))
+    kernel.bind(C, COLUMNS)
+    assert_one_formula(kernel)
+    Z, X = points()
+    for call in (
+        lambda k: k.full(Z),
+        lambda k: k.cross(Z, X),
+        lambda k: k.diag(X),
+        lambda k: k.pair(Z, X)[1],
+    ):
+        torch.testing.assert_close(call(kernel), call(kernel.base).square())
 
 
 def test_the_library_s_shapes_are_those_that_are_read_without_torch():

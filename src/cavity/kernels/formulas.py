@@ -180,7 +180,7 @@ class LinearFormula(NamedTuple):
         return self.to_units(Z) * namespace(Z).exp(self.log_weight())[:, None]
 
     def cross(self, points: Array, X: Array) -> Array:
-        return points @ self.to_units(X).T
+        return namespace(X).products(points, self.to_units(X))
 
     def diag(self, X: Array) -> Array:
         V = self.to_units(X)

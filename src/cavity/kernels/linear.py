@@ -49,10 +49,6 @@ class Linear(Scaled):
     def to_units(self, X: Tensor) -> Tensor:
         return self.formula(TORCH).to_units(X)  # type: ignore[no-any-return]
 
-    def full(self, Z: Tensor) -> Tensor:
-        formula = self.formula(TORCH)
-        return formula.prepare(Z) @ formula.to_units(Z).mT  # type: ignore[no-any-return]
-
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         formula = self.formula(TORCH)
         return linear_pair(formula.to_units(Z), formula.to_units(X), formula.log_weight())
