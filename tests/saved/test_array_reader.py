@@ -14,6 +14,7 @@ from cavity.kernels import RBF, Linear, rank_columns
 from cavity.kernels import Ranked as RankedKernel
 from cavity.modelfile import read_record
 from cavity.modelfile.array_reader import read_array_record
+from cavity.prediction.latent import log_probit_probabilities
 from cavity.prediction.model import predict_log_proba
 from saved.test_damage import CASES, Sample, damaged
 from support import toy
@@ -81,8 +82,9 @@ def test_a_file_is_not_read_into_numpy_if_the_full_reader_refuses_it_and_the_rev
     X = toy(5, 3)[0]
     if found is not None and found.classes is not None:
         np.testing.assert_array_equal(found.classes, record.result.classes)
-        log_p = found.model.predict_log_proba(X)
+        log_p = log_probit_probabilities(*found.model.marginals(X))
         if log_p is not None:
+            log_p = found.pool.combine(log_p, X)
             (expected,) = predict_log_proba(record.result.model, X)
             np.testing.assert_allclose(np.exp(log_p), np.exp(expected), atol=1e-9, rtol=0)
 

@@ -66,8 +66,9 @@ KERNELS = {
 
 
 class Cauchy(Stationary):
-    def shape(self, d2):
-        return -torch.log1p(d2)
+    @staticmethod
+    def shape(xp, d2):
+        return -xp.log1p(d2)
 
 
 class Cosine(torch.nn.Module):

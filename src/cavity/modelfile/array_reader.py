@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity import array_kernels, persist
-from cavity.array_kernels import Covariance, Knots, Scale
+from cavity import persist
 from cavity.errors import BadFile, BadInput
 from cavity.intake.validation import Features
+from cavity.kernels import formulas
+from cavity.kernels.formulas import Formula, Knots, Scale
 from cavity.modelfile import facts
 from cavity.modelfile.checking import (
     Arrays,
@@ -29,7 +30,8 @@ from cavity.modelfile.checking import (
 )
 from cavity.modelfile.pools import restore_pool
 from cavity.modelfile.schema import KINDS
-from cavity.prediction.array_model import ArrayModel
+from cavity.prediction.latent import LatentModel
+from cavity.prediction.pool import NO_POOL, Pool
 
 METHODS = {
     "model": ("auto", "ep", "sep"),
@@ -47,12 +49,13 @@ class Unknown(Exception):
 class ArrayRecord(NamedTuple):
     """What predictions need of a model file."""
 
-    model: ArrayModel
+    model: LatentModel
     features: Features
     classes: NDArray[Any] | None  # of a classifier
     units: tuple[float, float]  # shift and scale of a regressor's targets
     noise: float  # variance of a regressor's targets
     stored: persist.StoredArrays  # the whole file, for the full reader
+    pool: Pool = NO_POOL
 
 
 def read_array_record(path: str | Path) -> ArrayRecord | None:
@@ -146,19 +149,22 @@ def _read(stored: persist.StoredArrays, contents: Contents) -> ArrayRecord:
     if "inducing" in learn:
         Z = arrays["prior.center"] + arrays["prior.spread"] * Z
     _check_factors(contents, arrays, Z)
-    model = ArrayModel(
-        covariance=_make_covariance(contents.kernel, "prior.kernel", arrays, Z),
+    formula = _make_formula(contents.kernel, "prior.kernel", arrays)
+    model = LatentModel(
+        formula=formula,
+        points=formula.prepare(Z),
         noise=np.exp(arrays["prior.log_noise"]) if "noise" in learn else arrays["prior.fixed_noise"],
         prior_lower=arrays["prior_lower"],
         mean=arrays["mean"],
         lower=arrays["lower"],
     )
+    if formulas.are_far(model.points):
+        raise Unknown
     if not classifies:
         noise = float(np.exp(arrays["factor.log_noise"][0]))
         return ArrayRecord(model, features, None, facts.read_units(meta["units"]), noise, stored)
-    pool = restore_pool(arrays, meta["pool"])
     classes = facts.unpack_labels(meta["classes"])
-    return ArrayRecord(model._replace(pool=pool), features, classes, (0.0, 1.0), 0.0, stored)
+    return ArrayRecord(model, features, classes, (0.0, 1.0), 0.0, stored, restore_pool(arrays, meta["pool"]))
 
 
 def _check_factors(contents: Contents, arrays: Arrays, Z: NDArray[Any]) -> None:
@@ -171,25 +177,25 @@ def _check_factors(contents: Contents, arrays: Arrays, Z: NDArray[Any]) -> None:
     for c in range(len(arrays["prior_lower"])):
         own = arrays | {name: a[min(c, len(a) - 1)][None] for name, a in logs.items()}
         points = Z[min(c, len(Z) - 1)]
-        found.append(_make_covariance(kernel, at, own, points[None]).cross(points)[0])
+        formula = _make_formula(kernel, at, own)
+        found.append(formula.cross(formula.prepare(points[None]), points)[0])
     check_factor(np.stack(found), arrays["prior_lower"])
 
 
-def _make_covariance(kernel: dict[str, Any], at: str, arrays: Arrays, Z: NDArray[Any]) -> Covariance:
+def _make_formula(kernel: dict[str, Any], at: str, arrays: Arrays) -> Formula:
     name, inner = kernel["kernel"], kernel["arguments"]
     if name in PAIRS:
-        parts = (_make_covariance(inner[part], f"{at}.{part}", arrays, Z) for part in ("k1", "k2"))
-        return array_kernels.Pair(PAIRS[name], *parts)
+        parts = (_make_formula(inner[part], f"{at}.{part}", arrays) for part in ("k1", "k2"))
+        return formulas.PairFormula(PAIRS[name], *parts)
     if name == "Ranked":
         knots = Knots(*(arrays[f"{at}.{part}"] for part in Knots._fields))
-        return array_kernels.Ranked(_make_covariance(inner["base"], f"{at}.base", arrays, Z), knots)
+        return formulas.MappedFormula(_make_formula(inner["base"], f"{at}.base", arrays), knots.score)
     if name == "Constant":
-        return array_kernels.Constant(arrays[f"{at}.log_variance"], Z)
+        return formulas.ConstantFormula(arrays[f"{at}.log_variance"])
     log_scale, group = arrays[f"{at}.log_lengthscale"], arrays.get(f"{at}.group")
     log_scale = log_scale if group is None else log_scale[:, group]
     scale = Scale(arrays[f"{at}.center"], arrays[f"{at}.unit"], log_scale, arrays[f"{at}.log_variance"])
     if name == "Linear":
-        return array_kernels.Linear(scale, Z)
-    if name == "RationalQuadratic":
-        return array_kernels.Stationary(array_kernels.rational_quadratic(arrays[f"{at}.log_alpha"]), scale, Z)
-    return array_kernels.Stationary(array_kernels.SHAPES[name], scale, Z)
+        return formulas.LinearFormula(scale)
+    logs = (arrays[f"{at}.log_alpha"],) if name == "RationalQuadratic" else ()
+    return formulas.StationaryFormula(formulas.SHAPES[name], scale, logs)
