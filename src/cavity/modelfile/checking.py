@@ -70,8 +70,11 @@ def check_values(arrays: Arrays, contents: Contents) -> None:
         group = arrays.get(f"{at}.group")
         if group is not None and len(np.unique(group)) != contents.sizes["G"]:
             raise BadFile("the groups of columns that share lengthscales do not fit together.")
-        if kernel == "Ranked" and arguments["columns"] != {"list": arrays[f"{at}.place"].tolist()}:
-            raise BadFile("the columns of the kernel on ranks do not fit together.")
+        if kernel == "Ranked":
+            ((kind, columns),) = arguments["columns"].items()
+            columns = arrays[columns].tolist() if kind == "array" else columns
+            if str(columns) != str(arrays[f"{at}.place"].tolist()):  # 0.0 is not an index
+                raise BadFile("the columns of the kernel on ranks do not fit together.")
 
 
 def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
