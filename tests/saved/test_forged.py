@@ -18,6 +18,7 @@ from cavity.intake.frames import Prepared
 from cavity.kernels import RBF, Linear, Ranked, RationalQuadratic, rank_columns
 from cavity.modelfile import describe, schema
 from cavity.modelfile.array_reader import read_array_record
+from cavity.prediction.latent import log_probit_probabilities
 from saved.make_models import FOLDER
 from saved.test_damage import CLASSIFIER, REGRESSOR, Sample, replaced
 from support import toy
@@ -68,6 +69,11 @@ def forgeries(sample):
                 yield f"{path} = {value}", sample.file(replaced(sample.meta, path, value, False))
 
 
+def predict_in_numpy(record, X):
+    log_p = log_probit_probabilities(*record.model.marginals(X))
+    return None if log_p is None else record.pool.combine(log_p, X)
+
+
 def find_nonsense(path, X):
     """Return what is wrong with the predictions of a file; None if both readers refuse it alike, or they are sound."""
     try:
@@ -84,7 +90,7 @@ def find_nonsense(path, X):
     if record is not None and record.classes is None:
         mean, var = record.model.predict_latent(X)
         found.append(np.hstack([mean, np.sqrt(var)]))
-    elif record is not None and (log_p := record.model.predict_log_proba(X)) is not None:
+    elif record is not None and (log_p := predict_in_numpy(record, X)) is not None:
         found.append(np.exp(log_p))
     for values in found:
         if not np.isfinite(values).all():

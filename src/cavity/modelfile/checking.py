@@ -70,11 +70,21 @@ def check_values(arrays: Arrays, contents: Contents) -> None:
         group = arrays.get(f"{at}.group")
         if group is not None and len(np.unique(group)) != contents.sizes["G"]:
             raise BadFile("the groups of columns that share lengthscales do not fit together.")
-        if kernel == "Ranked":
-            ((kind, columns),) = arguments["columns"].items()
-            columns = arrays[columns].tolist() if kind == "array" else columns
-            if str(columns) != str(arrays[f"{at}.place"].tolist()):  # 0.0 is not an index
-                raise BadFile("the columns of the kernel on ranks do not fit together.")
+        if kernel == "Ranked" and not _fit_ranks(at, arguments, arrays):
+            raise BadFile("the columns of the kernel on ranks do not fit together.")
+
+
+def _fit_ranks(at: str, arguments: Meta, arrays: Arrays) -> bool:
+    """Return whether a kernel on ranks has the columns and knots of its arguments."""
+    place, left, height, last = (arrays[f"{at}.{name}"] for name in ("place", "left", "height", "last"))
+    ((kind, columns),) = arguments["columns"].items()
+    columns = arrays[columns].tolist() if kind == "array" else columns
+    knots, scores = (arrays[arguments[name]["array"]] for name in ("knots", "scores"))
+    same = str(columns) == str(place.tolist())  # 0.0 is not an index
+    if not (same and knots.shape == scores.shape == (left.shape[1] + 1, len(place))):
+        return False
+    pairs = ((left, knots[:-1].T), (last, knots[-1]), (height, scores[:-1].T))
+    return all(np.array_equal(a, b.astype(a.dtype)) for a, b in pairs)
 
 
 def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
