@@ -77,6 +77,7 @@ PROMISES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
         (),
         (
             "tests/saved/test_damage.py::test_a_forged_file_is_refused_in_words",
+            "tests/saved/test_forged.py::test_a_forged_file_that_loads_predicts_probabilities",
             "tests/saved/test_damage.py::test_no_other_error_escapes",
             "tests/saved/test_damage.py::test_a_sparse_file_does_not_fill_the_memory",
             "tests/saved/test_saved.py::test_a_file_does_not_choose_where_a_later_fit_writes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Graph:
         """Return a value as it is, and a number or an array as a new constant of the graph."""
         if isinstance(x, Value):
             return x
-        array = np.asarray(x)
+        array = np.asarray(float(x) if isinstance(x, int) else x)
         if array.dtype.kind == "f":
             array = array.astype(np.float64)
         name = f"cavity/c{len(self.constants)}"
@@ -55,10 +55,11 @@ class Graph:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph. Operators (`+ − * / @`) and methods add the node that computes the next one."""
+    """A tensor of the graph. Operators (`+ − * / @`), `x[:, None]`, `x[:, 0]` and methods add the node that computes the result."""
 
     graph: Graph
     name: str
+    __array_ufunc__ = None  # NumPy arrays leave operators with a value to it
 
     def __add__(self, other: Any) -> Value:
         return self.graph.op("Add", self, other)
@@ -74,6 +75,32 @@ class Value:
 
     def __matmul__(self, other: Any) -> Value:
         return self.graph.op("MatMul", self, other)
+
+    def __radd__(self, other: Any) -> Value:
+        return self.graph.op("Add", other, self)
+
+    def __rmul__(self, other: Any) -> Value:
+        return self.graph.op("Mul", other, self)
+
+    def __rtruediv__(self, other: Any) -> Value:
+        return self.graph.op("Div", other, self)
+
+    def __rmatmul__(self, other: Any) -> Value:
+        return self.graph.op("MatMul", other, self)
+
+    def __getitem__(self, index: tuple[Any, ...]) -> Value:
+        """Add an axis for each None, leave out axes of length 1 that are at 0, or take columns; all else is `:`."""
+        if isinstance(index[-1], np.ndarray):
+            return self.graph.op("Gather", self, index[-1], axis=len(index) - 1)
+        dropped = [axis for axis, part in enumerate(index) if part == 0]
+        added = [axis for axis, part in enumerate(index) if part is None]
+        found = self.graph.op("Squeeze", self, np.array(dropped)) if dropped else self
+        return found.new_axis(*added) if added else found
+
+    @property
+    def T(self) -> Value:
+        """The transpose of a matrix."""
+        return self.turned(1, 0)
 
     def __neg__(self) -> Value:
         return self.graph.op("Neg", self)
@@ -114,13 +141,6 @@ class Value:
 
     def part(self, axis: int, start: int, stop: int) -> Value:
         return self.graph.op("Slice", self, np.array([start]), np.array([stop]), np.array([axis]))
-
-
-class Covariance(NamedTuple):
-    """k(Z, X) and k(x, x) as values of a graph. A leading 1 instead of C means "the same for every class"."""
-
-    cross: Value  # [C M n]
-    diag: Value  # [C n], or [C 1]
 
 
 def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool:

@@ -38,7 +38,8 @@ _STALE_SECONDS = 3600.0  # an unfinished file that nobody wrote to for so long b
 _MOSTLY_HOLES = (
     1 / 16
 )  # least share of a file's size that must be on the disk; triangular factors may compress to a half
-_HEADER_BYTES = 100_000_000  # most that safetensors allows
+_HEADER_BYTES = 32 << 20  # names of 150,000 columns; reading so much JSON takes seconds
+_MOST_TENSORS = 20_000
 _SMALL = 16 << 20  # bytes; smaller files may be of holes
 _DTYPES = {  # names in torch, and bytes
     "F64": ("float64", 8),
@@ -55,6 +56,7 @@ _DTYPES = {  # names in torch, and bytes
     "U64": ("uint64", 8),
     "BOOL": ("bool", 1),
 }
+_NAMES = {f"torch.{name}": dtype for dtype, (name, _) in _DTYPES.items()}
 
 
 class Entry(NamedTuple):
@@ -63,15 +65,10 @@ class Entry(NamedTuple):
     dtype: str  # as safetensors writes it, such as "F64"
     shape: tuple[int, ...]
 
-    def as_meta(self) -> Tensor:
-        """Return a tensor of this type and shape without memory."""
-        return self.allocate("meta")
-
-    def allocate(self, device: str) -> Tensor:
-        """Return an uninitialised tensor of this type and shape."""
-        import torch
-
-        return torch.empty(self.shape, dtype=getattr(torch, _DTYPES[self.dtype][0]), device=device)
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor."""
+        return math.prod(self.shape) * _DTYPES[self.dtype][1]
 
 
 class _Place(NamedTuple):
@@ -88,6 +85,10 @@ class Stored(NamedTuple):
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
 
+    def declared(self) -> dict[str, Entry]:
+        """Return what the file declared about its tensors."""
+        return {name: Entry(_NAMES[str(t.dtype)], tuple(t.shape)) for name, t in self.tensors.items()}
+
 
 class StoredArrays(NamedTuple):
     """The contents of a file as arrays."""
@@ -96,10 +97,17 @@ class StoredArrays(NamedTuple):
     meta: dict[str, Any]
 
     def as_tensors(self) -> Stored:
-        """Return the contents as `read` does: tensors with memory of their own."""
+        """Return the contents in memory of torch: BLAS chooses its path by alignment, and empty arrays have other strides.
+
+        Arrays are dropped one by one, so that memory does not double.
+        """
         import torch
 
-        return Stored({name: torch.from_numpy(a).clone() for name, a in self.arrays.items()}, self.meta)
+        tensors = {}
+        for name in list(self.arrays):
+            shared = torch.from_numpy(self.arrays.pop(name))
+            tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
+        return Stored(tensors, self.meta)
 
 
 DAMAGE = (  # what reading meaningless contents may raise
@@ -113,7 +121,7 @@ DAMAGE = (  # what reading meaningless contents may raise
     RecursionError,
     MemoryError,
 )
-Check = Callable[[dict[str, Entry], dict[str, Any]], None]
+Check = Callable[[dict[str, Entry], dict[str, Any]], object]
 
 
 def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
@@ -130,9 +138,10 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[st
         ) from error
     held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
     try:
+        _check_length(len(head) + head.count('"') + head.count("\\"))  # as text inside JSON
         data = save(held, metadata={_KEY: head, _DIGEST: digest(held, head)})
-    except (SafetensorError, RuntimeError, ValueError, OverflowError) as error:
-        raise BadFile(f"{path} could not be written: {error!s:.200}. The old file is intact.") from error
+    except (BadFile, SafetensorError, RuntimeError, ValueError, OverflowError) as error:
+        raise BadFile(f"{path} could not be written: {error!s:.300} The old file is intact.") from error
     write_bytes(path, data)
 
 
@@ -140,23 +149,18 @@ def digest(tensors: dict[str, Tensor], head: str) -> str:
     """Return SHA-256 of the JSON and of every tensor: its name, type, shape and bytes."""
     import torch
 
-    held = ((name, tensors[name].detach().contiguous().cpu()) for name in sorted(tensors))
-    return _hash(
-        (
-            (name, str(t.dtype), tuple(t.shape), t.reshape(-1).view(torch.uint8).numpy().data)
-            for name, t in held
-        ),
-        head,
-    )
+    held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
+    raw = {name: t.reshape(-1).view(torch.uint8).numpy().data for name, t in held.items()}
+    return _hash(((n, str(held[n].dtype), tuple(held[n].shape), [raw[n]]) for n in sorted(held)), head)
 
 
-def _hash(parts: Iterable[tuple[str, str, tuple[int, ...], memoryview]], head: str) -> str:
-    """Return SHA-256 of the JSON and of name, type, shape and bytes of each part."""
+def _hash(parts: Iterable[tuple[str, str, tuple[int, ...], Iterable[Any]]], head: str) -> str:
+    """Return SHA-256 of the JSON and of name, type, shape and bytes, in pieces, of each part."""
     hasher = hashlib.sha256(head.encode())
-    for name, dtype, shape, raw in parts:
+    for name, dtype, shape, pieces in parts:
         hasher.update(f"\0{name}\0{dtype}\0{shape}\0".encode())
-        for start in range(0, len(raw), _HASH_BYTES):
-            hasher.update(raw[start : start + _HASH_BYTES])
+        for raw in pieces:
+            hasher.update(raw)
     return hasher.hexdigest()
 
 
@@ -244,7 +248,7 @@ def read(path: str | Path, kind: str, *others: str, check: Check | None = None) 
     BadFile for what the caller cannot use. The digest is checked before anything is returned.
     """
     name = as_path(path)
-    return _open(name, lambda file: _read(name, file, (kind, *others), check))
+    return _open(name, lambda file: _read_arrays(name, file, (kind, *others), check)).as_tensors()
 
 
 def read_arrays(path: str | Path, kind: str, *others: str, check: Check) -> StoredArrays:
@@ -285,18 +289,22 @@ def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
 
 def _hash_file(file: BinaryIO, places: dict[str, _Place], head: str) -> str:
     """Return what `digest` returns of the file's tensors."""
-    hasher = hashlib.sha256(head.encode())
-    for name in sorted(places):
-        (dtype, shape), start, stop = places[name]
-        hasher.update(f"\0{name}\0torch.{_DTYPES[dtype][0]}\0{shape}\0".encode())
+
+    def pieces(start: int, stop: int) -> Iterator[bytes]:
         file.seek(start)
         while start < stop:
             part = file.read(min(_HASH_BYTES, stop - start))
             if not part:
                 raise EOFError("the file shrank while it was read")
-            hasher.update(part)
+            yield part
             start += len(part)
-    return hasher.hexdigest()
+
+    found = ((name, *places[name]) for name in sorted(places))
+    return _hash((_part(name, entry, pieces(start, stop)) for name, entry, start, stop in found), head)
+
+
+def _part(name: str, entry: Entry, pieces: Iterable[Any]) -> tuple[str, str, tuple[int, ...], Iterable[Any]]:
+    return name, f"torch.{_DTYPES[entry.dtype][0]}", entry.shape, pieces
 
 
 def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
@@ -318,38 +326,10 @@ def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
         raise BadFile(f"{path} cannot be read: {reason!s:.200}.") from error
 
 
-def _read(path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None) -> Stored:
-    meta, tensors, found = _read_parts(path, file, kinds, check, _read_tensor)
-    _check_digest(path, digest(tensors, found.head), found.digest, meta["format"])
-    return Stored(tensors, meta)
-
-
-def _read_arrays(path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check) -> StoredArrays:
-    meta, arrays, found = _read_parts(path, file, kinds, check, _read_array)
-    parts = ((name, arrays[name]) for name in sorted(arrays))
-    hashed = _hash(
-        ((name, f"torch.{a.dtype.name}", a.shape, a.reshape(-1).view("uint8").data) for name, a in parts),
-        found.head,
-    )
-    _check_digest(path, hashed, found.digest, meta["format"])
-    return StoredArrays(arrays, meta)
-
-
-class _Texts(NamedTuple):
-    """The JSON as it stands in the file, and the digest that the file declares."""
-
-    head: str
-    digest: str | None
-
-
-def _read_parts(
-    path: str | Path,
-    file: BinaryIO,
-    kinds: tuple[str, ...],
-    check: Check | None,
-    read_part: Callable[[BinaryIO, _Place], T],
-) -> tuple[dict[str, Any], dict[str, T], _Texts]:
-    """Read the JSON and, once it is checked, the tensors by `read_part`."""
+def _read_arrays(
+    path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None
+) -> StoredArrays:
+    """Read the JSON and, once it is checked, the tensors, and check the digest."""
     found = os.fstat(file.fileno())
     on_disk = 512 * getattr(found, "st_blocks", 0)  # 0 where a file system does not say
     if found.st_size > _SMALL and 0 < on_disk < _MOSTLY_HOLES * found.st_size:
@@ -362,8 +342,11 @@ def _read_parts(
         meta = _check_head(path, json.loads(head) if head else None, kinds)
         if check is not None:
             check({name: place.entry for name, place in places.items()}, meta)
-        parts = {name: read_part(file, place) for name, place in places.items()}
-    return meta, parts, _Texts(str(head), words.get(_DIGEST))
+        arrays = {name: _read_array(file, place) for name, place in places.items()}
+    raw = ((name, [arrays[name].reshape(-1).view("uint8").data]) for name in sorted(arrays))
+    hashed = _hash((_part(name, places[name].entry, data) for name, data in raw), str(head))
+    _check_digest(path, hashed, words.get(_DIGEST), meta["format"])
+    return StoredArrays(arrays, meta)
 
 
 @contextmanager
@@ -380,10 +363,13 @@ def _explain_damage(path: str | Path) -> Iterator[None]:
 def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _Place]]:
     """Return the texts of the container and the places of its tensors, which must fill the file without gaps."""
     length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, _HEADER_BYTES):
+    if size < 8 or length > size - 8:
         raise EOFError("the header is longer than the file")
+    _check_length(length)
     header = json.loads(file.read(length).decode())
     words = header.pop("__metadata__", {})
+    if len(header) > _MOST_TENSORS:
+        raise BadFile(f"it has {len(header)} tensors, and a cavity file has at most {_MOST_TENSORS}.")
     places = {name: _place(about, 8 + length) for name, about in header.items()}
     end = 8 + length
     for place in sorted(places.values(), key=lambda p: (p.start, p.stop)):
@@ -395,27 +381,23 @@ def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _
     return words, places
 
 
+def _check_length(length: int) -> None:
+    """Raise BadFile for a header that would take long to read."""
+    if length > _HEADER_BYTES:
+        raise BadFile(
+            f"its JSON takes {length >> 20} MB, and a cavity file has at most {_HEADER_BYTES >> 20} MB of it: names of columns "
+            "and levels, the history, notes_."
+        )
+
+
 def _place(about: Any, base: int) -> _Place:
     entry, (start, stop) = Entry(about["dtype"], tuple(about["shape"])), about["data_offsets"]
     bits = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (*entry.shape, start, stop))
     if not bits or entry.dtype not in _DTYPES:
         raise EOFError("a tensor of an unknown type or shape")
-    if math.prod(entry.shape) * _DTYPES[entry.dtype][1] != stop - start:
+    if entry.size != stop - start:
         raise EOFError("a tensor of another size than its shape says")
     return _Place(entry, base + start, base + stop)
-
-
-def _read_tensor(file: BinaryIO, place: _Place) -> Tensor:
-    """Read into memory of its own: BLAS chooses its path by alignment, which a file does not keep."""
-    import torch
-
-    tensor = place.entry.allocate("cpu")
-    file.seek(place.start)
-    if tensor.numel():
-        raw = tensor.reshape(-1).view(torch.uint8).numpy().data
-        if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
-            raise EOFError("the file shrank while it was read")
-    return tensor
 
 
 def _read_array(file: BinaryIO, place: _Place) -> NDArray[Any]:

@@ -229,7 +229,7 @@ def test_many_rows_and_missing_cells_and_very_uneven_rows_are_left_to_torch(toy_
     X, _ = toy(60, 3)
     expected = Predictor.read(toy_model).predict_columns(X)["p_0"]
     light = open_predictor(toy_model, None, False)
-    work = light.record.model.work_per_row
+    work = light.work_per_row
     monkeypatch.setattr(array_predictor, "MOST_WORK", 100 * work)
     for _ in range(2):
         np.testing.assert_allclose(light.predict_columns(X)["p_0"], expected, atol=1e-9, rtol=0)

@@ -1,6 +1,7 @@
 """What every registered kernel promises, sums, products and deep kernels included."""
 
 import copy
+import operator
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,22 @@ from sklearn.base import clone
 import cavity
 from cavity.columns import Columns
 from cavity.errors import BadOption
-from cavity.kernels import KERNELS, RBF, Constant, Deep, Kernel, KernelLike, RationalQuadratic
+from cavity.kernels import (
+    KERNELS,
+    RBF,
+    Constant,
+    Deep,
+    Kernel,
+    KernelLike,
+    Linear,
+    RationalQuadratic,
+    Stationary,
+)
+from cavity.kernels.base import formula_of
+from cavity.kernels.formulas import SHAPES, PairFormula
+from cavity.namespaces import NUMPY
+from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value
+from cavity.torch_namespace import TORCH
 from reference import kernels as written_out
 from registered import REGISTERED_KERNELS, make_kernel, net
 from support import toy
@@ -183,6 +199,115 @@ def test_the_representation_is_the_expression():
     assert repr(RBF(2.0) * (Constant() + RBF())) == (
         "RBF(lengthscale=2.0, variance=1.0) * (Constant(variance=1.0) + RBF(lengthscale=None, variance=1.0))"
     )
+
+
+# --- one formula in torch, NumPy and ONNX ----------------------------------------------------------------
+
+
+def run_graph(formula, points, X: np.ndarray) -> list[np.ndarray]:
+    """k(Z, X) and k(x, x) of a formula, by onnxruntime."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    graph = Graph()
+    helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
+    rows = Value(graph, "X")
+    found = [formula.cross(points, rows), formula.diag(rows)]
+    inputs, *outputs = (
+        helper.make_tensor_value_info(name, double, None) for name in ("X", *(v.name for v in found))
+    )
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "kernel", [inputs], outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    return onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"X": X})
+
+
+def assert_one_formula(kernel: Kernel) -> None:
+    """`cross` and `diag`, the formula in torch, in NumPy and as a graph agree, also far from the centre and for one row."""
+    Z, X = points()
+    X = torch.cat([X, torch.tensor([[30.0], [1e6], [1e200]], dtype=torch.float64) * X[:1]])
+    in_torch, in_numpy = formula_of(kernel, TORCH), formula_of(kernel, NUMPY)
+    Z_of, points_of = in_torch.prepare(Z), in_numpy.prepare(Z.numpy())
+    for rows in (X, X[:1], X[-1:]):
+        expected = [
+            np.broadcast_to(k.detach(), (C, *k.shape[1:])) for k in (kernel.cross(Z, rows), kernel.diag(rows))
+        ]
+        same = in_torch.cross(Z_of, rows).detach(), in_torch.diag(rows).detach()
+        arrays = in_numpy.cross(points_of, rows.numpy()), in_numpy.diag(rows.numpy())
+        for got in (same, arrays, run_graph(in_numpy, points_of, rows.numpy())):
+            for found, value in zip(got, expected, strict=True):
+                np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-10)
+
+
+def test_torch_numpy_and_onnx_compute_one_formula(name):
+    assert_one_formula(bound(name))
+
+
+class Cauchy(Stationary):
+    """A new kernel: one method."""
+
+    @staticmethod
+    def shape(xp, d2):
+        return -xp.log1p(d2)
+
+
+class Tempered(Stationary):
+    """A new kernel with a hyper-parameter of its own."""
+
+    own = ("power",)
+
+    def __init__(self, lengthscale=None, variance=1.0, power=0.5):
+        super().__init__(lengthscale, variance)
+        self.power = power
+
+    @staticmethod
+    def shape(xp, d2, power):
+        return -power * xp.sqrt(d2)
+
+
+@pytest.mark.parametrize("new", [Cauchy(LENGTHSCALE, VARIANCE), Tempered(LENGTHSCALE, VARIANCE, ALPHA)])
+def test_a_new_kernel_is_one_method_in_torch_numpy_and_onnx(new):
+    for kernel in (clone(new), clone(new) * RBF() + Constant(0.3)):
+        kernel.bind(C, COLUMNS)
+        assert_one_formula(kernel)
+        kernel.settle(C)
+    new.bind(C, COLUMNS)
+    learnt = {name for name, _ in new.named_parameters()}
+    assert learnt == {f"log_{name}" for name in ("lengthscale", "variance", *new.own)}
+
+
+class Squared(Kernel):
+    """A new kernel that is not stationary: one formula."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def bind(self, classes, columns):
+        self.base.bind(classes, columns)
+
+    def formula(self, xp):
+        inner = self.base.formula(xp)
+        return PairFormula(operator.mul, inner, inner)
+
+
+def test_all_calls_of_a_kernel_follow_from_its_formula():
+    kernel = Squared(Linear(LENGTHSCALE, VARIANCE))
+    kernel.bind(C, COLUMNS)
+    assert_one_formula(kernel)
+    Z, X = points()
+    for call in (
+        lambda k: k.full(Z),
+        lambda k: k.cross(Z, X),
+        lambda k: k.diag(X),
+        lambda k: k.pair(Z, X)[1],
+    ):
+        torch.testing.assert_close(call(kernel), call(kernel.base).square())
+
+
+def test_the_library_s_shapes_are_those_that_are_read_without_torch():
+    library = {k.__name__: k.shape for k in REGISTERED_KERNELS.values() if issubclass(k, Stationary)}
+    assert library == SHAPES
 
 
 # --- from end to end -------------------------------------------------------------------------------------

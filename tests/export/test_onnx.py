@@ -167,28 +167,36 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path) -> None:
         export.onnx(clf, tmp_path / "no" / "model.onnx")
 
 
-class Cauchy(kernels.Stationary):
-    def shape(self, d2):
-        return -torch.log1p(d2)
-
-
 class Bent(kernels.RBF):
-    """Another function than its parent, whose graph it inherits."""
+    """Another function than its parent, whose formula it inherits."""
 
-    def _value(self, s):
-        return super()._value(s).square()
+    def full(self, Z):
+        return super().full(Z).square()
+
+    def cross(self, Z, X):
+        return super().cross(Z, X).square()
+
+    def pair(self, Z, X):
+        return self.full(Z), self.cross(Z, X)
+
+    def diag(self, X):
+        return super().diag(X).square()
 
 
-def test_a_graph_that_belongs_to_the_parent_class_is_not_used() -> None:
+def test_a_formula_that_belongs_to_the_parent_class_is_not_used() -> None:
+    clf = fitted(kernel=Bent(variance=2.0))
     with pytest.raises(BadOption, match="Bent cannot be written"):
-        export.onnx_model(fitted(kernel=Bent()))
+        export.onnx_model(clf)
+    X = new_rows()
+    assert clf._fitted.single_row is None
+    np.testing.assert_allclose(clf.predict_proba(X[:1]), clf.predict_proba(X)[:1], rtol=1e-9)
     same = type("Named", (kernels.RBF,), {})
-    assert_same(fitted(kernel=same()), new_rows())
+    assert_same(fitted(kernel=same()), X)
 
 
 def test_what_has_no_graph_raises_a_clear_error() -> None:
-    with pytest.raises(BadOption, match=r"Cauchy cannot be written.*RBF"):
-        export.onnx_model(fitted(kernel=kernels.RBF() + Cauchy()))
+    with pytest.raises(BadOption, match=r"Bent cannot be written.*RBF"):
+        export.onnx_model(fitted(kernel=kernels.RBF() + Bent()))
     odd = kernels.Deep(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2)), kernels.RBF())
     with pytest.raises(BadOption, match="LayerNorm"):
         export.onnx_model(fitted(kernel=odd))

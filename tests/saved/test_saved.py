@@ -29,8 +29,10 @@ from cavity.kernels import (
     Matern12,
     Matern32,
     Matern52,
+    Ranked,
     RationalQuadratic,
     Stationary,
+    rank_columns,
 )
 from cavity.modelfile.array_reader import read_array_record
 from cli.running import run
@@ -66,8 +68,9 @@ KERNELS = {
 
 
 class Cauchy(Stationary):
-    def shape(self, d2):
-        return -torch.log1p(d2)
+    @staticmethod
+    def shape(xp, d2):
+        return -xp.log1p(d2)
 
 
 class Cosine(torch.nn.Module):
@@ -161,6 +164,14 @@ def test_every_kernel_comes_back_to_the_bit(tmp_path, name):
     same(clf, loaded)
     assert repr(loaded.kernel) == repr(clf.kernel)
     assert loaded.kernel is not loaded.kernel_
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_columns_of_ranks_come_back_in_any_sequence(tmp_path, kind):
+    X, y = toy(40, 3)
+    columns, knots, scores = rank_columns(X, np.ones(len(X)))
+    clf = fit(X, y, kernel=Ranked(RBF(), kind(columns), knots, scores))
+    same(clf, again(clf, tmp_path))
 
 
 @pytest.mark.parametrize("name", FOREIGN)

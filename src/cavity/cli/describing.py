@@ -7,22 +7,20 @@ from typing import Any
 
 from cavity import persist
 from cavity.cli.terminal import Terminal, format_evidence, format_table
+from cavity.errors import BadFile
+from cavity.modelfile.schema import KINDS, read_summary
 from cavity.remote import as_path, count_bytes
 
-KINDS = ("model", "regressor")
-FACTS = (
-    "method", "kernel", "classes", "inducing_points", "features", "noise", "rows_inside", "n_features", "dtype", "epochs",
-    "log_marginal_likelihood", "temperature", "calibration", "ensemble_weights", "target", "columns", "relevance",
-)  # fmt: skip
 MAX_FEATURES = 5  # most important columns to print
 
 
 def describe_model(path: str | Path) -> dict[str, Any]:
     """Describe a model as a dict that JSON can store."""
     meta = persist.read_facts(path, *KINDS)
-    found = meta.get("summary")
-    if not isinstance(found, dict) or not set(FACTS) <= set(found):
-        found = _load_summary(path)
+    try:
+        found = read_summary(meta) or _load_summary(path)
+    except BadFile as error:
+        raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     about = {"model": str(path), "bytes": count_bytes(as_path(path))}
     return about | found | {"training": meta.get("notes") or {}}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,10 +17,9 @@ from cavity.estimators import GPClassifier
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import ML_DOMAIN, ML_OPSET, add_raw_columns
 from cavity.factors import Likelihood
-from cavity.kernels.base import covariance_graph
-from cavity.linalg import solve_lower
+from cavity.namespaces import NUMPY
 from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value, mirrors
-from cavity.prediction.model import FittedModel
+from cavity.prediction.model import FittedModel, latent_model
 from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
 from cavity.tabular.encoder import ColumnEncoder
@@ -111,8 +109,7 @@ def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = Fal
     _check(model, 1, {}, dtype)
     draft = Draft(features.n, preparation, dtype, ("mean", "std"))
     shift, scale = result.units
-    with torch.no_grad():
-        mean, var, r = _marginals(model, draft.X)
+    mean, var, r = latent_model(model, NUMPY).marginals_and_residual(draft.X)
     f = var if result.predicts_residual else var - r
     std = (f.at_least(0.0) + noise).sqrt() * scale
     draft.add_output("mean", "Cast", (mean * scale + shift).without_axis(1), ["n"])
@@ -120,7 +117,6 @@ def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = Fal
     return draft.finish(_metadata(clf))
 
 
-@torch.no_grad()
 def make_onnx_model(
     model: FittedModel,
     classes: NDArray[Any],
@@ -164,7 +160,7 @@ def make_onnx_model(
     """
     _check(model, len(classes), metadata, dtype)
     draft = Draft(n_features, preparation, dtype, ("label", "probabilities"))
-    mean, var, _ = _marginals(model, draft.X)
+    mean, var, _ = latent_model(model, NUMPY).marginals_and_residual(draft.X)
     P = _probabilities(model.likelihood, mean, var)
     if model.pool.weight != 1.0:
         P = _with_temperature(P, model.pool.weight)
@@ -252,25 +248,6 @@ def _with_temperature(P: Value, weight: float) -> Value:
     logs = P.at_least(np.finfo(np.float64).tiny).log() * weight
     powers = (logs - logs.max(1, keep=True)).exp()
     return powers / powers.sum(1, keep=True)
-
-
-def _marginals(model: FittedModel, X: Value) -> tuple[Value, Value, Value]:
-    """Mean, variance and residual of f at the rows, [n C]. Triangular solves become products with inverses, which are constants."""
-    prior = model.prior
-    k = covariance_graph(prior.kernel, prior.Z, X)
-    lower, posterior, weights = (t.double().cpu() for t in (model.prior_lower, model.lower, model.mean))
-    a = X.graph.value(_inverse(lower)) @ k.cross  # [C M n], or [1 M n]
-    half = X.graph.value(_inverse(posterior)) @ a
-    noise = prior.noise.double().cpu().numpy()[:, None]
-    r = (k.diag + noise - (a * a).sum(1)).at_least(0.0)
-    mean = X.graph.value(weights.numpy()[:, None, :]) @ a  # [C 1 n]
-    var = r + (half * half).sum(1)
-    return mean.without_axis(1).turned(1, 0), var.turned(1, 0), r.turned(1, 0)
-
-
-def _inverse(lower: torch.Tensor) -> NDArray[np.float64]:
-    eye = torch.eye(lower.shape[-1], dtype=torch.float64).expand_as(lower)
-    return np.asarray(solve_lower(lower, eye).contiguous().numpy())
 
 
 def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:

@@ -1,11 +1,22 @@
-"""Kernels (covariance functions) and their registry. Each class has its own hyper-parameters, or all classes share them."""
+"""Kernels (covariance functions) and their registry. Each class has its own hyper-parameters, or all classes share them.
 
-from cavity.kernels.base import KERNELS, Kernel, Product, Sum
-from cavity.kernels.deep import Deep
-from cavity.kernels.linear import Constant, Linear
-from cavity.kernels.protocol import KernelLike
-from cavity.kernels.ranked import Ranked, rank_columns
-from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+`formulas` does without torch, which is loaded with the first name of this package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cavity.lazy import load_names
+
+if TYPE_CHECKING:
+    from cavity.kernels.base import Kernel, Product, Sum
+    from cavity.kernels.deep import Deep
+    from cavity.kernels.library import KERNELS
+    from cavity.kernels.linear import Constant, Linear
+    from cavity.kernels.protocol import KernelLike
+    from cavity.kernels.ranked import Ranked, rank_columns
+    from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 __all__ = [
     "KERNELS",
@@ -25,3 +36,17 @@ __all__ = [
     "Sum",
     "rank_columns",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = load_names(
+        __name__,
+        {
+            "base": ("Kernel", "Product", "Sum"),
+            "deep": ("Deep",),
+            "library": ("KERNELS",),
+            "linear": ("Constant", "Linear"),
+            "protocol": ("KernelLike",),
+            "ranked": ("Ranked", "rank_columns"),
+            "stationary": ("RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"),
+        },
+    )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
 
 from cavity.columns import Columns
 from cavity.errors import BadOption
+from cavity.kernels.formulas import Formula, PairFormula
 from cavity.kernels.protocol import CALLS
-from cavity.onnx_graph import Covariance, Value, mirrors
+from cavity.onnx_graph import mirrors
 from cavity.params import Parameters
 from cavity.registry import Registry
+from cavity.torch_namespace import TORCH
 
 
 class Kernel(Parameters, nn.Module):
@@ -53,6 +53,21 @@ class Kernel(Parameters, nn.Module):
         """
         raise NotImplementedError
 
+    def formula(self, xp: Any) -> Formula:
+        """Return the kernel's formula with its numbers: `full`, `cross`, `diag`, predictions and ONNX export follow from it.
+
+        Parameters
+        ----------
+        xp : Namespace
+            Where the numbers live: `torch_namespace.TORCH`, or `namespaces.NUMPY`, also for ONNX graphs.
+
+        Returns
+        -------
+        Formula
+            The functions k(Z, X) and k(x, x) of arrays.
+        """
+        raise no_formula(self)
+
     def full(self, Z: Tensor) -> Tensor:
         """Return k(Z, Z) at the inducing points.
 
@@ -66,7 +81,7 @@ class Kernel(Parameters, nn.Module):
         Tensor
             Covariances, [C M M].
         """
-        raise NotImplementedError
+        return self.cross(Z, Z)
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         """Return k(Z, X) between inducing points and rows.
@@ -83,7 +98,8 @@ class Kernel(Parameters, nn.Module):
         Tensor
             Covariances, [C M N].
         """
-        raise NotImplementedError
+        formula = self.formula(TORCH)
+        return formula.cross(formula.prepare(Z), X)  # type: ignore[no-any-return]
 
     def diag(self, X: Tensor) -> Tensor:
         """Return k(x, x) per row.
@@ -98,24 +114,7 @@ class Kernel(Parameters, nn.Module):
         Tensor
             Variances, [C N].
         """
-        raise NotImplementedError
-
-    def cross_from(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the function X → k(Z, X) for predictions, which need no derivatives.
-
-        A kernel that can compute once what depends on Z alone overrides it.
-
-        Parameters
-        ----------
-        Z : Tensor
-            Inducing points, [C M D] or [1 M D].
-
-        Returns
-        -------
-        callable
-            From rows [N D] to covariances [C M N].
-        """
-        return partial(self.cross, Z)
+        return self.formula(TORCH).diag(X)  # type: ignore[no-any-return]
 
     def as_points(self, X: Tensor) -> Tensor:
         """Return rows on the scale of inducing points; a kernel whose inducing points are not in the data's units overrides it.
@@ -174,23 +173,6 @@ class Kernel(Parameters, nn.Module):
         """
         return np.atleast_1d(np.asarray(getattr(self, "variance", 1.0), dtype=np.float64))
 
-    def graph(self, Z: Tensor, X: Value) -> Covariance:
-        """Write k(Z, X) and k(x, x) as nodes of an ONNX graph.
-
-        Parameters
-        ----------
-        Z : Tensor
-            Inducing points, [C M D] or [1 M D].
-        X : Value
-            Rows, [n D].
-
-        Returns
-        -------
-        Covariance
-            Nodes for k(Z, X) [C M n] and k(x, x) [C n].
-        """
-        raise no_graph(self)
-
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other)
 
@@ -203,6 +185,11 @@ KERNELS: Registry[Kernel] = Registry("kernel")
 
 class _Pair(Kernel):
     """A combination of two kernels."""
+
+    @staticmethod
+    def combine(first: Any, second: Any) -> Any:
+        """Return the combination of the parts' covariances."""
+        raise NotImplementedError
 
     def __init__(self, k1: Kernel, k2: Kernel) -> None:
         super().__init__()
@@ -218,6 +205,22 @@ class _Pair(Kernel):
         for kernel in (self.k1, self.k2):
             if isinstance(kernel, Kernel):
                 kernel.settle(classes)
+
+    def formula(self, xp: Any) -> Formula:
+        return PairFormula(self.combine, *(formula_of(k, xp) for k in (self.k1, self.k2)))
+
+    def full(self, Z: Tensor) -> Tensor:
+        return self.combine(self.k1.full(Z), self.k2.full(Z))  # type: ignore[no-any-return]
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        return self.combine(self.k1.cross(Z, X), self.k2.cross(Z, X))  # type: ignore[no-any-return]
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.combine(self.k1.diag(X), self.k2.diag(X))  # type: ignore[no-any-return]
+
+    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
+        return self.combine(full, full2), self.combine(cross, cross2)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
         known = [part for _, part in self._relevances(columns)]
@@ -245,6 +248,10 @@ class Sum(_Pair):
     1.0
     """
 
+    @staticmethod
+    def combine(first: Any, second: Any) -> Any:
+        return first + second
+
     def __repr__(self) -> str:
         return f"{self.k1!r} + {self.k2!r}"
 
@@ -257,29 +264,6 @@ class Sum(_Pair):
 
     def weight(self) -> np.ndarray:
         return sum(k.weight() for k in (self.k1, self.k2) if isinstance(k, Kernel))  # type: ignore[return-value]
-
-    def full(self, Z: Tensor) -> Tensor:
-        return self.k1.full(Z) + self.k2.full(Z)
-
-    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self.k1.cross(Z, X) + self.k2.cross(Z, X)
-
-    def cross_from(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
-        if type(self).cross is not Sum.cross:
-            return super().cross_from(Z)
-        first, second = (cross_from(k, Z) for k in (self.k1, self.k2))
-        return lambda X: first(X) + second(X)
-
-    def diag(self, X: Tensor) -> Tensor:
-        return self.k1.diag(X) + self.k2.diag(X)
-
-    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
-        return full + full2, cross + cross2
-
-    def graph(self, Z: Tensor, X: Value) -> Covariance:
-        a, b = (covariance_graph(k, Z, X) for k in (self.k1, self.k2))
-        return Covariance(a.cross + b.cross, a.diag + b.diag)
 
 
 @KERNELS.register
@@ -298,6 +282,10 @@ class Product(_Pair):
     RBF(lengthscale=2.0, variance=1.0) * Constant(variance=3.0)
     """
 
+    @staticmethod
+    def combine(first: Any, second: Any) -> Any:
+        return first * second
+
     def __repr__(self) -> str:
         return " * ".join(f"({k!r})" if isinstance(k, Sum) else repr(k) for k in (self.k1, self.k2))
 
@@ -305,47 +293,40 @@ class Product(_Pair):
         parts = [k.weight() for k in (self.k1, self.k2) if isinstance(k, Kernel)]
         return np.prod(np.broadcast_arrays(*parts), axis=0)  # type: ignore[no-any-return]
 
-    def full(self, Z: Tensor) -> Tensor:
-        return self.k1.full(Z) * self.k2.full(Z)
-
-    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self.k1.cross(Z, X) * self.k2.cross(Z, X)
-
-    def diag(self, X: Tensor) -> Tensor:
-        return self.k1.diag(X) * self.k2.diag(X)
-
-    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        (full, cross), (full2, cross2) = (full_and_cross(k, Z, X) for k in (self.k1, self.k2))
-        return full * full2, cross * cross2
-
-    def graph(self, Z: Tensor, X: Value) -> Covariance:
-        a, b = (covariance_graph(k, Z, X) for k in (self.k1, self.k2))
-        return Covariance(a.cross * b.cross, a.diag * b.diag)
-
 
 def full_and_cross(kernel: Any, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
     """Return k(Z, Z) and k(Z, X) of any kernel, also of a torch module of your own."""
     return kernel.pair(Z, X) if isinstance(kernel, Kernel) else (kernel.full(Z), kernel.cross(Z, X))
 
 
-def cross_from(kernel: Any, Z: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the function X → k(Z, X) of any kernel."""
-    return kernel.cross_from(Z) if isinstance(kernel, Kernel) else partial(kernel.cross, Z)
+class CalledFormula(NamedTuple):
+    """A torch module of your own as a formula of tensors."""
+
+    kernel: Any
+
+    def prepare(self, Z: Tensor) -> Tensor:
+        return Z
+
+    def cross(self, points: Tensor, X: Tensor) -> Tensor:
+        return self.kernel.cross(points, X)  # type: ignore[no-any-return]
+
+    def diag(self, X: Tensor) -> Tensor:
+        return self.kernel.diag(X)  # type: ignore[no-any-return]
 
 
-def covariance_graph(kernel: Any, Z: Tensor, X: Value) -> Covariance:
-    """Write k(Z, X) and k(x, x) of any kernel as an ONNX graph; BadOption if the kernel has no graph of its own."""
-    if not callable(getattr(type(kernel), "graph", None)) or not mirrors(
-        type(kernel), ("graph", "graph_shape"), (*CALLS, "pair", "shape", "_value")
-    ):
-        raise no_graph(kernel)
-    return kernel.graph(Z, X)  # type: ignore[no-any-return]
+def formula_of(kernel: Any, xp: Any) -> Formula:
+    """Return the formula of any kernel. In NumPy and ONNX: BadOption if it has none of its own."""
+    kind = type(kernel)
+    if isinstance(kernel, Kernel) and mirrors(kind, ("formula", "shape"), (*CALLS, "pair")):
+        return kernel.formula(xp)
+    if xp is TORCH:
+        return CalledFormula(kernel)
+    raise no_formula(kernel)
 
 
-def no_graph(kernel: Any) -> BadOption:
-    """The error for a kernel without ONNX nodes."""
+def no_formula(kernel: Any) -> BadOption:
+    """The error for a kernel that torch alone can compute."""
     return BadOption(
-        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give it a method graph(Z, X), or "
-        "graph_shape(d2, log_variance) if it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() and "
-        "cavity.load() instead."
+        f"the kernel {type(kernel).__name__} cannot be written as an ONNX graph: give it a method formula(xp), or shape(xp, d2) if "
+        "it is a Stationary; use a kernel that has one, such as RBF; or use clf.save() and cavity.load() instead."
     )

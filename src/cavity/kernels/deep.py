@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,10 +12,10 @@ from torch import Tensor, nn
 
 from cavity.columns import Columns, median_distance
 from cavity.errors import BadOption
-from cavity.kernels.base import KERNELS, Kernel, covariance_graph, full_and_cross
-from cavity.kernels.parameters import to_numpy
-from cavity.kernels.scaled import cell_limit, limit_cells
-from cavity.onnx_graph import Covariance, Value
+from cavity.kernels.base import KERNELS, Kernel, formula_of, full_and_cross
+from cavity.kernels.formulas import MappedFormula, to_units
+from cavity.namespaces import NUMPY, namespace
+from cavity.torch_namespace import TORCH
 
 
 @KERNELS.register
@@ -83,7 +85,7 @@ class Deep(Kernel):
         return super().train(False)
 
     def _features(self, X: Tensor) -> Tensor:
-        return self.net(limit_cells((X - self.center) / self.unit))  # type: ignore[no-any-return]
+        return self.net(to_units(X, self.center, self.unit))  # type: ignore[no-any-return]
 
     def full(self, Z: Tensor) -> Tensor:
         return self.base.full(self._features(Z))
@@ -97,34 +99,37 @@ class Deep(Kernel):
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         return full_and_cross(self.base, self._features(Z), self._features(X))
 
-    def graph(self, Z: Tensor, X: Value) -> Covariance:
-        most = cell_limit(torch.float64)
-        units = ((X - to_numpy(self.center)) / to_numpy(self.unit)).at_least(-most).at_most(most)
-        features = _layers(self.net, units)
-        return covariance_graph(self.base, self._features(Z), features)
+    def formula(self, xp: Any) -> MappedFormula:
+        features = self._features if xp is TORCH else partial(_features_of, self)
+        return MappedFormula(formula_of(self.base, xp), features, features)
 
 
-def _layers(net: nn.Module, X: Value) -> Value:
-    """Write a network of dense layers and activations as nodes of an ONNX graph."""
+def _features_of(kernel: Deep, X: Any) -> Any:
+    """Return the features of rows or points as NumPy arrays or values of a graph."""
+    return _layers(kernel.net, to_units(X, NUMPY.array(kernel.center), NUMPY.array(kernel.unit)))
+
+
+def _layers(net: nn.Module, X: Any) -> Any:
+    """Apply a network of dense layers and activations."""
     if type(net) is nn.Sequential:
         for layer in net:
             X = _layers(layer, X)
         return X
     if type(net) is nn.Linear:
-        X = X @ to_numpy(net.weight).T
-        return X if net.bias is None else X + to_numpy(net.bias)
+        X = X @ NUMPY.array(net.weight).T
+        return X if net.bias is None else X + NUMPY.array(net.bias)
     if type(net) not in ACTIVATIONS:
         known = ", ".join(["Sequential", "Linear", *(kind.__name__ for kind in ACTIVATIONS)])
         raise BadOption(
             f"a deep kernel's {type(net).__name__} cannot be written as an ONNX graph; what can: {known}. Use those, or "
             "clf.save() and cavity.load() instead."
         )
-    return ACTIVATIONS[type(net)](X)
+    return ACTIVATIONS[type(net)](namespace(X), X)
 
 
-ACTIVATIONS: dict[type, Callable[[Value], Value]] = {
-    nn.ReLU: lambda X: X.graph.op("Relu", X),
-    nn.Tanh: lambda X: X.graph.op("Tanh", X),
-    nn.Sigmoid: lambda X: X.graph.op("Sigmoid", X),
-    nn.Identity: lambda X: X,
+ACTIVATIONS: dict[type, Callable[[Any, Any], Any]] = {
+    nn.ReLU: lambda xp, X: xp.maximum(X, 0.0),
+    nn.Tanh: lambda xp, X: xp.tanh(X),
+    nn.Sigmoid: lambda xp, X: 0.5 * (1.0 + xp.tanh(0.5 * X)),
+    nn.Identity: lambda xp, X: X,
 }

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cavity import array_kernels
+from cavity.kernels import formulas
+from cavity.kernels.formulas import Points, prepare_points
 from cavity.linalg import column_sum, times_transpose
 
 # Lengthscales from the centre beyond which pairs are computed from differences: there the product errs by about 1e-8 (5e-3).
-FAR = {torch.float64: array_kernels.FAR, torch.float32: 300.0}
+FAR = {torch.float64: formulas.FAR, torch.float32: 300.0}
 
 
 def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful: bool = True) -> Tensor:
@@ -30,25 +31,6 @@ def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful
     return _HalfSquareDistance.apply(U, V, log_scale, careful)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class Points(NamedTuple):
-    """Points U, prepared for their distances to rows."""
-
-    weighted: Tensor  # [C M D], u/ℓ²
-    u2: Tensor  # [C M], −½ |u/ℓ|²
-    inverse: Tensor  # [C 1 D], 1/ℓ²
-
-    def half_square_distance(self, V: Tensor) -> Tensor:
-        """Return −½ d² between the points and V, [C M N], without derivatives."""
-        return _between(V, self.inverse, self.weighted, self.u2)[0]
-
-
-def prepare_points(U: Tensor, log_scale: Tensor) -> Points | None:
-    """Return prepared points; None if some are so far from the centre that distances need differences."""
-    inverse = (-2 * log_scale).exp()[:, None, :]
-    weighted, u2 = _weigh(U, inverse)
-    return None if bool(u2.amin() < -0.5 * FAR[u2.dtype] ** 2) else Points(weighted, u2, inverse)
-
-
 def gaussian_pair(U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor) -> tuple[Tensor, Tensor]:
     """Return σ² exp(−½ d²) within U, [C M M], and between U and V, [C M N]: all that a step needs, as one operation."""
     return _GaussianPair.apply(U, V, log_scale, log_variance)  # type: ignore[no-any-return, no-untyped-call]
@@ -59,12 +41,11 @@ class _HalfSquareDistance(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor, careful: bool) -> Tensor:
-        inverse = (-2 * log_scale).exp()[:, None, :]
-        ctx.save_for_backward(U, V, inverse)
-        weighted, u2 = _weigh(U, inverse)
-        S, v2 = (_within(U, weighted, u2), u2) if V is None else _between(V, inverse, weighted, u2)
-        ctx.far = _find_far_pairs(u2, v2) if careful else None
-        _place_far(S, U, U if V is None else V[None], inverse, ctx.far)
+        points = prepare_points(U, log_scale)
+        ctx.save_for_backward(U, V, points.inverse)
+        S, v2 = (_within(U, points), points.u2) if V is None else points.half_square_distance(V)
+        ctx.far = _find_far_pairs(points.u2, v2) if careful else None
+        _place_far(S, U, U if V is None else V[None], points.inverse, ctx.far)
         if V is None:
             S.diagonal(dim1=-2, dim2=-1).zero_()
         return S
@@ -87,11 +68,10 @@ class _GaussianPair(torch.autograd.Function):
     def forward(
         ctx: Any, U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor
     ) -> tuple[Tensor, Tensor]:
-        inverse, offset = (-2 * log_scale).exp()[:, None, :], log_variance[:, None, None]
-        weighted, u2 = _weigh(U, inverse)
-        within = _within(U, weighted, u2).add_(offset).exp_()
-        between = _between(V, inverse, weighted, u2)[0].add_(offset).exp_()
-        ctx.save_for_backward(U, V, inverse, within, between)
+        points, offset = prepare_points(U, log_scale), log_variance[:, None, None]
+        within = _within(U, points).add_(offset).exp_()
+        between = points.half_square_distance(V)[0].add_(offset).exp_()
+        ctx.save_for_backward(U, V, points.inverse, within, between)
         return within, between
 
     @staticmethod
@@ -102,12 +82,6 @@ class _GaussianPair(torch.autograd.Function):
         T, R, columns = _pull_between(F, U, V)
         V_bar = _rows_bar(F, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
         return *_scaled(T.add_(_pull_within(E, U)), R, U, V_bar, inverse), variance_bar
-
-
-def _weigh(U: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
-    """u/ℓ² [C M D] and −½ |u/ℓ|² [C M]."""
-    weighted = U * inverse
-    return weighted, (U * weighted).sum(-1).mul_(-0.5)
 
 
 class FarPairs(NamedTuple):
@@ -176,20 +150,12 @@ def _split_far(
     return E, DirectPull(far, torch.stack(left, -1), torch.stack(right, -1), torch.stack(scale, -1), own)
 
 
-def _within(U: Tensor, weighted: Tensor, u2: Tensor) -> Tensor:
+def _within(U: Tensor, points: Points) -> Tensor:
     """S = −½ |u|² − ½ |u'|² + u·u' in the metric 1/ℓ², by one matrix product."""
-    S = times_transpose(weighted, U.expand(len(weighted), -1, -1))
-    S.add_(u2[:, :, None]).add_(u2[:, None, :]).clamp_(max=0.0)
+    S = times_transpose(points.weighted, U.expand(len(points.weighted), -1, -1))
+    S.add_(points.u2[:, :, None]).add_(points.u2[:, None, :]).clamp_(max=0.0)
     S.diagonal(dim1=-2, dim2=-1).zero_()
     return S
-
-
-def _between(V: Tensor, inverse: Tensor, weighted: Tensor, u2: Tensor) -> tuple[Tensor, Tensor]:
-    """S between u and v, and −½ |v/ℓ|². Only u is divided by ℓ², so that the rows v, which all classes share, stay one matrix."""
-    v2 = (-0.5 * inverse[:, 0]) @ V.square().mT
-    S = u2[:, :, None] + v2[:, None, :]
-    S.flatten(0, 1).addmm_(weighted.flatten(0, 1), V.mT)
-    return S.clamp_(max=0.0), v2
 
 
 def _pull_within(E: Tensor, U: Tensor) -> Tensor:

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.kernels.base import KERNELS, Kernel
+from cavity.kernels.formulas import ConstantFormula, LinearFormula
 from cavity.kernels.parameters import log_parameter, per_class, to_numpy
-from cavity.kernels.scaled import ROW_REACH, Given, Scaled, shrink_far_rows
+from cavity.kernels.scaled import ROW_REACH, Given, Scaled
 from cavity.linalg import times_transpose
-from cavity.onnx_graph import Covariance, Value
+from cavity.torch_namespace import TORCH
 
 
 @KERNELS.register
@@ -42,38 +43,15 @@ class Linear(Scaled):
     def usual(self, columns: Columns) -> float:
         return math.sqrt(len(columns.spread) if columns.group is None else columns.group.max() + 1)
 
-    def _scaled(self, X: Tensor) -> Tensor:
-        scale = self.unit * (self.log_scale - 0.5 * self.log_variance[:, None]).exp()
-        return (shrink_far_rows(X, self.center, self.unit) - self.center) / scale[:, None, :]
+    def formula(self, xp: Any) -> LinearFormula:
+        return LinearFormula(self._scale(xp), ROW_REACH[self.center.dtype])
 
     def to_units(self, X: Tensor) -> Tensor:
-        return (shrink_far_rows(X, self.center, self.unit) - self.center) / self.unit
-
-    def _log_weight(self) -> Tensor:
-        """Return log(variance/lengthscale²), [C D]."""
-        return self.log_variance[:, None] - 2 * self.log_scale
-
-    def full(self, Z: Tensor) -> Tensor:
-        U = self._scaled(Z)
-        return U @ U.mT
-
-    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self._scaled(Z) @ self._scaled(X).mT
+        return self.formula(TORCH).to_units(X)  # type: ignore[no-any-return]
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        return linear_pair(self.to_units(Z), self.to_units(X), self._log_weight())
-
-    def diag(self, X: Tensor) -> Tensor:
-        return self._log_weight().exp() @ self.to_units(X).square().mT
-
-    def graph(self, Z: Tensor, X: Value) -> Covariance:
-        scale = self.unit * (self.log_scale - 0.5 * self.log_variance[:, None]).exp()
-        unit, most = to_numpy(self.unit), ROW_REACH[self.center.dtype]
-        largest = float(np.finfo(np.float64).max)
-        d = (X - to_numpy(self.center)).at_least(-largest).at_most(largest)
-        size = X.graph.op("Abs", d / unit).max(1, keep=True).at_least(most).at_most(largest)
-        V = (d * (X.graph.value(most) / size)).new_axis(0) / to_numpy(scale)[:, None]  # [C n D]
-        return Covariance(X.graph.value(to_numpy(self._scaled(Z))) @ V.turned(0, 2, 1), (V * V).sum(2))
+        formula = self.formula(TORCH)
+        return linear_pair(formula.to_units(Z), formula.to_units(X), formula.log_weight())
 
 
 def linear_pair(U: Tensor, V: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,16 +121,5 @@ class Constant(Kernel):
         variance = to_numpy(self.log_variance.exp())
         self.variance = np.repeat(variance, classes // len(variance))
 
-    def full(self, Z: Tensor) -> Tensor:
-        return self.log_variance.exp()[:, None, None].expand(-1, Z.shape[-2], Z.shape[-2])
-
-    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self.log_variance.exp()[:, None, None].expand(-1, Z.shape[-2], X.shape[-2])
-
-    def diag(self, X: Tensor) -> Tensor:
-        return self.log_variance.exp()[:, None].expand(-1, X.shape[-2])
-
-    def graph(self, Z: Tensor, X: Value) -> Covariance:
-        variance = to_numpy(self.log_variance.exp())[:, None]  # [C 1]
-        ones = X.part(1, 0, 1).turned(1, 0) * 0.0 + 1.0  # [1 n]
-        return Covariance(ones * np.repeat(variance, Z.shape[-2], 1)[:, :, None], X.graph.value(variance))
+    def formula(self, xp: Any) -> ConstantFormula:
+        return ConstantFormula(xp.array(self.log_variance))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from torch import Tensor
 
 from cavity.columns import Columns
 from cavity.errors import BadOption
-from cavity.kernels.base import KERNELS, Kernel, covariance_graph, cross_from, full_and_cross
-from cavity.kernels.parameters import to_numpy
-from cavity.onnx_graph import Covariance, Value
+from cavity.kernels.base import KERNELS, Kernel, formula_of, full_and_cross
+from cavity.kernels.formulas import Knots, MappedFormula
+from cavity.torch_namespace import TORCH
 
 Array = NDArray[np.float64]
 KNOTS = 100  # most knots per column
@@ -135,13 +134,13 @@ class Ranked(Kernel):
         return out
 
     def _score(self, X: Tensor) -> Tensor:
-        if X.ndim > 2:
-            return self._score(X.reshape(-1, X.shape[-1])).reshape(X.shape)
-        cells = X[:, self.place].T.contiguous()  # [d N]
-        i = (torch.searchsorted(self.left, cells, right=True) - 1).clamp(0)
-        inside = cells.clamp(self.left[:, :1], self.last[:, None])
-        scores = self.height.gather(1, i) + self.slope.gather(1, i) * (inside - self.left.gather(1, i))
-        return X.index_copy(1, self.place, scores.T)
+        return self._knots(TORCH).score(X.reshape(-1, X.shape[-1])).reshape(X.shape)  # type: ignore[no-any-return]
+
+    def _knots(self, xp: Any) -> Knots:
+        return Knots(*(xp.array(t) for t in (self.place, self.left, self.height, self.slope, self.last)))
+
+    def formula(self, xp: Any) -> MappedFormula:
+        return MappedFormula(formula_of(self.base, xp), self._knots(xp).score)
 
     def as_points(self, X: Tensor) -> Tensor:
         return self._score(X)
@@ -152,28 +151,11 @@ class Ranked(Kernel):
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self.base.cross(Z, self._score(X))
 
-    def cross_from(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
-        inner = cross_from(self.base, Z)
-        return lambda X: inner(self._score(X))
-
     def diag(self, X: Tensor) -> Tensor:
         return self.base.diag(self._score(X))
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         return full_and_cross(self.base, Z, self._score(X))
-
-    def graph(self, Z: Tensor, X: Value) -> Covariance:
-        """Write the scores as sums of ramps, one between each pair of knots."""
-        left, slope, last, place = (to_numpy(t) for t in (self.left, self.slope, self.last, self.place))
-        width = np.diff(np.concatenate([left, last[:, None]], axis=1), axis=1)
-        D, where = Z.shape[-1], place.astype(np.int64)
-        cells = X.graph.op("Gather", X, where, axis=1).new_axis(2)  # [n d 1]
-        ramps = (cells - left).at_least(0.0).at_most(width) * slope
-        scores = ramps.sum(2) + to_numpy(self.height)[:, 0]
-        both = X.graph.op("Concat", X, scores, axis=1)
-        order = np.arange(D)
-        order[where] = D + np.arange(len(where))
-        return covariance_graph(self.base, Z, X.graph.op("Gather", both, order, axis=1))
 
 
 def rank_columns(X: Array, weight: Array) -> tuple[list[int], Array, Array] | None:

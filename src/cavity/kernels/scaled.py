@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity import array_kernels
-from cavity.array_kernels import CELL_POWER
 from cavity.columns import Columns
 from cavity.errors import BadOption
+from cavity.kernels import formulas
 from cavity.kernels.base import Kernel
+from cavity.kernels.formulas import Scale
 from cavity.kernels.parameters import log_parameter, per_class, to_numpy
 
-ROW_REACH = {torch.float64: array_kernels.ROW_REACH, torch.float32: 1e5}
+ROW_REACH = {torch.float64: formulas.ROW_REACH, torch.float32: 1e5}
 Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
 
 
@@ -68,11 +68,15 @@ class Scaled(Kernel):
         """Logarithm of each column's lengthscale in units of its spread, [C D]."""
         return self.log_lengthscale if self.group is None else self.log_lengthscale[:, self.group]
 
+    def _scale(self, xp: Any) -> Scale:
+        """Return the numbers of the formula in a namespace."""
+        return Scale(*(xp.array(t) for t in (self.center, self.unit, self.log_scale, self.log_variance)))
+
     def _units(self, X: Tensor) -> Tensor:
         """Centre the columns and divide them by their spread, so that distances do not depend on the units of the data."""
         if X.shape[-1] != len(self.unit):
             raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
-        return limit_cells((X - self.center) / self.unit)
+        return formulas.to_units(X, self.center, self.unit)  # type: ignore[no-any-return]
 
     def to_units(self, X: Tensor) -> Tensor:
         """Centre the columns and divide them by their spread, as the kernel sees them.
@@ -91,28 +95,3 @@ class Scaled(Kernel):
 
     def relevance(self, columns: Columns) -> np.ndarray:
         return np.asarray(columns.spread / self.lengthscale)
-
-
-def cell_limit(dtype: torch.dtype) -> float:
-    """Return the distance from the centre, in spreads, beyond which a cell counts as being at that distance."""
-    return float(torch.finfo(dtype).max ** CELL_POWER)
-
-
-def limit_cells(units: Tensor) -> Tensor:
-    """Limit cells in units of the spread, so that squared distances stay finite for every finite cell."""
-    most = cell_limit(units.dtype)
-    return units.clamp(-most, most)
-
-
-def shrink_far_rows(X: Tensor, center: Tensor, unit: Tensor) -> Tensor:
-    """Move rows that are too far from the centre straight towards it, to a distance at which functions that grow stay finite.
-
-    All other rows keep their bits. Class probabilities of a linear function have a limit along each line; this is that limit.
-    """
-    most = ROW_REACH[X.dtype]
-    size = ((X - center) / unit).abs().amax(-1, keepdim=True)
-    if X.is_cuda or bool((size > most).any()):
-        largest = torch.finfo(X.dtype).max
-        far = (X - center).clamp(-largest, largest) * (most / size.clamp(most, largest))
-        return torch.where(size > most, center + far, X)
-    return X

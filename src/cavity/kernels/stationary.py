@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cavity.columns import Columns
-from cavity.kernels.base import KERNELS, no_graph
-from cavity.kernels.distance import gaussian_pair, half_square_distance, prepare_points
+from cavity.kernels import formulas
+from cavity.kernels.base import KERNELS
+from cavity.kernels.distance import gaussian_pair, half_square_distance
+from cavity.kernels.formulas import StationaryFormula
 from cavity.kernels.parameters import log_parameter, per_class, to_numpy
-from cavity.kernels.scaled import Given, Scaled, cell_limit
-from cavity.onnx_graph import Covariance, Value
+from cavity.kernels.scaled import Given, Scaled
+from cavity.torch_namespace import TORCH
 
 
 class Stationary(Scaled):
     """Base class of stationary kernels: k(x, x') = variance · shape(d²),   d² = Σ_d ((x_d − x'_d)/lengthscale_d)².
 
-    A subclass writes `shape`, and `graph_shape` for ONNX export.
+    A subclass writes `shape`, for torch, NumPy and ONNX alike. `own` names hyper-parameters that it takes beside d².
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class Stationary(Scaled):
 
     Examples
     --------
-    >>> import torch
     >>> from cavity.kernels import Stationary
     >>> class Cauchy(Stationary):
-    ...     def shape(self, d2):
-    ...         return -torch.log1p(d2)
+    ...     @staticmethod
+    ...     def shape(xp, d2):
+    ...         return -xp.log1p(d2)
     >>> Cauchy(lengthscale=2.0)
     Cauchy(lengthscale=2.0, variance=1.0)
     """
@@ -45,23 +45,49 @@ class Stationary(Scaled):
     # Frequencies, in units of 1/lengthscale, follow Student's t with these degrees of freedom (∞: the normal); None: not known.
     spectral_degrees: ClassVar[float | None] = None
 
+    own: ClassVar[
+        tuple[str, ...]
+    ] = ()  # arguments of the constructor that are positive, one for all or one per class
+
     def usual(self, columns: Columns) -> float:
         return columns.distance
 
-    def shape(self, d2: Tensor) -> Tensor:
+    @staticmethod
+    def shape(xp: Any, d2: Any, *own: Any) -> Any:
         """Return log(k / variance) as a function of the squared scaled distance.
 
         Parameters
         ----------
-        d2 : Tensor
+        xp : Namespace
+            Functions of the array's kind: `exp`, `log1p`, `sqrt`, `abs`, `tanh`, `maximum`, `minimum`.
+        d2 : Tensor, ndarray or Value
             Squared scaled distances d², of any shape.
+        *own : Tensor, ndarray or Value
+            Values of the hyper-parameters `own`, [C 1 1].
 
         Returns
         -------
-        Tensor
+        Tensor, ndarray or Value
             Values, element by element.
         """
         raise NotImplementedError
+
+    def bind(self, classes: int, columns: Columns) -> None:
+        super().bind(classes, columns)
+        for name in self.own:
+            title = f"{name} of {type(self).__name__}"
+            value = per_class(getattr(self, name), classes, title)
+            setattr(self, f"log_{name}", log_parameter(value, (classes,), 1.0, title))
+
+    def settle(self, classes: int) -> None:
+        super().settle(classes)
+        for name in self.own:
+            value = to_numpy(getattr(self, f"log_{name}").exp())
+            setattr(self, name, np.repeat(value, classes // len(value)))
+
+    def formula(self, xp: Any) -> StationaryFormula:
+        logs = tuple(xp.array(getattr(self, f"log_{name}")) for name in self.own)
+        return StationaryFormula(self.shape, self._scale(xp), logs)
 
     def full(self, Z: Tensor) -> Tensor:
         return self._value(half_square_distance(self._units(Z), None, self.log_scale))
@@ -69,58 +95,15 @@ class Stationary(Scaled):
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
         return self._value(half_square_distance(self._units(Z), self._units(X), self.log_scale))
 
-    def cross_from(self, Z: Tensor) -> Callable[[Tensor], Tensor]:
-        points = prepare_points(self._units(Z), self.log_scale)
-        if points is None or type(self).cross is not Stationary.cross:
-            return super().cross_from(Z)
-        return lambda X: self._value(points.half_square_distance(self._units(X)))
-
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         U, V, log_scale = self._units(Z), self._units(X), self.log_scale
+        if self.shape is formulas.rbf:
+            return gaussian_pair(U, V, log_scale, self.log_variance)
         full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))
         return self._value(full), self._value(cross)
 
-    def diag(self, X: Tensor) -> Tensor:
-        return self.log_variance.exp()[:, None].expand(-1, X.shape[-2])
-
-    def graph(self, Z: Tensor, X: Value) -> Covariance:
-        rate = to_numpy((-self.log_scale).exp())[:, None, :]  # [C 1 D]
-        U = to_numpy(self._units(Z)) * rate  # [C M D]
-        most = cell_limit(torch.float64)
-        units = ((X - to_numpy(self.center)) / to_numpy(self.unit)).at_least(-most).at_most(most)
-        V = units.new_axis(0) * rate  # [C n D]
-        inner = X.graph.value(U) @ V.turned(0, 2, 1)  # [C M n]
-        v2 = (V * V).sum(2).new_axis(1)
-        d2 = (v2 - inner * 2.0 + (U**2).sum(2)[:, :, None]).at_least(0.0)
-        # the variance as a term of the exponent: onnxruntime may fuse a factor into a product, in single precision
-        log_variance = X.graph.value(to_numpy(self.log_variance)[:, None, None])
-        diag = X.graph.value(to_numpy(self.log_variance.exp())[:, None])
-        return Covariance(self.graph_shape(d2, log_variance), diag)
-
-    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
-        """Write variance · exp shape(d²) as nodes of an ONNX graph.
-
-        Parameters
-        ----------
-        d2 : Value
-            Squared scaled distances d², [C M n].
-        log_variance : Value
-            Logarithm of the variance, [C 1 1].
-
-        Returns
-        -------
-        Value
-            Covariances, [C M n].
-        """
-        raise no_graph(self)
-
-    def _value(self, s: Tensor) -> Tensor:
-        return self.shape(-2 * s).add_(self.log_variance[:, None, None]).exp_()
-
-
-def _root(d2: Tensor) -> Tensor:
-    """√d², with gradient 0 instead of ∞ where two points coincide."""
-    return d2.clamp_min(1e-30 if d2.dtype == torch.float64 else 1e-14).sqrt()
+    def _value(self, S: Tensor) -> Tensor:
+        return self.formula(TORCH).value(S)  # type: ignore[no-any-return]
 
 
 @KERNELS.register
@@ -147,15 +130,7 @@ class RBF(Stationary):
     """
 
     spectral_degrees = math.inf
-
-    def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        return gaussian_pair(self._units(Z), self._units(X), self.log_scale, self.log_variance)
-
-    def _value(self, s: Tensor) -> Tensor:
-        return s.add_(self.log_variance[:, None, None]).exp_()
-
-    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
-        return (d2 * -0.5 + log_variance).exp()
+    shape = staticmethod(formulas.rbf)
 
 
 @KERNELS.register
@@ -178,12 +153,7 @@ class Matern12(Stationary):
     """
 
     spectral_degrees = 1.0
-
-    def shape(self, d2: Tensor) -> Tensor:
-        return -_root(d2)
-
-    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
-        return (-d2.sqrt() + log_variance).exp()
+    shape = staticmethod(formulas.matern12)
 
 
 @KERNELS.register
@@ -206,14 +176,7 @@ class Matern32(Stationary):
     """
 
     spectral_degrees = 3.0
-
-    def shape(self, d2: Tensor) -> Tensor:
-        d = math.sqrt(3.0) * _root(d2)
-        return torch.log1p(d) - d
-
-    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
-        d = d2.sqrt() * math.sqrt(3.0)
-        return (d + 1.0) * (-d + log_variance).exp()
+    shape = staticmethod(formulas.matern32)
 
 
 @KERNELS.register
@@ -236,14 +199,7 @@ class Matern52(Stationary):
     """
 
     spectral_degrees = 5.0
-
-    def shape(self, d2: Tensor) -> Tensor:
-        d = math.sqrt(5.0) * _root(d2)
-        return torch.log1p(d + d * d / 3) - d
-
-    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
-        d = d2.sqrt() * math.sqrt(5.0)
-        return (d + d * d / 3.0 + 1.0) * (-d + log_variance).exp()
+    shape = staticmethod(formulas.matern52)
 
 
 @KERNELS.register
@@ -267,24 +223,9 @@ class RationalQuadratic(Stationary):
     RationalQuadratic(lengthscale=2.0, variance=1.0, alpha=1.0)
     """
 
+    own = ("alpha",)
+    shape = staticmethod(formulas.rational_quadratic)
+
     def __init__(self, lengthscale: Given = None, variance: Given = 1.0, alpha: Given = 1.0) -> None:
         super().__init__(lengthscale, variance)
         self.alpha = alpha
-
-    def bind(self, classes: int, columns: Columns) -> None:
-        super().bind(classes, columns)
-        alpha = per_class(self.alpha, classes, "alpha of RationalQuadratic")
-        self.log_alpha = log_parameter(alpha, (classes,), 1.0, "alpha of RationalQuadratic")
-
-    def settle(self, classes: int) -> None:
-        super().settle(classes)
-        alpha = to_numpy(self.log_alpha.exp())
-        self.alpha = np.repeat(alpha, classes // len(alpha))
-
-    def shape(self, d2: Tensor) -> Tensor:
-        alpha = self.log_alpha.exp()[:, None, None]
-        return -alpha * torch.log1p(d2 / (2 * alpha))
-
-    def graph_shape(self, d2: Value, log_variance: Value) -> Value:
-        alpha = to_numpy(self.log_alpha.exp())[:, None, None]
-        return ((d2 / (2 * alpha) + 1.0).log() * -alpha + log_variance).exp()

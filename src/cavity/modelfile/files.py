@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cavity import persist
 from cavity._version import __version__
@@ -15,27 +16,22 @@ from cavity.config.methods import Method, method_names, read_method
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.results import Result, settle_kernel
-from cavity.intake.validation import Features
-from cavity.modelfile.checks import check_finite, expect, expect_factors, relevance
+from cavity.modelfile.checking import Contents, check_header, check_values
 from cavity.modelfile.facts import (
-    KINDS,
-    finite,
-    history,
-    read_class_prior,
     read_estimate,
     read_features,
-    read_importance,
+    read_relevance,
     read_units,
-    texts,
     unpack_labels,
 )
 from cavity.modelfile.growing import describe_growing, growing_tensors, restore_growing
-from cavity.modelfile.likelihoods import describe_likelihood, likelihood_tensors, restore_likelihood
+from cavity.modelfile.likelihoods import likelihood_tensors, restore_likelihood
 from cavity.modelfile.pools import describe_pool, pool_tensors, restore_pool
-from cavity.modelfile.posterior import describe_prior, model_tensors, read_posterior, restore_model
+from cavity.modelfile.posterior import check_training_rows, describe_prior, model_tensors, restore_model
+from cavity.modelfile.ranges import Sizes
+from cavity.modelfile.schema import KINDS
 from cavity.modelfile.selections import describe_selection, read_selection
 from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels
-from cavity.modelfile.sizes import check_sizes
 from cavity.modelfile.summary import summarise
 from cavity.prediction.model import FittedModel
 from cavity.prediction.rowwise import TENSORS, TrainingRows, with_canonical_layout
@@ -91,7 +87,7 @@ def save(record: Record, path: str | Path) -> None:
         },
         "names": None if names is None else list(names),
         "prior": describe_prior(result.model.prior),
-        "likelihood": describe_likelihood(result.model.likelihood, packing),
+        "likelihood": packing.pack(result.model.likelihood, "likelihood"),
         "history": result.history,
         "warnings": list(result.warnings),
         "scalars": scalars,
@@ -183,7 +179,7 @@ def restore_record(stored: persist.Stored, path: str | Path, kernel: Any = None)
 
 def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
     where = None if device is None else resolve_device(device)
-    stored = persist.read(path, *KINDS, check=lambda declared, meta: check_sizes(declared, meta, kernel))
+    stored = persist.read(path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel))
     record = restore_record(stored, path, kernel)
     if where is not None:
         rows = record.result.rows
@@ -203,62 +199,59 @@ def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
     return "the inducing points, which were not learnt: training rows, unless you gave them"
 
 
+def _check(declared: dict[str, persist.Entry], meta: dict[str, Any], kernel: Any) -> Contents:
+    held = (*kernel.parameters(), *kernel.buffers()) if isinstance(kernel, nn.Module) else ()
+    return check_header(declared, meta, own_bytes=sum(t.numel() * t.element_size() for t in held))
+
+
 def _read(stored: persist.Stored, kernel: Any) -> Record:
     tensors, meta = stored
-    check_finite(tensors)
+    contents = _check(stored.declared(), meta, kernel)
+    check_values({name: t.numpy() for name, t in tensors.items()}, contents)
     arguments = _read_arguments(meta, Unpacking(tensors, kernel))
-    return Record(meta["kind"], arguments, _read_result(tensors, meta, arguments), dict(meta["notes"]))
-
-
-def _read_result(tensors: dict[str, Tensor], meta: dict[str, Any], arguments: dict[str, Any]) -> Result:
-    owner, task, default = KINDS[meta["kind"]]
-    method = read_method(arguments.get("method", default), task)
-    classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
-    n_classes = None if classes is None else len(classes)
-    units = None if meta.get("units") is None else read_units(*meta["units"])
-    if (classes is None, units is None) != (task == "regression", task == "classification"):
-        raise BadFile("a classifier has classes, and a regressor has units of its targets.")
-    C = _count_latent(tensors, method, n_classes)
-    q = read_posterior(tensors, meta["prior"], C, coupled=classes is not None)
-    likelihood = restore_likelihood(tensors, meta, method, n_classes, q.mean.dtype)
-    selection = read_selection(meta.get("selection"), Unpacking(tensors))
-    kernel = arguments.get("kernel") if selection is None or selection.kernel is None else selection.kernel
-    model = restore_model(tensors, meta["prior"], kernel, C, q, likelihood)
-    settle_kernel(model)
-    if n_classes is not None:
-        pool = restore_pool(tensors, meta.get("pool"), len(model.prior.center), n_classes)
-        model = model._replace(pool=pool)
-    record_history, D = history(meta["history"]), len(model.prior.center)
-    scalars, features = meta["scalars"], read_features(meta, owner, D)
-    evidence = scalars["log_marginal_likelihood_"]  # null if there is none
-    return Result(
-        model=model,
-        features=features,
-        evidence=math.nan if evidence is None else finite(evidence),
-        is_bound="elbo_" in scalars,
-        history=record_history,
-        relevance=_read_relevance(tensors, features),
-        warnings=tuple(texts(meta.get("warnings", []))),  # the first files have none
-        classes=classes,
-        growing=restore_growing(tensors, meta.get("growing"), model, record_history),
-        units=units or (0.0, 1.0),
-        rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
-        predicts_residual=method.predicts_residual,
-        calibration=None if meta.get("calibration") is None else str(meta["calibration"])[:100],
-        class_prior=read_class_prior(meta.get("class_prior"), n_classes),
-        estimate=read_estimate(meta.get("estimate"), n_classes),
-        selection=selection,
-        importance=read_importance(meta.get("importance"), features),
+    return Record(
+        meta["kind"], arguments, _read_result(tensors, meta, arguments, contents.sizes), meta["notes"]
     )
 
 
-def _read_relevance(tensors: dict[str, Tensor], features: Features) -> Any:
-    """Return the share of each column of X; files of 0.2 have those of the features instead."""
-    found, prepare = tensors.get("feature_relevance"), features.preparation
-    if found is None or prepare is None or tuple(found.shape) == (prepare.n_features_in_,):
-        return relevance(found, features.n if prepare is None else prepare.n_features_in_)
-    folded = prepare.fold_relevance(relevance(found, features.n)[None])[0]
-    return folded / folded.sum()
+def _read_result(
+    tensors: dict[str, Tensor], meta: dict[str, Any], arguments: dict[str, Any], sizes: Sizes
+) -> Result:
+    owner, task, default = KINDS[meta["kind"]]
+    method = read_method(arguments.get("method", default), task)
+    classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
+    n_classes, D = None if classes is None else len(classes), sizes["D"]
+    if classes is None and method.committee is None and sizes["C"] > 1:
+        raise BadFile(f"mean has {sizes['C']} latent functions; expected one.")
+    likelihood = restore_likelihood(tensors, meta, method, n_classes, tensors["mean"].dtype)
+    selection = read_selection(meta.get("selection"), Unpacking(tensors))
+    kernel = arguments.get("kernel") if selection is None or selection.kernel is None else selection.kernel
+    model = restore_model(tensors, meta["prior"], kernel, sizes, likelihood)
+    settle_kernel(model)
+    if n_classes is not None:
+        model = model._replace(pool=restore_pool(tensors, meta.get("pool")))
+    scalars, features = meta["scalars"], read_features(meta, owner, D)
+    evidence, relevance = scalars.get("log_marginal_likelihood_"), tensors.get("feature_relevance")
+    shares, importance = meta.get("class_prior"), meta.get("importance")
+    return Result(
+        model=model,
+        features=features,
+        evidence=math.nan if evidence is None else float(evidence),
+        is_bound="elbo_" in scalars,
+        history=list(meta["history"]),
+        relevance=read_relevance(None if relevance is None else relevance.numpy(), features),
+        warnings=tuple(meta.get("warnings") or ()),
+        classes=classes,
+        growing=restore_growing(tensors, meta.get("growing"), model, meta["history"]),
+        units=read_units(meta.get("units")),
+        rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
+        predicts_residual=method.predicts_residual,
+        calibration=meta.get("calibration"),
+        class_prior=None if shares is None else np.array(shares, dtype=np.float64),
+        estimate=read_estimate(meta.get("estimate")),
+        selection=selection,
+        importance=None if importance is None else np.array(importance, dtype=np.float64),
+    )
 
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
@@ -300,20 +293,8 @@ def _is_omitted(value: Any) -> bool:
     return any(isinstance(v, Omitted) for v in members)
 
 
-def _count_latent(tensors: dict[str, Tensor], method: Method, n_classes: int | None) -> int:
-    if n_classes is not None:
-        return 1 if n_classes == 2 else n_classes
-    return 1 if method.committee is None else len(tensors["mean"])
-
-
 def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows:
-    M, N, D = model.mean.shape[1], len(tensors["rows.y"]), len(model.prior.center)
-    shapes = {"X": (N, D), "y": (N,), "weight": (N,), "a": (M, N), "lower": (M, M), "alpha": (N,)}
     found = {name: tensors[f"rows.{name}"] for name in TENSORS}
-    for name, tensor in found.items():
-        expect(f"rows.{name}", tensor, [shapes[name]], torch.float64)
     rows = with_canonical_layout(TrainingRows(**found, tol=method.solver_tol))
-    expect_factors(**{"rows.lower": rows.lower})
-    if not N or not (rows.weight > 0).all():
-        raise BadFile("the file lacks training rows, or some have weight 0.")
+    check_training_rows(model, rows)
     return rows

@@ -74,7 +74,8 @@ def restore_growing(
     pooled = bool(about.get("pooled"))  # older files do not say, and have independent priors
     hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=pooled)
     held = hyper_prior.precision > 0
-    _check(found, held, model)
+    if held.shape != found["theta"].shape or int(held.sum()) != len(found["prior.mean"]):
+        raise BadFile("growing.theta does not fit the parameters.")
     engine = Engine(
         prior=prior,
         parameters=parameters,
@@ -84,8 +85,7 @@ def restore_growing(
         total=found["total"],
         exact=bool(about["exact"]),
     )
-    width = _count(about["width"], 2 * len(model.mean))
-    state = _state(found, _count(about["optimiser"], 8), width, model.mean.dtype)
+    state = _state(found, about, model.mean.dtype)
     columns = Columns(
         found["center"].numpy().copy(), found["spread"].numpy().copy(), float(about["distance"])
     )
@@ -95,36 +95,15 @@ def restore_growing(
     return Growing(engine, state, Start(columns, pool), lightest, heaviest, list(history))
 
 
-def _check(found: dict[str, Tensor], held: Tensor, model: FittedModel) -> None:
-    """Refuse tensors that do not fit the model; `held` marks the entries of theta with a prior."""
-    (C, M), D, dtype = model.mean.shape, len(model.prior.center), model.mean.dtype
-    shapes: dict[str, tuple[int, ...]] = {
-        "P": (C, M, M),
-        "h": (C, M),
-        "counts": (C,),
-        "center": (D,),
-        "spread": (D,),
-    }
-    shapes |= dict.fromkeys(("total", "epoch", *SCALARS), ())
-    shapes |= {"theta": tuple(held.shape), "prior.mean": (int(held.sum()),)}
-    kinds = {"theta": dtype, "prior.mean": dtype, "epoch": torch.int64}
-    for name, shape in shapes.items():
-        kind = kinds.get(name, torch.float64)
-        if tuple(found[name].shape) != shape or (found[name].numel() and found[name].dtype != kind):
-            raise BadFile(f"growing.{name} has shape {tuple(found[name].shape)}; expected {shape}, {kind}.")
-
-
 def _sites(counts: Tensor, about: dict[str, Any]) -> Tied:
     return Tied(counts, bool(about["weighted"]), float(about["unit"]), bool(about["tempers"]), grows=True)
 
 
-def _state(found: dict[str, Tensor], n_optimiser: int, width: int, dtype: torch.dtype) -> State:
-    memory = tuple(found[f"optimiser.{i}"] for i in range(n_optimiser))
-    if any(t.shape not in ((), found["theta"].shape) for t in memory):
-        raise BadFile("growing.optimiser does not fit the parameters.")
+def _state(found: dict[str, Tensor], about: dict[str, Any], dtype: torch.dtype) -> State:
+    memory = tuple(found[f"optimiser.{i}"] for i in range(about["optimiser"]))
     return State(
         theta=found["theta"],
-        sites=empty_sites(0, width, dtype, torch.device("cpu")),
+        sites=empty_sites(0, about["width"], dtype, torch.device("cpu")),
         sums=Sums(found["P"], found["h"]),
         optimiser=memory,
         generator=torch.empty(0, dtype=torch.uint8),
@@ -132,9 +111,3 @@ def _state(found: dict[str, Tensor], n_optimiser: int, width: int, dtype: torch.
         position=torch.zeros((), dtype=torch.int64),
         **{name: found[name] for name in SCALARS},
     )
-
-
-def _count(value: Any, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise BadFile(f"{value!r:.40} is not a small whole number.")
-    return value

@@ -10,12 +10,7 @@ from torch import Tensor
 from cavity.config import Method
 from cavity.errors import BadFile
 from cavity.factors import LIKELIHOODS, Likelihood, Logistic
-from cavity.modelfile.serialize import Packing, Unpacking
-
-
-def describe_likelihood(likelihood: Likelihood, packing: Packing) -> Any:
-    """Return class and arguments."""
-    return packing.pack(likelihood, "likelihood")
+from cavity.modelfile.serialize import Unpacking
 
 
 def likelihood_tensors(likelihood: Likelihood) -> dict[str, Tensor]:

@@ -8,11 +8,7 @@ from typing import Any
 from cavity.errors import BadFile
 from cavity.fitting.selection import Score, Selection
 from cavity.kernels import Kernel
-from cavity.modelfile.facts import finite
 from cavity.modelfile.serialize import Packing, Unpacking
-
-MOST_TEXT = 200
-MOST_SCORES = 100
 
 
 def describe_selection(selection: Selection | None, packing: Packing) -> dict[str, Any] | None:
@@ -32,20 +28,10 @@ def read_selection(about: Any, unpacking: Unpacking) -> Selection | None:
     """Return the selection of a file; None for a fit without one, and for older files."""
     if about is None:
         return None
-    kernel, robust = unpacking.unpack(about["kernel"]), about["robust"]
-    if not (kernel is None or isinstance(kernel, Kernel)) or not isinstance(robust, bool):
-        raise BadFile("the selected model has an invalid kernel, or robust is not true or false.")
-    if len(about["scores"]) > MOST_SCORES:
-        raise BadFile(f"the selection has more than {MOST_SCORES} candidates.")
-    scores = tuple(_read_score(*entry) for entry in about["scores"])
-    points = about.get("points")
-    points = None if points is None else int(finite(points))
-    return Selection(_text(about["selected"]), _text(about["how"]), scores, robust, kernel, points)
-
-
-def _read_score(name: Any, *values: Any) -> Score:
-    return Score(_text(name), *(math.nan if v is None else finite(v) for v in values))
-
-
-def _text(value: Any) -> str:
-    return str(value)[:MOST_TEXT]
+    kernel = unpacking.unpack(about["kernel"])
+    if not (kernel is None or isinstance(kernel, Kernel)):
+        raise BadFile("the selected kernel is not one.")
+    scores = tuple(
+        Score(name, *(math.nan if v is None else v for v in values)) for name, *values in about["scores"]
+    )
+    return Selection(about["selected"], about["how"], scores, about["robust"], kernel, about.get("points"))

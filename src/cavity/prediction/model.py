@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,21 +14,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavity.errors import BadInput
+from cavity.errors import BadInput, BadOption
 from cavity.factors import Likelihood
 from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
-from cavity.kernels.base import cross_from
+from cavity.kernels.base import CalledFormula, formula_of
+from cavity.kernels.distance import FAR
+from cavity.kernels.formulas import are_far
 from cavity.kernels.ranked import Ranked
 from cavity.linalg import solve_lower
+from cavity.namespaces import NUMPY
 from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal, posterior
-from cavity.prediction.form import Form, make_form
+from cavity.prediction.form import make_form
+from cavity.prediction.latent import Form, LatentModel
 from cavity.prediction.pool import NO_POOL, Pool
-from cavity.prediction.single_row import Marginals, make_single_row
 from cavity.prior import Prior
 from cavity.quadrature import ORDER, SPREAD, log_softmax_probability
 from cavity.spectrum import Spectrum
+from cavity.torch_namespace import TORCH
 
 Array = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
@@ -57,15 +61,27 @@ class FittedModel(_Parts):
         return make_form(self.prior_lower, self.mean, self.lower, self.prior.noise)
 
     @cached_property
-    def cross(self) -> Callable[[Tensor], Tensor]:
-        """The function X → k(Z, X), with what depends on Z alone computed at the first prediction."""
-        with torch.no_grad():
-            return cross_from(self.prior.kernel, self.prior.Z)
+    def latent(self) -> LatentModel:
+        """The marginals of rows in torch, with what depends on Z alone computed at the first prediction."""
+        found = latent_model(self, TORCH, self.form)
+        if not are_far(found.points, FAR[self.mean.dtype]):
+            return found
+        return found._replace(formula=CalledFormula(self.prior.kernel), points=self.prior.Z)
 
     @cached_property
-    def single_row(self) -> Marginals | None:
-        """The marginals of one row in NumPy; None where torch computes them."""
-        return make_single_row(self.prior, self.form) if type(self.prior) is Prior else None
+    def single_row(self) -> LatentModel | None:
+        """The marginals of one row in NumPy, which should not wait for dozens of small torch calls.
+
+        None on a GPU, in single precision, for kernels without a formula, and where solves are more accurate.
+        """
+        if self.form is None or self.mean.is_cuda or self.mean.dtype != torch.float64:
+            return None
+        matrix, weight, triangular = self.form
+        try:
+            found = latent_model(self, NUMPY, Form(NUMPY.array(matrix), NUMPY.array(weight), triangular))
+        except BadOption:
+            return None
+        return None if are_far(found.points) else found
 
     def __getstate__(self) -> None:
         """Leave the matrices out of pickles and copies."""
@@ -89,6 +105,16 @@ class FittedModel(_Parts):
         return with_canonical_layout(
             prior.to(device), prior_lower, mean, lower, likelihood.to(device), self.pool
         )
+
+
+@torch.no_grad()
+def latent_model(model: FittedModel, xp: Any, form: Form | None = None) -> LatentModel:
+    """Return a model with one posterior per class as a function of arrays; BadOption if NumPy does not know its kernel."""
+    prior = model.prior
+    formula = formula_of(prior.kernel, xp)
+    noise, prior_lower, mean, lower = map(xp.array, (prior.noise, model.prior_lower, model.mean, model.lower))
+    points = formula.prepare(xp.array(prior.Z))
+    return LatentModel(formula, points, noise, prior_lower, mean, lower, form)
 
 
 class Joint(NamedTuple):
@@ -177,7 +203,12 @@ def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
 
 def _check_finite(f: Normal | Joint, X: Tensor) -> None:
     """Refuse rows for which a kernel of the user's own has no finite values; those of the library always have."""
-    if not math.isfinite(float(f.mean.sum() + f.var.sum())):  # a sum can also overflow
+    mean, var = (
+        t if t.is_cuda else t.numpy() for t in f[:2]
+    )  # NumPy adds a few numbers several times as fast
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(mean.sum() + var.sum())
+    if not math.isfinite(total):  # a sum can also overflow
         bad = ~(f.mean.isfinite() & f.var.isfinite()).all(-1)
         if not bool(bad.any()):
             return
@@ -190,14 +221,11 @@ def _check_finite(f: Normal | Joint, X: Tensor) -> None:
 
 def _marginals(model: FittedModel, X: Tensor) -> Normal:
     if len(X) == 1 and model.single_row is not None:
-        found = model.single_row(X[0].double().cpu().numpy())
-        return Normal(*(torch.from_numpy(values[None]) for values in found))
+        found = model.single_row.marginals(X.double().cpu().numpy())
+        return Normal(*(torch.from_numpy(values) for values in found))
     rows = X.to(model.mean)
-    if model.form is not None:
-        prior = model.prior
-        variance = prior.kernel.diag(rows) + prior.noise[:, None]
-        f = model.form.apply(model.cross(rows), variance)
-        return Normal(f.mean.mT.double(), f.var.mT.double())
+    if not isinstance(model.prior, Spectrum):
+        return Normal(*(values.double() for values in model.latent.marginals(rows)))
     projection = model.prior.project_with(model.prior_lower, rows)
     a = projection.a
     mean = (model.mean[:, None, :] @ a)[:, 0]

@@ -1,0 +1,256 @@
+"""The formulas of all kernels, each once, for torch tensors, NumPy arrays and values of an ONNX graph. Does not load torch.
+
+A formula is a kernel with its numbers; `prepare` computes what depends on Z alone. A leading 1 instead of C: shared by all classes.
+Training replaces some of them by fused operations with derivatives in closed form: `distance` and `linear`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from cavity.namespaces import Array, namespace
+
+CELL_POWER = (
+    0.25  # cells reach the largest number to this power, in spreads: a sum of their squares stays finite
+)
+ROW_REACH = 1e30  # of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
+FAR = 1e4  # lengthscales from the centre beyond which distances need differences: there a product errs by about 1e-8
+Shape = Callable[..., Array]
+
+
+class Formula(Protocol):
+    """A kernel with its numbers."""
+
+    def prepare(self, Z: Array) -> Any:
+        """Return what `cross` needs of inducing points [C M D] or [1 M D]."""
+
+    def cross(self, points: Any, X: Array) -> Array:
+        """Return k(Z, X) at rows [n D], [C M n]."""
+
+    def diag(self, X: Array) -> Array:
+        """Return k(x, x), [C n]."""
+
+
+# --- shapes: log(k/variance) as a function of the squared scaled distance ----------------------------------
+
+
+def rbf(xp: Any, d2: Array) -> Array:
+    """Return −½ d², of exp(−½ d²)."""
+    return -0.5 * d2
+
+
+def matern12(xp: Any, d2: Array) -> Array:
+    """Return −d, of exp(−d)."""
+    return -xp.sqrt(d2)
+
+
+def matern32(xp: Any, d2: Array) -> Array:
+    """Return the logarithm of (1 + √3 d) exp(−√3 d)."""
+    d = math.sqrt(3.0) * xp.sqrt(d2)
+    return xp.log1p(d) - d
+
+
+def matern52(xp: Any, d2: Array) -> Array:
+    """Return the logarithm of (1 + √5 d + 5d²/3) exp(−√5 d)."""
+    d = math.sqrt(5.0) * xp.sqrt(d2)
+    return xp.log1p(d + d * d / 3) - d
+
+
+def rational_quadratic(xp: Any, d2: Array, alpha: Array) -> Array:
+    """Return the logarithm of (1 + d²/(2α))^(−α)."""
+    return -alpha * xp.log1p(d2 / (2 * alpha))
+
+
+SHAPES: dict[str, Shape] = {
+    "RBF": rbf,
+    "Matern12": matern12,
+    "Matern32": matern32,
+    "Matern52": matern52,
+    "RationalQuadratic": rational_quadratic,
+}
+
+
+# --- distances ---------------------------------------------------------------------------------------------
+
+
+class Scale(NamedTuple):
+    """Centre and spread of the columns, and the hyper-parameters of a kernel with lengthscales."""
+
+    center: Array  # [D]
+    unit: Array  # [D]
+    log_scale: Array  # [C D], of lengthscales in units of the spread
+    log_variance: Array  # [C]
+
+
+def to_units(X: Array, center: Array, unit: Array) -> Array:
+    """Centre the columns and divide them by their spread. Far cells are limited, so that squared distances stay finite."""
+    xp = namespace(X)
+    most = xp.largest(X) ** CELL_POWER
+    return xp.clip((X - center) / unit, -most, most)
+
+
+class Points(NamedTuple):
+    """Points u, prepared for their distances to rows v. Only u is divided by ℓ²: all classes share the rows, as one matrix."""
+
+    weighted: Array  # [C M D], u/ℓ²
+    u2: Array  # [C M], −½ |u/ℓ|²
+    inverse: Array  # [C 1 D], 1/ℓ²
+    half: Array  # [C D], −½/ℓ²
+
+    def half_square_distance(self, V: Array) -> tuple[Array, Array]:
+        """Return −½ d² = −½ |u|² − ½ |v|² + u·v in the metric 1/ℓ², [C M n], and −½ |v/ℓ|², [C n]."""
+        xp = namespace(V)
+        v2 = self.half @ (V * V).T
+        S = xp.add_products_(self.u2[:, :, None] + v2[:, None], self.weighted, V)
+        return xp.minimum_(S, 0.0), v2
+
+
+def prepare_points(U: Array, log_scale: Array) -> Points:
+    """Prepare points [C M D] in units of the spread."""
+    inverse = namespace(U).exp(-2 * log_scale)[:, None]
+    weighted = U * inverse
+    return Points(weighted, -0.5 * (U * weighted).sum(-1), inverse, -0.5 * inverse[:, 0])
+
+
+def are_far(points: Any, far: float = FAR) -> bool:
+    """Return whether some prepared points are so far from the centre that distances need differences."""
+    if isinstance(points, Points):
+        return bool(points.u2.min() < -0.5 * far**2)
+    return isinstance(points, tuple) and any(are_far(part, far) for part in points)
+
+
+# --- kernels -----------------------------------------------------------------------------------------------
+
+
+class StationaryFormula(NamedTuple):
+    """σ² exp shape(d²),   d² = Σ_d ((z_d − x_d)/ℓ_d)²."""
+
+    shape: Shape
+    scale: Scale
+    logs: tuple[Array, ...] = ()  # logarithms of the shape's own hyper-parameters, each [C]
+
+    def prepare(self, Z: Array) -> Points:
+        return prepare_points(to_units(Z, self.scale.center, self.scale.unit), self.scale.log_scale)
+
+    def cross(self, points: Points, X: Array) -> Array:
+        return self.value(points.half_square_distance(to_units(X, self.scale.center, self.scale.unit))[0])
+
+    def value(self, S: Array) -> Array:
+        """Return the covariances, given S = −½ d², which is overwritten. The RBF takes S as it is: two passes less."""
+        xp = namespace(S)
+        own = (xp.exp(log)[:, None, None] for log in self.logs)
+        log_k = S if self.shape is rbf else self.shape(xp, -2 * S, *own)
+        # the variance as a term of the exponent: onnxruntime may fuse a factor into a product, in single precision
+        log_k += self.scale.log_variance[:, None, None]
+        return xp.exp_(log_k)
+
+    def diag(self, X: Array) -> Array:
+        xp = namespace(X)
+        return xp.repeat_rows(xp.exp(self.scale.log_variance)[:, None], X)
+
+
+class LinearFormula(NamedTuple):
+    """σ² Σ_d (z_d − o_d)(x_d − o_d)/ℓ_d²."""
+
+    scale: Scale
+    reach: float = ROW_REACH
+
+    def to_units(self, X: Array) -> Array:
+        """Return rows in spreads from the centre.
+
+        Rows beyond `reach` are moved straight towards the centre, all others keep their bits. Class probabilities of a linear
+        function have a limit along each line; this is that limit.
+        """
+        xp, (center, unit, *_) = namespace(X), self.scale
+        V = (X - center) / unit
+        if not xp.may_exceed(V, self.reach):
+            return V
+        largest = xp.largest(X)
+        off = xp.clip(X - center, -largest, largest)
+        size = xp.clip(xp.max(xp.abs(off / unit)), self.reach, largest)
+        return off * (self.reach / size) / unit
+
+    def log_weight(self) -> Array:
+        """Return log(σ²/ℓ²), [C D]."""
+        return self.scale.log_variance[:, None] - 2 * self.scale.log_scale
+
+    def prepare(self, Z: Array) -> Array:
+        return self.to_units(Z) * namespace(Z).exp(self.log_weight())[:, None]
+
+    def cross(self, points: Array, X: Array) -> Array:
+        return namespace(X).products(points, self.to_units(X))
+
+    def diag(self, X: Array) -> Array:
+        V = self.to_units(X)
+        return namespace(X).exp(self.log_weight()) @ (V * V).T
+
+
+class ConstantFormula(NamedTuple):
+    """σ²."""
+
+    log_variance: Array  # [C]
+
+    def prepare(self, Z: Array) -> Array:
+        xp = namespace(Z)
+        return xp.repeat_rows(xp.exp(self.log_variance)[:, None], Z)[..., None]  # [C M 1]
+
+    def cross(self, points: Array, X: Array) -> Array:
+        return namespace(X).repeat_rows(points, X)
+
+    def diag(self, X: Array) -> Array:
+        xp = namespace(X)
+        return xp.repeat_rows(xp.exp(self.log_variance)[:, None], X)
+
+
+class PairFormula(NamedTuple):
+    """The sum or the product of two kernels."""
+
+    combine: Callable[[Array, Array], Array]
+    first: Formula
+    second: Formula
+
+    def prepare(self, Z: Array) -> tuple[Any, Any]:
+        return self.first.prepare(Z), self.second.prepare(Z)
+
+    def cross(self, points: tuple[Any, Any], X: Array) -> Array:
+        return self.combine(self.first.cross(points[0], X), self.second.cross(points[1], X))
+
+    def diag(self, X: Array) -> Array:
+        return self.combine(self.first.diag(X), self.second.diag(X))
+
+
+class MappedFormula(NamedTuple):
+    """A kernel on features of rows, and of points unless these are on the scale of the features."""
+
+    base: Formula
+    map_rows: Callable[[Array], Array]
+    map_points: Callable[[Array], Array] = lambda Z: Z
+
+    def prepare(self, Z: Array) -> Any:
+        return self.base.prepare(self.map_points(Z))
+
+    def cross(self, points: Any, X: Array) -> Array:
+        return self.base.cross(points, self.map_rows(X))
+
+    def diag(self, X: Array) -> Array:
+        return self.base.diag(self.map_rows(X))
+
+
+class Knots(NamedTuple):
+    """Normal scores of some columns: linear between knots, constant outside them."""
+
+    place: Array  # [d], the columns
+    left: Array  # [d K-1]
+    height: Array  # [d K-1]
+    slope: Array  # [d K-1]
+    last: Array  # [d]
+
+    def score(self, X: Array) -> Array:
+        """Return rows [n D] with the scores of their cells."""
+        xp, cells = namespace(X), X[:, self.place].T  # [d n]
+        i = xp.count_up_to(self.left[:, 1:], cells)
+        left, height, slope = (xp.look_up(t, i) for t in (self.left, self.height, self.slope))
+        inside = xp.clip(cells, self.left[:, :1], self.last[:, None])
+        return xp.with_columns(X, self.place, (height + slope * (inside - left)).T)

@@ -1,0 +1,192 @@
+"""A file with a valid digest that loads predicts probabilities: whatever numbers a forger writes, else it raises BadFile."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import cavity
+from cavity import BadFile, GPClassifier, GPRegressor, persist
+from cavity.cli.describing import describe_model
+from cavity.intake.frames import Prepared
+from cavity.kernels import RBF, Linear, Ranked, RationalQuadratic, rank_columns
+from cavity.modelfile import describe, schema
+from cavity.modelfile.array_reader import read_array_record
+from cavity.prediction.latent import log_probit_probabilities
+from saved.make_models import FOLDER
+from saved.test_damage import CLASSIFIER, REGRESSOR, Sample, replaced
+from support import toy
+
+EVIL = (0.0, -1.0, 1e-300, 1e30, 1e300, -1e300, math.nan, math.inf)
+QUIET = ("history", "preparation", "summary", "notes", "scalars")  # JSON that no prediction reads
+
+
+KINDS = ("sep", "two classes", "ranks", "float32", "fixed", "spectrum", "regressor", "committee")
+
+
+def fitted(kind: str, path) -> Sample:
+    """A small sound file."""
+    X, y = toy(30, 2 if kind == "two classes" else 3)
+    few = {"n_inducing": 4, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
+    model = {
+        "sep": lambda: GPClassifier("sep", **few),
+        "two classes": lambda: GPClassifier("ep", kernel=RationalQuadratic() + Linear(), **few),
+        "ranks": lambda: GPClassifier("ep", kernel=Ranked(RBF(), *rank_columns(X, np.ones(len(X)))), **few),
+        "float32": lambda: GPClassifier("ep", dtype="float32", **few),
+        "fixed": lambda: GPClassifier("ep", learn=(), noise=0.1, **few),
+        "spectrum": lambda: GPClassifier("sep", inducing="spectrum", kernel=RBF(), **few),
+        "regressor": lambda: GPRegressor("fitc", **few),
+        "committee": lambda: GPRegressor("bcm", **few),
+    }[kind]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y * 1.5 if kind in ("regressor", "committee") else y).save(path)
+    return Sample(path.read_bytes())
+
+
+def forgeries(sample):
+    """Yield what was changed and the file: one number, or all numbers, of each tensor; each number of the JSON."""
+    for name, tensor in sample.tensors.items():
+        if name.startswith("arguments.") or not tensor.numel():
+            continue
+        for value in EVIL if tensor.is_floating_point() else (-1, 0, 1, 2**31 - 1):
+            for part in (slice(None), -1) if tensor.numel() > 1 else (slice(None),):
+                new = tensor.clone()
+                new.view(-1)[part] = torch.tensor(value, dtype=torch.float64).to(tensor.dtype)
+                yield f"{name}[{part}] = {value}", sample.file(tensors=sample.tensors | {name: new})
+    for path in sample.places:
+        old = sample.meta
+        for key in path:
+            old = old[key]
+        if isinstance(old, int | float) and path[0] not in QUIET:
+            for value in EVIL:
+                yield f"{path} = {value}", sample.file(replaced(sample.meta, path, value, False))
+
+
+def predict_in_numpy(record, X):
+    log_p = log_probit_probabilities(*record.model.marginals(X))
+    return None if log_p is None else record.pool.combine(log_p, X)
+
+
+def find_nonsense(path, X):
+    """Return what is wrong with the predictions of a file; None if both readers refuse it alike, or they are sound."""
+    try:
+        model, words = cavity.load(path), None
+    except BadFile as refused:
+        model, words = None, str(refused)
+    try:
+        record = read_array_record(path)
+    except BadFile as refused:
+        return None if str(refused) == words else f"{refused} / {words}"
+    if model is None:
+        return None if record is None else "only the NumPy reader accepts it"
+    found = [predict(model, X)]
+    if record is not None and record.classes is None:
+        mean, var = record.model.predict_latent(X)
+        found.append(np.hstack([mean, np.sqrt(var)]))
+    elif record is not None and (log_p := predict_in_numpy(record, X)) is not None:
+        found.append(np.exp(log_p))
+    for values in found:
+        if not np.isfinite(values).all():
+            return "not finite"
+        if hasattr(model, "classes_") and not np.allclose(values.sum(1), 1, atol=1e-6):
+            return f"sums to {values.sum(1)}"
+    return None
+
+
+def predict(model, X):
+    rows = X if getattr(model, "preparation_", None) is None else Prepared(X)
+    if hasattr(model, "classes_"):
+        return model.predict_proba(rows)
+    return np.column_stack(model.predict(rows, return_std=True))
+
+
+def check_forgeries(kind, path, every):
+    """Load every n-th forgery; the sound file must load, and its predictions be sound."""
+    given = {"format 3": CLASSIFIER, "format 3 regressor": REGRESSOR}
+    sample = given[kind] if kind in given else fitted(kind, path)
+    path.write_bytes(sample.content)
+    D = len(sample.tensors["prior.center"])
+    X = np.vstack([np.zeros(D), np.random.default_rng(0).normal(size=(3, D)), np.full(D, 1e3)])
+    assert np.isfinite(predict(cavity.load(path), X)).all()
+    bad = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for what, content in itertools.islice(forgeries(sample), 0, None, every):
+            path.write_bytes(content)
+            problem = find_nonsense(path, X)
+            if problem is not None:
+                bad[what] = problem
+    assert not bad
+
+
+@pytest.mark.parametrize("kind", ["format 3", "format 3 regressor", "sep", "ranks"])
+def test_a_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
+    """Of 4,892 such files 309 loaded and predicted nonsense, or raised another error."""
+    check_forgeries(kind, tmp_path / "m", every=7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["format 3", "format 3 regressor", *KINDS])
+def test_every_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
+    check_forgeries(kind, tmp_path / "m", every=1)
+
+
+def test_long_json_is_refused_soon(tmp_path):
+    """60 MB took 20 s to read."""
+    text, path = "x" * 60_000_000, tmp_path / "m"
+    path.write_bytes(CLASSIFIER.file(CLASSIFIER.meta | {"notes": {"text": text}}))
+    words = "its JSON takes 57 MB, and a cavity file has at most 32 MB"
+    for reader in (cavity.load, read_array_record, describe_model):
+        refuse_soon(reader, path, words)
+    with pytest.raises(BadFile, match=f"could not be written: {words}"):
+        persist.write(tmp_path / "new", "model", {}, {"notes": text})
+
+
+def test_many_tensors_are_refused_soon(tmp_path):
+    empty, path = {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]}, tmp_path / "m"
+    path.write_bytes(
+        CLASSIFIER.container(CLASSIFIER.header | {f"arguments.{i}": empty for i in range(30_000)})
+    )
+    for reader in (cavity.load, read_array_record, describe_model):
+        refuse_soon(reader, path, "at most 20000")
+
+
+def test_a_pool_of_a_million_members_is_refused_soon(tmp_path):
+    """It took 27 s."""
+    pool, path = {"weight": 1.0, "weights": [1.0] * 10**6, "boosted": [True] * 10**6}, tmp_path / "m"
+    path.write_bytes(CLASSIFIER.changed("pool", to=pool))
+    refuse_soon(cavity.load, path, "pool.weights has more than 1000 values")
+
+
+def refuse_soon(reader, path, words):
+    begin = time.process_time()
+    with pytest.raises(BadFile, match=words):
+        reader(path)
+    assert time.process_time() - begin < 3
+
+
+def test_a_summary_is_what_the_schema_says():
+    """`cavity info` reads the one, and `save` writes the other."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        record = cavity.load(FOLDER / f"format-{persist.FORMAT}.cavity")._record()
+    names = [fact.name.removesuffix("?") for fact in (*schema.SUMMARY, *schema.LATER)]
+    assert sorted(describe(record)) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("classes", 5), ("noise", {}), ("relevance", {"a": "much"}), ("epochs", -1), ("kernel", None)],
+)
+def test_info_refuses_a_forged_summary(name, value, tmp_path):
+    path = tmp_path / "m"
+    path.write_bytes(REGRESSOR.changed("summary", name, to=value))
+    with pytest.raises(BadFile, match=rf"m: {name}"):
+        describe_model(path)
