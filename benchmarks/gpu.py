@@ -281,7 +281,6 @@ def train_deep(data: Any) -> list[dict[str, Any]]:
         max_epochs=40,
         learning_rate=0.001,
         dtype="float32",
-        selection=None,
         ensemble=None,
         device="cuda",
         random_state=0,

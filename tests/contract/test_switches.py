@@ -42,13 +42,13 @@ def test_the_values_of_the_table_are_accepted(name: str, value: str) -> None:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_with_every_switch_set_nothing_is_chosen() -> None:
     z = np.random.default_rng(0).standard_normal((60, 2))
-    X, y = np.exp(4 * z), np.arange(60) % 3  # long tails and random labels: candidates of a selection
+    X, y = np.exp(4 * z), np.arange(60) % 3
     clf = GPClassifier(
-        effort="best", selection=None, calibration=None, ensemble=None, kernel=RBF(), n_inducing=7,
+        effort="best", calibration=None, ensemble=None, kernel=RBF(), n_inducing=7,
         inducing="random", share=None, optimizer="sign", learning_rate=0.01, damping=0.5, batch_size=None,
         max_epochs=3, tol=0.0, jitter=1e-6, device="cpu", random_state=0,
     ).fit(X, y)  # fmt: skip
-    assert not hasattr(clf, "selection_") and clf.calibration_ == "none" and clf.temperature_ == 1.0
+    assert clf.calibration_ == "none" and clf.temperature_ == 1.0
     assert clf.ensemble_weights_.tolist() == [1.0]
     assert clf.n_epochs_ == 3 and clf.inducing_points_.shape[1] == 7
 
@@ -59,5 +59,5 @@ def test_one_switch_turns_off_one_stage() -> None:
     common = {"n_inducing": 5, "max_epochs": 2, "random_state": 0}
     plain = GPClassifier(**common, calibration=None).fit(X, y)
     assert plain.temperature_ == 1.0 and plain.calibration_ == "none"
-    fitted = GPClassifier(**common, selection=None, ensemble=None).fit(X, y)
-    assert fitted.calibration_ != "none" and not hasattr(fitted, "selection_")
+    fitted = GPClassifier(**common, ensemble=None).fit(X, y)
+    assert fitted.calibration_ != "none" and len(fitted.ensemble_weights_) == 1

@@ -12,14 +12,16 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import calibration, leave_one_out
-from cavity.fitting.calibration import FOLDS
+from cavity.fitting import calibration, classification_job, leave_one_out
+from cavity.fitting.calibration import FOLDS, make_members
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
+from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.splitting import choose_folds
 from cavity.training import loop
 
+FIXED = " at the learnt hyper-parameters"
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 pytestmark = few
 
@@ -37,22 +39,22 @@ def easy():
 
 
 def model(**options):
-    short = {"n_inducing": 8, "max_epochs": 6, "selection": None, "random_state": 0}
+    short = {"n_inducing": 8, "max_epochs": 6, "ensemble": None, "random_state": 0}
     return GPClassifier(**short | options)
 
 
 @pytest.fixture(scope="module")
-def calibrated(table):
+def calibrated(easy):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return model().fit(*table[:2])
+        return model().fit(*easy)
 
 
-def test_a_temperature_is_part_of_auto_and_of_nothing_else(table, calibrated):
-    X, y, new, _ = table
+def test_a_temperature_is_part_of_auto_and_of_nothing_else(table, easy, calibrated):
+    (X, y), new = easy, table[2]
     plain, fitted = model(calibration=None).fit(X, y), calibrated
     assert (plain.temperature_, plain.calibration_) == (1.0, "none")
-    assert fitted.calibration_ == "2 of 3 folds" and fitted.temperature_ != 1.0
+    assert fitted.calibration_ == f"3 folds{FIXED}" and fitted.temperature_ != 1.0
     logs = plain.predict_log_proba(new) / fitted.temperature_
     expected = logs - np.log(np.exp(logs).sum(1, keepdims=True))
     np.testing.assert_allclose(fitted.predict_log_proba(new), expected, atol=1e-12)
@@ -63,48 +65,68 @@ def test_a_temperature_is_part_of_auto_and_of_nothing_else(table, calibrated):
     )
 
 
-def test_the_weight_is_the_mean_of_held_out_rows_and_of_leave_one_out(easy, monkeypatch):
+def test_the_weight_is_that_of_the_folds_or_of_leave_one_out(easy, monkeypatch):
     X, y = easy
-    held, average = [], calibration.Calibration._calibrate
+    held, calibrate = [], calibration.Calibration._calibrate
 
     def keep(self, rows, *rest):
         held.append(rows)
-        return average(self, rows, *rest)
+        return calibrate(self, rows, *rest)
 
     monkeypatch.setattr(calibration.Calibration, "_calibrate", keep)
     fitted, plain, ones = model().fit(X, y), model(calibration=None).fit(X, y), np.ones(len(y))
     of_folds = fit_temperature(held[0].parts[0], held[0].y, held[0].weight)
+    assert 1 / fitted.temperature_ == pytest.approx(of_folds)
     of_sites = fit_temperature(plain.loo_log_proba_, y, ones)
-    assert of_folds != of_sites
-    assert 1 / fitted.temperature_ == pytest.approx(np.sqrt(of_folds * of_sites))
     fast = model(effort="fast").fit(X, y)
     assert of_sites > 1 and 1 / fast.temperature_ == pytest.approx(of_sites**0.75)
 
 
-@pytest.mark.parametrize(("failing", "how"), [({1}, "1 of 3 folds"), ({1, 2}, "leave-one-out")])
+def test_folds_at_the_learnt_hyper_parameters_are_fits_without_the_fold(table, monkeypatch):
+    """The same kernel, inducing points and noise as those of all rows, and sites of the other rows alone."""
+    X, y, _, _ = table
+    held = []
+    monkeypatch.setattr(
+        calibration.Calibration,
+        "_calibrate",
+        lambda self, rows, *rest: held.append(rows) or calibration.Calibrated(Pool(), "none"),
+    )
+    monkeypatch.setattr(classification_job, "FOLD_SWEEPS", 200)
+    monkeypatch.setattr(classification_job, "FOLD_TOL", 1e-9)
+    fitted = model().fit(X, y)
+    fold = choose_folds(X, y, 3, np.random.RandomState(0).randint(2**31 - 1))
+    options = {"kernel": fitted.kernel_, "inducing": fitted.inducing_points_, "noise": fitted.noise_}
+    other = GPClassifier(calibration=None, learn=(), tol=1e-9, max_epochs=200, **options)
+    other.fit(X[fold != 0], y[fold != 0])
+    first = held[0].rows[: np.sum(fold == 0)]
+    np.testing.assert_array_equal(first, np.flatnonzero(fold == 0))
+    np.testing.assert_allclose(held[0].parts[0][: len(first)], other.predict_log_proba(X[first]), atol=1e-4)
+
+
+@pytest.mark.parametrize(("failing", "how"), [({1}, f"2 of 3 folds{FIXED}"), ({1, 2, 3}, "leave-one-out")])
 def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, how):
     X, y, new, _ = table
-    fit_again, fits = ClassifierFits.fit_again, []
+    fit_part, fits = ClassifierFits.fit_part, []
 
     def fail(self, *rest):
         fits.append(rest)
         if len(fits) in failing:
             raise NotPositiveDefinite("no factor")
-        return fit_again(self, *rest)
+        return fit_part(self, *rest)
 
-    monkeypatch.setattr(ClassifierFits, "fit_again", fail)
+    monkeypatch.setattr(ClassifierFits, "fit_part", fail)
     with pytest.warns(UserWarning, match="a fit on part of the rows could not be factorised"):
         fitted = model().fit(X, y)
-    assert fitted.calibration_ == how and len(fits) == 2
+    assert fitted.calibration_ == how and len(fits) == 3
     assert np.isfinite(fitted.predict_log_proba(new)).all()
 
 
 @pytest.mark.parametrize(
     ("options", "fitted_folds", "how"),
     [
-        ({}, [0, 1], "2 of 3 folds"),
+        ({}, [0, 1, 2], f"3 folds{FIXED}"),
         ({"effort": "best", "ensemble": None}, [0, 1, 2, 3, 4], "5 folds"),
-        ({"ensemble": ExtraTreesClassifier(5, random_state=0)}, [0, 1, 2], "3 folds"),
+        ({"ensemble": ExtraTreesClassifier(5, random_state=0)}, [0, 1, 2], f"3 folds{FIXED}"),
     ],
 )
 def test_the_estimate_has_the_rows_of_the_folds_that_were_fitted(table, options, fitted_folds, how):
@@ -118,21 +140,61 @@ def test_the_estimate_has_the_rows_of_the_folds_that_were_fitted(table, options,
 
 def test_fast_fits_once(table, monkeypatch):
     X, y, _, _ = table
-    monkeypatch.setattr(calibration.Calibration, "_refit", None)
+    monkeypatch.setattr(calibration.Calibration, "_use_folds", None)
     assert model(effort="fast").fit(X, y).calibration_ == "leave-one-out"
 
 
-def test_a_pool_with_trees_is_saved_without_them_being_objects(table, tmp_path):
+@pytest.mark.parametrize(("effort", "how"), [("balanced", f"3 folds{FIXED}"), ("best", "5 folds")])
+def test_a_pool_with_trees_is_saved_without_them_being_objects(table, tmp_path, effort, how):
     X, y, new, labels = table
-    fitted = model(effort="best").fit(X, y)
-    assert fitted.calibration_ == "5 folds" and fitted.ensemble_weights_.shape == (3,)
-    alone = model(effort="best", ensemble=None).fit(X, y)
+    fitted = model(effort=effort, ensemble="auto").fit(X, y)
+    assert fitted.calibration_ == how and fitted.ensemble_weights_.shape == (3,)
+    alone = model(effort=effort).fit(X, y)
     assert log_loss(labels, fitted.predict_proba(new)) < 1.1 * log_loss(labels, alone.predict_proba(new))
     fitted.save(tmp_path / "pool.cavity")
     loaded = cavity.load(tmp_path / "pool.cavity")
     np.testing.assert_array_equal(loaded.predict_proba(new), fitted.predict_proba(new))
-    assert loaded.calibration_ == "5 folds"
+    assert loaded.calibration_ == how
     np.testing.assert_array_equal(loaded.ensemble_weights_, fitted.ensemble_weights_)
+
+
+def test_a_bootstrapped_forest_is_weighed_by_rows_that_its_trees_did_not_draw(table, monkeypatch):
+    X, y, _, _ = table
+    held, calibrate = [], calibration.Calibration._calibrate
+    monkeypatch.setattr(
+        calibration.Calibration,
+        "_calibrate",
+        lambda self, rows, *rest: held.append(rows) or calibrate(self, rows, *rest),
+    )
+    forest = ExtraTreesClassifier(60, bootstrap=True, oob_score=True, random_state=0)
+    model(ensemble=forest).fit(X, y)
+    expected = forest.fit(X, y, np.ones(len(y))).oob_decision_function_[held[0].rows]
+    np.testing.assert_allclose(np.exp(held[0].parts[1]), np.maximum(expected, 1e-6), atol=1e-5)
+
+
+def test_a_forest_does_not_know_a_row_by_its_twin():
+    drawn = [make_members("trees", "balanced", 0, twins=twins)[1].bootstrap for twins in (False, True)]
+    assert drawn == [True, False]
+
+
+@pytest.fixture(scope="module")
+def pooled(table):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model(ensemble="trees", max_epochs=None).fit(*table[:2])
+
+
+def test_trees_count_at_rows_like_the_training_rows_and_not_far_away(table, pooled):
+    X, _, new, _ = table
+    gate, weights = pooled._fitted.pool.gate, pooled.ensemble_weights_
+    g = lambda rows: gate.at(pooled.predict_latent(rows)[1])
+    assert g(new).mean() > 0.95 and g(X).mean() > 0.95
+    away = np.random.default_rng(0).normal(size=(10, 5))
+    ray = np.array([g(s * away) for s in (0.0, 3.0, 10.0, 30.0, 1e3, 1e6)])
+    assert (np.diff(ray, axis=0) <= 1e-9).all() and (ray[-2:] == 0).all()
+    plain = pooled._fitted._replace(pool=Pool(min(1.0, weights.sum())))
+    far = 1e3 * away
+    np.testing.assert_allclose(pooled.predict_log_proba(far), predict_log_proba(plain, far)[0], atol=1e-12)
 
 
 def test_members_may_be_your_own(table):
@@ -152,7 +214,7 @@ def test_members_may_be_your_own(table):
 def test_large_tables_hold_rows_out(table, monkeypatch):
     X, y, _, _ = table
     monkeypatch.setattr(calibration, "FOLD_ROWS", 50)
-    assert "rows held out, then a fit on all rows" in model().fit(X, y).calibration_
+    assert "at the learnt hyper-parameters, then a fit on all rows" in model().fit(X, y).calibration_
     monkeypatch.setattr("cavity.config.configuration.REFIT_ROWS", 60)
     monkeypatch.setattr(calibration, "HELD_MOST", 20)
     fitted = model().fit(X, y)

@@ -82,7 +82,7 @@ def test_the_distance_to_a_straight_boundary_is_that_of_the_coordinate() -> None
 
 
 def test_the_scores_without_a_temperature_are_those_of_a_fit_without_it() -> None:
-    options = {"n_inducing": 5, "max_epochs": 2, "selection": None}
+    options = {"n_inducing": 5, "max_epochs": 2, "ensemble": None}
     (row,) = fits.run_job(Job("temperature", "toy", 0, "balanced", "", options=options), Context())
     (plain,) = fits.run_job(
         Job("score", "toy", 0, "balanced", "", options=options | {"calibration": None}), Context()

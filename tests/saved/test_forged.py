@@ -70,8 +70,9 @@ def forgeries(sample):
 
 
 def predict_in_numpy(record, X):
-    log_p = log_probit_probabilities(*record.model.marginals(X))
-    return None if log_p is None else record.pool.combine(log_p, X)
+    mean, var = record.model.marginals(X)
+    log_p = log_probit_probabilities(mean, var)
+    return None if log_p is None else record.pool.combine(log_p, X, var)
 
 
 def find_nonsense(path, X):

@@ -7,6 +7,8 @@ from scipy.special import log_softmax
 
 from cavity.prediction.pool import TEMPERATURE_PENALTY, Pool, fit_temperature, fit_weights
 
+NO_VAR = np.empty((0, 0))  # only a gate reads it
+
 
 def rows(n=400, C=3, seed=0, sharpness=1.0):
     """Scores, and labels drawn from softmax(sharpness · scores)."""
@@ -73,8 +75,8 @@ def test_ranks_that_add_their_sums_agree_with_one():
 
 def test_no_pool_changes_nothing():
     logs, _ = rows()
-    assert Pool().combine(logs, np.zeros((400, 1))) is logs
-    np.testing.assert_allclose(np.exp(Pool(0.5).combine(logs, logs)).sum(1), 1.0)
+    assert Pool().combine(logs, np.zeros((400, 1)), NO_VAR) is logs
+    np.testing.assert_allclose(np.exp(Pool(0.5).combine(logs, logs, NO_VAR)).sum(1), 1.0)
 
 
 def test_a_harmful_member_gets_the_weight_zero_and_is_never_computed():
@@ -85,5 +87,5 @@ def test_a_harmful_member_gets_the_weight_zero_and_is_never_computed():
     weight, other = fit_weights([logs, harmful], y, np.ones(2000))
     assert other == 0
     absent = object()  # has no log_proba
-    found = Pool(weight, (absent,), (other,)).combine(logs, np.empty((2000, 1)))
-    np.testing.assert_array_equal(found, Pool(weight).combine(logs, np.empty((2000, 1))))
+    found = Pool(weight, (absent,), (other,)).combine(logs, np.empty((2000, 1)), NO_VAR)
+    np.testing.assert_array_equal(found, Pool(weight).combine(logs, np.empty((2000, 1)), NO_VAR))

@@ -40,8 +40,11 @@ class ArrayPredictor(RowPredictor):
         return self.work <= MOST_WORK and len(X) > 0 and bool(np.isfinite(X).all())
 
     def predict_log_proba(self, X: Any) -> Any:
-        found = log_probit_probabilities(*self.record.model.marginals(X)) if self._suits(X) else None
-        return self.full.predict_log_proba(X) if found is None else self.record.pool.combine(found, X)
+        found = None
+        if self._suits(X):
+            mean, var = self.record.model.marginals(X)
+            found = log_probit_probabilities(mean, var)
+        return self.full.predict_log_proba(X) if found is None else self.record.pool.combine(found, X, var)
 
     def predict_targets(self, X: Any) -> tuple[Any, Any]:
         if not self._suits(X):

@@ -84,7 +84,8 @@ def _read_effort(given: dict[str, Any], method: Method) -> dict[str, Any]:
     if isinstance(ensemble, str):
         one_of("ensemble", ensemble, ("auto", None, "trees"))
         if ensemble == "auto":
-            ensemble = "trees" if effort != "fast" and method.recommended and given["learn"] else None
+            pools = effort != "fast" and method.recommended and calibration is not None and given["learn"]
+            ensemble = "trees" if pools else None
     elif ensemble is not None:
         ensemble = _read_members(ensemble)
     calibrates = calibration == "temperature" or (calibration == "auto" and method.recommended)

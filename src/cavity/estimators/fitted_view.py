@@ -10,7 +10,7 @@ from cavity.fitting.results import Result
 
 
 def view_fit(estimator: Any) -> Result:
-    """Return what a fit left: model, features, units, classes, evidence, estimate, selection. Raises NotFittedError."""
+    """Return what a fit left: model, features, units, classes, evidence, estimate. Raises NotFittedError."""
     check_is_fitted(estimator, "_fitted")
     found: Result = estimator._result
     return found

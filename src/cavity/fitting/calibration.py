@@ -198,9 +198,7 @@ class Calibration(NamedTuple):
             forests, logs = fit_members(members, table, held.X)
         if not members and not self.config.calibrates:
             return Calibrated(Pool(), "none", notes=tuple(notes))
-        rows = Held(
-            [predict_log_proba(model, held.X)[0], *logs], held.y, held.weight, np.arange(held.n_rows)
-        )
+        rows = Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight, np.arange(held.n_rows))
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}", self._share_of(held))
         return found._replace(notes=tuple(notes))
 
@@ -214,7 +212,7 @@ class Calibration(NamedTuple):
         k, wanted, members, reserve, notes = self._plan_folds(table, members)
         if not self._needs_folds(members):
             return None, notes
-        alone = np.arange(table.n_rows)[:, None]  # rows of a table of cells are different cases
+        alone = np.arange(float(table.n_rows))[:, None]  # rows of a table of cells are different cases
         fold = choose_folds(alone if has_cells(table) else table.X, table.y, k, self.seed)
         folded = [member for member in members if not predicts_own_rows(member)]
         found: list[Held] = []
@@ -239,7 +237,10 @@ class Calibration(NamedTuple):
             return None, notes
         joined, fitted = _join(found), [fit_member(member, table) for member in members]
         used = self._calibrate(
-            joined.insert(members, fitted), tuple(map(make_forest, fitted)), self._describe(joined, len(found), k, wanted), self._share_of(table)
+            joined.insert(members, fitted),
+            tuple(map(make_forest, fitted)),
+            self._describe(joined, len(found), k, wanted),
+            self._share_of(table),
         )
         return used._replace(notes=notes), notes
 

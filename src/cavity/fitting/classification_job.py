@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cavity.config import ClassifierConfig
@@ -26,12 +27,21 @@ from cavity.intake.sources import find_source, read_source
 from cavity.intake.tables import Facts, Request, Table, read_table
 from cavity.intake.validation import Features
 from cavity.kernels import Ranked
-from cavity.prediction.model import FittedModel, as_array, extract_model, points_in_units
+from cavity.prediction.model import (
+    FittedModel,
+    as_array,
+    as_tensor,
+    extract_model,
+    points_in_units,
+    predict_latent,
+)
+from cavity.prediction.pool import Gate, make_gate
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
 
 # Of fits at known hyper-parameters, whose models only predict other rows. [decision 39]
 FOLD_SWEEPS, FOLD_TOL = 5, 1e-2
+GATE_ROWS = 500  # training rows that say how well f is known near them
 
 
 class Labelled(NamedTuple):
@@ -134,8 +144,22 @@ class ClassifierFits:
             self.config, self.rows.table, session.reduce, session.seed, fit_part, self.budget, held, name
         )
         pool, how, estimate, notes = about.find_pool(result.model, result.loo)
+        if pool.members:
+            assert isinstance(self.rows.table, Table)
+            pool = pool._replace(gate=find_gate(result.model, self.rows.table))
         model = result.model._replace(pool=pool)
         return result._replace(model=model, calibration=how, estimate=estimate, warnings=notes)
+
+
+@torch.no_grad()
+def find_gate(model: FittedModel, table: Table) -> Gate | None:
+    """Return how much the trees of a pool count at a row, by the variances of f at some training rows."""
+    rng, share = np.random.default_rng(0), table.weight / table.weight.sum()
+    rows = table.X[rng.choice(table.n_rows, GATE_ROWS, p=share)]
+    prior = model.prior
+    known = as_array(prior.kernel.diag(as_tensor(rows).to(model.mean)).mean(-1) + prior.noise)
+    var = as_array(predict_latent(model, as_tensor(rows)).var)
+    return make_gate(np.broadcast_to(known, (prior.n_latent,)), var)
 
 
 def fix_hyperparameters(config: ClassifierConfig, model: FittedModel) -> ClassifierConfig:

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 
 from cavity import persist
 from cavity._version import __version__
+from cavity.config.classification_methods import Auto
 from cavity.config.methods import Method, method_names, read_method
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.results import Result, settle_kernel
+from cavity.kernels import Kernel
 from cavity.modelfile.checking import Contents, check_header, check_values
 from cavity.modelfile.facts import (
     read_estimate,
@@ -30,7 +32,6 @@ from cavity.modelfile.pools import describe_pool, pool_tensors, restore_pool
 from cavity.modelfile.posterior import check_training_rows, describe_prior, model_tensors, restore_model
 from cavity.modelfile.ranges import Sizes
 from cavity.modelfile.schema import KINDS
-from cavity.modelfile.selections import describe_selection, read_selection
 from cavity.modelfile.serialize import Omitted, Packing, Unpacking, pack_labels
 from cavity.modelfile.summary import summarise
 from cavity.prediction.model import FittedModel
@@ -41,7 +42,7 @@ PATHS = (
     "checkpoint",
     "resume",
 )  # arguments that name files: a model file must not choose where a later fit writes
-REMOVED = ("mean",)  # arguments of older versions
+REMOVED = ("mean", "selection")  # arguments of older versions
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
@@ -102,7 +103,6 @@ def save(record: Record, path: str | Path) -> None:
         "calibration": result.calibration,
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
         "estimate": None if result.estimate is None else result.estimate._asdict(),
-        "selection": describe_selection(result.selection, packing),
         "importance": None if result.importance is None else result.importance.tolist(),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
@@ -224,9 +224,7 @@ def _read_result(
     if classes is None and method.committee is None and sizes["C"] > 1:
         raise BadFile(f"mean has {sizes['C']} latent functions; expected one.")
     likelihood = restore_likelihood(tensors, meta, method, n_classes, tensors["mean"].dtype)
-    selection = read_selection(meta.get("selection"), Unpacking(tensors))
-    kernel = arguments.get("kernel") if selection is None or selection.kernel is None else selection.kernel
-    model = restore_model(tensors, meta["prior"], kernel, sizes, likelihood)
+    model = restore_model(tensors, meta["prior"], arguments.get("kernel"), sizes, likelihood)
     settle_kernel(model)
     if n_classes is not None:
         model = model._replace(pool=restore_pool(tensors, meta.get("pool")))
@@ -249,7 +247,6 @@ def _read_result(
         calibration=meta.get("calibration"),
         class_prior=None if shares is None else np.array(shares, dtype=np.float64),
         estimate=read_estimate(meta.get("estimate")),
-        selection=selection,
         importance=None if importance is None else np.array(importance, dtype=np.float64),
     )
 
@@ -261,11 +258,24 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if meta["format"] == 1:
         values = _upgrade(values, KINDS[meta["kind"]].task)
+    values |= _read_selected(meta.get("selection"), unpacking)
     cls: Any = ESTIMATORS.get(meta["kind"])
     unknown = set() if cls is None else set(values) - set(cls().get_params(deep=False))
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
     return values
+
+
+def _read_selected(about: dict[str, Any] | None, unpacking: Unpacking) -> dict[str, Any]:
+    """Return the arguments of a model that a version before 0.3 selected among candidates."""
+    if about is None:
+        return {}
+    kernel = unpacking.unpack(about["kernel"])
+    if not (kernel is None or isinstance(kernel, Kernel)):
+        raise BadFile("the selected kernel is not one.")
+    return ({} if kernel is None else {"kernel": kernel}) | (
+        {"method": Auto(robust=True)} if about["robust"] else {}
+    )
 
 
 def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:

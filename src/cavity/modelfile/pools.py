@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.forest import Forest
 from cavity.modelfile.schema import TREES
-from cavity.prediction.pool import NO_POOL, Pool
+from cavity.prediction.pool import NO_POOL, Gate, Pool
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,8 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
     if pool.is_trivial:
         return None
     boosted = [member.boosted for member in pool.members]
-    return {"weight": pool.weight, "weights": list(pool.weights), "boosted": boosted}
+    gate = None if pool.gate is None else {"scale": pool.gate.scale.tolist(), "usual": pool.gate.usual}
+    return {"weight": pool.weight, "weights": list(pool.weights), "boosted": boosted, "gate": gate}
 
 
 def pool_tensors(pool: Pool) -> dict[str, Tensor]:
@@ -46,4 +47,6 @@ def restore_pool(tensors: Arrays, about: Any) -> Pool:
         Forest(**{name: np.asarray(tensors[f"pool.{i}.{name}"]) for name in ARRAYS}, boosted=boosted)
         for i, boosted in enumerate(about["boosted"])
     )
-    return Pool(about["weight"], members, tuple(about["weights"]))
+    gate = about.get("gate")  # files before 0.3 have none
+    gate = None if gate is None else Gate(np.array(gate["scale"], dtype=np.float64), float(gate["usual"]))
+    return Pool(about["weight"], members, tuple(about["weights"]), gate)

@@ -169,6 +169,8 @@ FACTS = (
     Fact("pool?.weight", r.number(0, 1000, above=True)),
     Fact("pool?.weights", r.many(WEIGHT, "pool members", most=1000)),
     Fact("pool?.boosted", r.many(r.flag, "pool members")),
+    Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
+    Fact("pool?.gate?.usual", r.number(-1, 1)),
     Fact("growing?.sites.weighted", r.flag),
     Fact("growing?.sites.tempers", r.flag),
     Fact("growing?.sites.unit", SCALE),
@@ -188,12 +190,8 @@ FACTS = (
     Fact("estimate?.baseline_accuracy", r.number(0, 1.001)),
     Fact("estimate?.true", r.many(r.number(0), "classes")),
     Fact("estimate?.predicted", r.many(r.number(0), "classes")),
-    Fact("selection?.selected", r.text),
-    Fact("selection?.how", r.text),
-    Fact("selection?.scores", r.many(r.row(r.text, r.maybe(NUMBER), r.maybe(NUMBER)), most=100)),
-    Fact("selection?.robust", r.flag),
+    Fact("selection?.robust", r.flag),  # of files before 0.3
     Fact("selection?.kernel?", r.mapping),
-    Fact("selection?.points?", COUNT),
 )
 
 SUMMARY = (  # what `cavity info` prints

@@ -12,7 +12,7 @@ from torch import Tensor
 from cavity.linalg import solve_lower_t
 from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal
-from cavity.prediction.model import FittedModel, as_tensor, log_probabilities
+from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
 from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
@@ -71,7 +71,8 @@ def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor | None:
 
 
 def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Array:
-    """Apply the pool; its other members are the same in every draw."""
-    if not model.pool.members:
-        return model.pool.combine(log_p, rows)
-    return model.pool.combine(log_p, np.tile(rows, (n_draws, 1)))
+    """Apply the pool; its other members, and how much they count, are the same in every draw."""
+    var = np.empty((len(rows), 0))
+    if model.pool.gate is not None:
+        var = as_array(predict_latent(model, as_tensor(rows)).var)
+    return model.pool.combine(log_p, np.tile(rows, (n_draws, 1)), np.tile(var, (n_draws, 1)))

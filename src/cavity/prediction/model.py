@@ -273,8 +273,14 @@ def log_probabilities(model: FittedModel, f: Normal | Joint) -> Tensor:
 
 def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
     """Return logarithms of the class probabilities of rows in memory, [n C]."""
-    log_p = log_probabilities(model, predict_latent(model, as_tensor(rows))).numpy()
-    return (model.pool.combine(log_p, rows),)
+    f = predict_latent(model, as_tensor(rows))
+    return (apply_pool(model, f, log_probabilities(model, f).numpy(), rows),)
+
+
+def apply_pool(model: FittedModel, f: Normal | Joint, log_p: Array, rows: Array) -> Array:
+    """Return log-probabilities with the temperature and the pool, given those of the Gaussian process at rows."""
+    var = f.var.cpu().numpy() if model.pool.gate is not None else np.empty((len(rows), 0))
+    return model.pool.combine(log_p, rows, var)
 
 
 def predict_labels(model: FittedModel, rows: Array, classes: NDArray[Any]) -> tuple[NDArray[Any]]:

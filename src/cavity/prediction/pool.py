@@ -2,7 +2,7 @@ r"""A geometric pool: p ∝ p_GP^w₀ Π_j p_j^w_j. One weight alone is a temper
 
 Trees are confident everywhere, so they count less away from the training rows, by a gate g(x) from 1 to 0: [METHOD 16]
 
-    p ∝ p_GP^(w₀ g + 1 − g) Π_j p_j^(w_j g)
+    p ∝ p_GP^(w₀ g + w (1 − g)) Π_j p_j^(w_j g)        w = min(1, Σ_j w_j)
 
 The weights maximise the likelihood of held-out rows minus a penalty that keeps them near (1, 0, ..., 0) on small tables:
 
@@ -41,13 +41,13 @@ MOST_USUAL = 0.99  # of u at that quantile
 class Gate(NamedTuple):
     """How much the trees count at a row: 1 where f is known as well as at training rows, 0 where it is not known at all.
 
-        g(x) = clip((1 − u(x)) / (1 − u₉₅), 0, 1)        u(x) = mean_c v_c(x) / (k_c(x₀, x₀) + s_c)
+        g(x) = clip((1 − u(x)) / (1 − u₉₅), 0, 1)        u(x) = mean_c v_c(x) / v⁰_c
 
-    v is the variance of f at x, noise included; the denominator is its prior value at the centre x₀ of the columns, and u₉₅ is
-    that of training rows. A linear term in the kernel adds to v far away, so u grows beyond 1 there.
+    v is the variance of f at x, noise included; v⁰ is the mean of k(x, x) + s over training rows, and u₉₅ the 95 % quantile of u
+    there. Far from the rows a stationary kernel has u = 1; a linear term adds to v, so that u grows beyond 1.
     """
 
-    scale: Array  # [C], 1 / (C (k_c(x₀, x₀) + s_c))
+    scale: Array  # [C], 1 / (C v⁰_c)
     usual: float  # u₉₅
 
     def at(self, var: Array) -> Array:
@@ -56,7 +56,7 @@ class Gate(NamedTuple):
 
 
 def make_gate(prior_var: Array, var: Array) -> Gate | None:
-    """Return the gate of a model with prior variances [C], and variances [n C] at training rows; None if it knows f at none."""
+    """Return the gate of a model with prior variances v⁰ [C] and variances [n C] at training rows; None if it knows f at none."""
     scale = 1 / (len(prior_var) * prior_var)
     usual = float(np.quantile(var @ scale, USUAL))
     return Gate(scale, usual) if usual < MOST_USUAL else None
@@ -80,7 +80,8 @@ class Pool(NamedTuple):
         if self.is_trivial:
             return log_p
         g = None if self.gate is None or not self.members else self.gate.at(var)[:, None]
-        total = (self.weight if g is None else 1 + (self.weight - 1) * g) * log_p
+        alone = min(1.0, self.weight + sum(self.weights))  # a model that is too confident is so everywhere
+        total = (self.weight if g is None else alone + (self.weight - alone) * g) * log_p
         for weight, member in zip(self.weights, self.members, strict=True):
             if weight:  # trees that do not count need not be walked
                 total = total + (weight if g is None else weight * g) * member.log_proba(X)

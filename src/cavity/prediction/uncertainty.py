@@ -14,6 +14,7 @@ from cavity.posterior import Normal
 from cavity.prediction.model import (
     FittedModel,
     Joint,
+    apply_pool,
     as_array,
     as_tensor,
     log_probabilities,
@@ -40,7 +41,7 @@ def predict_uncertainty(model: FittedModel, rows: Array) -> Uncertainty:
     The parts of the Gaussian process, each by its own integral, are scaled by one factor per row so that they add up.
     """
     f = predict_latent(model, as_tensor(rows))
-    log_p = model.pool.combine(log_probabilities(model, f).numpy(), rows)
+    log_p = apply_pool(model, f, log_probabilities(model, f).numpy(), rows)
     total = -(np.exp(log_p) * log_p).sum(1)
     aleatoric, epistemic = split_entropy(model, f)
     own = aleatoric + epistemic
