@@ -26,7 +26,8 @@ def folder(tmp_path_factory):
             out.writerow(["x", "w", "kind"])
             for i in range(80):
                 kind = "rare" if i in (3, 50) else "ab"[i % 2]
-                out.writerow([(kind == "a") * 3 + rng.normal(), rng.integers(0, 4), kind])
+                x, weight = (kind == "a") * 3 + rng.normal(), rng.integers(0, 4)
+                out.writerow([x, 1 if kind == "rare" else weight, kind])
     (path / "fit.toml").write_text('weight = "w"\n')
     done = run(
         "fit", path / "train.csv", "--target", "kind", "--out", path / "m", *QUICK, "--config", path / "fit.toml"

@@ -168,7 +168,7 @@ def test_a_bootstrapped_forest_is_weighed_by_rows_that_its_trees_did_not_draw(ta
     )
     forest = ExtraTreesClassifier(60, bootstrap=True, oob_score=True, random_state=0)
     model(ensemble=forest).fit(X, y)
-    expected = forest.fit(X, y, np.ones(len(y))).oob_decision_function_[held[0].rows]
+    expected = forest.fit(X, y).oob_decision_function_[held[0].rows]
     np.testing.assert_allclose(np.exp(held[0].parts[1]), np.maximum(expected, 1e-6), atol=1e-5)
 
 

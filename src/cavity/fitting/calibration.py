@@ -32,8 +32,8 @@ from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.forest import LEAST, Forest
 from cavity.intake.tables import Facts, Table
 from cavity.prediction.estimate import Estimate, estimate_quality
-from cavity.prediction.model import FittedModel, predict_log_proba
-from cavity.prediction.pool import Pool, fit_temperature, fit_weights, normalised
+from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
+from cavity.prediction.pool import Gate, Pool, fit_temperature, fit_weights
 from cavity.splitting import choose_folds
 from cavity.training.progress import log, show_progress
 
@@ -61,6 +61,7 @@ class Held(NamedTuple):
     y: NDArray[np.int64]
     weight: Array
     rows: NDArray[np.int64]  # their places in the table
+    g: Array  # [n], how much the members count
 
     def insert(self, members: Sequence[Any], fitted: Sequence[Any]) -> Held:
         """Return the rows with the predictions of forests for rows that their trees did not draw, in the order of the members."""
@@ -82,7 +83,7 @@ class Held(NamedTuple):
 
     def estimate(self, pool: Pool, prior: Array, how: str) -> Estimate:
         """Score the pool on these rows."""
-        log_p = normalised(np.tensordot(np.array([pool.weight, *pool.weights]), np.stack(self.parts), 1))
+        log_p = pool.mix(self.parts[0], self.parts[1:], self.g)
         return estimate_quality(log_p, self.y, self.weight, prior, how)
 
 
@@ -143,6 +144,7 @@ class Calibration(NamedTuple):
     seed: int
     fit_part: FitPart
     budget: Budget
+    gate: Gate | None = None
     held: Table | None = None  # rows that the fit did not see
     held_name: str = "held out"
 
@@ -198,13 +200,14 @@ class Calibration(NamedTuple):
             forests, logs = fit_members(members, table, held.X)
         if not members and not self.config.calibrates:
             return Calibrated(Pool(), "none", notes=tuple(notes))
-        rows = Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight, np.arange(held.n_rows))
+        rows = self._predict(model, held, np.arange(held.n_rows), logs)
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}", self._share_of(held))
         return found._replace(notes=tuple(notes))
 
     def _calibrate(self, held: Held, members: tuple[Forest, ...], how: str, share: float) -> Calibrated:
         """Fit a pool to held-out rows."""
-        pool, totals = held.make_pool(members, share), self.table.class_totals
+        pool = held.make_pool(members, share)._replace(gate=self.gate if members else None)
+        totals = self.table.class_totals
         return Calibrated(pool, how, held.estimate(pool, totals / totals.sum(), how))
 
     def _use_folds(self, table: Table, members: list[Any]) -> tuple[Calibrated | None, tuple[str, ...]]:
@@ -231,8 +234,7 @@ class Calibration(NamedTuple):
                 notes = (*notes, FAILED_PART)
                 continue
             logs = fit_members(folded, rest, held.X)[1]
-            rows = np.flatnonzero(fold == i)
-            found.append(Held([predict_log_proba(model, held.X)[0], *logs], held.y, held.weight, rows))
+            found.append(self._predict(model, held, np.flatnonzero(fold == i), logs))
         if not found:
             return None, notes
         joined, fitted = _join(found), [fit_member(member, table) for member in members]
@@ -243,6 +245,12 @@ class Calibration(NamedTuple):
             self._share_of(table),
         )
         return used._replace(notes=notes), notes
+
+    def _predict(self, model: FittedModel, held: Table, rows: NDArray[np.int64], logs: list[Array]) -> Held:
+        """Predict rows that a model did not see; `logs`: what the members predict."""
+        f = predict_latent(model, as_tensor(held.X))
+        g = np.ones(held.n_rows) if self.gate is None else self.gate.at(as_array(f.var))
+        return Held([log_probabilities(model, f).numpy(), *logs], held.y, held.weight, rows, g)
 
     def _describe(self, held: Held, done: int, k: int, wanted: int) -> str:
         """Say where the held-out rows come from."""
@@ -299,9 +307,11 @@ def fit_member(member: Any, table: Table) -> Any:
     """Fit a copy of a member to a table."""
     from sklearn.base import clone
 
+    # equal weights are left out: boosting would take weighted quantiles of every column, which is slow
+    weight = None if table.lightest == table.heaviest else table.weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return clone(member).fit(table.X, table.y, table.weight)
+        return clone(member).fit(table.X, table.y, weight)
 
 
 def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
@@ -312,4 +322,4 @@ def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[F
 
 def _join(found: list[Held]) -> Held:
     parts = [np.concatenate(column) for column in zip(*(h.parts for h in found), strict=True)]
-    return Held(parts, *(np.concatenate([h[i] for h in found]) for i in (1, 2, 3)))
+    return Held(parts, *(np.concatenate([h[i] for h in found]) for i in (1, 2, 3, 4)))

@@ -32,7 +32,6 @@ from cavity.prediction.model import (
     as_array,
     as_tensor,
     extract_model,
-    points_in_units,
     predict_latent,
 )
 from cavity.prediction.pool import Gate, make_gate
@@ -140,13 +139,12 @@ class ClassifierFits:
         session, (held, name, _) = self.session, self.held
         used = self.config if self.config.relearns else fix_hyperparameters(self.config, result.model)
         fit_part = partial(self.fit_part, used)
+        table, pools = self.rows.table, self.config.ensemble is not None
+        gate = find_gate(result.model, table) if pools and isinstance(table, Table) else None
         about = Calibration(
-            self.config, self.rows.table, session.reduce, session.seed, fit_part, self.budget, held, name
+            self.config, table, session.reduce, session.seed, fit_part, self.budget, gate, held, name
         )
         pool, how, estimate, notes = about.find_pool(result.model, result.loo)
-        if pool.members:
-            assert isinstance(self.rows.table, Table)
-            pool = pool._replace(gate=find_gate(result.model, self.rows.table))
         model = result.model._replace(pool=pool)
         return result._replace(model=model, calibration=how, estimate=estimate, warnings=notes)
 
@@ -168,7 +166,7 @@ def fix_hyperparameters(config: ClassifierConfig, model: FittedModel) -> Classif
     return replace(
         config,
         kernel=prior.kernel,
-        inducing=None if config.inducing is None else points_in_units(prior),
+        inducing=None if config.inducing is None else as_array(prior.Z),  # as its kernel sees them
         noise=as_array(prior.noise),
         learn=frozenset(),
         max_epochs=FOLD_SWEEPS,

@@ -12,10 +12,11 @@ from cavity.scoring import average, score_rows
 
 Array = NDArray[np.float64]
 
-TRUST = {
-    True: "Hyper-parameters saw these rows: on small tables the log loss is too small, by up to 0.2 nats.",
-    False: "From rows that the models did not see.",
-}
+SEEN = "Hyper-parameters saw these rows: on small tables the log loss is too small, by up to 0.2 nats."
+PARTLY_SEEN = (
+    "Hyper-parameters saw these rows, the rest of the models did not: the log loss may be a little too small."
+)
+UNSEEN = "From rows that the models did not see."
 
 
 def format_loss(value: float, error: float | None = None) -> str:
@@ -63,7 +64,9 @@ class Estimate(NamedTuple):
     @property
     def trust(self) -> str:
         """Return how far to trust the estimate, in a sentence."""
-        return TRUST[self.how == "leave-one-out"]
+        if self.how.startswith("leave-one-out"):
+            return SEEN
+        return PARTLY_SEEN if "learnt hyper-parameters" in self.how else UNSEEN
 
     @property
     def never_predicted(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ The weights maximise the likelihood of held-out rows minus a penalty that keeps 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,12 +79,21 @@ class Pool(NamedTuple):
         """Return normalised log-probabilities of rows, [n C], given those of the Gaussian process and its variances of f."""
         if self.is_trivial:
             return log_p
-        g = None if self.gate is None or not self.members else self.gate.at(var)[:, None]
+        if not self.members:
+            return normalised(self.weight * log_p)
+        g = np.ones(len(X)) if self.gate is None else self.gate.at(var)
+        # trees that do not count need not be walked
+        logs = [m.log_proba(X) if w else 0.0 for w, m in zip(self.weights, self.members, strict=True)]
+        return self.mix(log_p, logs, g)
+
+    def mix(self, log_p: Array, logs: Sequence[Array | float], g: Array) -> Array:
+        """Return normalised log-probabilities [n C] of the Gaussian process and of the members, which count by g [n]."""
         alone = min(1.0, self.weight + sum(self.weights))  # a model that is too confident is so everywhere
-        total = (self.weight if g is None else alone + (self.weight - alone) * g) * log_p
-        for weight, member in zip(self.weights, self.members, strict=True):
-            if weight:  # trees that do not count need not be walked
-                total = total + (weight if g is None else weight * g) * member.log_proba(X)
+        alone = alone if self.members else self.weight
+        g = g[:, None]
+        total = (alone + (self.weight - alone) * g) * log_p
+        for weight, log in zip(self.weights, logs, strict=True):
+            total = total + weight * g * log
         return normalised(total)
 
 
