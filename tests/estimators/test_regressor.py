@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
 from cavity.callbacks import Validation
@@ -40,15 +40,23 @@ def quick(name):
     return SHORT | {"n_inducing": 5 if name == "vi" else 40} | ({} if learns else {"learn": ()})
 
 
-@parametrize_with_checks([regressor(name, **quick(name)) for name in METHODS])
-def test_checks(estimator, check):
+@parametrize_with_checks([regressor("exact", **quick("exact"))])
+def test_checks_of_the_default(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([*(regressor(name) for name in METHODS), *VARIANTS])
-def test_more_checks(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *(regressor(name) for name in METHODS),
+        *(regressor(name, **quick(name)) for name in METHODS if name != "exact"),
+        *VARIANTS,
+    ],
+    ids=repr,
+)
+def test_checks_of_every_method(estimator):
+    check_estimator(estimator)
 
 
 def short(method="exact", **options):
