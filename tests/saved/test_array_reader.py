@@ -56,7 +56,7 @@ def test_forged_files_are_left_to_the_full_reader(name, tmp_path):
     assert read_array_record(tmp_path / "m") is None
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.data())
 @pytest.mark.parametrize("name", ["sep", "ranked", "regressor"])
 def test_a_file_that_the_full_reader_refuses_is_not_read_into_numpy(name, samples, tmp_path, data):

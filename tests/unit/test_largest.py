@@ -47,13 +47,12 @@ def draw(data, C):
 # --- the integral ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(2, 6), st.data())
 def test_few_classes_are_the_oracle_s(C, data):
     assert_right(*draw(data, C))
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(st.integers(7, 50), st.data())
 def test_many_classes_are_the_oracle_s(C, data):
     assert_right(*draw(data, C))
@@ -303,7 +302,6 @@ def test_the_shortest_grid_of_a_row_is_as_good_as_a_many_times_longer_one(C, apa
 # --- the trapezoidal rule, which takes the place of panels where it resolves a row --------------------------
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(1, 15), st.integers(0, 2**32 - 1), st.floats(0.1, 8), st.floats(0, 1.5))
 def test_trapezoids_agree_with_many_panels(rivals, seed, gap, unevenness):
     rng = np.random.default_rng(seed)

@@ -224,7 +224,7 @@ def test_probit_power_can_be_differentiated(case):
         torch.testing.assert_close(slope, expected.detach(), rtol=1e-5, atol=1e-8)
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.generate])
+@settings(phases=[Phase.generate])
 @given(
     st.sampled_from([rule.least for rule in RULES]),
     st.floats(0, 1),
