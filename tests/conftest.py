@@ -6,6 +6,7 @@ least once, and property tests draw few examples. With `--all` everything runs, 
 
 import os
 from collections import defaultdict
+from multiprocessing import forkserver
 
 import pytest
 from hypothesis import settings
@@ -65,6 +66,7 @@ def measure_cpu(children: bool) -> float:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    forkserver._forkserver._stop()  # the processes that it started count when it has ended
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["cpu_seconds"] = measure_cpu(children=True)
 

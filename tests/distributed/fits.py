@@ -27,22 +27,22 @@ from support import toy
 COMMON = dict(n_inducing=8, tol=0.0, random_state=0, device="cpu")
 RUNS = {
     "ep": dict(method="ep", batch_size=25, max_epochs=4),
-    "sep": dict(method="sep", batch_size=25, max_epochs=4),
+    "sep": dict(method="sep", batch_size=25, max_epochs=2),
     "tiny": dict(method="ep", batch_size=3, max_epochs=1),  # some ranks have no row of some batches
-    "full": dict(method="ep", batch_size=None, max_epochs=5),
+    "full": dict(method="ep", batch_size=None, max_epochs=3),
     "rep": dict(method="rep", batch_size=25, max_epochs=2),
     "vi": dict(method="vi", batch_size=25, max_epochs=2),
-    "gfitc": dict(method="gfitc", max_epochs=3),
-    "fixed": dict(method="ep", learn=(), max_epochs=30),
+    "gfitc": dict(method="gfitc", max_epochs=2),
+    "fixed": dict(method="ep", learn=(), max_epochs=10),
     "ep alone": dict(method="ep", batch_size=10, max_epochs=6, exchange=3),
     "sep alone": dict(method="sep", batch_size=10, max_epochs=6, exchange="auto"),
     "tiny alone": dict(method="sep", batch_size=3, max_epochs=2, exchange=4),
     "unseeded": dict(method="sep", batch_size=25, max_epochs=1, random_state=None),
 }
 FROM_FILES = {  # each from Parquet and from .npy
-    "ep": dict(method="ep", batch_size=25, max_epochs=3),
-    "sep": dict(method="sep", batch_size=25, max_epochs=3),
-    "full": dict(method="ep", batch_size=None, max_epochs=4),
+    "ep": dict(method="ep", batch_size=25, max_epochs=2),
+    "sep": dict(method="sep", batch_size=25, max_epochs=2),
+    "full": dict(method="ep", batch_size=None, max_epochs=2),
 }
 
 

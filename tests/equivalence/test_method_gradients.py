@@ -6,7 +6,7 @@ import torch
 
 from cavity.kernels import RBF
 from objectives import converged_objective, fixed_site_evidence, objective_at
-from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, toy
+from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, slow, toy
 
 EVERYTHING = ("kernel", "noise", "inducing")
 WEIGHTS = {
@@ -61,7 +61,7 @@ def test_tied_robust_ep_with_its_sums_held_fixed(C, weighted):
     assert_as_it_stands(run, arbitrary(run.state))
 
 
-@pytest.mark.parametrize(("C", "weighted"), [(2, False), (2, True), (3, False)])
+@pytest.mark.parametrize(("C", "weighted"), [slow(2, False), (2, True), (3, False)])
 def test_power_ep_at_the_fixed_point_with_ep_converged_again(C, weighted):
     assert_at_the_fixed_point(setting(C, "pep", weighted, power=0.4))
 

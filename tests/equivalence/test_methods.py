@@ -17,7 +17,7 @@ from reference import brute_ep, variational
 from reference import kernels as written_out
 from reference.evidence_mc import log_evidence_is, robust_max_log_likelihood, softmax_log_likelihood
 from reference.problems import hyper_parameters
-from support import classifier, converge, latents, machine, toy
+from support import classifier, converge, latents, machine, slow, toy
 
 NEW = np.random.default_rng(99).normal(size=(5, 2))
 
@@ -261,7 +261,7 @@ def sampled(estimate, data, mean, cov, parts=10):
     return np.mean([s.value for s in seen]), np.linalg.norm([s.error for s in seen]) / parts
 
 
-@pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
+@pytest.mark.parametrize("likelihood", [slow("robust-max"), "softmax"])
 def test_the_bound_is_that_of_a_million_samples(likelihood):
     problem = setting(3, N=6)
     data = whitened(problem)[1]

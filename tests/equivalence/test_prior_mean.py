@@ -12,7 +12,17 @@ from objectives import converged_objective, fixed_site_evidence, objective_at
 from reference import brute_ep
 from reference import kernels as written_out
 from reference.problems import hyper_parameters
-from support import arbitrary, assert_gradient, central_differences, converge, latents, machine, offered, toy
+from support import (
+    arbitrary,
+    assert_gradient,
+    central_differences,
+    converge,
+    latents,
+    machine,
+    offered,
+    slow,
+    toy,
+)
 
 NEW = np.random.default_rng(99).normal(size=(6, 2))
 WEIGHTS = (0.7, 0.2)
@@ -73,7 +83,7 @@ def test_weights_of_zero_give_the_same_bits_as_no_mean(C, method):
 
 @pytest.mark.parametrize(
     ("method", "C", "weighted"),
-    [("ep", 2, True), ("ep", 3, False), ("ep", 3, True), ("gfitc", 3, False), ("rep", 3, False)],
+    [slow("ep", 2, True), slow("ep", 3, False), ("ep", 3, True), ("gfitc", 3, False), slow("rep", 3, False)],
 )
 def test_gradient_at_the_fixed_point_with_ep_converged_again(method, C, weighted):
     learn = ("kernel", "noise", "epsilon") if method == "rep" else ("kernel", "noise")

@@ -16,6 +16,7 @@ from cavity.errors import BadOption
 from cavity.fitting.prior_mean import score_rows
 from cavity.intake.tables import Table
 from cavity.prior_mean import center_scores
+from support import slow
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning")
 
@@ -74,7 +75,7 @@ def test_a_mean_that_knows_more_gets_weight_and_helps():
     assert nll(leaning, test) < 0.6 * nll(plain, test)
 
 
-@pytest.mark.parametrize("method", ["ep", "sep", "rep", "vi", "gfitc"])
+@pytest.mark.parametrize("method", ["ep", "vi", slow("sep"), slow("rep"), slow("gfitc")])
 def test_every_method_but_laplace_learns_the_weight(method):
     epochs = 15 if method == "gfitc" else 80
     clf = fit(stepped(150), BOOSTING, method=method, n_inducing=10, max_epochs=epochs)

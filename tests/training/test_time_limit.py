@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
 from cavity.inducing import _draw
+from support import slow
 
 
 def fit_within(seconds, n_classes, **options):
@@ -80,7 +81,7 @@ def smooth(n, seed):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("rows", "options"),
-    [(240, {}), (1200, {"method": "sep", "max_epochs": 40})],
+    [(240, {}), slow(1200, {"method": "sep", "max_epochs": 40})],
     ids=["auto", "mini-batches"],
 )
 def test_more_time_never_makes_predictions_worse(rows, options, monkeypatch):
