@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("many" if config.getoption("--all") else "few")
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)  # of what -k and -m leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--all"):
         return
