@@ -149,7 +149,7 @@ def test_the_same_rows_in_parquet_and_npz_give_the_same_model(tmp_path):
     np.testing.assert_array_equal(found[0], found[2])
 
 
-@pytest.mark.parametrize("name", ["penguins.csv", "penguins.parquet"])
+@pytest.mark.parametrize("name", [slow("penguins.csv"), "penguins.parquet"])
 def test_a_table_that_is_not_held_in_memory_gives_the_same_model(birds, tmp_path, monkeypatch, name):
     rows = read(birds / "penguins.csv")
     pq.write_table(
@@ -303,7 +303,7 @@ def test_the_exit_codes_are_in_the_help():
 @pytest.mark.parametrize(
     "code, arguments, words",
     [
-        (0, ("export", "birds.cavity", "--onnx", "birds.onnx"), "birds.onnx"),
+        slow(0, ("export", "birds.cavity", "--onnx", "birds.onnx"), "birds.onnx"),
         slow(0, ("report", "birds.cavity", "--out", "birds.html"), "birds.html"),
         slow(0, ("info", "birds.cavity"), "6 inducing points per class"),
         slow(0, ("evaluate", "birds.cavity", "new.csv", "--json"), '"nll"'),

@@ -50,7 +50,7 @@ EP_CASES = [
     slow(3, "rbf", False),
     slow(3, "rbf", True),
     (3, "matern32", False),
-    (3, "rational quadratic", False),
+    slow(3, "rational quadratic", False),
 ]
 
 

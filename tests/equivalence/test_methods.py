@@ -82,7 +82,7 @@ def test_robust_ep_of_five_classes_is_the_brute_force():
     assert_same(fit(*problem, "rep", epsilon=0.02), result)
 
 
-@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize("C", [2, slow(3)])
 def test_robust_ep_keeps_sites_of_negative_precision(C):
     """Classes side by side, but for one label amid another class: the model says that it is wrong."""
     L, each = 1 if C == 2 else C, 4 if C == 2 else 3
@@ -245,7 +245,7 @@ def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood, q_update):
 ENDS = {"natural": {"tol": 1e-10}, "gradient": {"tol": 1e-10, "max_epochs": 400}}
 
 
-@pytest.mark.parametrize(("C", "likelihood"), [(2, "robust-max"), (2, "softmax"), (3, "robust-max")])
+@pytest.mark.parametrize(("C", "likelihood"), [(2, "robust-max"), (2, "softmax"), slow(3, "robust-max")])
 def test_natural_and_gradient_steps_meet_at_one_bound(C, likelihood):
     problem = setting(C, N=7)
     one, other = (

@@ -20,7 +20,7 @@ FAR = (1e20, 1e155, 1e300, 1.7e308)
         slow("ep", None, 2),
         slow("ep", RBF(), 20),
         ("ep", Linear() * Linear(), 3),
-        ("laplace", RBF() + Linear(), 3),
+        slow("laplace", RBF() + Linear(), 3),
         slow("vi", Matern32(), 3),
         ("vi-softmax", RBF() + Linear(), 3),
     ],

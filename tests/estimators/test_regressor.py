@@ -16,7 +16,7 @@ from cavity import BadInput, BadOption, GPClassifier, GPRegressor
 from cavity.callbacks import Validation
 from cavity.config.methods import method_names
 from cavity.kernels import RBF
-from support import regressor
+from support import regressor, slow
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -318,7 +318,7 @@ def test_targets_of_any_unit_are_normalised(unit):
     np.testing.assert_allclose(other.predict(X) / unit, one.predict(X), rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", ["exact", "vi"])
+@pytest.mark.parametrize("method", ["exact", slow("vi")])
 def test_two_standard_deviations_cover_95_percent_of_new_targets_and_the_noise_is_in_them(method):
     X, y = load_diabetes(return_X_y=True)
     gp = GPRegressor(method, n_inducing=20, random_state=0).fit(X[::2], y[::2])

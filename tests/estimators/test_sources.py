@@ -14,7 +14,7 @@ from cavity.data import Arrays, Arrow
 from cavity.intake import tables
 from cavity.intake.sources import read_source
 from cavity.kernels import RBF
-from support import classifier
+from support import classifier, slow
 
 
 def draw(N, seed=0):
@@ -121,6 +121,7 @@ def test_what_one_rank_refuses_all_refuse_in_its_words():
         read_source(Arrays(X, y), None, "GPClassifier", 0, Two())
 
 
+@pytest.mark.parametrize("method", ["sep", slow("ep")])
 def test_the_order_of_rows_in_a_file_does_not_matter(method, tmp_path, monkeypatch):
     """Sorted by class, in large and in small row groups, with a buffer for a seventh of the rows."""
     monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 900)

@@ -120,7 +120,7 @@ def test_a_run_cut_off_between_two_batches_ends_as_if_it_had_not_been(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "name, steps", [slow("ep", 3), ("ep", 7), slow("sep", 1), ("sep", 10), ("ep full", 3)]
+    "name, steps", [slow("ep", 3), ("ep", 7), slow("sep", 1), ("sep", 10), slow("ep full", 3)]
 )
 def test_a_run_from_files_cut_off_on_the_way_ends_as_if_it_had_not_been(tmp_path, parquet, name, steps):
     path = tmp_path / "run.ckpt"

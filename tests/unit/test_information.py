@@ -126,7 +126,7 @@ def test_hundreds_of_contenders_go_in_pieces(monkeypatch) -> None:
     assert aleatoric + epistemic == pytest.approx(total, rel=0.02)
 
 
-@pytest.mark.parametrize("noise", [4.0, 20.0, 1e3, 1e5])
+@pytest.mark.parametrize("noise", [4.0, 20.0, 1e3, slow(1e5)])
 def test_the_softened_choice_is_right_for_any_noise(noise):
     """Between two: E σ(d + e) by fine trapezoids; among three: the tables reach as far as they are asked."""
     z = np.linspace(-9, 9, 4001 if noise < 1e4 else 40001)
@@ -142,7 +142,7 @@ def test_the_softened_choice_is_right_for_any_noise(noise):
 
 
 @pytest.mark.parametrize("kind", ["largest", "softmax"])
-@pytest.mark.parametrize("C", [130, 400])
+@pytest.mark.parametrize("C", [130, slow(400)])
 def test_the_parts_are_finite_for_any_number_of_contenders(kind, C, monkeypatch) -> None:
     """A product of C distribution functions must neither overflow nor vanish in single precision."""
     monkeypatch.setattr(module, "POINTS", 64)
