@@ -129,6 +129,7 @@ def test_a_batch_s_gradient_is_its_share(C):
     np.testing.assert_allclose(np.mean(parts, axis=0), whole, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_sep_s_gradient_is_near_that_of_its_converged_evidence():
     """An approximation there (METHOD 6): the right direction, and the right size to 25 %."""
     run = setting(3, "rbf", method="sep")

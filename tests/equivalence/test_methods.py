@@ -261,7 +261,8 @@ def sampled(estimate, data, mean, cov, parts=10):
     return np.mean([s.value for s in seen]), np.linalg.norm([s.error for s in seen]) / parts
 
 
-@pytest.mark.parametrize("likelihood", [slow("robust-max"), "softmax"])
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
 def test_the_bound_is_that_of_a_million_samples(likelihood):
     problem = setting(3, N=6)
     data = whitened(problem)[1]

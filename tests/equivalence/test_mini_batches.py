@@ -83,7 +83,7 @@ def test_every_batch_is_that_of_explicit_matrices_in_the_same_order(C, method, d
 
 
 @pytest.mark.parametrize("method", ["ep", "sep"])
-@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize("C", [2, slow(3)])
 def test_small_damping_leads_to_the_batch_fixed_point(C, method):
     """From nothing, ρ = 0.5, 0.1, 0.05: means end within 5 % of a standard deviation of batch EP's."""
     run = setting(C, method)

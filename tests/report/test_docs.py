@@ -17,7 +17,7 @@ ELSEWHERE = {
     "autogluon.md",
     "clusters.md",
 }  # need the engines that they name: tests/cluster runs them, section by section
-LONG = {"coming-from.md", "scale.md", "selection.md"}
+LONG = {"coming-from.md", "scale.md", "selection.md", "uncertainty.md"}  # seconds each
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")

@@ -269,6 +269,7 @@ def test_a_regressor_has_the_same_page() -> None:
     assert "guessing the mean" in text and "Root mean squared error" in text
 
 
+@pytest.mark.slow
 def test_many_classes_have_a_list_of_confusions() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(66, 2))

@@ -11,7 +11,6 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
 from cavity.inducing import _draw
-from support import slow
 
 
 def fit_within(seconds, n_classes, **options):
@@ -78,10 +77,11 @@ def smooth(n, seed):
     return X, (f + 0.2 * rng.normal(size=f.shape)).argmax(1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("rows", "options"),
-    [(240, {}), slow(1200, {"method": "sep", "max_epochs": 40})],
+    [(240, {}), (1200, {"method": "sep", "max_epochs": 40})],
     ids=["auto", "mini-batches"],
 )
 def test_more_time_never_makes_predictions_worse(rows, options, monkeypatch):

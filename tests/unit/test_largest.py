@@ -14,6 +14,7 @@ from cavity.quadrature import largest, largest_trapezoid, win
 from reference.probit import hazard
 from reference.robust import mix, robust_moments
 from reference.tilted import bend
+from support import slow
 
 means, log_variances = st.floats(-50, 50), st.floats(-6, 4)
 
@@ -285,7 +286,7 @@ def finer(edges, times=6):
     return torch.cat([inside.flatten(1), edges[:, -1:]], 1)
 
 
-@pytest.mark.parametrize("C", [2, 3, 6, 10, 17, 40])
+@pytest.mark.parametrize("C", [2, 3, 6, 10, 17, slow(40)])
 @pytest.mark.parametrize(("apart", "unlike"), [(1.0, 0.3), (3.0, 1.0), (30.0, 3.0)])
 def test_the_shortest_grid_of_a_row_is_as_good_as_a_many_times_longer_one(C, apart, unlike):
     rng, rows = np.random.default_rng(C), 200 if C < 17 else 60
