@@ -266,9 +266,8 @@ def test_a_table_as_people_have_it_becomes_a_model_and_a_page(birds, tmp_path):
     assert "some missing" in shown["bill [mm]"] and "2 levels (False, True)" in shown["seen"]
     assert "row number" in shown["Unnamed: 0"] and "always 2020" in shown["year"]
     done = command("report", "m.cavity", "t.csv", "--out", "r.html", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and "Confusion matrix" in (
-        tmp_path / "r.html"
-    ).read_text()
+    assert done.returncode == 0 and "rows that the model was trained on" in done.stderr
+    assert "Confusion matrix" in (tmp_path / "r.html").read_text()
 
 
 # ---------------------------------------------------------------- help
