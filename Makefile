@@ -27,13 +27,17 @@ PIP   = $(PY) -m pip install --disable-pip-version-check -c $(CONSTRAINTS) $(PIP
 
 # One thread per process: the workers share the cores, and results do not depend on the number of cores.
 PYTEST  := OMP_NUM_THREADS=1 $(PY) -m pytest -q
-WORKING := -n $(WORKERS) --dist loadfile
+WORKING := -n $(WORKERS) --dist worksteal --durations 20
+
+# The tiers: these files; all files; all files with --all, which tests/conftest.py explains.
+QUICK := tests/contract tests/reference tests/golden tests/unit/test_quadrature.py tests/unit/test_softmax_quadrature.py \
+         tests/unit/test_trapezoid.py tests/unit/test_largest.py tests/unit/test_laws.py
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 EXPERIMENT = --jobs $(WORKERS) $(if $(DATA),--data "$(DATA)")
 
-.PHONY: help demo test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare run-compare-gpflow clean distclean
+.PHONY: help demo quick test test-all test-browser test-cluster run-test-cluster coverage fuzz chaos audit lock check lint format docs wheel test-wheel bench reproduce compare run-compare-gpflow clean distclean
 .DEFAULT_GOAL := help
 
 help:                   ## list the targets
@@ -48,13 +52,17 @@ demo: $(VENV)/.demo     ## train on digits and on a toy set, print a table, draw
 	@echo "==> Running the demo"
 	@$(PY) -m cavity demo
 
-test: $(VENV)/.test     ## run the fast tests
-	@echo "==> Tests ($(WORKERS) processes; make test-all runs the slow ones too)"
+quick: $(VENV)/.test    ## know that it works: contracts, reference laws, quadrature, golden values (2 minutes on two cores)
+	@echo "==> Quick tests ($(WORKERS) processes)"
+	@$(PYTEST) $(WORKING) $(QUICK) $(PYTEST_ARGS)
+
+test: $(VENV)/.test     ## run the tests that every change must pass (6 minutes on two cores)
+	@echo "==> Tests ($(WORKERS) processes)"
 	@$(PYTEST) $(WORKING) $(PYTEST_ARGS)
 
-test-all: $(VENV)/.test ## run all tests
+test-all: $(VENV)/.test ## run everything, as CI does every night: all methods, all values, more examples of each property
 	@echo "==> All tests ($(WORKERS) processes)"
-	@$(PYTEST) $(WORKING) -m "slow or not slow" $(PYTEST_ARGS)
+	@$(PYTEST) $(WORKING) --all $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.test ## open the HTML report in a browser (installs chromium with apt if there is none)
 	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
@@ -71,9 +79,9 @@ test-cluster:           ## test the adapters to object stores, MLflow, Ray, Spar
 
 run-test-cluster: $(VENV)/.cluster
 	@echo "==> Tests of the adapters"
-	@$(PYTEST) -rs -m "slow or not slow" tests/cluster $(PYTEST_ARGS)
+	@$(PYTEST) -rs --all tests/cluster $(PYTEST_ARGS)
 
-coverage: $(VENV)/.dev  ## run the fast tests and measure the lines they cover (COVERAGE_MIN=90)
+coverage: $(VENV)/.dev  ## run make test's tests and measure the lines they cover (COVERAGE_MIN=90)
 	@echo "==> Tests with coverage ($(WORKERS) processes)"
 	@mkdir -p build
 	@$(PYTEST) $(WORKING) --cov=cavity --cov-report=term --cov-report=xml:build/coverage.xml \
@@ -100,7 +108,7 @@ audit: $(VENV)/.audit   ## search the packages of requirements.lock for known vu
 	  { echo "==> The audit failed. A package that is 'not found', or a connection error, means that the service with the list of"; \
 	    echo "    vulnerabilities did not answer: the packages are then NOT known to be safe. Run it again with a network."; exit 1; }
 
-check: lint             ## run everything that CI runs: lint, then the fast tests
+check: lint             ## run what CI runs for every change: lint, then make test
 	@$(MAKE) --no-print-directory test
 
 lint: $(VENV)/.dev      ## check format, style, types, imports and docstrings

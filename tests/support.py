@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -25,6 +26,11 @@ from cavity.intake import tables
 from cavity.posterior import Normal, marginals, posterior
 
 ROOT = Path(__file__).parents[1]
+
+
+def slow(*values: Any) -> Any:
+    """A value of `parametrize`, or several of one tuple, that only `make test-all` runs."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def load_script(path: str) -> Any:

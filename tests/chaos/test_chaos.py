@@ -12,7 +12,6 @@ from chaos.counting import Outcome, Tally
 from chaos.flips import make_model_flips
 
 SMALL = {
-    "kill-fit": 2,
     "kill-save": 2,
     "full-disk": 3,
     "flip-model": 30,
@@ -20,7 +19,7 @@ SMALL = {
     "two-writers": 10,
     "damaged-input": 80,
 }
-SLOW = {"terminate": 3, "silent-rank": 2, "disagreeing-rank": 2, "request": 200}
+SLOW = {"kill-fit": 2, "terminate": 3, "silent-rank": 2, "disagreeing-rank": 2, "request": 200}
 
 
 @pytest.mark.parametrize("kind", [*SMALL, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)])

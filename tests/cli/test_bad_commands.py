@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli.running import SINGLE, command, run
+from support import slow
 
 
 def spoilt(folder):
@@ -151,8 +152,10 @@ def test_a_wrong_option_is_refused_before_the_table_is_read(birds, tmp_path, mon
     [
         (1, ("fit", "none.csv", *TO), "error: file or folder 'none.csv' does not exist."),
         (1, (*PREDICT, "penguins.toml"), "error: file or folder 'penguins.toml' does not exist."),
-        (1, ("evaluate", "none.cavity", "new.csv"), "error: file or folder 'none.cavity' does not exist."),
-        (1, ("info", "none.cavity"), "error: file or folder 'none.cavity' does not exist."),
+        slow(
+            1, ("evaluate", "none.cavity", "new.csv"), "error: file or folder 'none.cavity' does not exist."
+        ),
+        slow(1, ("info", "none.cavity"), "error: file or folder 'none.cavity' does not exist."),
     ],
     ids=["fit", "predict", "evaluate", "info"],
 )

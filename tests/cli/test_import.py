@@ -12,6 +12,7 @@ import pytest
 import cavity
 from cavity.cli.models import Predictor
 from cavity.modelfile.files import KINDS
+from support import slow
 
 
 def test_every_public_name_is_there_and_listed() -> None:
@@ -100,17 +101,18 @@ SLOW = ("sklearn", "scipy", "pyarrow.dataset", "pyarrow.parquet", "matplotlib")
 
 
 @pytest.mark.parametrize(
-    ("option", "slow"), [("", ("torch", "pandas", *SLOW)), ("'--device', 'cpu'", ("torch._dynamo", *SLOW))]
+    ("option", "unwanted"),
+    [("", ("torch", "pandas", *SLOW)), slow("'--device', 'cpu'", ("torch._dynamo", *SLOW))],
 )
 def test_predictions_of_the_command_line_load_no_slow_package(
-    option: str, slow: tuple[str, ...], model_of_a_table: Path
+    option: str, unwanted: tuple[str, ...], model_of_a_table: Path
 ) -> None:
     """Those of a few rows need neither torch nor pandas; those that need torch do without scikit-learn."""
     code = (
         "import sys; from cavity.cli.app import app\n"
         "for model in ('classes', 'numbers'):\n"
         f"    app(['predict', model, 'new.csv', {option}], standalone_mode=False)\n"
-        f"    print(model, [m for m in {slow} if m in sys.modules])"
+        f"    print(model, [m for m in {unwanted} if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -15,6 +15,7 @@ from cavity.cli import fitting, reading
 from cli.running import QUICK, SINGLE, TRAIN, run
 
 
+@pytest.mark.slow  # the signals below are sent in this process
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds, tmp_path, number, code):
     """B7: SIGTERM lost the fit."""

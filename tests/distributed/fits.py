@@ -27,22 +27,22 @@ from support import toy
 COMMON = dict(n_inducing=8, tol=0.0, random_state=0, device="cpu")
 RUNS = {
     "ep": dict(method="ep", batch_size=25, max_epochs=4),
-    "sep": dict(method="sep", batch_size=25, max_epochs=4),
+    "sep": dict(method="sep", batch_size=25, max_epochs=2),
     "tiny": dict(method="ep", batch_size=3, max_epochs=1),  # some ranks have no row of some batches
-    "full": dict(method="ep", batch_size=None, max_epochs=5),
+    "full": dict(method="ep", batch_size=None, max_epochs=3),
     "rep": dict(method="rep", batch_size=25, max_epochs=2),
     "vi": dict(method="vi", batch_size=25, max_epochs=2),
-    "gfitc": dict(method="gfitc", max_epochs=3),
-    "fixed": dict(method="ep", learn=(), max_epochs=30),
+    "gfitc": dict(method="gfitc", max_epochs=2),
+    "fixed": dict(method="ep", learn=(), max_epochs=10),
     "ep alone": dict(method="ep", batch_size=10, max_epochs=6, exchange=3),
     "sep alone": dict(method="sep", batch_size=10, max_epochs=6, exchange="auto"),
     "tiny alone": dict(method="sep", batch_size=3, max_epochs=2, exchange=4),
     "unseeded": dict(method="sep", batch_size=25, max_epochs=1, random_state=None),
 }
 FROM_FILES = {  # each from Parquet and from .npy
-    "ep": dict(method="ep", batch_size=25, max_epochs=3),
-    "sep": dict(method="sep", batch_size=25, max_epochs=3),
-    "full": dict(method="ep", batch_size=None, max_epochs=4),
+    "ep": dict(method="ep", batch_size=25, max_epochs=2),
+    "sep": dict(method="sep", batch_size=25, max_epochs=2),
+    "full": dict(method="ep", batch_size=None, max_epochs=2),
 }
 
 
@@ -59,9 +59,13 @@ class Kill(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+# A buffer and a sample for a part of the rows, so that both have something to leave out.
+SIZES = {(shuffle, "SHUFFLE_ROWS"): 60, (stream, "PIECES"): 12, (summary, "SAMPLE_ROWS"): 70}
+
+
 def from_files(folder):
-    """With a buffer and a sample for a part of the rows, so that both have something to leave out."""
-    shuffle.SHUFFLE_ROWS, stream.PIECES, summary.SAMPLE_ROWS = 60, 12, 70
+    for (owner, name), value in SIZES.items():
+        setattr(owner, name, value)
     for kind, data in (
         ("parquet", dict(X=folder / "parts", target="label")),
         ("npy", dict(X=folder / "X.npy", y=folder / "y.npy")),
@@ -70,15 +74,24 @@ def from_files(folder):
             yield f"{kind} {name}", GPClassifier(**{**COMMON, **options}).fit(**data)
 
 
-def from_memory(X, y, args):
-    for name in ("ep", "sep") if args.checkpoint else RUNS:
+def from_memory(checkpoint=None, kill=None):
+    X, y = toy(101, 3, seed=2)
+    for name in ("ep", "sep") if checkpoint else RUNS:
         extra = {}
-        if args.checkpoint:
-            watch = [Kill(args.kill)] if args.kill and name == "ep" else []
-            extra = dict(
-                checkpoint=f"{args.checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch
-            )
+        if checkpoint:
+            watch = [Kill(kill)] if kill and name == "ep" else []
+            extra = dict(checkpoint=f"{checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch)
         yield name, GPClassifier(**{**COMMON, **RUNS[name]}, **extra).fit(X, y)
+
+
+def fit_all(files=None, checkpoint=None, kill=None):
+    """Log probabilities of the training rows and evidence of each model, by name."""
+    X, _ = toy(101, 3, seed=2)
+    models = chain(from_memory(checkpoint, kill), from_files(files) if files else ())
+    return {
+        name: np.append(clf.predict_log_proba(X).ravel(), clf.log_marginal_likelihood_)
+        for name, clf in models
+    }
 
 
 def main():
@@ -91,11 +104,7 @@ def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     distributed.join("gloo")
-    X, y = toy(101, 3, seed=2)
-    results = {
-        name: np.append(clf.predict_log_proba(X).ravel(), clf.log_marginal_likelihood_)
-        for name, clf in chain(from_memory(X, y, args), from_files(args.files) if args.files else ())
-    }
+    results = fit_all(args.files, args.checkpoint, args.kill)
     if int(os.environ.get("RANK", "0")) == 0:
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         np.savez(args.out, restarts=restarts, **results)

@@ -58,49 +58,47 @@ def quarrels(tmp_path_factory):
     return {name: (text, dict((n, t) for n, t, _ in second)[name]) for name, text, _ in first}
 
 
-@pytest.mark.parametrize(
-    "name, words",
-    [
-        ("rows", "BadInput: rank 1 and rank 0 differ in the digest of the rows"),
-        ("one weight", "BadInput: rank 1 and rank 0 differ in the digest of the rows"),
-        ("number of rows", "BadInput: rank 1 and rank 0 differ in the number of rows: 59 and 60"),
-        ("features", "BadInput: rank 1 and rank 0 differ in the number of features: 1 and 2"),
-        ("labels", "BadInput: rank 1 and rank 0 differ in the classes"),
-        ("argument", "BadOption: rank 1 and rank 0 differ in the argument n_inducing: 5 and 4"),
-        ("version", "BadOption: rank 1 and rank 0 differ in the version of cavity: 0.0.1 and"),
-        ("exchange", "BadOption: rank 1 and rank 0 differ in the argument exchange: 2 and 'auto'"),
-        ("method", "BadOption: rank 1 and rank 0 differ in the argument method: 'ep' and 'sep'"),
-        ("targets", "BadInput: rank 1 and rank 0 differ in the digest of the rows"),
-        ("file", "BadInput: rank 1 and rank 0 differ in the first, middle and last rows of the source"),
-        ("batches", "BadInput: rank 1 and rank 0 differ in the digest of the rows"),
-    ],
-)
-def test_ranks_that_differ_say_so_before_the_first_step(quarrels, name, words):
+DIFFERENCES = {
+    "rows": "BadInput: rank 1 and rank 0 differ in the digest of the rows",
+    "one weight": "BadInput: rank 1 and rank 0 differ in the digest of the rows",
+    "number of rows": "BadInput: rank 1 and rank 0 differ in the number of rows: 59 and 60",
+    "features": "BadInput: rank 1 and rank 0 differ in the number of features: 1 and 2",
+    "labels": "BadInput: rank 1 and rank 0 differ in the classes",
+    "argument": "BadOption: rank 1 and rank 0 differ in the argument n_inducing: 5 and 4",
+    "version": "BadOption: rank 1 and rank 0 differ in the version of cavity: 0.0.1 and",
+    "exchange": "BadOption: rank 1 and rank 0 differ in the argument exchange: 2 and 'auto'",
+    "method": "BadOption: rank 1 and rank 0 differ in the argument method: 'ep' and 'sep'",
+    "targets": "BadInput: rank 1 and rank 0 differ in the digest of the rows",
+    "file": "BadInput: rank 1 and rank 0 differ in the first, middle and last rows of the source",
+    "batches": "BadInput: rank 1 and rank 0 differ in the digest of the rows",
+}
+
+
+def test_ranks_that_differ_say_so_before_the_first_step(quarrels):
     """B3: rank 1 with X + 1 and y[::-1] finished with exit 0, and the models disagreed by 0.945."""
-    first, second = quarrels[name]
-    assert first == second and words in first
+    for name, words in DIFFERENCES.items():
+        first, second = quarrels[name]
+        assert first == second and words in first, name
 
 
-@pytest.mark.parametrize(
-    "name, words", [("missing value", "contains NaN"), ("missing file", "does not exist")]
-)
-def test_a_rank_that_cannot_read_its_rows_is_named_on_the_others(quarrels, name, words):
-    first, second = quarrels[name]
-    assert first.startswith("BadInput: rank 1 failed: ") and words in first and words in second
+def test_a_rank_that_cannot_read_its_rows_is_named_on_the_others(quarrels):
+    for name, words in (("missing value", "contains NaN"), ("missing file", "does not exist")):
+        first, second = quarrels[name]
+        assert first.startswith("BadInput: rank 1 failed: ") and words in first and words in second
 
 
-@pytest.mark.parametrize("name", ["nothing", "nothing again"])
-def test_ranks_that_agree_go_on_also_after_a_quarrel(quarrels, name):
-    assert quarrels[name] == ("no error", "no error")
+def test_ranks_that_agree_go_on_also_after_a_quarrel(quarrels):
+    assert quarrels["nothing"] == quarrels["nothing again"] == ("no error", "no error")
 
 
+@pytest.mark.slow  # test_heartbeat.py has the quick ones
 @pytest.mark.parametrize(
     "how, world, silent",
     [
         ("stop", 2, 1),
-        pytest.param("stop", 3, 0, marks=pytest.mark.slow),
-        pytest.param("kill", 3, 2, marks=pytest.mark.slow),
-        pytest.param("busy", 2, 1, marks=pytest.mark.slow),
+        ("stop", 3, 0),
+        ("kill", 3, 2),
+        ("busy", 2, 1),
     ],
 )
 def test_a_silent_rank_is_named_by_all_others_within_a_minute(how, world, silent):

@@ -15,7 +15,7 @@ from reference import brute_ep
 from reference import kernels as written_out
 from reference.problems import hyper_parameters
 from reference.textbook import full_binary_ep, full_binary_predict
-from support import toy
+from support import slow, toy
 
 CLASSES = [2, 3, 4, 5, 6]
 NEW = np.random.default_rng(99).normal(size=(6, 2))
@@ -75,7 +75,7 @@ def test_a_small_tol_is_enough(C, method):
     assert_same(model, oracle(*problem, method=method), 1e-6, 1e-5, 1e-4)
 
 
-@pytest.mark.parametrize("C", [2, 3, 5])
+@pytest.mark.parametrize("C", [slow(2), 3, slow(5)])
 def test_weights(C):
     """Fractions, whole numbers, and both extremes."""
     problem = setting(C)
@@ -84,7 +84,7 @@ def test_weights(C):
     assert_same(fit(*problem, weight=weight), oracle(*problem, weight=weight), 1e-9, 1e-7, 1e-7)
 
 
-@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize("C", [2, slow(3)])
 def test_weights_below_one_everywhere(C):
     problem = setting(C)
     weight = np.random.default_rng(2).uniform(0.05, 0.9, 18)

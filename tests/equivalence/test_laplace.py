@@ -20,7 +20,7 @@ from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
 from reference.laplace import softmax_laplace
 from reference.textbook import full_binary_ep, full_binary_predict
-from support import assert_gradient, central_differences, classifier, converge, machine, offered, toy
+from support import assert_gradient, central_differences, classifier, converge, machine, offered, slow, toy
 
 LENGTHSCALE, VARIANCE = np.array([0.9, 1.4]), 2.0
 NEW = np.random.default_rng(9).normal(size=(7, 2))
@@ -214,7 +214,7 @@ def test_multiclass_ep_without_sparsity_is_the_sequential_one():
     np.testing.assert_allclose(gp.predict_proba(NEW), full_multiclass_predict(slow, Kstar, kss), atol=1e-5)
 
 
-@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize("C", [2, slow(3)])
 def test_the_gradient_without_sparsity_is_that_of_the_evidence(C):
     X, y = toy(5, C)
     run = machine(X, y, X[None], kernel=RBF(1.2, 1.5), learn=("kernel", "noise"), jitter=1e-10)

@@ -13,6 +13,7 @@ from cavity.inference.view import site_totals
 from cavity.intake.tables import Request
 from cavity.kernels import RBF
 from cavity.methods import EP, GFITC, REP, SEP, VI, PowerEP
+from support import slow
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -83,7 +84,9 @@ def test_a_sample_of_the_rows_has_the_marginals_of_these_rows(method):
 
 
 @few
-@pytest.mark.parametrize("method", [EP(), GFITC(), SEP(), VI()], ids=["ep", "gfitc", "sep", "vi"])
+@pytest.mark.parametrize(
+    "method", [EP(), slow(GFITC()), slow(SEP()), slow(VI())], ids=["ep", "gfitc", "sep", "vi"]
+)
 def test_it_is_near_to_refits_without_the_row(method):
     """At fixed hyper-parameters: the mean of |Δ log p| over rows is small, and much smaller than that of the fit itself."""
     clf, _, X, y = trained(method, 2)

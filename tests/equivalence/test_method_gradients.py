@@ -6,7 +6,7 @@ import torch
 
 from cavity.kernels import RBF
 from objectives import converged_objective, fixed_site_evidence, objective_at
-from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, toy
+from support import arbitrary, assert_gradient, central_differences, converge, machine, offered, slow, toy
 
 EVERYTHING = ("kernel", "noise", "inducing")
 WEIGHTS = {
@@ -46,7 +46,7 @@ def assert_as_it_stands(run, state):
 WITH_EPSILON = (*EVERYTHING, "epsilon")
 
 
-@pytest.mark.parametrize(("C", "weighted"), [(2, False), (2, "whole"), (3, False)])
+@pytest.mark.parametrize(("C", "weighted"), [slow(2, False), (2, "whole"), slow(3, False)])
 def test_robust_ep_at_the_fixed_point_with_ep_converged_again(C, weighted):
     """ε too; a row of whole weight is that many rows."""
     run = setting(C, "rep", weighted, learn=WITH_EPSILON, epsilon=0.1)
@@ -61,12 +61,12 @@ def test_tied_robust_ep_with_its_sums_held_fixed(C, weighted):
     assert_as_it_stands(run, arbitrary(run.state))
 
 
-@pytest.mark.parametrize(("C", "weighted"), [(2, False), (2, True), (3, False)])
+@pytest.mark.parametrize(("C", "weighted"), [slow(2, False), (2, True), slow(3, False)])
 def test_power_ep_at_the_fixed_point_with_ep_converged_again(C, weighted):
     assert_at_the_fixed_point(setting(C, "pep", weighted, power=0.4))
 
 
-@pytest.mark.parametrize(("C", "weighted"), [(2, False), (3, False), (3, "whole")])
+@pytest.mark.parametrize(("C", "weighted"), [slow(2, False), (3, False), slow(3, "whole")])
 def test_gfitc_at_the_fixed_point_with_ep_converged_again(C, weighted):
     assert_at_the_fixed_point(setting(C, "gfitc", weighted))
 

@@ -17,7 +17,7 @@ from reference import brute_ep, variational
 from reference import kernels as written_out
 from reference.evidence_mc import log_evidence_is, robust_max_log_likelihood, softmax_log_likelihood
 from reference.problems import hyper_parameters
-from support import classifier, converge, latents, machine, toy
+from support import classifier, converge, latents, machine, slow, toy
 
 NEW = np.random.default_rng(99).normal(size=(5, 2))
 
@@ -82,7 +82,7 @@ def test_robust_ep_of_five_classes_is_the_brute_force():
     assert_same(fit(*problem, "rep", epsilon=0.02), result)
 
 
-@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize("C", [2, slow(3)])
 def test_robust_ep_keeps_sites_of_negative_precision(C):
     """Classes side by side, but for one label amid another class: the model says that it is wrong."""
     L, each = 1 if C == 2 else C, 4 if C == 2 else 3
@@ -245,7 +245,7 @@ def test_the_bound_reached_is_the_oracle_s_maximum(C, likelihood, q_update):
 ENDS = {"natural": {"tol": 1e-10}, "gradient": {"tol": 1e-10, "max_epochs": 400}}
 
 
-@pytest.mark.parametrize(("C", "likelihood"), [(2, "robust-max"), (2, "softmax"), (3, "robust-max")])
+@pytest.mark.parametrize(("C", "likelihood"), [(2, "robust-max"), (2, "softmax"), slow(3, "robust-max")])
 def test_natural_and_gradient_steps_meet_at_one_bound(C, likelihood):
     problem = setting(C, N=7)
     one, other = (
@@ -261,6 +261,7 @@ def sampled(estimate, data, mean, cov, parts=10):
     return np.mean([s.value for s in seen]), np.linalg.norm([s.error for s in seen]) / parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["robust-max", "softmax"])
 def test_the_bound_is_that_of_a_million_samples(likelihood):
     problem = setting(3, N=6)

@@ -13,7 +13,7 @@ from cavity.kernels import RBF
 from cavity.posterior import Sums
 from reference import brute_ep, solver
 from reference import kernels as written_out
-from support import Machine, converge, latents, machine, toy
+from support import Machine, converge, latents, machine, slow, toy
 
 
 def setting(C, method="ep", weight=None) -> Machine:
@@ -83,7 +83,7 @@ def test_every_batch_is_that_of_explicit_matrices_in_the_same_order(C, method, d
 
 
 @pytest.mark.parametrize("method", ["ep", "sep"])
-@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize("C", [2, slow(3)])
 def test_small_damping_leads_to_the_batch_fixed_point(C, method):
     """From nothing, ρ = 0.5, 0.1, 0.05: means end within 5 % of a standard deviation of batch EP's."""
     run = setting(C, method)
@@ -96,7 +96,7 @@ def test_small_damping_leads_to_the_batch_fixed_point(C, method):
     assert seen == sorted(seen, reverse=True)
 
 
-@pytest.mark.parametrize("method", ["ep", "sep"])
+@pytest.mark.parametrize("method", ["ep", slow("sep")])
 def test_the_distance_is_proportional_to_the_damping(method):
     """Batches in a fixed order: the cycle's distance from the fixed point halves with ρ."""
     run = setting(3, method)

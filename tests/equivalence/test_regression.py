@@ -18,7 +18,7 @@ from cavity.kernels import RBF, Matern32
 from cavity.training.optimisers import AverageGradient
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
-from support import Machine, assert_gradient, central_differences, offered, regressor
+from support import Machine, assert_gradient, central_differences, offered, regressor, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
@@ -221,9 +221,9 @@ GRADIENT = {"q_update": "gradient", "tol": 0}
     "options",
     [
         GRADIENT,
-        GRADIENT | {"optimizer": "gradient", "learning_rate": 0.3, "max_epochs": 150},
+        slow(GRADIENT | {"optimizer": "gradient", "learning_rate": 0.3, "max_epochs": 150}),
         GRADIENT | {"optimizer": "sag", "batch_size": 10, "learning_rate": 0.15, "max_epochs": 100},
-        GRADIENT | {"optimizer": "adam", "learning_rate": 0.05, "max_epochs": 150},
+        slow(GRADIENT | {"optimizer": "adam", "learning_rate": 0.05, "max_epochs": 150}),
     ],
     ids=["lbfgs", "full gradient", "sag", "adam"],
 )
@@ -333,7 +333,7 @@ def test_exact_regression_is_exact_at_small_noise(noise):
     np.testing.assert_allclose(std, sd, rtol=2e-3)
 
 
-@pytest.mark.parametrize("noise", [1e-4, 1e-10])
+@pytest.mark.parametrize("noise", [slow(1e-4), 1e-10])
 def test_the_covariance_of_conjugate_gradients_is_positive_semi_definite(noise):
     X, y = interpolation(noise, 30)[:2]
     fit = {

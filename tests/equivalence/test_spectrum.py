@@ -21,7 +21,7 @@ from cavity.modelfile import describe_rows_inside
 from cavity.report.model_card import describe_model as describe_card
 from cavity.spectrum import Spectrum, draw
 from reference import brute_ep
-from support import Machine, assert_gradient, central_differences, converge, offered, toy
+from support import Machine, assert_gradient, central_differences, converge, offered, slow, toy
 
 NEW = np.random.default_rng(99).normal(size=(6, 2))
 ALL = ("kernel", "noise", "frequencies")
@@ -146,7 +146,7 @@ def test_classification_is_a_linear_kernel_on_the_features(C, method):
     np.testing.assert_allclose(model.predict_proba(NEW), p, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("C", [2, 3])
+@pytest.mark.parametrize("C", [2, slow(3)])
 def test_the_gradient_in_frequencies_kernel_and_noise_is_that_of_differences(C):
     X, y = toy(9, C)
     estimator = classifier(C, learn=ALL, optimizer="sign", batch_size=None)

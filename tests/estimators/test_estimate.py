@@ -9,6 +9,7 @@ from sklearn.metrics import accuracy_score, log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.prediction.estimate import estimate_quality, format_loss
+from support import slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -40,7 +41,7 @@ def test_the_numbers_are_those_of_scikit_learn_weights_included():
     np.testing.assert_allclose(twice.true, 2 * np.array(found.true))
 
 
-@pytest.mark.parametrize("effort", ["fast", "balanced", "best"])
+@pytest.mark.parametrize("effort", ["fast", "balanced", slow("best")])
 def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
     X, y, new, labels = table
     clf = model(effort=effort).fit(X, y)

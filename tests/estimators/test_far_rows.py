@@ -6,7 +6,7 @@ import torch
 
 from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.kernels import RBF, Linear, Matern32
-from support import classifier, toy
+from support import classifier, slow, toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 FAR = (1e20, 1e155, 1e300, 1.7e308)
@@ -17,11 +17,11 @@ FAR = (1e20, 1e155, 1e300, 1.7e308)
     "method, kernel, C",
     [
         ("auto", None, 3),
-        ("ep", None, 2),
-        ("ep", RBF(), 20),
+        slow("ep", None, 2),
+        slow("ep", RBF(), 20),
         ("ep", Linear() * Linear(), 3),
-        ("laplace", RBF() + Linear(), 3),
-        ("vi", Matern32(), 3),
+        slow("laplace", RBF() + Linear(), 3),
+        slow("vi", Matern32(), 3),
         ("vi-softmax", RBF() + Linear(), 3),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 import cavity
 from cavity import GPClassifier, GPRegressor
 from cavity.kernels import RBF
-from support import toy
+from support import slow, toy
 
 X, Y = toy(40, 3)
 QUICK = dict(n_inducing=4, max_epochs=3, random_state=0, device="cpu")
@@ -23,7 +23,7 @@ def fit_outside(method):
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
-@pytest.mark.parametrize("method", ["auto", "ep", "vi", "laplace", "gfitc"])
+@pytest.mark.parametrize("method", ["auto", "vi", slow("ep"), slow("laplace"), slow("gfitc")])
 def test_a_classifier_is_fitted_in_any_mode(mode, method):
     """B10: a raw RuntimeError, "Inference tensors cannot be saved for backward"."""
     outside = fit_outside(method)

@@ -11,7 +11,8 @@ from cavity import GPClassifier
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-@pytest.mark.parametrize("method", ["ep", pytest.param("sep", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ep", "sep"])
 def test_five_hundred_classes(method):
     """Each with two rows, apart from all others: the rows know their class best, and their neighbours next."""
     rng = np.random.default_rng(0)

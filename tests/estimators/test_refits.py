@@ -8,7 +8,7 @@ import pytest
 from cavity import BadFile, BadInput, BadOption, GPRegressor
 from cavity.callbacks import Callback
 from cavity.kernels import RBF, Matern12
-from support import classifier, toy
+from support import classifier, slow, toy
 
 X, Y = toy(40, 3)
 QUICK = {"n_inducing": 5, "max_epochs": 4, "random_state": 0}
@@ -62,7 +62,7 @@ def test_an_interrupted_refit_is_what_partial_fit_goes_on_from():
     assert clf.predict_proba(X).shape == (40, len(clf.classes_)) == (40, 2)
 
 
-@pytest.mark.parametrize("q_update", ["natural", "gradient"])
+@pytest.mark.parametrize("q_update", ["natural", slow("gradient")])
 def test_a_warm_start_with_other_points_is_a_cold_one_for_q(q_update):
     """VI's q would else start at the prior, where its bound has poor optima."""
     options = QUICK | {"method": "vi", "q_update": q_update}

@@ -9,6 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier, __version__
+from support import slow
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -90,6 +91,7 @@ def test_a_limit_before_tol_is_a_convergence_warning(table, method, limit, optio
     assert fitted.n_epochs_ <= 2 and np.isfinite(fitted.log_marginal_likelihood_)
 
 
+@pytest.mark.parametrize("method", ["ep", slow("sep")])
 def test_a_fit_that_settles_does_not_warn(make_table, method):
     X, y, _ = make_table(3)
     with warnings.catch_warnings():

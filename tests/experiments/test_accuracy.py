@@ -18,6 +18,7 @@ def benchmark():
     return load_script("benchmarks/accuracy.py")
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs(benchmark):
     length = benchmark.Length(chains=8, sweeps=60, burn_in=20, every=5, test_rows=5)
     rows = benchmark.measure(benchmark.Setting(3, 9, (9, 3), 2), 1.0, length)

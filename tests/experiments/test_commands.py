@@ -80,6 +80,7 @@ def test_rows_and_documents_are_found_from_any_folder(tmp_path: Path) -> None:
     assert done.returncode == 0 and "table2: 0 fits to do" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_rows_can_be_computed_without_typer_matplotlib_and_tqdm(tmp_path: Path) -> None:
     code = f"""
 import sys

@@ -8,6 +8,7 @@ from experiments.jobs import Context, Job
 from experiments.methods import ALL_PEERS, METHODS, PEERS, WIDE_PEERS
 from experiments.peers import FITS
 from experiments.targets import OURS, compare
+from support import slow
 
 
 def test_validation_holds_out_a_fraction_of_every_class_and_leaves_at_least_one_row() -> None:
@@ -43,7 +44,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["auto", "logistic", "hist_boosting", "lightgbm", "sklearn_gp", "gpytorch", "gpflow"]
+    "method",
+    ["auto", "logistic", slow("hist_boosting"), "lightgbm", slow("sklearn_gp"), "gpytorch", "gpflow"],
 )
 def test_a_fit_is_measured(small: None, method: str) -> None:
     for package in {"lightgbm": ["lightgbm"], "gpytorch": ["gpytorch"], "gpflow": ["gpflow"]}.get(method, []):

@@ -20,6 +20,7 @@ def test_no_document_is_out_of_date_with_the_rows() -> None:
     assert page.find_stale(RESULTS) == [], "run: python -m experiments page"
 
 
+@pytest.mark.slow
 def test_a_row_that_changes_makes_its_pages_stale(tmp_path: Path) -> None:
     results = tmp_path / "results"
     shutil.copytree(RESULTS, results)

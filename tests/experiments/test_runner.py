@@ -16,6 +16,7 @@ from experiments.runner import RunOptions, plan, run_target
 from experiments.targets import TARGETS, Selection, Target, find_target
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped_and_a_bad_fit_costs_only_itself(
     tiny: Target, broken: Target, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc, which only Linux has")
 def test_a_worker_ends_with_the_process_that_asked_even_in_the_middle_of_a_fit(tmp_path: Path) -> None:
     script = tmp_path / "abandoned.py"

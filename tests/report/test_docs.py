@@ -10,10 +10,12 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
+from support import slow
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ELSEWHERE = {"clusters.md"}  # needs the engines that it names: tests/cluster runs it, section by section
+LONG = {"coming-from.md", "scale.md", "uncertainty.md"}  # seconds each
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -33,7 +35,11 @@ def code(page: Path) -> str:
 
 @pytest.mark.parametrize(
     "page",
-    [p for p in PAGES if BLOCK.search(p.read_text(encoding="utf-8")) and p.name not in ELSEWHERE],
+    [
+        slow(p) if p.name in LONG else p
+        for p in PAGES
+        if BLOCK.search(p.read_text(encoding="utf-8")) and p.name not in ELSEWHERE
+    ],
     ids=lambda p: p.name,
 )
 def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:

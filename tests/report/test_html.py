@@ -16,6 +16,7 @@ from cavity.report.headline import list_names
 from cavity.report.html import render_page
 from cavity.report.markup import escape_text
 from cavity.report.model_card import describe_model
+from support import slow
 
 BAD = "<script>alert(1)</script>"
 WORSE = "\"'><img src=x onerror=alert(2)>&amp;\x00"
@@ -282,6 +283,7 @@ def test_a_regressor_has_the_same_page() -> None:
     assert "guessing the mean" in text and "Root mean squared error" in text
 
 
+@pytest.mark.slow
 def test_many_classes_have_a_list_of_confusions() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(66, 2))
@@ -332,7 +334,9 @@ def test_bad_input_is_told_in_words(whole) -> None:
         render_page(clf, X, y, names=["a"])
 
 
-@pytest.mark.parametrize("method", ["pep", "vi", methods.REP(epsilon=0.05), "laplace"], ids=str)
+@pytest.mark.parametrize(
+    "method", [slow("pep"), slow("vi"), methods.REP(epsilon=0.05), slow("laplace")], ids=str
+)
 def test_the_page_names_any_method_and_its_options(method, tmp_path):
     X, y = load_iris(return_X_y=True)
     with warnings.catch_warnings():

@@ -66,7 +66,7 @@ def test_forged_files_are_refused_in_the_same_words_or_left_to_the_full_reader(n
     assert found is None and words in (None, read(tmp_path / "m", read_record)[1])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.data())
 @pytest.mark.parametrize("name", ["sep", "ranked", "regressor"])
 def test_a_file_is_not_read_into_numpy_if_the_full_reader_refuses_it_and_the_reverse(

@@ -341,17 +341,17 @@ def survives(content, path):
         model.predict(rows, return_std=True) if hasattr(model, "sample_y") else model.predict_proba(rows)
 
 
-QUIET = dict(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+QUIET = dict(database=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(max_examples=200, derandomize=True, **QUIET)
+@settings(**QUIET)
 @example(content=CLASSIFIER.content)
 @given(content=damaged(CLASSIFIER))
 def test_no_other_error_escapes(content, tmp_path_factory):
     survives(content, tmp_path_factory.getbasetemp() / "fuzzed.cavity")
 
 
-@settings(max_examples=100, derandomize=True, **QUIET)
+@settings(**QUIET)
 @example(content=REGRESSOR.content)
 @given(content=damaged(REGRESSOR))
 def test_no_other_error_escapes_of_a_regressor(content, tmp_path_factory):

@@ -20,7 +20,7 @@ import torch
 from cavity import BadFile, BadOption, GPClassifier, persist
 from cavity.callbacks import Callback, Memory, Validation
 from cavity.training import checkpoint
-from support import toy
+from support import slow, toy
 
 X, Y = toy(90, 3, seed=3)
 BATCHES = dict(n_inducing=8, batch_size=20, max_epochs=4, tol=0.0, random_state=1)
@@ -119,7 +119,9 @@ def test_a_run_cut_off_between_two_batches_ends_as_if_it_had_not_been(tmp_path, 
     same_model(fit(**RUNS[name], checkpoint=path, resume=True), unbroken_run(name))
 
 
-@pytest.mark.parametrize("name, steps", [("ep", 3), ("ep", 7), ("sep", 1), ("sep", 10), ("ep full", 3)])
+@pytest.mark.parametrize(
+    "name, steps", [slow("ep", 3), ("ep", 7), slow("sep", 1), ("sep", 10), slow("ep full", 3)]
+)
 def test_a_run_from_files_cut_off_on_the_way_ends_as_if_it_had_not_been(tmp_path, parquet, name, steps):
     path = tmp_path / "run.ckpt"
     when = {"epochs": 2} if name == "ep full" else {"steps": steps}
@@ -161,7 +163,7 @@ def stopped(request):
     return EARLY[request.param], clf
 
 
-@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("before", [slow(0), slow(1), 3])
 def test_early_stopping_goes_on_with_its_best_score_and_its_patience(stopped, tmp_path, before):
     """Cut off so many epochs before the last."""
     options, unbroken = stopped
@@ -411,7 +413,7 @@ GPClassifier(**options).fit(**data)
 """
 
 
-@pytest.mark.parametrize("kind, delay", [("memory", 0.0), ("files", 0.1)])
+@pytest.mark.parametrize("kind, delay", [("memory", 0.0), slow("files", 0.1)])
 def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_been(
     tmp_path, parquet, kind, delay
 ):

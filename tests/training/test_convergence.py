@@ -76,6 +76,7 @@ def fit_and_listen(method, table, **options):
     return model, any(issubclass(w.category, ConvergenceWarning) for w in found)
 
 
+@pytest.mark.slow
 def test_a_stop_without_a_warning_is_near_lbfgs():
     """EP stopped 0.5 nats short here after a single high epoch, and 0.11 while it crept."""
     table = toy(60, 2)

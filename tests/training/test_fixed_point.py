@@ -9,7 +9,7 @@ from cavity.distributed import Local
 from cavity.prior import Prior
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.loop import Plan, Run
-from support import converge, machine, move, toy
+from support import converge, machine, move, slow, toy
 
 
 def problem(method, **options):
@@ -66,7 +66,7 @@ def test_rows_in_pieces_are_not_kept():
     assert run.engine.freeze(run.state, run.rows) is run.engine
 
 
-@pytest.mark.parametrize("method", ["ep", "sep", "gfitc"])
+@pytest.mark.parametrize("method", ["ep", slow("sep"), slow("gfitc")])
 def test_extrapolation_finds_the_fixed_point_in_fewer_sweeps(method):
     run = problem(method, damping=0.5)
     sweeps = []

@@ -77,6 +77,7 @@ def smooth(n, seed):
     return X, (f + 0.2 * rng.normal(size=f.shape)).argmax(1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("rows", "options"),

@@ -3,13 +3,12 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity.tabular import buffers
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.floats(allow_nan=False)), st.integers(0, 12))
 def test_numbers_of_arrow(values, start):
     column = pa.array(values, pa.float64()).slice(start)
@@ -18,7 +17,6 @@ def test_numbers_of_arrow(values, start):
     assert buffers.find_present(column).tolist() == [v is not None for v in values[start:]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.booleans()), st.integers(0, 12))
 def test_flags_of_arrow(values, start):
     assert buffers.to_flags(pa.array(values, pa.bool_()).slice(start)).tolist() == [
@@ -26,7 +24,6 @@ def test_flags_of_arrow(values, start):
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=2)), st.integers(0, 12))
 def test_places_of_a_dictionary(values, start):
     coded = pa.array(values, pa.string()).slice(start).dictionary_encode()
@@ -42,7 +39,6 @@ def test_numbers_to_arrow(kind):
     assert buffers.from_array(values[::2]).equals(pa.array(values[::2]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.text()))
 def test_texts_to_arrow(values):
     values = [v for v in values if v.isprintable()]

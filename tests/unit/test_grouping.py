@@ -92,6 +92,7 @@ def test_a_missing_cell_is_as_far_from_the_others_as_these_are():
     assert square == pytest.approx(2, rel=0.01)
 
 
+@pytest.mark.slow
 def test_relevance_is_one_number_per_column_and_noise_has_little():
     """A coin's two one-hot features had a larger share together than the signal."""
     n = 300

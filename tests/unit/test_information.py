@@ -11,6 +11,7 @@ from cavity.quadrature import Largest, Latent, log_argmax_probability, softened,
 from cavity.quadrature import information as module
 from cavity.quadrature.choice import MOST
 from reference.information import monte_carlo
+from support import slow
 
 SOBOL = 0.004  # nats; allowance for 1024 Sobol points on top of the Monte Carlo error
 
@@ -125,7 +126,7 @@ def test_hundreds_of_contenders_go_in_pieces(monkeypatch) -> None:
     assert aleatoric + epistemic == pytest.approx(total, rel=0.02)
 
 
-@pytest.mark.parametrize("noise", [4.0, 20.0, 1e3, 1e5])
+@pytest.mark.parametrize("noise", [4.0, 20.0, 1e3, slow(1e5)])
 def test_the_softened_choice_is_right_for_any_noise(noise):
     """Between two: E σ(d + e) by fine trapezoids; among three: the tables reach as far as they are asked."""
     z = np.linspace(-9, 9, 4001 if noise < 1e4 else 40001)
@@ -141,7 +142,7 @@ def test_the_softened_choice_is_right_for_any_noise(noise):
 
 
 @pytest.mark.parametrize("kind", ["largest", "softmax"])
-@pytest.mark.parametrize("C", [130, 400])
+@pytest.mark.parametrize("C", [130, slow(400)])
 def test_the_parts_are_finite_for_any_number_of_contenders(kind, C, monkeypatch) -> None:
     """A product of C distribution functions must neither overflow nor vanish in single precision."""
     monkeypatch.setattr(module, "POINTS", 64)
@@ -163,7 +164,7 @@ def test_the_probabilities_of_given_latent_values_do_not_depend_on_the_unit(nois
     np.testing.assert_allclose(got, Largest(torch.ones(5).double()).among(f, chosen), atol=1e-6)
 
 
-@pytest.mark.parametrize("noise", [0.05, 0.3])
+@pytest.mark.parametrize("noise", [0.05, slow(0.3)])
 def test_the_parts_of_120_contenders_are_right_to_a_hundredth(noise) -> None:
     C = 120
     mean, var = 0.3 * torch.arange(C).double().cos()[None], torch.full((1, C), 1.5).double()

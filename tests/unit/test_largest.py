@@ -14,6 +14,7 @@ from cavity.quadrature import largest, largest_trapezoid, win
 from reference.probit import hazard
 from reference.robust import mix, robust_moments
 from reference.tilted import bend
+from support import slow
 
 means, log_variances = st.floats(-50, 50), st.floats(-6, 4)
 
@@ -47,13 +48,12 @@ def draw(data, C):
 # --- the integral ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(2, 6), st.data())
 def test_few_classes_are_the_oracle_s(C, data):
     assert_right(*draw(data, C))
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(st.integers(7, 50), st.data())
 def test_many_classes_are_the_oracle_s(C, data):
     assert_right(*draw(data, C))
@@ -286,7 +286,7 @@ def finer(edges, times=6):
     return torch.cat([inside.flatten(1), edges[:, -1:]], 1)
 
 
-@pytest.mark.parametrize("C", [2, 3, 6, 10, 17, 40])
+@pytest.mark.parametrize("C", [2, 3, 6, 10, 17, slow(40)])
 @pytest.mark.parametrize(("apart", "unlike"), [(1.0, 0.3), (3.0, 1.0), (30.0, 3.0)])
 def test_the_shortest_grid_of_a_row_is_as_good_as_a_many_times_longer_one(C, apart, unlike):
     rng, rows = np.random.default_rng(C), 200 if C < 17 else 60
@@ -303,7 +303,6 @@ def test_the_shortest_grid_of_a_row_is_as_good_as_a_many_times_longer_one(C, apa
 # --- the trapezoidal rule, which takes the place of panels where it resolves a row --------------------------
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(1, 15), st.integers(0, 2**32 - 1), st.floats(0.1, 8), st.floats(0, 1.5))
 def test_trapezoids_agree_with_many_panels(rivals, seed, gap, unevenness):
     rng = np.random.default_rng(seed)

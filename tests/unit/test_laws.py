@@ -16,8 +16,7 @@ from cavity.posterior import Normal
 from cavity.quadrature import log_argmax_probability
 from support import latents, machine, toy
 
-few = settings(max_examples=12, deadline=None, derandomize=True)
-some = settings(max_examples=40, deadline=None, derandomize=True)
+few = settings(max_examples=settings.default.max_examples // 4)
 
 means = st.floats(-4, 4)
 variances = st.floats(0.01, 10)
@@ -57,7 +56,6 @@ def tilted(log_factor, mean, var):
 # --- one site ----------------------------------------------------------------------------------------------
 
 
-@some
 @given(means, variances, residuals, labels)
 def test_a_site_times_its_cavity_has_the_tilted_moments(m, v, r, y):
     """Two classes: q ∝ Φ(±t/√r) N(t; m, v)."""
@@ -72,7 +70,6 @@ def test_a_site_times_its_cavity_has_the_tilted_moments(m, v, r, y):
     assert float(moments.value) == pytest.approx(log_ndtr(sign * m / math.sqrt(v + r)), rel=1e-12)
 
 
-@some
 @given(st.lists(means, min_size=3, max_size=3), st.lists(variances, min_size=3, max_size=3), residuals)
 def test_both_sites_of_a_pair_have_the_tilted_moments(m, v, r):
     """Class y against rival k: the other latent integrated out, Φ((t_y − m_k)/√(2r + v_k)) N(t_y; m_y, v_y)."""
@@ -105,7 +102,6 @@ def test_a_light_row_matches_a_power_of_its_factor(m, v, r, weight):
     assert float(got.var) == pytest.approx(var, rel=1e-5)
 
 
-@some
 @given(means, variances, st.floats(0, 0.95), means, st.floats(1, 20))
 def test_the_cavity_undoes_the_site(m, v, part, nu, copies):
     """N(m, v) without p of the site, times p of the site, is N(m, v) again."""
@@ -173,7 +169,6 @@ def probabilities(run, state):
     return log_argmax_probability(f.mean.mT, f.var.mT).exp().numpy()
 
 
-@some
 @given(seeds, labels, st.booleans(), st.sampled_from([1.0, 0.3, 1e-3]))
 def test_sep_with_one_factor_is_ep(seed, y, pair, weight):
     """One row, one factor, as light as may be: the tied cavity removes all there is."""

@@ -460,10 +460,10 @@ def survives(accident, folder):
         pass
 
 
-QUIET = dict(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+QUIET = dict(database=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(max_examples=200, derandomize=True, **QUIET)
+@settings(**QUIET)
 @given(accident=accidents())
 def test_damaged_tables_raise_our_own_error_or_none(accident, tmp_path_factory):
     survives(accident, tmp_path_factory.getbasetemp() / "tables")
