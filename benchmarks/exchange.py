@@ -30,6 +30,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cavity.config import nest
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -89,7 +91,7 @@ def work(job: dict[str, Any]) -> None:
 
     rows, epochs = job["rows"], job["epochs"]
     options = {"n_inducing": INDUCING, "batch_size": job["batch"], "device": "cpu", "exchange": job["every"]}
-    model = GPClassifier(job["method"], random_state=job["seed"], tol=0.0, **options)
+    model = GPClassifier(job["method"], **nest(random_state=job["seed"], tol=0.0, **options))
     X, y = make_rows(rows, 1 + job["seed"])
     if job["quality"]:
         model.set_params(max_epochs=epochs).fit(X, y)

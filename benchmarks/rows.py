@@ -47,6 +47,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from cavity.config import nest
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -183,7 +185,7 @@ def measure(job: dict[str, Any]) -> None:
         "resume": job["checkpoint"] is not None
     }
     options |= {"n_inducing": job["M"], "batch_size": job["batch"], "checkpoint_every": 30}
-    model = GPClassifier("sep", max_epochs=1, random_state=0, callbacks=[clock], **options)
+    model = GPClassifier("sep", **nest(max_epochs=1, random_state=0, callbacks=[clock], **options))
     begun, cpu = time.perf_counter(), time.process_time()
     try:
         model.fit(job["folder"], target="label")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from cavity.config import nest
+
 
 class Method(NamedTuple):
     """A method of GPClassifier with its options."""
@@ -121,7 +123,7 @@ def make_classifier(method: str, **arguments: Any) -> Any:
 
     name, options, own = METHODS[method]
     chosen: Any = method_names("classification")[name](**options) if options else name
-    return GPClassifier(chosen, **arguments | own)
+    return GPClassifier(chosen, **nest(**arguments | own))
 
 
 def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:

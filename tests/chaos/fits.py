@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from cavity.config import nest
+
 BATCHES = dict(n_inducing=8, batch_size=20, max_epochs=5, tol=0.0, random_state=1, device="cpu")
 FULL = dict(n_inducing=8, batch_size=None, max_epochs=8, tol=0.0, random_state=1, device="cpu")
 RUNS: dict[str, dict[str, Any]] = {
@@ -51,7 +53,7 @@ def fit(name: str, rows: Path, checkpoint: Path | None = None, **more: Any) -> s
     options = RUNS[name] | more
     if checkpoint is not None:
         options |= dict(checkpoint=checkpoint, checkpoint_every=0, resume=True)
-    clf = GPClassifier(**options)
+    clf = GPClassifier(**nest(**options))
     return digest(clf.fit(rows, target="label") if name.endswith("files") else clf.fit(*make_rows()))
 
 
@@ -67,4 +69,4 @@ def fit_small(**more: Any) -> Any:
     """Return a model that takes little time to fit."""
     from cavity import GPClassifier
 
-    return GPClassifier(**(RUNS["sep"] | {"max_epochs": 2} | more)).fit(*make_rows())
+    return GPClassifier(**nest(**RUNS["sep"] | {"max_epochs": 2} | more)).fit(*make_rows())

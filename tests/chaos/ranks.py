@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from cavity.config import nest
+
 from .children import Child, End
 from .counting import Outcome, Tally, broken, refused, silent
 from .fits import make_rows
@@ -48,7 +50,7 @@ def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) ->
         X, y, options = disagree(how, X, y, options)
     begun = time.monotonic()
     try:
-        GPClassifier(**options, callbacks=[Fall()] if falls else []).fit(X, y)
+        GPClassifier(**nest(**options, callbacks=[Fall()] if falls else [])).fit(X, y)
         return "", time.monotonic() - begun
     except CavityError as error:
         return f"{type(error).__name__}: {error}", time.monotonic() - begun

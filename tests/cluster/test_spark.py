@@ -11,6 +11,7 @@ import pytest
 
 import workers
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
+from cavity.config import nest
 from cavity.errors import LostRank
 from pages import run_section
 from workers import VERSIONS_DIFFER, Older, assert_equal, check_error_of_one_process, make, write_rows
@@ -101,7 +102,7 @@ def test_a_data_frame_is_fitted_and_predicted(spark, rows, tmp_path, monkeypatch
     frame = spark.read.parquet(str(rows))
     full = {"n_inducing": 6, "batch_size": None, "max_epochs": 3, "random_state": 0}
     found = fit_on_spark(Kept("ep", **full), frame, target="kind", local_mode=True)
-    assert_equal(found, GPClassifier("ep", **full).fit(tmp_path / "copy", target="kind"), rows)
+    assert_equal(found, GPClassifier("ep", **nest(**full)).fit(tmp_path / "copy", target="kind"), rows)
     answer = predict_on_spark(found, frame).toPandas().sort_values(["a", "b"])
     given = pq.read_table(rows).to_pandas().sort_values(["a", "b"])
     expected = found.predict_proba(given[["a", "b"]])

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import GPClassifier, distributed
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.data import shuffle, stream, summary
 from support import toy
 
@@ -67,7 +68,7 @@ def from_files(folder):
         ("npy", dict(X=folder / "X.npy", y=folder / "y.npy")),
     ):
         for name, options in FROM_FILES.items():
-            yield f"{kind} {name}", GPClassifier(**{**COMMON, **options}).fit(**data)
+            yield f"{kind} {name}", GPClassifier(**nest(**{**COMMON, **options})).fit(**data)
 
 
 def from_memory(X, y, args):
@@ -78,7 +79,7 @@ def from_memory(X, y, args):
             extra = dict(
                 checkpoint=f"{args.checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch
             )
-        yield name, GPClassifier(**{**COMMON, **RUNS[name]}, **extra).fit(X, y)
+        yield name, GPClassifier(**nest(**{**COMMON, **RUNS[name]}, **extra)).fit(X, y)
 
 
 def main():

@@ -9,12 +9,13 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier, __version__
+from cavity.config import nest
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options)
+    return GPClassifier(method, **nest(**{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options))
 
 
 # ---------------------------------------------------------------- warm start

@@ -8,7 +8,8 @@ import pytest
 from sklearn.datasets import load_iris
 
 import cavity
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
+from cavity.config import nest
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting.budget import Budget
 from cavity.fitting.selection import ModelSearch, Search, Trial, split_for_screening
@@ -198,7 +199,7 @@ def test_the_user_has_the_last_word():
         {"method": "ep"},
         {"selection": None},
     ):
-        clf = GPClassifier(**{"n_inducing": 10, "max_epochs": 2, "random_state": 0} | given).fit(X, y)
+        clf = GPClassifier(**nest(**{"n_inducing": 10, "max_epochs": 2, "random_state": 0} | given)).fit(X, y)
         assert not hasattr(clf, "selection_")
     with pytest.raises(BadOption, match="selection"):
         GPClassifier(selection="kernel").fit(X, y)
@@ -206,5 +207,5 @@ def test_the_user_has_the_last_word():
 
 def test_a_time_limit_leaves_candidates_out():
     X, y = make_overlapping(200)
-    clf = GPClassifier(n_inducing=10, max_seconds=1e-3, random_state=0).fit(X, y)
+    clf = GPClassifier(n_inducing=10, training=Training(max_seconds=1e-3), random_state=0).fit(X, y)
     assert len(clf.selection_.scores) == 1

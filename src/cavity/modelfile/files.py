@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cavity import persist
 from cavity._version import __version__
 from cavity.config.methods import Method, method_names, read_method
+from cavity.config.training import flatten
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.results import Result, settle_kernel
@@ -49,7 +50,7 @@ class Record(NamedTuple):
     """What a model file holds."""
 
     kind: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any]  # flat: those of `training` beside the others, in files of every version
     result: Result
     notes: dict[str, Any] = {}  # noqa: RUF012
 
@@ -262,7 +263,7 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
     if meta["format"] == 1:
         values = _upgrade(values, KINDS[meta["kind"]].task)
     cls: Any = ESTIMATORS.get(meta["kind"])
-    unknown = set() if cls is None else set(values) - set(cls().get_params(deep=False))
+    unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
     return values
