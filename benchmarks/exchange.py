@@ -30,8 +30,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cavity.config import nest
-
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -67,6 +65,7 @@ def work(job: dict[str, Any]) -> None:
 
     from cavity import GPClassifier, distributed
     from cavity.callbacks import Callback
+    from cavity.config import nest
     from cavity.scoring import score_log_proba
     from cavity.training.exchange import measure_costs
 

@@ -18,14 +18,13 @@ import warnings
 
 import numpy as np
 
-from cavity.config import nest
-
 
 def measure_rate(args: argparse.Namespace, method: str) -> float:
     """Rows per second over the epochs after the first."""
     import torch
 
     from cavity import GPClassifier
+    from cavity.config import nest
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

@@ -47,8 +47,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from cavity.config import nest
-
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -176,6 +174,7 @@ def measure(job: dict[str, Any]) -> None:
     import torch
 
     from cavity import GPClassifier, distributed
+    from cavity.config import nest
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(job["threads"])

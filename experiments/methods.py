@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from cavity.config import nest
-
 
 class Method(NamedTuple):
     """A method of GPClassifier with its options."""
@@ -119,6 +117,7 @@ TITLES = {
 def make_classifier(method: str, **arguments: Any) -> Any:
     """An unfitted GPClassifier for a method's name. The only place where names become arguments of the estimator."""
     from cavity import GPClassifier
+    from cavity.config import nest
     from cavity.config.methods import method_names
 
     name, options, own = METHODS[method]

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cavity.config import nest
-
 BATCHES = dict(n_inducing=8, batch_size=20, max_epochs=5, tol=0.0, random_state=1, device="cpu")
 FULL = dict(n_inducing=8, batch_size=None, max_epochs=8, tol=0.0, random_state=1, device="cpu")
 RUNS: dict[str, dict[str, Any]] = {
@@ -49,6 +47,7 @@ def write_rows(folder: Path) -> Path:
 def fit(name: str, rows: Path, checkpoint: Path | None = None, **more: Any) -> str:
     """Fit with a checkpoint after every step, resume if it exists, and return the digest of the model."""
     from cavity import GPClassifier
+    from cavity.config import nest
 
     options = RUNS[name] | more
     if checkpoint is not None:
@@ -68,5 +67,6 @@ def digest(clf: Any) -> str:
 def fit_small(**more: Any) -> Any:
     """Return a model that takes little time to fit."""
     from cavity import GPClassifier
+    from cavity.config import nest
 
     return GPClassifier(**nest(**RUNS["sep"] | {"max_epochs": 2} | more)).fit(*make_rows())

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from cavity.config import nest
-
 from .children import Child, End
 from .counting import Outcome, Tally, broken, refused, silent
 from .fits import make_rows
@@ -25,6 +23,7 @@ def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) ->
     """Fit as one of several ranks; rank `who` does something else. Return the error, and the seconds until it."""
     from cavity import CavityError, GPClassifier, distributed
     from cavity.callbacks import Callback
+    from cavity.config import nest
 
     class Fall(Callback):
         steps = 0

@@ -11,7 +11,6 @@ import pytest
 
 import workers
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
-from cavity.config import nest
 from cavity.errors import LostRank
 from pages import run_section
 from workers import VERSIONS_DIFFER, Older, assert_equal, check_error_of_one_process, make, write_rows
@@ -77,7 +76,7 @@ def test_two_ranks_give_the_model_of_one_process_also_if_one_is_killed(rows, alo
     )
     assert "run.ckpt.2-of-2" in mark.read_text()
     assert list(storage.iterdir()) == []
-    assert not hasattr(estimator, "classes_") and estimator.checkpoint is None
+    assert not hasattr(estimator, "classes_") and estimator.training.checkpoint is None
     assert_equal(found, alone, rows)
 
 
@@ -102,7 +101,7 @@ def test_a_data_frame_is_fitted_and_predicted(spark, rows, tmp_path, monkeypatch
     frame = spark.read.parquet(str(rows))
     full = {"n_inducing": 6, "batch_size": None, "max_epochs": 3, "random_state": 0}
     found = fit_on_spark(Kept("ep", **full), frame, target="kind", local_mode=True)
-    assert_equal(found, GPClassifier("ep", **nest(**full)).fit(tmp_path / "copy", target="kind"), rows)
+    assert_equal(found, GPClassifier("ep", **full).fit(tmp_path / "copy", target="kind"), rows)
     answer = predict_on_spark(found, frame).toPandas().sort_values(["a", "b"])
     given = pq.read_table(rows).to_pandas().sort_values(["a", "b"])
     expected = found.predict_proba(given[["a", "b"]])

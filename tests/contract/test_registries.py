@@ -10,7 +10,6 @@ from sklearn.model_selection import GridSearchCV
 
 import cavity
 from cavity import BadFile, BadOption, GPClassifier
-from cavity.config import nest
 from cavity.errors import CavityError
 from cavity.factors import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
 from cavity.kernels import KERNELS
@@ -31,7 +30,7 @@ def method_for(likelihood: Likelihood) -> object:
 
 def fit(method: object, classes: int, **options: object) -> tuple[GPClassifier, np.ndarray]:
     X, y = toy(60, classes, 3)
-    return GPClassifier(method, **nest(n_inducing=6, max_epochs=3, random_state=0, **options)).fit(X, y), X
+    return GPClassifier(method, n_inducing=6, max_epochs=3, random_state=0, **options).fit(X, y), X
 
 
 def assert_same_elsewhere(clf: GPClassifier, X: np.ndarray, path: object) -> None:

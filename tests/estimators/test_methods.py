@@ -197,7 +197,7 @@ def test_a_warm_start_may_change_the_method(C):
     gp = model("ep", warm_start=True).fit(X, y)
     for name in ["vi gradient", "vi natural", "rep own", "gfitc", "rep epsilon", "pep", "vi softmax"]:
         other = model(name)
-        gp.set_params(method=other.method, training__learn=other.learn).fit(X, y)
+        gp.set_params(method=other.method, training=other.training).fit(X, y)
         np.testing.assert_allclose(gp.predict_proba(new).sum(1), 1, atol=1e-12)
 
 

@@ -67,7 +67,7 @@ def test_history_has_a_row_an_epoch(table, method):
         assert seconds == sorted(seconds) and seconds[0] > 0
         for row in fitted.history_:
             assert np.isfinite(row["objective"]) and row["repairs"] == 0
-            assert (row["learning_rate"] > 0) == (fitted.learn != ())
+            assert (row["learning_rate"] > 0) == (fitted.training.learn != ())
             assert all(isinstance(value, int | float) for value in row.values())
 
 

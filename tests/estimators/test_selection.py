@@ -9,7 +9,6 @@ from sklearn.datasets import load_iris
 
 import cavity
 from cavity import GPClassifier, Training
-from cavity.config import nest
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting.budget import Budget
 from cavity.fitting.selection import ModelSearch, Search, Trial, split_for_screening
@@ -199,7 +198,7 @@ def test_the_user_has_the_last_word():
         {"method": "ep"},
         {"selection": None},
     ):
-        clf = GPClassifier(**nest(**{"n_inducing": 10, "max_epochs": 2, "random_state": 0} | given)).fit(X, y)
+        clf = GPClassifier(**{"n_inducing": 10, "max_epochs": 2, "random_state": 0} | given).fit(X, y)
         assert not hasattr(clf, "selection_")
     with pytest.raises(BadOption, match="selection"):
         GPClassifier(selection="kernel").fit(X, y)

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV
 
 from cavity import BadOption, GPClassifier, GPRegressor, Training, load
 from cavity.config import flatten, nest
-from tests.support import toy
+from support import toy
 
 X, y = toy(40, 2)
 FEW = {"n_inducing": 4, "max_epochs": 2, "random_state": 0, "device": "cpu"}
