@@ -399,6 +399,7 @@ from pathlib import Path
 import numpy as np
 from cavity import GPClassifier
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.data import shuffle, stream
 shuffle.SHUFFLE_ROWS, stream.PIECES = 45, 9  # as in the parent
 
@@ -410,7 +411,7 @@ warnings.simplefilter("ignore")
 where, path = map(Path, sys.argv[1:3])
 options = json.loads(sys.argv[3]) | dict(checkpoint=path, checkpoint_every=0, callbacks=[Slow()])
 data = dict(X=where, target="label") if where.is_dir() else dict(np.load(where))
-GPClassifier(**options).fit(**data)
+GPClassifier(**nest(**options)).fit(**data)
 """
 
 
