@@ -36,6 +36,7 @@ import numpy as np
 import torch
 
 from cavity import GPClassifier, methods
+from cavity.config import nest
 from cavity.kernels import RBF
 from experiments.accuracy import EXACT, read, table
 from experiments.jobs import versions
@@ -143,7 +144,7 @@ def fit(name: str, problem: Problem, C: int, M: int, noise: float) -> tuple[np.n
     if name == "VI, robust-max":  # slow, and so far from the judge that more epochs do not change the table
         options["tol"] = 1e-3
     clf = GPClassifier(
-        METHODS[name], inducing=problem.X[:M], learn=(), max_epochs=2000, device="cpu", **options
+        METHODS[name], **nest(inducing=problem.X[:M], learn=(), max_epochs=2000, device="cpu", **options)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

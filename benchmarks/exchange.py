@@ -65,6 +65,7 @@ def work(job: dict[str, Any]) -> None:
 
     from cavity import GPClassifier, distributed
     from cavity.callbacks import Callback
+    from cavity.config import nest
     from cavity.scoring import score_log_proba
     from cavity.training.exchange import measure_costs
 
@@ -89,7 +90,7 @@ def work(job: dict[str, Any]) -> None:
 
     rows, epochs = job["rows"], job["epochs"]
     options = {"n_inducing": INDUCING, "batch_size": job["batch"], "device": "cpu", "exchange": job["every"]}
-    model = GPClassifier(job["method"], random_state=job["seed"], tol=0.0, **options)
+    model = GPClassifier(job["method"], **nest(random_state=job["seed"], tol=0.0, **options))
     X, y = make_rows(rows, 1 + job["seed"])
     if job["quality"]:
         model.set_params(max_epochs=epochs).fit(X, y)

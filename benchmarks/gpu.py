@@ -25,8 +25,9 @@ import torch
 from step_time import make_cavity_step, make_gpytorch_step, make_start, repeat_batches, time_steps
 from torch import nn
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.distributed import Local
 from cavity.fitting import monitoring, runs
 from cavity.intake import tables
@@ -94,14 +95,16 @@ def train(
     evaluation = Evaluation(X_test, y_test, 0.5, seconds)
     clf = GPClassifier(
         method,
-        n_inducing=M,
-        batch_size=batch,
-        max_epochs=epochs,
-        dtype=dtype,
-        device="cuda",
-        random_state=0,
-        callbacks=[evaluation],
-        **options,
+        **nest(
+            n_inducing=M,
+            batch_size=batch,
+            max_epochs=epochs,
+            dtype=dtype,
+            device="cuda",
+            random_state=0,
+            callbacks=[evaluation],
+            **options,
+        ),
     )
     clf.fit(X, y)
     total = time.perf_counter() - evaluation.begun - evaluation.evaluating
@@ -215,7 +218,13 @@ def compare_devices() -> None:
         batch = None if method == "gfitc" else 100
         p = [
             GPClassifier(
-                method, n_inducing=20, batch_size=batch, max_epochs=15, tol=0.0, random_state=0, device=d
+                method,
+                n_inducing=20,
+                batch_size=batch,
+                max_epochs=15,
+                training=Training(tol=0.0),
+                random_state=0,
+                device=d,
             )
             .fit(X, y)
             .predict_proba(X)
@@ -237,7 +246,7 @@ def compare_streaming(data: Any) -> None:
         seconds, models = [], []
         for given in ((X, y), (f"{folder}/X.npy", f"{folder}/y.npy")):
             begin = time.perf_counter()
-            models.append(GPClassifier("sep", dtype="float32", **options).fit(*given))
+            models.append(GPClassifier("sep", **nest(dtype="float32", **options)).fit(*given))
             seconds.append(time.perf_counter() - begin)
     nll = [-np.log(m.predict_proba(X_test)[np.arange(len(y_test)), y_test]).mean() for m in models]
     print(
@@ -275,12 +284,11 @@ def train_deep(data: Any) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     clf = GPClassifier(
         kernel=Deep(Convolutions(X.std(0)), RBF()),
-        share="prior",
+        training=Training(share="prior", dtype="float32"),
         n_inducing=300,
         batch_size=500,
         max_epochs=40,
         learning_rate=0.001,
-        dtype="float32",
         ensemble=None,
         device="cuda",
         random_state=0,

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
 import numpy as np
 from sklearn import datasets
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
 from cavity.kernels import RBF
 from experiments.leave_one_out import FIELDS
 
@@ -50,7 +50,9 @@ def read_table(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def fit(method: str, X: np.ndarray, y: np.ndarray, points: np.ndarray) -> GPClassifier:
     kernel = RBF(lengthscale=float(np.sqrt(X.shape[1])))
-    return GPClassifier(method, kernel=kernel, inducing=points, learn=(), device="cpu").fit(X, y)
+    return GPClassifier(
+        method, kernel=kernel, inducing=points, training=Training(learn=()), device="cpu"
+    ).fit(X, y)
 
 
 def compare(table: str, method: str, n_rows: int) -> dict[str, Any]:

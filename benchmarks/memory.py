@@ -67,7 +67,7 @@ def peak_mb() -> float:
 
 def measure(job: dict[str, Any]) -> dict[str, float]:
     """Measure one fit in this process."""
-    from cavity import GPClassifier
+    from cavity import GPClassifier, Training
     from cavity.training.guard import Guard
 
     warnings.simplefilter("ignore")
@@ -87,7 +87,7 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
         n_inducing=job["M"],
         batch_size=BATCH,
         max_epochs=1,
-        max_seconds=job["seconds"],
+        training=Training(max_seconds=job["seconds"]),
         random_state=0,
     )
     before, start = peak_mb(), time.perf_counter()

@@ -24,6 +24,7 @@ def measure_rate(args: argparse.Namespace, method: str) -> float:
     import torch
 
     from cavity import GPClassifier
+    from cavity.config import nest
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
@@ -40,7 +41,7 @@ def measure_rate(args: argparse.Namespace, method: str) -> float:
     options = dict(n_inducing=args.inducing, batch_size=args.batch, max_epochs=args.epochs + 2, device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        GPClassifier(method, random_state=0, tol=0.0, callbacks=[Clock()], **options).fit(X, y)
+        GPClassifier(method, **nest(random_state=0, tol=0.0, callbacks=[Clock()], **options)).fit(X, y)
     return args.rows * (len(stamps) - 1) / (stamps[-1] - stamps[0])
 
 

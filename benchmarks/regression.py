@@ -34,6 +34,7 @@ from sklearn.metrics import r2_score
 
 from cavity import GPRegressor
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.prediction.model import predict_latent, snapshot
 from experiments.jobs import versions
 
@@ -139,7 +140,7 @@ def fit_cavity(
     options = FIXED | {"n_inducing": points, "normalize_y": False, "callbacks": [evaluation]} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        GPRegressor(**options).fit(*train)
+        GPRegressor(**nest(**options)).fit(*train)
     return evaluation.recorder.points
 
 

@@ -174,6 +174,7 @@ def measure(job: dict[str, Any]) -> None:
     import torch
 
     from cavity import GPClassifier, distributed
+    from cavity.config import nest
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(job["threads"])
@@ -183,7 +184,7 @@ def measure(job: dict[str, Any]) -> None:
         "resume": job["checkpoint"] is not None
     }
     options |= {"n_inducing": job["M"], "batch_size": job["batch"], "checkpoint_every": 30}
-    model = GPClassifier("sep", max_epochs=1, random_state=0, callbacks=[clock], **options)
+    model = GPClassifier("sep", **nest(max_epochs=1, random_state=0, callbacks=[clock], **options))
     begun, cpu = time.perf_counter(), time.process_time()
     try:
         model.fit(job["folder"], target="label")

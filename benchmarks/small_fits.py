@@ -35,7 +35,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 import cavity
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
 from cavity.data.tables import load
 from cavity.report import nll
 
@@ -124,7 +124,9 @@ def time_crowded(seconds: float) -> Row:
     """Fit 1,000 classes x 100,000 rows within `seconds`, save, load, and predict 1,000 rows, without a peer."""
     data = make_many_classes(CROWDED, 100 * CROWDED, CROWDED, features=10, spread=1.5)
     begin = time.perf_counter()
-    model = GPClassifier(effort=EFFORT, random_state=0, device="cpu", max_seconds=seconds).fit(data.X, data.y)
+    model = GPClassifier(
+        effort=EFFORT, random_state=0, device="cpu", training=Training(max_seconds=seconds)
+    ).fit(data.X, data.y)
     times = [time.perf_counter() - begin]
     with tempfile.TemporaryDirectory() as folder:
         for step in (lambda path: model.save(path), lambda path: cavity.load(path, device="cpu")):

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
 import numpy as np
 import torch
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
 from cavity import inducing as choosing
 from cavity.config import read_classifier
 from cavity.config.options import complete
@@ -60,7 +60,7 @@ class Start(NamedTuple):
 
 def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, device: str) -> Start:
     data, rng = make_table(C, D), np.random.default_rng(0)
-    estimator = GPClassifier(method, batch_size=batch, dtype=dtype, device=device)
+    estimator = GPClassifier(method, batch_size=batch, training=Training(dtype=dtype), device=device)
     begin = data.start(rng)
     Z = choosing.choose("random", begin.pool, M, data.n_latent, rng)
     config = read_classifier(estimator.get_params(deep=False))

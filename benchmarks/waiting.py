@@ -30,7 +30,8 @@ import numpy as np
 import torch
 from sklearn.datasets import load_iris
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
+from cavity.config import nest
 from experiments import sets
 from experiments.jobs import versions
 
@@ -60,7 +61,7 @@ def time_weights(draws: int) -> Iterator[Figure]:
     seconds: dict[str | None, list[float]] = {None: [], "balanced": []}
     for _ in range(4):
         for how, found in seconds.items():
-            model = GPClassifier("ep", class_weight=how, **options)
+            model = GPClassifier("ep", **nest(class_weight=how, **options))
             found.append(measure(lambda model=model: model.fit(X, y)))  # type: ignore[misc]
     ratio = min(seconds["balanced"]) / min(seconds[None])
     yield Figure("class_weight: times the unweighted fit", ratio, 16.0, "1.3")
@@ -86,7 +87,9 @@ def time_startup(draws: int) -> Iterator[Figure]:
     X, y = load_iris(return_X_y=True)
     with tempfile.TemporaryDirectory() as folder:
         path, table = Path(folder) / "iris.cavity", Path(folder) / "new.csv"
-        GPClassifier(n_inducing=5, max_epochs=5, tol=1.0, random_state=0).fit(X, y).save(path)
+        GPClassifier(n_inducing=5, max_epochs=5, training=Training(tol=1.0), random_state=0).fit(X, y).save(
+            path
+        )
         np.savetxt(table, X[:10], delimiter=",", header="a,b,c,d", comments="")
         yield Figure("cavity info: seconds", _time_command("info", str(path)), 4.1, "0.5")
         yield Figure(

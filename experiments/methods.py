@@ -117,11 +117,12 @@ TITLES = {
 def make_classifier(method: str, **arguments: Any) -> Any:
     """An unfitted GPClassifier for a method's name. The only place where names become arguments of the estimator."""
     from cavity import GPClassifier
+    from cavity.config import nest
     from cavity.config.methods import method_names
 
     name, options, own = METHODS[method]
     chosen: Any = method_names("classification")[name](**options) if options else name
-    return GPClassifier(chosen, **arguments | own)
+    return GPClassifier(chosen, **nest(**arguments | own))
 
 
 def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cavity import GPClassifier, GPRegressor
-from cavity.config import read_classifier
+from cavity.config import nest, read_classifier
 from cavity.config.methods import method_names
 from cavity.config.options import complete
 from cavity.data import Rows
@@ -76,13 +76,13 @@ def split_options(task: str, method: str, options: dict[str, Any]) -> tuple[Any,
 def classifier(method: str = "auto", **options: Any) -> GPClassifier:
     """A GPClassifier whose method's options are given beside its arguments."""
     chosen, rest = split_options("classification", method, options)
-    return GPClassifier(chosen, **rest)
+    return GPClassifier(chosen, **nest(**rest))
 
 
 def regressor(method: str = "exact", **options: Any) -> GPRegressor:
     """A GPRegressor whose method's options are given beside its arguments."""
     chosen, rest = split_options("regression", method, options)
-    return GPRegressor(chosen, **rest)
+    return GPRegressor(chosen, **nest(**rest))
 
 
 def toy(N: int, C: int, D: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cavity import BadInput, GPClassifier
+from cavity.config import nest
 from support import toy
 
 
@@ -21,7 +22,7 @@ def write_rows(folder):
 
 
 def make(kind=GPClassifier, **more):
-    return kind("ep", n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more)
+    return kind("ep", **nest(n_inducing=6, batch_size=40, max_epochs=3, random_state=0, **more))
 
 
 def assert_equal(found, expected, rows):

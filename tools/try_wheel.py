@@ -11,7 +11,9 @@ import cavity
 root = Path(__file__).parents[1]
 assert not Path(cavity.__file__).is_relative_to(root / "src"), "this is the source tree, not the wheel"
 X, y = load_iris(return_X_y=True)
-clf = cavity.GPClassifier(n_inducing=10, max_epochs=20, tol=1.0, random_state=0).fit(X, y)
+clf = cavity.GPClassifier(
+    n_inducing=10, max_epochs=20, training=cavity.Training(tol=1.0), random_state=0
+).fit(X, y)
 assert clf.score(X, y) > 0.9
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "iris.cavity"

@@ -13,6 +13,7 @@ from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositive
 
 if TYPE_CHECKING:
     from cavity import callbacks, distributed, export, factors, kernels, methods, plots, report
+    from cavity.config.training import Training
     from cavity.estimators import GPClassifier, GPRegressor, load
     from cavity.tabular.preparation import Preparation
 
@@ -25,6 +26,7 @@ __all__ = [
     "GPRegressor",
     "NotPositiveDefinite",
     "Preparation",
+    "Training",
     "__version__",
     "callbacks",
     "distributed",
@@ -46,6 +48,8 @@ if not TYPE_CHECKING:  # a type checker must not believe that every name exists
             return import_module(f"cavity.{name}")
         if name in ("GPClassifier", "GPRegressor", "load"):
             return getattr(import_module("cavity.estimators"), name)
+        if name == "Training":
+            return import_module("cavity.config.training").Training
         if name == "Preparation":
             return import_module("cavity.tabular.preparation").Preparation
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

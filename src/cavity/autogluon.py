@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from cavity.config import nest
 from cavity.errors import BadOption, missing_extra
 from cavity.estimators import GPClassifier, GPRegressor
 from cavity.kernels import KERNELS
@@ -26,10 +27,10 @@ EXACT_ROWS, FULL_BATCH_ROWS = 1500, 20_000  # of regression: "exact" up to the f
 class CavityModel(AbstractModel):  # type: ignore[misc]
     """Model class for `TabularPredictor`: GPClassifier, or GPRegressor for regression. Needs the extra "autogluon".
 
-    Pass `hyperparameters={CavityModel: {}}` to `TabularPredictor.fit`; the dict holds arguments of the estimator, such as
-    `{"effort": "best"}`; a kernel may be given by its name. Columns arrive as AutoGluon cleaned them, and the estimator prepares
-    categories and missing cells. AutoGluon's time limit becomes `max_seconds`, its number of CPUs that of torch's threads, and
-    its sample weights those of the fit.
+    Pass `hyperparameters={CavityModel: {}}` to `TabularPredictor.fit`; the dict holds arguments of the estimator and of
+    `cavity.Training`, such as `{"effort": "best", "tol": 1e-3}`; a kernel may be given by its name. Columns arrive as AutoGluon
+    cleaned them, and the estimator prepares categories and missing cells. AutoGluon's time limit becomes `max_seconds`, its
+    number of CPUs that of torch's threads, and its sample weights those of the fit.
     """
 
     ag_key = "CAVITY"
@@ -58,7 +59,7 @@ class CavityModel(AbstractModel):  # type: ignore[misc]
             arguments.setdefault("method", "vi" if len(X) <= FULL_BATCH_ROWS else "svi")
         kind = GPRegressor if regression else GPClassifier
         with _threads(num_cpus):
-            self.model = kind(**arguments).fit(X, y.to_numpy(), sample_weight)
+            self.model = kind(**nest(**arguments)).fit(X, y.to_numpy(), sample_weight)
 
     def _more_tags(self) -> dict[str, Any]:
         return {"can_refit_full": True}

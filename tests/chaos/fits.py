@@ -47,11 +47,12 @@ def write_rows(folder: Path) -> Path:
 def fit(name: str, rows: Path, checkpoint: Path | None = None, **more: Any) -> str:
     """Fit with a checkpoint after every step, resume if it exists, and return the digest of the model."""
     from cavity import GPClassifier
+    from cavity.config import nest
 
     options = RUNS[name] | more
     if checkpoint is not None:
         options |= dict(checkpoint=checkpoint, checkpoint_every=0, resume=True)
-    clf = GPClassifier(**options)
+    clf = GPClassifier(**nest(**options))
     return digest(clf.fit(rows, target="label") if name.endswith("files") else clf.fit(*make_rows()))
 
 
@@ -66,5 +67,6 @@ def digest(clf: Any) -> str:
 def fit_small(**more: Any) -> Any:
     """Return a model that takes little time to fit."""
     from cavity import GPClassifier
+    from cavity.config import nest
 
-    return GPClassifier(**(RUNS["sep"] | {"max_epochs": 2} | more)).fit(*make_rows())
+    return GPClassifier(**nest(**RUNS["sep"] | {"max_epochs": 2} | more)).fit(*make_rows())

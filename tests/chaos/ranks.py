@@ -23,6 +23,7 @@ def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) ->
     """Fit as one of several ranks; rank `who` does something else. Return the error, and the seconds until it."""
     from cavity import CavityError, GPClassifier, distributed
     from cavity.callbacks import Callback
+    from cavity.config import nest
 
     class Fall(Callback):
         steps = 0
@@ -48,7 +49,7 @@ def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) ->
         X, y, options = disagree(how, X, y, options)
     begun = time.monotonic()
     try:
-        GPClassifier(**options, callbacks=[Fall()] if falls else []).fit(X, y)
+        GPClassifier(**nest(**options, callbacks=[Fall()] if falls else [])).fit(X, y)
         return "", time.monotonic() - begun
     except CavityError as error:
         return f"{type(error).__name__}: {error}", time.monotonic() - begun

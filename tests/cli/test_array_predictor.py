@@ -11,6 +11,7 @@ from cavity import GPClassifier, GPRegressor
 from cavity.cli import array_predictor
 from cavity.cli.array_predictor import ArrayPredictor, open_predictor
 from cavity.cli.models import Predictor
+from cavity.config import nest
 from cavity.kernels import RBF, Deep
 from cli.running import run
 from registered import REGISTERED_KERNELS, make_kernel, net
@@ -54,7 +55,7 @@ def assert_same(path, X):
 def test_probabilities_of_every_kernel(kind, C, tmp_path):
     X, y = toy(50, C)
     kernel = make_kernel(kind, X.shape[1], lengthscale=1.5, variance=0.7)
-    path = save(GPClassifier("ep", kernel=kernel, **FEW), X, y, tmp_path / "m")
+    path = save(GPClassifier("ep", **nest(kernel=kernel, **FEW)), X, y, tmp_path / "m")
     assert_same(path, rows(X.shape[1]))
 
 
@@ -62,21 +63,21 @@ def test_probabilities_of_every_kernel(kind, C, tmp_path):
 def test_means_and_deviations_of_every_kernel(kind, tmp_path):
     X, _ = toy(40, 3)
     kernel = make_kernel(kind, X.shape[1], lengthscale=1.5, variance=0.7)
-    path = save(GPRegressor("fitc", kernel=kernel, **FEW), X, 100 + 7 * X[:, 0] ** 2, tmp_path / "m")
+    path = save(GPRegressor("fitc", **nest(kernel=kernel, **FEW)), X, 100 + 7 * X[:, 0] ** 2, tmp_path / "m")
     assert_same(path, rows(X.shape[1], seed=5)[:-1])
 
 
 @pytest.mark.parametrize("method", ["exact", "vi", "svi"])
 def test_means_and_deviations_of_other_methods(method, tmp_path):
     X, y = toy(40, 3)
-    path = save(GPRegressor(method, **FEW), X, 20 * X[:, 0] + y, tmp_path / "m")
+    path = save(GPRegressor(method, **nest(**FEW)), X, 20 * X[:, 0] + y, tmp_path / "m")
     assert_same(path, rows(X.shape[1], seed=5)[:-1])
 
 
 @pytest.mark.parametrize("method", ["pp", "sr", "nystrom"])
 def test_regressors_that_need_more_than_q_are_left_to_torch(method, tmp_path):
     X, y = toy(40, 3)
-    path = save(GPRegressor(method, **FEW), X, 20 * X[:, 0] + y, tmp_path / "m")
+    path = save(GPRegressor(method, **nest(**FEW)), X, 20 * X[:, 0] + y, tmp_path / "m")
     assert not isinstance(open_predictor(path, None, False), ArrayPredictor)
 
 
@@ -89,13 +90,13 @@ def test_what_default_settings_make(tmp_path):
 @pytest.mark.parametrize("option", [{"share": "both"}, {"share": "kernel"}, {"learn": ("kernel",)}])
 def test_shared_kernels_and_fixed_points(option, tmp_path):
     X, y = toy(60, 4)
-    assert_same(save(GPClassifier("sep", **FEW, **option), X, y, tmp_path / "m"), rows(X.shape[1]))
+    assert_same(save(GPClassifier("sep", **nest(**FEW, **option)), X, y, tmp_path / "m"), rows(X.shape[1]))
 
 
 def test_a_pool_with_trees(tmp_path):
     X, y = toy(60, 3)
     forest = RandomForestClassifier(5, max_depth=3, random_state=0)
-    model = GPClassifier("ep", ensemble=[forest], calibration="temperature", **FEW)
+    model = GPClassifier("ep", **nest(ensemble=[forest], calibration="temperature", **FEW))
     assert_same(save(model, X, y, tmp_path / "m"), rows(X.shape[1]))
 
 
@@ -172,7 +173,7 @@ def test_the_command_writes_the_same_for_raw_columns(model, data, table, monkeyp
 def test_labels_of_every_type(dtype, tmp_path):
     X, y = toy(30, 2)
     labels = (y > 0).astype(int).astype(str) if dtype in (str, object) else (y > 0).astype(dtype)
-    path = save(GPClassifier("ep", **FEW), X, labels.astype(dtype), tmp_path / "m")
+    path = save(GPClassifier("ep", **nest(**FEW)), X, labels.astype(dtype), tmp_path / "m")
     assert_same(path, X[:5])
     np.savetxt(
         tmp_path / "new.csv",
@@ -190,11 +191,11 @@ def test_labels_of_every_type(dtype, tmp_path):
 
 
 OTHERS = {
-    "another likelihood": GPClassifier("rep", **FEW),
+    "another likelihood": GPClassifier("rep", **nest(**FEW)),
     "coupled classes": GPClassifier("laplace", n_inducing=5, max_epochs=2, random_state=0),
-    "single precision": GPClassifier("ep", dtype="float32", **FEW),
-    "a spectrum": GPClassifier("ep", inducing="spectrum", **FEW),
-    "an object as method": GPClassifier("pep", **FEW),
+    "single precision": GPClassifier("ep", **nest(dtype="float32", **FEW)),
+    "a spectrum": GPClassifier("ep", **nest(inducing="spectrum", **FEW)),
+    "an object as method": GPClassifier("pep", **nest(**FEW)),
 }
 
 
@@ -207,7 +208,7 @@ def test_other_models_are_left_to_torch(name, tmp_path):
 
 def test_a_deep_kernel_gives_the_message_of_the_full_reader(tmp_path):
     X, y = toy(30, 3)
-    path = save(GPClassifier("ep", kernel=Deep(net(X.shape[1]), RBF()), **FEW), X, y, tmp_path / "m")
+    path = save(GPClassifier("ep", **nest(kernel=Deep(net(X.shape[1]), RBF()), **FEW)), X, y, tmp_path / "m")
     np.savetxt(
         tmp_path / "new.csv",
         X,

@@ -54,7 +54,9 @@ print("heavy", [name for name in ("torch", "numpy", "pyarrow") if name in sys.mo
 def test_info_reads_a_model_without_torch_and_says_the_same_as_a_loaded_model(tmp_path: Path) -> None:
     X, y = toy(14, 3)
     path = tmp_path / "toy.cavity"
-    model = cavity.GPClassifier("ep", n_inducing=4, max_epochs=2, tol=1.0, random_state=0).fit(X, y)
+    model = cavity.GPClassifier(
+        "ep", n_inducing=4, max_epochs=2, training=cavity.Training(tol=1.0), random_state=0
+    ).fit(X, y)
     model.save(path)
     code = """
 import sys
@@ -74,7 +76,9 @@ print("heavy", [name for name in ("torch", "sklearn", "scipy", "pandas", "pyarro
 def test_info_refuses_a_model_with_a_changed_byte(tmp_path: Path) -> None:
     X, y = toy(14, 3)
     path = tmp_path / "toy.cavity"
-    cavity.GPClassifier("ep", n_inducing=4, max_epochs=1, tol=1.0, random_state=0).fit(X, y).save(path)
+    cavity.GPClassifier(
+        "ep", n_inducing=4, max_epochs=1, training=cavity.Training(tol=1.0), random_state=0
+    ).fit(X, y).save(path)
     raw = bytearray(path.read_bytes())
     raw[-3] ^= 1
     path.write_bytes(raw)

@@ -204,7 +204,7 @@ def test_a_file_of_settings_and_flags_agree(birds, tmp_path):
     assert (
         repr(clf.kernel).startswith("Matern32(")
         and "+ Linear(" in repr(clf.kernel)
-        and clf.learn == ("kernel",)
+        and clf.training.learn == ("kernel",)
     )
     assert clf.preparation_.unseen == "error" and "sex" not in clf.preparation_.inputs
 
@@ -289,7 +289,7 @@ def test_flags_that_the_help_leaves_to_the_settings_work(birds, tmp_path):
     common = ("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *SINGLE)
     assert run(*common, "--batch-size", "50", "--dtype", "float32").exit_code == 0
     clf = cavity.load(tmp_path / "m")
-    assert (clf.batch_size, str(clf.dtype)) == (50, "float32")
+    assert (clf.batch_size, str(clf.training.dtype)) == (50, "float32")
 
 
 def test_the_exit_codes_are_in_the_help():

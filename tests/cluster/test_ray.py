@@ -65,7 +65,7 @@ def test_two_workers_give_the_model_of_one_process_also_if_one_is_lost(rows, alo
     estimator = make(callbacks=[Die(tmp_path / "died")], checkpoint_every=1e-3)
     found = fit_on_ray(estimator, rows, target="kind", run_config=run)
     assert (tmp_path / "died").exists() and (tmp_path / "lost" / "run.ckpt.1-of-2").exists()
-    assert not hasattr(estimator, "classes_") and estimator.checkpoint is None
+    assert not hasattr(estimator, "classes_") and estimator.training.checkpoint is None
     assert_equal(found, alone, rows)
 
 

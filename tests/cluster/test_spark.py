@@ -76,7 +76,7 @@ def test_two_ranks_give_the_model_of_one_process_also_if_one_is_killed(rows, alo
     )
     assert "run.ckpt.2-of-2" in mark.read_text()
     assert list(storage.iterdir()) == []
-    assert not hasattr(estimator, "classes_") and estimator.checkpoint is None
+    assert not hasattr(estimator, "classes_") and estimator.training.checkpoint is None
     assert_equal(found, alone, rows)
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from cavity import BadFile, BadInput, BadOption, GPClassifier, callbacks, distributed, load
 from cavity.cli.app import app
+from cavity.config import nest
 from pages import read_commands, run_section
 from support import toy
 
@@ -170,7 +171,9 @@ class Killed(Exception):
 
 
 def make(batch_size=50, **more):
-    return GPClassifier("ep", n_inducing=6, batch_size=batch_size, max_epochs=4, random_state=0, **more)
+    return GPClassifier(
+        "ep", **nest(n_inducing=6, batch_size=batch_size, max_epochs=4, random_state=0, **more)
+    )
 
 
 def test_a_run_resumes_from_a_checkpoint_in_the_bucket_to_the_bit(link, bucket, folder):

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cavity import GPClassifier
-from cavity.config import read_classifier
+from cavity import GPClassifier, Training
+from cavity.config import nest, read_classifier
 from cavity.kernels import RBF
 
 PAGE = Path(__file__).parents[2] / "docs" / "default.md"
@@ -16,17 +16,21 @@ SECTION = re.search(
     r"^## Every choice has a switch\n(.*?)^## ", PAGE.read_text(encoding="utf-8"), re.M | re.S
 )[1]
 CELLS = [line.strip("| ").split(" | ")[2] for line in SECTION.splitlines() if line.startswith("| ")][1:]
-DEFAULTS = {name: p.default for name, p in inspect.signature(GPClassifier).parameters.items()}
+DEFAULTS = {
+    name: p.default
+    for kind in (GPClassifier, Training)
+    for name, p in inspect.signature(kind).parameters.items()
+}
 SWITCHES = [
     (name, value)
     for cell in CELLS
-    for name, values in re.findall(r"`(\w+)=((?:[\w\"()]+`(?:, `\"[\w-]+\"`)*)?)", cell)
+    for name, values in re.findall(r"`(?:Training\()?(\w+)=((?:[\w\"()]+`(?:, `\"[\w-]+\"`)*)?)", cell)
     for value in re.findall(r'"([\w-]+)"', values)
 ]
 
 
 def test_the_table_names_a_switch_for_each_parameter_that_is_chosen() -> None:
-    named = {name for cell in CELLS for name in re.findall(r"`(\w+)=", cell)}
+    named = {name for cell in CELLS for name in re.findall(r"`(?:Training\()?(\w+)=", cell)}
     chosen = {name for name, default in DEFAULTS.items() if isinstance(default, str) and default == "auto"}
     automatic = {"kernel", "learning_rate", "damping", "max_epochs", "jitter", "effort", "tol"}
     assert chosen | automatic <= named
@@ -35,7 +39,7 @@ def test_the_table_names_a_switch_for_each_parameter_that_is_chosen() -> None:
 
 @pytest.mark.parametrize(("name", "value"), SWITCHES)
 def test_the_values_of_the_table_are_accepted(name: str, value: str) -> None:
-    config = read_classifier(GPClassifier(**{name: value}).get_params(deep=False))
+    config = read_classifier(GPClassifier(**nest(**{name: value})).get_params(deep=False))
     assert config.arguments[name] == value
 
 
@@ -44,9 +48,9 @@ def test_with_every_switch_set_nothing_is_chosen() -> None:
     z = np.random.default_rng(0).standard_normal((60, 2))
     X, y = np.exp(4 * z), np.arange(60) % 3
     clf = GPClassifier(
-        effort="best", calibration=None, ensemble=None, kernel=RBF(), n_inducing=7,
-        inducing="random", share=None, optimizer="sign", learning_rate=0.01, damping=0.5, batch_size=None,
-        max_epochs=3, tol=0.0, jitter=1e-6, device="cpu", random_state=0,
+        effort="best", calibration=None, ensemble=None, kernel=RBF(), n_inducing=7, inducing="random",
+        learning_rate=0.01, batch_size=None, max_epochs=3, device="cpu", random_state=0,
+        training=Training(share=None, optimizer="sign", damping=0.5, tol=0.0, jitter=1e-6),
     ).fit(X, y)  # fmt: skip
     assert clf.calibration_ == "none" and clf.temperature_ == 1.0
     assert clf.ensemble_weights_.tolist() == [1.0]

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import GPClassifier, distributed
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.data import shuffle, stream, summary
 from support import toy
 
@@ -71,7 +72,7 @@ def from_files(folder):
         ("npy", dict(X=folder / "X.npy", y=folder / "y.npy")),
     ):
         for name, options in FROM_FILES.items():
-            yield f"{kind} {name}", GPClassifier(**{**COMMON, **options}).fit(**data)
+            yield f"{kind} {name}", GPClassifier(**nest(**{**COMMON, **options})).fit(**data)
 
 
 def from_memory(checkpoint=None, kill=None):
@@ -81,7 +82,7 @@ def from_memory(checkpoint=None, kill=None):
         if checkpoint:
             watch = [Kill(kill)] if kill and name == "ep" else []
             extra = dict(checkpoint=f"{checkpoint}.{name}", checkpoint_every=0, resume=True, callbacks=watch)
-        yield name, GPClassifier(**{**COMMON, **RUNS[name]}, **extra).fit(X, y)
+        yield name, GPClassifier(**nest(**{**COMMON, **RUNS[name]}, **extra)).fit(X, y)
 
 
 def fit_all(files=None, checkpoint=None, kill=None):

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import CavityError, GPClassifier, GPRegressor, distributed
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.distributed import heartbeat
 from cavity.fitting import agreement
 from support import toy
@@ -54,22 +55,22 @@ def differ(folder, rank):
     weight[30] += odd
     np.save(folder / f"X{rank}.npy", X + odd), np.save(folder / "y.npy", Y)
     for name, work in {
-        "nothing": lambda: GPClassifier(**QUICK).fit(X, Y),
-        "rows": lambda: GPClassifier(**QUICK).fit(X + odd, Y[::-1] if odd else Y),
-        "one weight": lambda: GPClassifier(**QUICK).fit(X, Y, weight),
-        "number of rows": lambda: GPClassifier(**QUICK).fit(X[odd:], Y[odd:]),
-        "features": lambda: GPClassifier(**QUICK).fit(X[:, : 2 - odd], Y),
-        "labels": lambda: GPClassifier(**QUICK).fit(X, Y + odd),
-        "argument": lambda: GPClassifier(**QUICK | {"n_inducing": 4 + odd}).fit(X, Y),
-        "version": lambda: with_version("0.0.1" if odd else agreement.__version__, lambda: GPClassifier(**QUICK).fit(X, Y)),
-        "exchange": lambda: GPClassifier(**QUICK, exchange=2 if odd else "auto").fit(X, Y),
-        "method": lambda: GPClassifier(**QUICK | {"method": "ep" if odd else "sep"}).fit(X, Y),
-        "missing value": lambda: GPClassifier(**QUICK).fit(holed if odd else X, Y),
+        "nothing": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y),
+        "rows": lambda: GPClassifier(**nest(**QUICK)).fit(X + odd, Y[::-1] if odd else Y),
+        "one weight": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y, weight),
+        "number of rows": lambda: GPClassifier(**nest(**QUICK)).fit(X[odd:], Y[odd:]),
+        "features": lambda: GPClassifier(**nest(**QUICK)).fit(X[:, : 2 - odd], Y),
+        "labels": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y + odd),
+        "argument": lambda: GPClassifier(**nest(**QUICK | {"n_inducing": 4 + odd})).fit(X, Y),
+        "version": lambda: with_version("0.0.1" if odd else agreement.__version__, lambda: GPClassifier(**nest(**QUICK)).fit(X, Y)),
+        "exchange": lambda: GPClassifier(**nest(**QUICK, exchange=2 if odd else "auto")).fit(X, Y),
+        "method": lambda: GPClassifier(**nest(**QUICK | {"method": "ep" if odd else "sep"})).fit(X, Y),
+        "missing value": lambda: GPClassifier(**nest(**QUICK)).fit(holed if odd else X, Y),
         "targets": lambda: GPRegressor("vi", n_inducing=4, max_epochs=2, random_state=0).fit(X, Y + 0.5 * odd),
-        "file": lambda: GPClassifier(**QUICK).fit(folder / f"X{rank}.npy", folder / "y.npy"),
-        "missing file": lambda: GPClassifier(**QUICK).fit(folder / ("none.npy" if odd else "X0.npy"), folder / "y.npy"),
-        "batches": lambda: GPClassifier(**QUICK).fit([(X + odd, Y)]),
-        "nothing again": lambda: GPClassifier(**QUICK).fit(X, Y),
+        "file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / f"X{rank}.npy", folder / "y.npy"),
+        "missing file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / ("none.npy" if odd else "X0.npy"), folder / "y.npy"),
+        "batches": lambda: GPClassifier(**nest(**QUICK)).fit([(X + odd, Y)]),
+        "nothing again": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y),
     }.items():  # fmt: skip
         outcome(name, work)
 
@@ -114,7 +115,7 @@ def main():
     else:
         how = "stop" if what == "beat" else what
         options = QUICK | {"max_epochs": 50, "tol": 0.0, "callbacks": [Fall(how, int(more))]}
-        outcome(what, lambda: GPClassifier(**options).fit(X, Y))
+        outcome(what, lambda: GPClassifier(**nest(**options)).fit(X, Y))
     distributed.leave()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import BadOption, GPClassifier
+from cavity import BadOption, GPClassifier, Training
 from cavity.data import Batch
 from cavity.distributed import Local
 from cavity.inference import copy_state
@@ -126,4 +126,4 @@ def test_ranks_meet_several_times_in_a_pass():
 def test_a_wrong_exchange_is_an_error_that_names_it(value):
     X, y = toy(20, 2, seed=0)
     with pytest.raises(BadOption, match="exchange="):
-        GPClassifier(exchange=value).fit(X, y)
+        GPClassifier(training=Training(exchange=value)).fit(X, y)

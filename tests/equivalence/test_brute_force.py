@@ -10,6 +10,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as SklearnRBF
 
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.kernels import RBF, Matern32
 from reference import brute_ep
 from reference import kernels as written_out
@@ -30,11 +31,13 @@ def fit(X, y, Z, lengthscale, variance, noise, method="ep", kernel=RBF, weight=N
     """To rest: a fixed number of sweeps, more than any of these problems needs."""
     model = GPClassifier(
         method,
-        kernel=kernel(lengthscale, variance),
-        inducing=Z,
-        noise=noise,
-        learn=(),
-        **{"tol": 0.0, "max_epochs": 160, "damping": 0.9, "device": "cpu", **options},
+        **nest(
+            kernel=kernel(lengthscale, variance),
+            inducing=Z,
+            noise=noise,
+            learn=(),
+            **{"tol": 0.0, "max_epochs": 160, "damping": 0.9, "device": "cpu", **options},
+        ),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # tol=0 is never reached

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cavity import GPRegressor
+from cavity.config import nest
 from cavity.kernels import RBF
 from support import classifier, toy
 
@@ -92,5 +93,5 @@ def test_regression_at_fixed_hyper_parameters(method):
     y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=60)
     options = {"kernel": RBF(1.0, 1.0), "noise": 0.05, "learn": (), "random_state": 0}
     options |= {} if method == "exact" else {"inducing": X[:12]}
-    make = lambda device: GPRegressor(method, device=device, **options)
+    make = lambda device: GPRegressor(method, **nest(device=device, **options))
     assert_same(make, X, y, X[:20] + 0.1, lambda gp, new: gp.predict(new, return_std=True), 1e-8, 1e-8)

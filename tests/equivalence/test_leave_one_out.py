@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
+from cavity.config import nest
 from cavity.fitting.classification_job import prepare_classification
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.view import site_totals
@@ -26,7 +27,9 @@ def problem(C, n=40, seed=0):
 
 def trained(method, C, weight=None, **options):
     X, y = problem(C)
-    clf = GPClassifier(method, kernel=RBF(lengthscale=1.5), n_inducing=7, learn=(), random_state=0, **options)
+    clf = GPClassifier(
+        method, **nest(kernel=RBF(lengthscale=1.5), n_inducing=7, learn=(), random_state=0, **options)
+    )
     job = prepare_classification(clf._config(), Request(X, y, weight), None)
     job.train(clf._store)
     return clf, job.run, X, y
@@ -95,7 +98,12 @@ def test_it_is_near_to_refits_without_the_row(method):
     near, seen = clf.loo_log_proba_[own], clf.predict_log_proba(X)[own]
     exact = np.array(
         [
-            GPClassifier(method, kernel=RBF(lengthscale=1.5), inducing=clf.inducing_points_[0], learn=())
+            GPClassifier(
+                method,
+                kernel=RBF(lengthscale=1.5),
+                inducing=clf.inducing_points_[0],
+                training=Training(learn=()),
+            )
             .fit(np.delete(X, i, 0), np.delete(y, i))
             .predict_log_proba(X[i : i + 1])[0, y[i]]
             for i in rows
@@ -110,8 +118,8 @@ def test_a_weighted_row_is_its_repetitions():
     X, y = problem(3)
     options = dict(kernel=RBF(lengthscale=1.5), inducing=X[:6], learn=(), tol=1e-10, max_epochs=500)
     weight = np.arange(40) % 3 + 1
-    weighted = GPClassifier("ep", **options).fit(X, y, sample_weight=weight).loo_log_proba_
-    repeated = GPClassifier("ep", **options).fit(X.repeat(weight, 0), y.repeat(weight)).loo_log_proba_
+    weighted = GPClassifier("ep", **nest(**options)).fit(X, y, sample_weight=weight).loo_log_proba_
+    repeated = GPClassifier("ep", **nest(**options)).fit(X.repeat(weight, 0), y.repeat(weight)).loo_log_proba_
     np.testing.assert_allclose(weighted.repeat(weight, 0), repeated, atol=1e-7)
 
 

@@ -8,6 +8,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.data import Batch
 from cavity.kernels import RBF
 from cavity.posterior import Sums
@@ -157,9 +158,9 @@ def test_a_fit_in_batches_ends_at_the_evidence_of_its_hyper_parameters(C, method
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         options = dict(n_inducing=6, batch_size=20, max_epochs=10, random_state=0, device="cpu")
-        learnt = GPClassifier(method, **options).fit(X, y)
+        learnt = GPClassifier(method, **nest(**options)).fit(X, y)
     given = dict(kernel=learnt.kernel_, inducing=learnt.inducing_points_, noise=learnt.noise_)
-    settled = GPClassifier(method, **given, learn=(), damping=0.9, tol=1e-7, device="cpu").fit(X, y)
+    settled = GPClassifier(method, **nest(**given, learn=(), damping=0.9, tol=1e-7, device="cpu")).fit(X, y)
     # training settles its sites to `tol` in a limited number of sweeps; a batch's own estimate is off by several units
     assert learnt.log_marginal_likelihood_ == pytest.approx(
         settled.log_marginal_likelihood_, abs=5e-3 * len(X)

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import kstest, norm
 
 from cavity import GPRegressor, methods
+from cavity.config import nest
 from cavity.kernels import RBF
 from reference.kernels import rbf
 from support import classifier
@@ -78,7 +79,7 @@ def simulate_regression(simulations, seed=0):
         f = np.linalg.cholesky(rbf(X, X, 1.0, VARIANCE) + 1e-9 * np.eye(N + 1)) @ rng.normal(size=N + 1)
         y = f[:N] + np.sqrt(NOISE) * rng.normal(size=N)
         options = {"kernel": RBF(1.0, VARIANCE), "noise": NOISE, "learn": (), "normalize_y": False}
-        gp = GPRegressor("exact", device="cpu", **options).fit(X[:N], y)
+        gp = GPRegressor("exact", **nest(device="cpu", **options)).fit(X[:N], y)
         mean, sd = gp.predict(X[N:], return_std=True, noise=False)
         z.append((f[N] - mean[0]) / sd[0])
     return Ranks(np.array(z), norm.cdf(z))

@@ -7,7 +7,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cavity import GPRegressor
-from cavity.config import read_regressor
+from cavity.config import nest, read_regressor
 from cavity.config.options import complete
 from cavity.factors import Gaussian, Latents
 from cavity.fitting import build, regression
@@ -328,7 +328,7 @@ def interpolation(
 def test_exact_regression_is_exact_at_small_noise(noise):
     X, y, T, mean, sd = interpolation(noise)
     fit = {"kernel": RBF(1.0), "noise": noise, "learn": (), "normalize_y": False}
-    got, std = GPRegressor("exact", **fit).fit(X, y).predict(T, return_std=True, noise=False)
+    got, std = GPRegressor("exact", **nest(**fit)).fit(X, y).predict(T, return_std=True, noise=False)
     assert (np.abs(got - mean) < 1e-3 * np.hypot(sd, noise**0.5)).all()
     np.testing.assert_allclose(std, sd, rtol=2e-3)
 
@@ -345,7 +345,7 @@ def test_the_covariance_of_conjugate_gradients_is_positive_semi_definite(noise):
         "random_state": 0,
     }
     _, cov = (
-        GPRegressor("cg", **fit)
+        GPRegressor("cg", **nest(**fit))
         .fit(X, y)
         .predict(np.linspace(-2.5, 2.5, 40)[:, None], return_cov=True, noise=False)
     )

@@ -9,10 +9,10 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import cavity
-from cavity import BadOption, GPClassifier, GPRegressor
+from cavity import BadOption, GPClassifier, GPRegressor, Training
 from cavity.cli.describing import describe_model
 from cavity.columns import Columns
-from cavity.config import read_classifier
+from cavity.config import nest, read_classifier
 from cavity.config.options import complete
 from cavity.fitting import build
 from cavity.intake.tables import Table
@@ -44,7 +44,7 @@ def classifier(C, method="ep", **options):
     latents = 1 if C == 2 else C
     kernel = RBF(rng.uniform(0.6, 1.8, (latents, 2)), rng.uniform(0.5, 2, latents))
     given = dict(kernel=kernel, noise=rng.uniform(0.2, 0.6, latents), inducing="spectrum", n_inducing=6)
-    return GPClassifier(method, **{**given, "random_state": 0, "device": "cpu", **options})
+    return GPClassifier(method, **nest(**{**given, "random_state": 0, "device": "cpu", **options}))
 
 
 # --- the features -----------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_regression_is_bayesian_linear_regression_on_the_features(kernel, weight
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=25)
     weight = rng.uniform(0.3, 3, 25) if weighted else np.ones(25)
     options = dict(noise=0.05, learn=(), normalize_y=False, random_state=4, inducing="spectrum", n_inducing=8)
-    model = at_rest(GPRegressor("vi", kernel=kernel([0.8, 1.7], 1.3), **options), X, y, weight)
+    model = at_rest(GPRegressor("vi", **nest(kernel=kernel([0.8, 1.7], 1.3), **options)), X, y, weight)
     phi, new = (features(model.frequencies_, 1.3, rows) for rows in (X, NEW))
     cov = np.linalg.inv(np.eye(8) + (phi.T * weight / 0.05) @ phi)
     mean = new @ cov @ phi.T @ (weight * y / 0.05)
@@ -116,8 +116,8 @@ def test_learning_frequencies_raises_the_evidence_and_finds_the_period():
     x = np.sort(rng.uniform(0, 10, 60))[:, None]
     y = np.cos(2.8 * x[:, 0]) + 0.05 * rng.normal(size=60)
     options = dict(kernel=RBF(0.5), noise=0.01, inducing="spectrum", n_inducing=10, random_state=0)
-    fixed = at_rest(GPRegressor("vi", learn=(), **options), x, y)
-    learnt = at_rest(GPRegressor("vi", learn="frequencies", **options), x, y)
+    fixed = at_rest(GPRegressor("vi", **nest(learn=(), **options)), x, y)
+    learnt = at_rest(GPRegressor("vi", **nest(learn="frequencies", **options)), x, y)
     assert np.abs(np.abs(fixed.frequencies_) - 2.8).min() > 0.1
     assert learnt.log_marginal_likelihood_ > fixed.log_marginal_likelihood_ + 10
     assert np.abs(np.abs(learnt.frequencies_) - 2.8).min() < 0.02
@@ -207,7 +207,7 @@ def test_a_saved_model_is_the_model(tmp_path, kernel, learn):
 def test_clones_are_the_same_model_and_seeds_make_it():
     X, y = toy(30, 3)
     model = at_rest(classifier(3, max_epochs=3), X, y)
-    start = at_rest(clone(model).set_params(learn=()), X, y)
+    start = at_rest(clone(model).set_params(training__learn=()), X, y)
     scale = model.kernel_.lengthscale[:, None], start.kernel_.lengthscale[:, None]
     np.testing.assert_allclose(model.frequencies_ * scale[0], start.frequencies_ * scale[1], rtol=1e-12)
     twin, other = (at_rest(m, X, y) for m in (clone(model), clone(model).set_params(random_state=1)))
@@ -225,7 +225,7 @@ def test_clones_are_the_same_model_and_seeds_make_it():
         (classifier(2, kernel=RBF() + Constant(), noise=0.1), "a known spectral density"),
         (classifier(2, kernel=None, noise=0.1, n_inducing=1), "at least 2 features"),
         (classifier(2, kernel=None, noise=0.1, inducing="auto", learn="frequencies"), "inducing='spectrum'"),
-        (GPRegressor("vi", learn="frequencies"), "inducing='spectrum'"),
+        (GPRegressor("vi", training=Training(learn="frequencies")), "inducing='spectrum'"),
         (GPRegressor("exact", inducing="spectrum"), "use method='vi'"),
         (GPRegressor("fitc", inducing="spectrum"), "no residual variance"),
         (GPRegressor("cg", inducing="spectrum"), "'svi'"),

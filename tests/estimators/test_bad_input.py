@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
-from cavity import BadInput, BadOption, CavityError, GPClassifier
+from cavity import BadInput, BadOption, CavityError, GPClassifier, Training
+from cavity.config import nest
 from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 def model(method="ep", **options):
     return GPClassifier(
-        method, **{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0} | options
+        method, **nest(**{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0} | options)
     )
 
 
@@ -292,4 +293,4 @@ def test_two_rows(method):
 def test_columns_that_float32_cannot_hold_are_refused(shifted):
     X, y = toy(30, 3)
     with pytest.raises(BadInput, match=r"column 0 of X .* dtype='float32' cannot hold"):
-        GPClassifier(dtype="float32", max_epochs=2).fit(shifted(X), y)
+        GPClassifier(training=Training(dtype="float32"), max_epochs=2).fit(shifted(X), y)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cavity import BadOption, CavityError, GPClassifier, kernels
+from cavity.config import nest
 from cavity.methods import REP
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 def model(method="ep", **options):
     return GPClassifier(
-        method, **{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0} | options
+        method, **nest(**{"n_inducing": 8, "max_epochs": 3, "tol": 0.01, "random_state": 0} | options)
     )
 
 

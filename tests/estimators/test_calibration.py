@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss
 
 import cavity
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import calibration, classification_job, leave_one_out
 from cavity.fitting.calibration import FOLDS, make_members
@@ -40,7 +41,7 @@ def easy():
 
 def model(**options):
     short = {"n_inducing": 8, "max_epochs": 6, "ensemble": None, "random_state": 0}
-    return GPClassifier(**short | options)
+    return GPClassifier(**nest(**short | options))
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +305,7 @@ def test_random_rows_are_distinct_and_ascending():
 
 @pytest.mark.parametrize("effort", ["fast", "balanced", "best"])
 def test_points_grow_with_the_rows_within_the_effort(effort):
-    config = lambda **o: GPClassifier(effort=effort, device="cpu", **o)._config()
+    config = lambda **o: GPClassifier(**nest(effort=effort, device="cpu", **o))._config()
     counts = [config().inducing_points(n, 3) for n in (100, 5_000, 20_000, 10**6)]
     assert counts == sorted(counts) and counts[0] == 100
     assert (counts[-1] == 100) == (effort == "fast")

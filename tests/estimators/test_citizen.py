@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from cavity import BadOption, GPClassifier, GPRegressor
+from cavity.config import nest
 from cavity.kernels import RBF, Linear, Matern52
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -20,7 +21,7 @@ NAMES = ["height", "weight", "age"]
 
 def model(method="ep", **options):
     return GPClassifier(
-        method, **{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0} | options
+        method, **nest(**{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0} | options)
     )
 
 

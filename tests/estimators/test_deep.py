@@ -11,6 +11,7 @@ from sklearn.base import clone
 from torch import nn
 
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.kernels import RBF, Deep
 from support import toy
 
@@ -67,7 +68,10 @@ def spirals(request):
 
 def model(kernel, **options):
     return GPClassifier(
-        kernel=kernel, **{"n_inducing": 15, "max_epochs": 40, "random_state": 0, "effort": "fast"} | options
+        **nest(
+            kernel=kernel,
+            **{"n_inducing": 15, "max_epochs": 40, "random_state": 0, "effort": "fast"} | options,
+        )
     )
 
 

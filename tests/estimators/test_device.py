@@ -10,6 +10,7 @@ from sklearn.datasets import load_iris
 
 import cavity
 from cavity import GPClassifier, GPRegressor
+from cavity.config import nest
 from cavity.errors import BadOption
 from cavity.kernels import RBF, Linear, Matern32
 from cavity.prediction.form import make_form
@@ -21,7 +22,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 
 def fitted(method="auto", **options):
-    return GPClassifier(method, **QUICK | options).fit(X, y)
+    return GPClassifier(method, **nest(**QUICK | options)).fit(X, y)
 
 
 def test_to_returns_the_estimator_itself_and_keeps_predictions():
@@ -66,7 +67,7 @@ def test_a_model_fitted_on_a_gpu_predicts_there(method, tmp_path):
 @needs_gpu
 @pytest.mark.parametrize("method", ["vi", "fitc", "nystrom", "bcm", "cg"])
 def test_a_regressor_fitted_on_a_gpu_predicts_there(method):
-    gp = GPRegressor(method, **QUICK | {"device": "cuda"}).fit(X[:, :3], X[:, 3])
+    gp = GPRegressor(method, **nest(**QUICK | {"device": "cuda"})).fit(X[:, :3], X[:, 3])
     expected = gp.predict(X[:, :3], return_std=True)
     moved = pickle.loads(pickle.dumps(gp)).predict(X[:, :3], return_std=True)
     np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-6)
@@ -124,7 +125,7 @@ def test_products_are_those_of_explicit_matrices(M, shared, negative):
 @pytest.mark.parametrize("classes", [2, 3])
 def test_one_row_in_numpy_has_the_marginals_of_solves(options, classes):
     some = y < classes
-    model = GPClassifier("ep", **QUICK | options).fit(X[some], y[some])._fitted
+    model = GPClassifier("ep", **nest(**QUICK | options)).fit(X[some], y[some])._fitted
     assert model.single_row is not None
     for row in torch.tensor(np.concatenate([X[::15], 5 * X[::50], [[1e200, -1e300, 0, 0]]])):
         f, exact = predict_latent(model, row[None]), predict_latent(Solving(*model), row[None])

@@ -8,6 +8,7 @@ from sklearn.metrics import accuracy_score, log_loss
 
 import cavity
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.prediction.estimate import estimate_quality, format_loss
 from support import slow
 
@@ -23,7 +24,7 @@ def table():
 
 
 def model(**options):
-    return GPClassifier(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0} | options)
+    return GPClassifier(**nest(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0} | options))
 
 
 def test_the_numbers_are_those_of_scikit_learn_weights_included():

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import logsumexp
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, kernels, load
+from cavity.config import nest
 from cavity.diagnostics.contributions import compute_importance
 from cavity.diagnostics.raw_rows import choose_rows
 from cavity.intake.frames import Prepared
@@ -116,7 +117,7 @@ def test_probabilities_are_means_over_draws_of_the_latent_functions(method, opti
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 2))
     y = (X[:, 0] > 0).astype(int) + (classes == 3) * (X[:, 1] > 0.5)
-    clf = GPClassifier(method, n_inducing=6, max_epochs=15, random_state=0, **options).fit(X, y)
+    clf = GPClassifier(method, **nest(n_inducing=6, max_epochs=15, random_state=0, **options)).fit(X, y)
     new = 3 * rng.normal(size=(6, 2))
     (log_p,) = draw_log_proba(clf._fitted, [new], 1000, 0)
     draws = np.exp(log_p)
@@ -242,8 +243,8 @@ def test_copies_share():
     x = rng.normal(size=200)
     y = x + 0.3 * rng.normal(size=200) > 0
     options = {"n_inducing": 20, "effort": "fast", "random_state": 0}
-    alone = GPClassifier(**options).fit(x[:, None], y).feature_importance_[0]
-    both = GPClassifier(**options).fit(np.column_stack([x, x]), y).feature_importance_
+    alone = GPClassifier(**nest(**options)).fit(x[:, None], y).feature_importance_[0]
+    both = GPClassifier(**nest(**options)).fit(np.column_stack([x, x]), y).feature_importance_
     assert 0.7 < both[0] / both[1] < 1 / 0.7 and both.max() < 0.7 * alone
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import BadInput, GPClassifier, GPRegressor
+from cavity import BadInput, GPClassifier, GPRegressor, Training
 from cavity.kernels import RBF, Linear, Matern32
 from support import classifier, slow, toy
 
@@ -69,6 +69,8 @@ def test_a_kernel_of_the_users_own_that_overflows_is_refused():
             return 1 + X.square().sum(-1).square()[None]
 
     X, y = toy(40, 2)
-    clf = GPClassifier("ep", kernel=Square(), n_inducing=5, max_epochs=2, tol=1.0).fit(X, y)
+    clf = GPClassifier("ep", kernel=Square(), n_inducing=5, max_epochs=2, training=Training(tol=1.0)).fit(
+        X, y
+    )
     with pytest.raises(BadInput, match="1 rows have no finite latent values"):
         clf.predict_proba([[1.0, 2.0], [1e155, 0.0]])

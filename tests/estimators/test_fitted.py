@@ -11,6 +11,7 @@ import torch
 
 from cavity import GPClassifier
 from cavity.columns import Columns
+from cavity.config import nest
 from cavity.kernels import RBF, Constant, Linear, Matern52, RationalQuadratic
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -18,7 +19,7 @@ few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"
 
 def model(method="ep", **options):
     return GPClassifier(
-        method, **{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0} | options
+        method, **nest(**{"n_inducing": 8, "max_epochs": 5, "tol": 0.01, "random_state": 0} | options)
     )
 
 

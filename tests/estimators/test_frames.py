@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 import cavity
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
 from cavity.callbacks import Validation
+from cavity.config import nest
 from cavity.intake.frames import Prepared
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -35,7 +36,9 @@ VALUE = SIZE + 2.0 * (COLOUR == "red")
 
 
 def model(**options):
-    return GPClassifier("sep", **{"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0} | options)
+    return GPClassifier(
+        "sep", **nest(**{"n_inducing": 8, "max_epochs": 3, "tol": 1.0, "random_state": 0} | options)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes, make_classification
 from sklearn.metrics import log_loss
 
-from cavity import GPClassifier, GPRegressor
+from cavity import GPClassifier, GPRegressor, Training
 from cavity.callbacks import Validation
+from cavity.config import nest
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import budget
 from cavity.intake.tables import Table
@@ -26,7 +27,9 @@ def table():
 
 
 def model(**options):
-    return GPClassifier(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0, "device": "cpu"} | options)
+    return GPClassifier(
+        **nest(**{"n_inducing": 8, "max_epochs": 15, "random_state": 0, "device": "cpu"} | options)
+    )
 
 
 @pytest.mark.parametrize("effort", ["fast", "balanced"])
@@ -179,7 +182,9 @@ def test_members_are_chosen_by_the_time_that_they_take(monkeypatch):
 def test_a_regressor_keeps_the_limit():
     X, y = load_diabetes(return_X_y=True)
     begun = time.process_time()
-    fitted = GPRegressor("exact", random_state=0, max_epochs=10_000, tol=0).fit(X, y, time_limit=1.0)
+    fitted = GPRegressor("exact", random_state=0, max_epochs=10_000, training=Training(tol=0)).fit(
+        X, y, time_limit=1.0
+    )
     assert time.process_time() - begun < 1.2 + 2.0
     assert any("raise max_epochs= or time_limit=" in text for text in fitted.fit_warnings_)
 

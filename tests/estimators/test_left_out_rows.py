@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
+from cavity.config import nest
 from cavity.fitting.twins import effective_share
 from cavity.methods import GFITC
 from cavity.prediction.pool import fit_temperature
@@ -58,7 +59,9 @@ def test_the_estimate_of_balanced_classes_is_near_the_weighted_loss_of_fresh_row
 
 
 def fixed(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 8, "learn": (), "tol": 1e-9, "random_state": 0} | options)
+    return GPClassifier(
+        method, **nest(**{"n_inducing": 8, "learn": (), "tol": 1e-9, "random_state": 0} | options)
+    )
 
 
 @pytest.mark.parametrize("method", ["ep", GFITC(), "sep"], ids=["ep", "gfitc", "sep"])
@@ -89,7 +92,7 @@ def test_weights_and_repetitions_have_the_same_estimate_and_temperature():
 def test_the_unit_of_the_weights_does_not_change_how_far_the_temperature_is_trusted():
     """Twice the weight is not twice the evidence for a temperature: the rows are as many as before."""
     X, y = blobs(60, 6)
-    log_p = GPClassifier("ep", learn=(), random_state=0).fit(X, y).predict_log_proba(X)
+    log_p = GPClassifier("ep", training=Training(learn=()), random_state=0).fit(X, y).predict_log_proba(X)
     found = [fit_temperature(log_p, y, w * effective_share(w)) for w in (np.ones(60), np.full(60, 7.0))]
     assert found[0] == pytest.approx(found[1])
 

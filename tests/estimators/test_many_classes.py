@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -18,7 +18,9 @@ def test_five_hundred_classes(method):
     rng = np.random.default_rng(0)
     y = np.arange(1000) % 500
     X = 10.0 * rng.normal(size=(500, 6))[y] + 0.1 * rng.normal(size=(1000, 6))
-    fitted = GPClassifier(method, n_inducing=10, learn=(), max_epochs=4, random_state=0).fit(X, y)
+    fitted = GPClassifier(
+        method, n_inducing=10, training=Training(learn=()), max_epochs=4, random_state=0
+    ).fit(X, y)
     assert fitted.inducing_points_.shape == (500, 10, 6)
     p = fitted.predict_proba(X[:20])
     np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-12)

@@ -8,7 +8,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from cavity import BadOption, GPClassifier
+from cavity import BadOption, GPClassifier, Training
+from cavity.config import nest
 from cavity.config.methods import method_names
 from cavity.factors import RobustMax
 from cavity.kernels import RBF
@@ -196,7 +197,7 @@ def test_a_warm_start_may_change_the_method(C):
     gp = model("ep", warm_start=True).fit(X, y)
     for name in ["vi gradient", "vi natural", "rep own", "gfitc", "rep epsilon", "pep", "vi softmax"]:
         other = model(name)
-        gp.set_params(method=other.method, learn=other.learn).fit(X, y)
+        gp.set_params(method=other.method, training=other.training).fit(X, y)
         np.testing.assert_allclose(gp.predict_proba(new).sum(1), 1, atol=1e-12)
 
 
@@ -331,7 +332,7 @@ def test_weights_from_tiny_to_huge_fit(name, C, span):
 )
 def test_options_of_a_method_are_not_arguments_of_the_estimator(option):
     with pytest.raises(TypeError, match=option):
-        GPClassifier(**{option: 0.1})
+        GPClassifier(**nest(**{option: 0.1}))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +351,7 @@ def test_a_method_takes_its_own_options_and_no_others(kind):
 def test_epsilon_is_learnt_only_by_methods_that_have_one(method, learn):
     X, y, _ = table(3)
     with pytest.raises(BadOption, match=rf"'epsilon' is not used by method='{method}'.*method='rep'.*'vi'"):
-        GPClassifier(method, learn=learn).fit(X, y)
+        GPClassifier(method, training=Training(learn=learn)).fit(X, y)
 
 
 class Unread:
@@ -385,7 +386,7 @@ class Unread:
 )
 def test_a_wrong_option_is_refused_before_a_row_is_read(wrong):
     with pytest.raises(BadOption, match=r"use|must|Give"):
-        GPClassifier(**wrong).fit(Unread())
+        GPClassifier(**nest(**wrong)).fit(Unread())
 
 
 @pytest.mark.parametrize("kind", method_names("classification").values())
@@ -400,7 +401,9 @@ def test_methods_are_cloned_and_searched_like_kernels(kind):
 def test_a_grid_search_goes_over_the_options_of_a_method():
     X, y, _ = table(2, rows=40)
     search = GridSearchCV(
-        GPClassifier(PowerEP(), n_inducing=4, max_epochs=2, tol=0.1), {"method__power": [0.3, 1.0]}, cv=2
+        GPClassifier(PowerEP(), n_inducing=4, max_epochs=2, training=Training(tol=0.1)),
+        {"method__power": [0.3, 1.0]},
+        cv=2,
     ).fit(X, y)
     assert search.best_params_["method__power"] in (0.3, 1.0)
     assert search.best_estimator_.method.power == search.best_params_["method__power"]
@@ -412,7 +415,7 @@ def test_a_likelihood_by_name_is_that_likelihood(C):
     robust = model("rep own").fit(X, y).predict_proba(new)
     short = {"n_inducing": 4, "max_epochs": 2, "tol": 0.1, "random_state": 0, "device": "cpu"}
     for likelihood in ("robust-max", RobustMax()):
-        gp = GPClassifier(EP(likelihood=likelihood), **short).fit(X, y)
+        gp = GPClassifier(EP(likelihood=likelihood), **nest(**short)).fit(X, y)
         np.testing.assert_array_equal(gp.predict_proba(new), robust)
     with pytest.raises(BadOption, match="'probit', 'softmax', 'robust-max'"):
         GPClassifier(EP(likelihood="logit")).fit(X, y)

@@ -8,6 +8,7 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, GPRegressor
+from cavity.config import nest
 from cavity.report import model_card
 from cavity.training.loop import Run
 from cli.running import run
@@ -26,7 +27,7 @@ def above_zero(monkeypatch):
 def test_an_evidence_above_zero_is_not_presented(above_zero, tmp_path):
     X, y = toy(40, 3)
     with pytest.warns(RuntimeWarning, match="log_marginal_likelihood_ is NaN"):
-        clf = GPClassifier("ep", **FIT).fit(X, y)
+        clf = GPClassifier("ep", **nest(**FIT)).fit(X, y)
     assert math.isnan(clf.log_marginal_likelihood_)
     assert any("not an evidence" in text for text in clf.fit_warnings_)
     clf.save(tmp_path / "m")
@@ -42,4 +43,7 @@ def test_an_evidence_above_zero_is_not_presented(above_zero, tmp_path):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_densities_may_be_above_zero(above_zero):
     X, _ = toy(40, 3)
-    assert GPRegressor("fitc", normalize_y=False, **FIT).fit(X, X[:, 0]).log_marginal_likelihood_ == 2149.69
+    assert (
+        GPRegressor("fitc", **nest(normalize_y=False, **FIT)).fit(X, X[:, 0]).log_marginal_likelihood_
+        == 2149.69
+    )

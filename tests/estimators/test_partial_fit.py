@@ -221,8 +221,14 @@ def test_the_sums_of_a_fit_are_added_to_and_its_sites_are_tied_from_then_on(meth
             lambda m, X, y: clone(m).set_params(class_weight="balanced").partial_fit(X, y),
             "counts of all rows",
         ),
-        (lambda m, X, y: clone(m).set_params(optimizer="lbfgs").partial_fit(X, y), "optimizer='lbfgs' needs"),
-        (lambda m, X, y: clone(m).set_params(schedule="inner-exact").partial_fit(X, y), "inner-exact"),
+        (
+            lambda m, X, y: clone(m).set_params(training__optimizer="lbfgs").partial_fit(X, y),
+            "optimizer='lbfgs' needs",
+        ),
+        (
+            lambda m, X, y: clone(m).set_params(training__schedule="inner-exact").partial_fit(X, y),
+            "inner-exact",
+        ),
     ],
 )
 def test_calls_that_do_not_fit_are_refused_and_leave_the_model_alone(call, words):

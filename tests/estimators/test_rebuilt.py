@@ -8,8 +8,9 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity import BadInput, BadOption, GPClassifier, GPRegressor
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor, Training
 from cavity.cli.settings import make_method
+from cavity.config import nest
 from cavity.config.methods import METHODS, method_names
 from cavity.diagnostics import sampling
 from cavity.factors import RobustMax
@@ -61,13 +62,13 @@ def line(n=20):
 )
 def test_a_wrong_option_is_refused_before_a_source_is_read(options, words):
     with pytest.raises(BadOption, match=words):
-        GPClassifier(**options).fit(Unread())
+        GPClassifier(**nest(**options)).fit(Unread())
 
 
 @pytest.mark.parametrize("verbose", [None, True, False, 0])
 def test_verbose_is_a_number_or_a_truth_value(verbose):
     X, y = toy(20, 2)
-    assert quietly(GPClassifier(verbose=verbose, **QUICK).fit, X, y).n_epochs_ > 0
+    assert quietly(GPClassifier(**nest(verbose=verbose, **QUICK)).fit, X, y).n_epochs_ > 0
 
 
 def test_classes_that_all_weigh_nothing_are_refused():
@@ -81,9 +82,9 @@ def test_classes_that_all_weigh_nothing_are_refused():
 
 @pytest.mark.parametrize("wrong", [{}, {"n_inducing": -1}, {"checkpoint": 5}, {"device": "moon"}], ids=str)
 def test_only_the_method_decides_whether_partial_fit_exists(wrong):
-    assert not hasattr(GPClassifier("ep", **wrong), "partial_fit")
-    assert hasattr(GPClassifier("sep", **wrong), "partial_fit")
-    assert not hasattr(GPClassifier("sep", optimizer="lbfgs", **wrong), "partial_fit")
+    assert not hasattr(GPClassifier("ep", **nest(**wrong)), "partial_fit")
+    assert hasattr(GPClassifier("sep", **nest(**wrong)), "partial_fit")
+    assert not hasattr(GPClassifier("sep", **nest(optimizer="lbfgs", **wrong)), "partial_fit")
 
 
 def test_a_method_that_is_unknown_has_a_partial_fit_that_says_so():
@@ -116,7 +117,7 @@ def test_a_table_of_the_settings_file_needs_a_name_that_is_text():
 
 def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
     x, y = line()
-    model = quietly(GPRegressor(SubsetOfRegressors(), **QUICK).fit, x, y)
+    model = quietly(GPRegressor(SubsetOfRegressors(), **nest(**QUICK)).fit, x, y)
     before = model.predict(x + 3, return_std=True)[1]
     assert np.array_equal(model.set_params(method="fitc").predict(x + 3, return_std=True)[1], before)
     assert np.array_equal(model.set_params(method="nonsense").predict(x + 3, return_std=True)[1], before)
@@ -124,7 +125,7 @@ def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
 
 def test_a_class_weight_that_is_wrong_by_now_is_refused():
     X, y = toy(30, 2)
-    model = quietly(GPClassifier(**QUICK).fit, X, y)
+    model = quietly(GPClassifier(**nest(**QUICK)).fit, X, y)
     with pytest.raises(BadOption, match="class_weight='even'"):
         model.set_params(class_weight="even").diagnose(X, y)
 
@@ -135,7 +136,7 @@ def test_a_class_weight_that_is_wrong_by_now_is_refused():
 )
 def test_a_report_names_every_method_with_its_options(method, words):
     X, y = toy(20, 2)
-    facts = dict(describe_model(quietly(GPClassifier(method, **QUICK).fit, X, y)))
+    facts = dict(describe_model(quietly(GPClassifier(method, **nest(**QUICK)).fit, X, y)))
     assert facts["Method"] == words
 
 
@@ -144,7 +145,7 @@ def test_a_report_names_every_method_with_its_options(method, words):
 
 def test_a_free_q_has_no_target_in_regression_either():
     x, y = line()
-    model = quietly(GPRegressor(SVGP(q_update="gradient"), **QUICK).fit, x, y)
+    model = quietly(GPRegressor(SVGP(q_update="gradient"), **nest(**QUICK)).fit, x, y)
     with pytest.raises(BadOption, match="q_update='gradient'"):
         model.sample_hyperparameters(x, y)
 
@@ -152,22 +153,22 @@ def test_a_free_q_has_no_target_in_regression_either():
 @pytest.mark.parametrize(("jitter", "expected"), [(None, 1e-6), (1e-3, 1e-3)])
 def test_a_classifier_is_sampled_with_the_jitter_of_float64(jitter, expected):
     X, y = toy(30, 2)
-    model = quietly(GPClassifier("ep", dtype="float32", jitter=jitter, **QUICK).fit, X, y)
+    model = quietly(GPClassifier("ep", **nest(dtype="float32", jitter=jitter, **QUICK)).fit, X, y)
     table = read_table_of_fit(Request(X, y), None, model._features(), model.classes_)
     run = sampling.make_sampling_run(model._config(), model._fitted, table, "kernel")
     assert run.state.theta.dtype == torch.float64 and float(run.state.jitter) == expected
 
 
 def test_the_exact_regressor_in_float64_has_its_own_jitter():
-    config = GPRegressor(dtype="float32")._config()
+    config = GPRegressor(training=Training(dtype="float32"))._config()
     assert config.jitter == 1e-4 and config.in_float64().jitter == 1e-8
-    assert GPRegressor(dtype="float32", jitter=1e-3)._config().in_float64().jitter == 1e-3
+    assert GPRegressor(training=Training(dtype="float32", jitter=1e-3))._config().in_float64().jitter == 1e-3
 
 
 @pytest.mark.slow
 def test_warnings_of_a_sampler_point_at_its_caller():
     x, y = line()
-    model = quietly(GPRegressor(**QUICK).fit, x, y)
+    model = quietly(GPRegressor(**nest(**QUICK)).fit, x, y)
     with pytest.warns(ConvergenceWarning) as seen:
         model.sample_hyperparameters(x, y, n_samples=20, warmup=20, chains=2, random_state=0)
     mine = [w for w in seen if "effective draws" in str(w.message)]

@@ -28,7 +28,10 @@ class Interrupt(Callback):
 
 @pytest.mark.parametrize(
     "again",
-    [lambda clf: clf.set_params(damping=7).fit(X, 10 + Y), lambda clf: clf.fit(X[:, :1] * np.nan, 10 + Y)],
+    [
+        lambda clf: clf.set_params(training__damping=7).fit(X, 10 + Y),
+        lambda clf: clf.fit(X[:, :1] * np.nan, 10 + Y),
+    ],
 )
 def test_a_refit_that_fails_leaves_the_older_model(again):
     clf = classifier(**QUICK).fit(X, Y)
@@ -88,9 +91,9 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
 def test_partial_fit_moves_what_learn_still_names():
     clf = classifier("sep", **QUICK).fit(X, Y)
     noise, points = clf.noise_.copy(), clf.inducing_points_.copy()
-    clf.set_params(learn=()).partial_fit(X, Y)
+    clf.set_params(training__learn=()).partial_fit(X, Y)
     np.testing.assert_array_equal(clf.noise_, noise)
-    clf.set_params(learn=("noise",)).partial_fit(X, Y)
+    clf.set_params(training__learn=("noise",)).partial_fit(X, Y)
     assert not np.array_equal(clf.noise_, noise)
     np.testing.assert_array_equal(clf.inducing_points_, points)
 
@@ -98,4 +101,4 @@ def test_partial_fit_moves_what_learn_still_names():
 def test_partial_fit_cannot_learn_what_was_fixed():
     clf = classifier("sep", learn=("kernel",), **QUICK).fit(X, Y)
     with pytest.raises(BadOption, match="'noise', which the first call or the fit kept fixed"):
-        clf.set_params(learn=("kernel", "noise")).partial_fit(X, Y)
+        clf.set_params(training__learn=("kernel", "noise")).partial_fit(X, Y)

@@ -9,13 +9,14 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier, __version__
+from cavity.config import nest
 from support import slow
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options)
+    return GPClassifier(method, **nest(**{"n_inducing": 8, "max_epochs": 5, "random_state": 0} | options))
 
 
 # ---------------------------------------------------------------- warm start
@@ -67,7 +68,7 @@ def test_history_has_a_row_an_epoch(table, method):
         assert seconds == sorted(seconds) and seconds[0] > 0
         for row in fitted.history_:
             assert np.isfinite(row["objective"]) and row["repairs"] == 0
-            assert (row["learning_rate"] > 0) == (fitted.learn != ())
+            assert (row["learning_rate"] > 0) == (fitted.training.learn != ())
             assert all(isinstance(value, int | float) for value in row.values())
 
 

@@ -10,7 +10,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import support
-from cavity import BadInput, BadOption, GPClassifier, GPRegressor
+from cavity import BadInput, BadOption, GPClassifier, GPRegressor, Training
+from cavity.config import nest
 from cavity.diagnostics import nuts, sampling
 from cavity.intake.tables import Request, read_table_of_fit
 from cavity.intake.targets import read_targets_of_fit
@@ -48,7 +49,7 @@ def line(N=12, seed=0):
 
 def regressor(method="exact", **options):
     given = dict(kernel=RBF(1.0), noise=0.1, normalize_y=False, random_state=0, max_epochs=20, device="cpu")
-    return GPRegressor(method, **{**given, **options})
+    return GPRegressor(method, **nest(**{**given, **options}))
 
 
 def classifier(C, method="ep", **options):
@@ -165,7 +166,12 @@ def test_at_the_start_of_a_fit_the_target_is_its_evidence(inducing):
     """The prior is centred there, and contributes nothing."""
     X, y = toy(14, 3)
     model = GPClassifier(
-        "ep", n_inducing=4, inducing=inducing, learn=(), random_state=0, tol=1e-9, device="cpu"
+        "ep",
+        n_inducing=4,
+        inducing=inducing,
+        training=Training(learn=(), tol=1e-9),
+        random_state=0,
+        device="cpu",
     )
     quietly(model.fit, X, y)
     target = nuts.Target(sampling_run(model, X, y, ("kernel", "noise")))
@@ -500,7 +506,7 @@ def test_the_density_of_a_linear_model_depends_neither_on_damping_nor_on_how_lit
     usual = dict(method="exact", kernel=RBF(1.0), noise=0.1, learn=(), normalize_y=False)
     found = []
     for further in ({}, options):
-        gp = GPRegressor(**usual | further).fit(X, y)
+        gp = GPRegressor(**nest(**usual | further)).fit(X, y)
         run = sampling_run(gp, X, y, ("kernel", "noise"))
         target = nuts.Target(run)
         theta = run.state.theta.numpy()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cavity import BadInput, BadOption, GPClassifier
+from cavity.config import nest
 from cavity.kernels import RBF
 from cavity.prediction.uncertainty import Uncertainty, rank_rows
 from reference.information import monte_carlo
@@ -95,7 +96,7 @@ def test_rank_for_labeling_needs_a_whole_number(n) -> None:
 def test_130_contending_classes_have_finite_parts_and_are_ranked() -> None:
     X = np.arange(130.0)[:, None]
     fit = {"kernel": RBF(lengthscale=50.0), "inducing": X[:4], "noise": 10.0, "learn": (), "max_epochs": 3}
-    clf = GPClassifier("sep", **fit).fit(X, np.arange(130))
+    clf = GPClassifier("sep", **nest(**fit)).fit(X, np.arange(130))
     got = clf.predict_uncertainty(X[[0, 64, 129]])
     assert np.isfinite(got).all()
     np.testing.assert_allclose(got.aleatoric + got.epistemic, got.total, rtol=0.02)

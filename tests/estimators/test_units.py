@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.factors import ProbitPairs
 from cavity.kernels import RBF, Linear, Matern12, Matern32, Matern52, RationalQuadratic
 from cavity.posterior import Normal
@@ -22,7 +23,7 @@ KERNELS = {
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 10, "max_epochs": 20, "random_state": 0} | options)
+    return GPClassifier(method, **nest(**{"n_inducing": 10, "max_epochs": 20, "random_state": 0} | options))
 
 
 def latent(fitted, X):

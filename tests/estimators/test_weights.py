@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.kernels import RBF, Matern52
 from support import toy
 
@@ -15,7 +16,7 @@ LEARN = {"fixed": (), "learning": ("kernel", "noise", "inducing")}
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **{"n_inducing": 10, "max_epochs": 15, "random_state": 0} | options)
+    return GPClassifier(method, **nest(**{"n_inducing": 10, "max_epochs": 15, "random_state": 0} | options))
 
 
 def counts(rows, seed=1):
@@ -193,6 +194,6 @@ def test_whole_weights_are_repetitions_where_sites_are_extrapolated(method, opti
     rng = np.random.default_rng(3)
     X, y, w = rng.normal(size=(15, 4)), np.arange(15) % C, rng.integers(1, 5, 15)
     options = {"inducing": X[:5], "max_epochs": 6, "tol": 0.01, "random_state": 0, "device": "cpu"} | options
-    weighted = GPClassifier(method, **options).fit(X, y, sample_weight=w)
-    repeated = GPClassifier(method, **options).fit(X.repeat(w, 0), y.repeat(w))
+    weighted = GPClassifier(method, **nest(**options)).fit(X, y, sample_weight=w)
+    repeated = GPClassifier(method, **nest(**options)).fit(X.repeat(w, 0), y.repeat(w))
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=0, atol=1e-9)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
 from experiments import curves
 from experiments.sets import Split
 
@@ -28,7 +28,7 @@ def record(data: Split, batch: int | None, epochs: int) -> curves.ScoreCurve:
         n_inducing=5,
         batch_size=batch,
         max_epochs=epochs,
-        tol=0,
+        training=Training(tol=0),
         random_state=0,
         device="cpu",
         callbacks=[curve],

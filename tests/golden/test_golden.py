@@ -19,6 +19,7 @@ import torch
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from cavity import GPClassifier, GPRegressor
+from cavity.config import nest
 from cavity.methods import BCM, REP, SVGP, VI, ConjugateGradients, Laplace, PowerEP, SubsetOfData
 
 FILE = Path(__file__).parent / "predictions.json"
@@ -107,9 +108,9 @@ def estimator(key):
     name, variant = key.split("/")
     if name == "diabetes":
         method, options = REGRESSORS[variant]
-        return GPRegressor(method, **SHORT | {"max_epochs": 3} | options)
+        return GPRegressor(method, **nest(**SHORT | {"max_epochs": 3} | options))
     method, options = CLASSIFIERS[variant]
-    return GPClassifier(method, **SHORT | options)
+    return GPClassifier(method, **nest(**SHORT | options))
 
 
 def compute(key):

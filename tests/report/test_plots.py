@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
-from cavity import BadInput, GPClassifier, plots, report
+from cavity import BadInput, GPClassifier, Training, plots, report
 from cavity.plots import (
     confusion_matrix,
     decision_regions,
@@ -27,7 +27,7 @@ def ax():
 
 @pytest.fixture(scope="module")
 def clf() -> GPClassifier:
-    return GPClassifier(n_inducing=5, learn=(), random_state=0).fit(X, Y)
+    return GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(X, Y)
 
 
 def test_decision_regions_with_inducing_points(ax, clf) -> None:
@@ -43,7 +43,7 @@ def test_decision_regions_of_any_classifier(ax) -> None:
 
 
 def test_decision_regions_of_two_classes(ax) -> None:
-    two = GPClassifier(n_inducing=5, learn=(), random_state=0).fit(X, Y == "a")
+    two = GPClassifier(n_inducing=5, training=Training(learn=()), random_state=0).fit(X, Y == "a")
     assert decision_regions(two, X, Y == "a", ax, grid=20) is ax
 
 

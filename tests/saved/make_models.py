@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from cavity import GPClassifier, GPRegressor, Preparation, persist
+from cavity import GPClassifier, GPRegressor, Preparation, Training, persist
 from cavity.intake.frames import Prepared
 from cavity.kernels import Constant, Linear, Matern52
 from cavity.methods import REP
@@ -34,7 +34,7 @@ def classifier(data):
     X, y = preparation.transform(data), preparation.labels(data)
     clf = GPClassifier(
         REP(epsilon=0.02, sites="tied"), kernel=Matern52() * Constant() + Linear(), n_inducing=6, max_epochs=15,
-        learn=("kernel", "inducing", "noise"),
+        training=Training(learn=("kernel", "inducing", "noise")),
         class_weight={"ash": 1.0, "elm": 2.0, "oak": 1.0}, random_state=0, device="cpu",
         calibration="temperature", effort="best", ensemble=[HistGradientBoostingClassifier(max_iter=2)],
     )  # fmt: skip

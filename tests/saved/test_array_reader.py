@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, GPClassifier, GPRegressor
+from cavity.config import nest
 from cavity.kernels import RBF, Linear, rank_columns
 from cavity.kernels import Ranked as RankedKernel
 from cavity.modelfile import read_record
@@ -35,9 +36,9 @@ def samples(tmp_path_factory):
     few = {"n_inducing": 4, "max_epochs": 2, "tol": 1.0, "random_state": 0}
     ranked = RankedKernel(RBF() + Linear(), *rank_columns(X, np.ones(len(X))))
     models = {
-        "sep": GPClassifier("sep", **few),
-        "ranked": GPClassifier("ep", kernel=ranked, calibration=None, **few),
-        "regressor": GPRegressor("fitc", **few),
+        "sep": GPClassifier("sep", **nest(**few)),
+        "ranked": GPClassifier("ep", **nest(kernel=ranked, calibration=None, **few)),
+        "regressor": GPRegressor("fitc", **nest(**few)),
     }
     return {
         name: Sample(fit(model, X, y * 1.5 if name == "regressor" else y, folder / name).read_bytes())

@@ -14,6 +14,7 @@ import torch
 import cavity
 from cavity import BadFile, GPClassifier, GPRegressor, persist
 from cavity.cli.describing import describe_model
+from cavity.config import nest
 from cavity.intake.frames import Prepared
 from cavity.kernels import RBF, Linear, Ranked, RationalQuadratic, rank_columns
 from cavity.modelfile import describe, schema
@@ -35,14 +36,16 @@ def fitted(kind: str, path) -> Sample:
     X, y = toy(30, 2 if kind == "two classes" else 3)
     few = {"n_inducing": 4, "max_epochs": 2, "tol": 1.0, "random_state": 0, "device": "cpu"}
     model = {
-        "sep": lambda: GPClassifier("sep", **few),
-        "two classes": lambda: GPClassifier("ep", kernel=RationalQuadratic() + Linear(), **few),
-        "ranks": lambda: GPClassifier("ep", kernel=Ranked(RBF(), *rank_columns(X, np.ones(len(X)))), **few),
-        "float32": lambda: GPClassifier("ep", dtype="float32", **few),
-        "fixed": lambda: GPClassifier("ep", learn=(), noise=0.1, **few),
-        "spectrum": lambda: GPClassifier("sep", inducing="spectrum", kernel=RBF(), **few),
-        "regressor": lambda: GPRegressor("fitc", **few),
-        "committee": lambda: GPRegressor("bcm", **few),
+        "sep": lambda: GPClassifier("sep", **nest(**few)),
+        "two classes": lambda: GPClassifier("ep", **nest(kernel=RationalQuadratic() + Linear(), **few)),
+        "ranks": lambda: GPClassifier(
+            "ep", **nest(kernel=Ranked(RBF(), *rank_columns(X, np.ones(len(X)))), **few)
+        ),
+        "float32": lambda: GPClassifier("ep", **nest(dtype="float32", **few)),
+        "fixed": lambda: GPClassifier("ep", **nest(learn=(), noise=0.1, **few)),
+        "spectrum": lambda: GPClassifier("sep", **nest(inducing="spectrum", kernel=RBF(), **few)),
+        "regressor": lambda: GPRegressor("fitc", **nest(**few)),
+        "committee": lambda: GPRegressor("bcm", **nest(**few)),
     }[kind]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -236,9 +236,9 @@ def test_arguments_come_back_as_they_were_and_what_no_file_holds_at_its_default(
     loaded = again(clf, tmp_path)
     same(clf, loaded)
     np.testing.assert_array_equal(loaded.inducing, given["inducing"])
-    np.testing.assert_array_equal(loaded.noise, given["noise"])
-    assert loaded.class_weight == given["class_weight"] and loaded.learn == ("kernel",)
-    assert loaded.random_state is None and loaded.callbacks == () and loaded.dtype == "float64"
+    np.testing.assert_array_equal(loaded.training.noise, given["noise"])
+    assert loaded.class_weight == given["class_weight"] and loaded.training.learn == ("kernel",)
+    assert loaded.random_state is None and loaded.callbacks == () and loaded.training.dtype == "float64"
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path, number):
     text = json.dumps(forged | {"format": number})
     path.write_bytes(serialise(tensors, {"cavity": text, "sha256": persist.digest(tensors, text)}))
     loaded = cavity.load(path)
-    assert loaded.checkpoint is None and loaded.resume is False
+    assert loaded.training.checkpoint is None and loaded.training.resume is False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         clone(loaded).fit(X, y)
@@ -300,7 +300,7 @@ def test_the_path_of_a_checkpoint_is_not_in_the_file(tmp_path):
     X, y = toy(40, 3)
     clf = fit(X, y, checkpoint=tmp_path / "secret-place", resume=True)
     loaded = again(clf, tmp_path)
-    assert loaded.checkpoint is None and loaded.resume is False
+    assert loaded.training.checkpoint is None and loaded.training.resume is False
     assert b"secret-place" not in (tmp_path / "model.cavity").read_bytes()
 
 

@@ -10,6 +10,7 @@ import torch
 import cavity
 from cavity import BadInput, BadOption, GPClassifier, callbacks, distributed
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.inference import Engine
 from cavity.training.loop import Run
 from support import toy
@@ -21,7 +22,7 @@ OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, effort="fas
 def fit(X=X, Y=Y, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GPClassifier(**{**OPTIONS, **options}).fit(X, Y)
+        return GPClassifier(**nest(**{**OPTIONS, **options})).fit(X, Y)
 
 
 class Count(callbacks.Callback):
@@ -180,7 +181,7 @@ class Interrupt(callbacks.Callback):
 
 @pytest.mark.parametrize("options", [dict(batch_size=None), dict(batch_size=40), dict(method="gfitc")])
 def test_an_interrupt_keeps_what_was_learnt_and_goes_on_up(options):
-    clf = GPClassifier(**{**OPTIONS, **options}, callbacks=[Interrupt()])
+    clf = GPClassifier(**nest(**{**OPTIONS, **options}, callbacks=[Interrupt()]))
     with pytest.raises(KeyboardInterrupt):
         clf.fit(X, Y)
     assert len(clf.history_) == 4
@@ -201,7 +202,7 @@ def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
 
     held = X[:30], Y[:30]
     followers = [callbacks.Validation(*held), Worse()]
-    clf = GPClassifier(**{**OPTIONS, "batch_size": 40}, callbacks=followers)
+    clf = GPClassifier(**nest(**{**OPTIONS, "batch_size": 40}, callbacks=followers))
     with pytest.raises(KeyboardInterrupt):
         clf.fit(X, Y)
     nll = -clf.predict_log_proba(held[0])[np.arange(30), held[1]].mean()
@@ -241,7 +242,7 @@ def test_what_a_callback_adds_to_the_history_survives_a_model_file(tmp_path):
         callbacks.JsonLines(tmp_path / "log"),
     ]
     options = dict(n_inducing=4, max_epochs=2, checkpoint=tmp_path / "run", callbacks=added)
-    GPClassifier(**options).fit(X, y).save(tmp_path / "model")
+    GPClassifier(**nest(**options)).fit(X, y).save(tmp_path / "model")
     for row in cavity.load(tmp_path / "model").history_:
         for i, value in enumerate(values):
             assert row[f"added {i}"] == (value.item() if hasattr(value, "item") else value)

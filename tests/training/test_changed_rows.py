@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cavity import BadFile, BadInput, GPClassifier, GPRegressor
+from cavity import BadFile, BadInput, GPClassifier, GPRegressor, Training
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.data import Batches, survey, survey_section
 from cavity.data.content import hash_labels, sum_rows
 from cavity.data.source import Piece
@@ -21,7 +22,7 @@ QUICK = dict(method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, 
 def fit(*data, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GPClassifier(**QUICK | options).fit(*data)
+        return GPClassifier(**nest(**QUICK | options)).fit(*data)
 
 
 @pytest.mark.parametrize("where", ["labels", "one cell", "one weight"])
@@ -93,10 +94,10 @@ def test_labels_rewritten_between_two_passes_are_noticed(tmp_path, batch_size, w
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if what == "nothing":
-            GPClassifier(**options).fit(path, target="label")
+            GPClassifier(**nest(**options)).fit(path, target="label")
             return
         with pytest.raises(BadInput, match="differ from those of the first pass"):
-            GPClassifier(**options).fit(path, target="label")
+            GPClassifier(**nest(**options)).fit(path, target="label")
 
 
 def test_targets_rewritten_between_two_passes_are_noticed(tmp_path):
@@ -107,7 +108,13 @@ def test_targets_rewritten_between_two_passes_are_noticed(tmp_path):
         np.load(tmp_path / "y.npy", mmap_mode="r+")[:100] += 1
 
     gp = GPRegressor(
-        "svi", n_inducing=4, max_epochs=4, tol=0.0, batch_size=50, random_state=0, callbacks=[After(change)]
+        "svi",
+        n_inducing=4,
+        max_epochs=4,
+        training=Training(tol=0.0),
+        batch_size=50,
+        random_state=0,
+        callbacks=[After(change)],
     )
     with warnings.catch_warnings(), pytest.raises(BadInput, match="differ from those of the first pass"):
         warnings.simplefilter("ignore")

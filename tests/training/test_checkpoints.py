@@ -19,6 +19,7 @@ import torch
 
 from cavity import BadFile, BadOption, GPClassifier, persist
 from cavity.callbacks import Callback, Memory, Validation
+from cavity.config import nest
 from cavity.training import checkpoint
 from support import slow, toy
 
@@ -62,7 +63,7 @@ def fit(data=(X, Y), **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         target = "label" if isinstance(data[0], Path) else None
-        return GPClassifier(**options).fit(*data, target=target)
+        return GPClassifier(**nest(**options)).fit(*data, target=target)
 
 
 @cache
@@ -235,7 +236,7 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
     path = tmp_path / "run.ckpt"
     fit(**RUNS["sep"], checkpoint=path)
     with pytest.raises(BadFile, match=r"another run: data is .* resume=False"):
-        GPClassifier(**RUNS["sep"], checkpoint=path, resume=True).fit(X + 1, Y)
+        GPClassifier(**nest(**RUNS["sep"], checkpoint=path, resume=True)).fit(X + 1, Y)
     with pytest.raises(BadFile, match="another run: method is 'sep' there and 'ep' here"):
         fit(**RUNS["ep"], checkpoint=path, resume=True)
 
@@ -291,7 +292,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint_and_the_fit_goes_on(tmp_pat
     with pytest.warns(
         RuntimeWarning, match=r"No space left on device.; the old file is intact.*Training goes on"
     ):
-        clf = GPClassifier(**RUNS["sep"], checkpoint=path, checkpoint_every=0).fit(X, Y)
+        clf = GPClassifier(**nest(**RUNS["sep"], checkpoint=path, checkpoint_every=0)).fit(X, Y)
     same_model(clf, whole)
     assert any("the last checkpoint failed" in text for text in clf.fit_warnings_)
     assert path.read_bytes() == before
@@ -308,7 +309,9 @@ def test_a_checkpoint_is_written_again_when_the_disk_has_room(tmp_path, monkeypa
     monkeypatch.setattr(os, "fsync", full)
     path = tmp_path / "run.ckpt"
     with pytest.warns(RuntimeWarning, match="No space left"):
-        clf = GPClassifier(**RUNS["sep"], checkpoint=path, checkpoint_every=0, callbacks=[Room()]).fit(X, Y)
+        clf = GPClassifier(
+            **nest(**RUNS["sep"], checkpoint=path, checkpoint_every=0, callbacks=[Room()])
+        ).fit(X, Y)
     assert not any("checkpoint" in text for text in clf.fit_warnings_)
     same_model(fit(**RUNS["sep"], checkpoint=path, resume=True), clf)
 
@@ -323,7 +326,7 @@ def test_a_folder_that_goes_away_does_not_end_the_fit(tmp_path):
     (tmp_path / "deep").mkdir()
     path = tmp_path / "deep" / "run.ckpt"
     with pytest.warns(RuntimeWarning, match="No such file or directory"):
-        clf = GPClassifier(**RUNS["sep"], checkpoint=path, callbacks=[Remove()]).fit(X, Y)
+        clf = GPClassifier(**nest(**RUNS["sep"], checkpoint=path, callbacks=[Remove()])).fit(X, Y)
     same_model(clf, fit(**RUNS["sep"]))
 
 
@@ -398,6 +401,7 @@ from pathlib import Path
 import numpy as np
 from cavity import GPClassifier
 from cavity.callbacks import Callback
+from cavity.config import nest
 from cavity.data import shuffle, stream
 shuffle.SHUFFLE_ROWS, stream.PIECES = 45, 9  # as in the parent
 
@@ -409,7 +413,7 @@ warnings.simplefilter("ignore")
 where, path = map(Path, sys.argv[1:3])
 options = json.loads(sys.argv[3]) | dict(checkpoint=path, checkpoint_every=0, callbacks=[Slow()])
 data = dict(X=where, target="label") if where.is_dir() else dict(np.load(where))
-GPClassifier(**options).fit(**data)
+GPClassifier(**nest(**options)).fit(**data)
 """
 
 
@@ -462,8 +466,8 @@ def test_a_run_whose_time_is_up_anywhere_in_a_pass_can_be_resumed(tmp_path, step
     options = dict(
         method="ep", batch_size=8, n_inducing=4, max_epochs=5, random_state=0, checkpoint=tmp_path / "run"
     )
-    GPClassifier(**options, callbacks=[LateAt(steps)]).fit(X, y)
-    done = GPClassifier(**options, resume=True).fit(X, y)
+    GPClassifier(**nest(**options, callbacks=[LateAt(steps)])).fit(X, y)
+    done = GPClassifier(**nest(**options, resume=True)).fit(X, y)
     assert done.n_epochs_ == 5
 
 

@@ -8,6 +8,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.training.convergence import epochs_converged
 from support import toy
 
@@ -72,7 +73,7 @@ def fit_and_listen(method, table, **options):
     options = {"n_inducing": 10, "random_state": 0, "device": "cpu"} | options
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        model = GPClassifier(method, **options).fit(*table)
+        model = GPClassifier(method, **nest(**options)).fit(*table)
     return model, any(issubclass(w.category, ConvergenceWarning) for w in found)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
 from cavity.training import lbfgs
 from support import toy
@@ -26,7 +26,12 @@ def test_a_last_sweep_that_spoils_the_posterior_is_undone(monkeypatch, spoilt):
         monkeypatch.setattr(lbfgs, "_has_posterior", lambda run, state: False)
     keep = Keep()
     fit = GPClassifier(
-        "rep", n_inducing=5, optimizer="lbfgs", max_epochs=2, random_state=0, callbacks=[keep]
+        "rep",
+        n_inducing=5,
+        training=Training(optimizer="lbfgs"),
+        max_epochs=2,
+        random_state=0,
+        callbacks=[keep],
     ).fit(*toy(40, 3))
     run = keep.run
     _, info = run.engine.step(run.state, run.whole, run.reduce, None, True)

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from cavity import GPClassifier
+from cavity import GPClassifier, Training
 from cavity.callbacks import Callback
 from cavity.training import threads
 from support import toy
@@ -40,7 +40,9 @@ def three_threads():
 def test_a_small_fit_takes_one_thread_and_a_large_one_the_users(three_threads, monkeypatch, limit, expected):
     monkeypatch.setattr(threads, "ONE_THREAD_WORK", limit)
     count = Count()
-    GPClassifier("ep", n_inducing=5, max_epochs=2, tol=1.0, device="cpu", callbacks=[count]).fit(*toy(30, 2))
+    GPClassifier(
+        "ep", n_inducing=5, max_epochs=2, training=Training(tol=1.0), device="cpu", callbacks=[count]
+    ).fit(*toy(30, 2))
     assert set(count.seen) == {expected}
     assert torch.get_num_threads() == 3
 
@@ -67,9 +69,14 @@ def test_only_float32_fits_flush_denormals_and_the_users_setting_is_restored(dty
     if not torch.set_flush_denormal(False):
         pytest.skip("this processor cannot flush denormal numbers")
     seen = Denormals()
-    GPClassifier("ep", n_inducing=5, max_epochs=2, tol=1.0, device="cpu", dtype=dtype, callbacks=[seen]).fit(
-        *toy(30, 2)
-    )
+    GPClassifier(
+        "ep",
+        n_inducing=5,
+        max_epochs=2,
+        training=Training(tol=1.0, dtype=dtype),
+        device="cpu",
+        callbacks=[seen],
+    ).fit(*toy(30, 2))
     assert set(seen.seen) == {expected}
     assert not threads.flushes_denormals()
 

@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
+from cavity.config import nest
 from cavity.inducing import _draw
 
 
@@ -20,7 +21,7 @@ def fit_within(seconds, n_classes, **options):
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        clf = GPClassifier(max_seconds=seconds, random_state=0, device="cpu", **options).fit(X, y)
+        clf = GPClassifier(**nest(max_seconds=seconds, random_state=0, device="cpu", **options)).fit(X, y)
     return clf, time.perf_counter() - begun
 
 
@@ -90,7 +91,7 @@ def test_more_time_never_makes_predictions_worse(rows, options, monkeypatch):
     for limit in (1, 3, 10, 30, 100):
         ticks = itertools.count()
         monkeypatch.setattr(time, "perf_counter", lambda ticks=ticks: 0.1 * next(ticks))
-        clf = GPClassifier(n_inducing=20, random_state=0, device="cpu", **options).fit(
+        clf = GPClassifier(**nest(n_inducing=20, random_state=0, device="cpu", **options)).fit(
             *train, time_limit=limit
         )
         losses.append(log_loss(y, clf.predict_proba(X)))

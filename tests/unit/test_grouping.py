@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cavity import GPClassifier, Preparation
+from cavity import GPClassifier, Preparation, Training
 from cavity.columns import Columns, share_units
 from cavity.kernels import RBF, Linear, Matern32, RationalQuadratic
 from cavity.tabular.grouping import group_features
@@ -106,7 +106,9 @@ def test_relevance_is_one_number_per_column_and_noise_has_little():
     )
     y = table["signal"] + 0.2 * RNG.normal(size=n) > 0
     with pytest.warns(UserWarning, match=r"not used as features: 'id' \(300 different texts"):
-        clf = GPClassifier(n_inducing=20, tol=1e-3, max_epochs=100, random_state=0).fit(table, y)
+        clf = GPClassifier(n_inducing=20, training=Training(tol=1e-3), max_epochs=100, random_state=0).fit(
+            table, y
+        )
     coin, signal, identifier, place = clf.feature_relevance_
     assert clf.feature_relevance_.sum() == pytest.approx(1)
     assert signal > 2 * max(coin, place) and identifier == 0

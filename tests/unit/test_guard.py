@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import GPClassifier, GPRegressor
+from cavity import GPClassifier, GPRegressor, Training
+from cavity.config import nest
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine
@@ -177,7 +178,11 @@ def test_the_fit_goes_on(monkeypatch, method, batch_size):
 def test_coinciding_inducing_points_without_jitter_are_mended():
     X, y = toy(30, 3)
     model = GPClassifier(
-        kernel=RBF(1.0), inducing=np.repeat(X[:4], 2, axis=0), jitter=0.0, max_epochs=5, device="cpu"
+        kernel=RBF(1.0),
+        inducing=np.repeat(X[:4], 2, axis=0),
+        training=Training(jitter=0.0),
+        max_epochs=5,
+        device="cpu",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -192,14 +197,16 @@ def test_a_first_point_without_a_factor_gets_more_jitter(options):
     """L-BFGS and Newton take a point without one for a wall, and would stay there: an untrained model."""
     X = np.linspace(0, 6, 40)[:, None]
     y = np.sin(X[:, 0])
-    gp = GPRegressor(jitter=0.0, max_epochs=20, random_state=0, **options).fit(X, y)
+    gp = GPRegressor(**nest(jitter=0.0, max_epochs=20, random_state=0, **options)).fit(X, y)
     assert gp.score(X, y) > 0.999 and gp.n_epochs_ > 1
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_gfitc_with_points_that_coincide_is_repaired():
     X, y = toy(40, 3)
-    gp = GPClassifier("gfitc", inducing=np.repeat(X[:6], 2, axis=0), max_epochs=10, jitter=0.0).fit(X, y)
+    gp = GPClassifier(
+        "gfitc", inducing=np.repeat(X[:6], 2, axis=0), max_epochs=10, training=Training(jitter=0.0)
+    ).fit(X, y)
     assert gp.n_epochs_ > 1 and gp.score(X, y) > 0.6
 
 
@@ -208,5 +215,5 @@ def test_a_warm_up_that_ends_without_a_posterior_goes_back():
     """Labels that contradict each other, ten times over: sites of negative precision in the last step of moment matching."""
     X = np.repeat(np.random.default_rng(27).normal(size=(4, 2)), 3, axis=0)
     options = dict(random_state=0, max_epochs=1, n_inducing=8, batch_size=4)
-    clf = GPClassifier("vi", **options).fit(X, np.arange(12) % 2, sample_weight=np.full(12, 10.0))
+    clf = GPClassifier("vi", **nest(**options)).fit(X, np.arange(12) % 2, sample_weight=np.full(12, 10.0))
     assert np.isfinite(clf.elbo_)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from cavity import GPClassifier, load
+from cavity import GPClassifier, Training, load
+from cavity.config import nest
 from cavity.errors import BadOption
 from cavity.hyper_prior import HyperPrior, Spread, pool
 from cavity.kernels import RBF, Constant, Linear, Sum
@@ -89,12 +90,12 @@ def three_classes(rows: int, columns: int, seed: int = 0) -> tuple[np.ndarray, n
 def test_auto_adds_a_linear_term_where_there_are_points_to_carry_it():
     X, y = three_classes(60, 5)
     few = {"max_epochs": 2, "random_state": 0}
-    kernel = GPClassifier(n_inducing=10, **few).fit(X, y).kernel_
+    kernel = GPClassifier(**nest(n_inducing=10, **few)).fit(X, y).kernel_
     assert isinstance(kernel, Sum) and isinstance(kernel.k1, RBF) and isinstance(kernel.k2, Linear)
-    assert isinstance(GPClassifier(n_inducing=9, **few).fit(X, y).kernel_, RBF)
-    assert isinstance(GPClassifier("ep", n_inducing=10, **few).fit(X, y).kernel_, RBF)
-    assert isinstance(GPClassifier(kernel=RBF(), n_inducing=10, **few).fit(X, y).kernel_, RBF)
-    assert isinstance(GPClassifier(inducing="spectrum", n_inducing=10, **few).fit(X, y).kernel_, RBF)
+    assert isinstance(GPClassifier(**nest(n_inducing=9, **few)).fit(X, y).kernel_, RBF)
+    assert isinstance(GPClassifier("ep", **nest(n_inducing=10, **few)).fit(X, y).kernel_, RBF)
+    assert isinstance(GPClassifier(**nest(kernel=RBF(), n_inducing=10, **few)).fit(X, y).kernel_, RBF)
+    assert isinstance(GPClassifier(**nest(inducing="spectrum", n_inducing=10, **few)).fit(X, y).kernel_, RBF)
 
 
 def test_sums_and_products_read_as_they_are_written():
@@ -111,10 +112,10 @@ def test_auto_is_ep_with_that_kernel_and_the_shared_prior():
     X, y = three_classes(60, 4)
     common = {"n_inducing": 10, "max_epochs": 15, "random_state": 0}
     common |= {"optimizer": "sign", "calibration": None}  # "auto" would take L-BFGS here, and calibrate
-    ours = GPClassifier(**common).fit(X, y)
-    spelt = GPClassifier("ep", kernel=RBF() + Linear(), share="prior", **common).fit(X, y)
+    ours = GPClassifier(**nest(**common)).fit(X, y)
+    spelt = GPClassifier("ep", **nest(kernel=RBF() + Linear(), share="prior", **common)).fit(X, y)
     np.testing.assert_array_equal(ours.predict_proba(X), spelt.predict_proba(X))
-    apart = GPClassifier(share=None, **common).fit(X, y)
+    apart = GPClassifier(**nest(share=None, **common)).fit(X, y)
     assert np.abs(apart.predict_proba(X) - ours.predict_proba(X)).max() > 1e-6
 
 
@@ -122,7 +123,9 @@ def test_a_shared_prior_draws_the_classes_together():
     X, y = three_classes(200, 3)
     common = {"kernel": RBF(), "n_inducing": 20, "max_epochs": 150, "random_state": 0}
     scatter = {
-        share: np.log(GPClassifier("ep", share=share, **common).fit(X, y).kernel_.lengthscale).std(0).mean()
+        share: np.log(GPClassifier("ep", **nest(share=share, **common)).fit(X, y).kernel_.lengthscale)
+        .std(0)
+        .mean()
         for share in (None, "prior")
     }
     assert 0 < scatter["prior"] < scatter[None]
@@ -131,7 +134,7 @@ def test_a_shared_prior_draws_the_classes_together():
 @pytest.mark.parametrize("method", ["auto", "sep"])
 def test_a_pooled_model_is_saved_loaded_and_grows_as_before(method, tmp_path):
     X, y = three_classes(120, 4)
-    clf = GPClassifier(method, share="prior", n_inducing=10, random_state=0)
+    clf = GPClassifier(method, training=Training(share="prior"), n_inducing=10, random_state=0)
     clf.partial_fit(X[:80], y[:80])
     clf.save(tmp_path / "model")
     again = load(tmp_path / "model")
@@ -144,4 +147,4 @@ def test_a_pooled_model_is_saved_loaded_and_grows_as_before(method, tmp_path):
 def test_an_unknown_share_names_the_known_ones():
     X, y = three_classes(30, 3)
     with pytest.raises(BadOption, match="prior"):
-        GPClassifier(share="priors").fit(X, y)
+        GPClassifier(training=Training(share="priors")).fit(X, y)

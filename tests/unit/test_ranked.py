@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity import GPClassifier, export
+from cavity.config import nest
 from cavity.errors import BadOption
 from cavity.kernels import RBF, Linear, Ranked, rank_columns
 
@@ -28,8 +29,8 @@ def test_a_fit_with_scores_is_a_fit_to_the_scores():
     X, y = make_rows()
     kernel = make_ranked(X)
     fixed = {"n_inducing": 20, "learn": (), "random_state": 0, "max_epochs": 60, "tol": 1e-2}
-    ranked = GPClassifier("ep", kernel=kernel, **fixed).fit(X, y)
-    plain = GPClassifier("ep", kernel=RBF(), **fixed).fit(kernel.score(X), y)
+    ranked = GPClassifier("ep", **nest(kernel=kernel, **fixed)).fit(X, y)
+    plain = GPClassifier("ep", **nest(kernel=RBF(), **fixed)).fit(kernel.score(X), y)
     new = make_rows(30, seed=1)[0]
     np.testing.assert_allclose(
         ranked.predict_proba(new), plain.predict_proba(kernel.score(new)), rtol=0, atol=1e-10
@@ -41,8 +42,8 @@ def test_partial_fit_with_scores_adds_scores():
     new, labels = make_rows(30, seed=2)
     kernel = make_ranked(X)
     common = {"effort": "fast", "calibration": None, "n_inducing": 10, "max_epochs": 2, "random_state": 0}
-    ranked = GPClassifier(kernel=kernel, **common).fit(X, y).partial_fit(new, labels)
-    plain = GPClassifier(kernel=RBF(), **common).fit(kernel.score(X), y)
+    ranked = GPClassifier(**nest(kernel=kernel, **common)).fit(X, y).partial_fit(new, labels)
+    plain = GPClassifier(**nest(kernel=RBF(), **common)).fit(kernel.score(X), y)
     plain.partial_fit(kernel.score(new), labels)
     np.testing.assert_allclose(
         ranked.predict_proba(new), plain.predict_proba(kernel.score(new)), rtol=0, atol=1e-8

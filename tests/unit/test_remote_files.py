@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from cavity import BadInput, BadOption, GPClassifier, callbacks, load, remote
 from cavity.cli.app import app
+from cavity.config import nest
 from support import toy
 
 pytest.importorskip("fsspec")
@@ -20,7 +21,7 @@ def store(request):
 
 
 def make(**more):
-    return GPClassifier("ep", n_inducing=5, batch_size=20, max_epochs=3, random_state=0, **more)
+    return GPClassifier("ep", **nest(n_inducing=5, batch_size=20, max_epochs=3, random_state=0, **more))
 
 
 def test_a_file_is_written_found_moved_and_removed(store, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 import warnings
@@ -16,8 +15,9 @@ from cavity._version import __version__
 from cavity.cli.fit_summary import report_fit
 from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
-from cavity.cli.settings import Settings
+from cavity.cli.settings import Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
+from cavity.config import nest, read_training
 from cavity.data import Arrow
 from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadOption
@@ -41,12 +41,12 @@ EXACT_ROWS, FULL_BATCH_ROWS = (
 def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
     """Make the estimator and check its arguments."""
     kind: Any = GPRegressor if regression else GPClassifier
-    known = inspect.signature(kind).parameters
+    known = list_arguments(kind)
     other = next((name for name in settings.arguments if name not in known), None)
     if other is not None:
         task, flag = ("regression", "") if regression else ("classification", ", or add --regression")
         raise BadOption(f"{other} is not an argument of {kind.__name__}, for {task}: leave it out{flag}.")
-    model = kind(**settings.arguments, verbose=int(terminal.shows_bars))
+    model = kind(**nest(**settings.arguments), verbose=int(terminal.shows_bars))
     check_arguments(model)
     return model
 
@@ -139,7 +139,9 @@ def _fit(
                 )
             model.fit(Prepared(X, prepare), y, sample_weight=weight, **more)
             if table.is_regression:
-                limited = model.max_seconds is not None or settings.time_limit is not None
+                limited = (
+                    read_training(model.training).max_seconds is not None or settings.time_limit is not None
+                )
                 return {
                     "estimate": None if limited else estimate_regression(model, X, y, weight, settings.seed)
                 }
@@ -147,7 +149,7 @@ def _fit(
                 "logistic_log_loss": logistic_log_loss(X, y, weight, settings.seed),
                 "few_rows": _find_few(y),
             }
-        if getattr(model, "validation_fraction", None) is not None:
+        if read_training(model.training).validation_fraction is not None:
             raise BadOption(
                 "--validation-fraction needs a table that fits in memory, but this one is read in pieces: give a separate table, "
                 'validation = "FILE" in the file of --config.'

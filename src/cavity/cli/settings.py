@@ -42,7 +42,7 @@ class Settings(NamedTuple):
     time_limit: float | None  # seconds of the whole fit
     seed: int
     regression: bool  # predict a number, whatever the values suggest
-    arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor
+    arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor, those of `training` among them
 
 
 def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settings:
@@ -87,7 +87,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise BadOption(f"{path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadOption(f"{path} is not TOML: {error}.") from error
-    known = [*OWN, *_list_arguments()]
+    known = [*OWN, *_list_keys()]
     values = {}
     for key, value in content.items():
         name = key.replace("-", "_")
@@ -105,11 +105,19 @@ def _read_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def _list_arguments() -> Iterable[str]:
+def list_arguments(kind: Any) -> list[str]:
+    """Return the arguments of GPClassifier or GPRegressor, those of `training` among them."""
+    from cavity.config.training import OF_CLASSIFIER, flatten
+
+    names = flatten(kind().get_params(deep=False))
+    return [name for name in names if kind.__name__ == "GPClassifier" or name not in OF_CLASSIFIER]
+
+
+def _list_keys() -> Iterable[str]:
     from cavity.estimators import GPClassifier, GPRegressor
 
-    names = [*inspect.signature(GPClassifier).parameters, *inspect.signature(GPRegressor).parameters]
-    return (name for name in dict.fromkeys(names) if name not in NOT_HERE)
+    names = dict.fromkeys([*list_arguments(GPClassifier), *list_arguments(GPRegressor)])
+    return (name for name in names if name not in NOT_HERE)
 
 
 def _check_text(name: str, value: Any) -> str:

@@ -5,6 +5,7 @@ from cavity.config.configuration import ClassifierConfig, Config, RegressorConfi
 from cavity.config.methods import METHODS, Method
 from cavity.config.options import Options
 from cavity.config.reading import read_classifier, read_regressor
+from cavity.config.training import Training, flatten, nest, read_training
 
 __all__ = [
     "METHODS",
@@ -13,6 +14,10 @@ __all__ = [
     "Method",
     "Options",
     "RegressorConfig",
+    "Training",
+    "flatten",
+    "nest",
     "read_classifier",
     "read_regressor",
+    "read_training",
 ]

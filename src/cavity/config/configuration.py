@@ -69,7 +69,7 @@ class Config:
     resume: bool
     exchange: int | str  # mini-batch steps of a rank between exchanges, or "auto"; 1: a sum in every step
     verbose: int
-    arguments: dict[str, Any]  # as given
+    arguments: dict[str, Any]  # as given, those of `training` beside the others
     share: str | None = None
     schedule: str = "inner-approx"
 

@@ -12,6 +12,7 @@ from cavity import spectrum
 from cavity.config.configuration import ClassifierConfig, RegressorConfig, choose_jitter
 from cavity.config.methods import Method, read_method
 from cavity.config.regression_methods import read_regression_method
+from cavity.config.training import check_regression, flatten, read_training
 from cavity.config.values import (
     noise_values,
     number,
@@ -38,7 +39,7 @@ REGRESSION_OPTIMIZERS = (*OPTIMIZERS, "newton", "gradient", "sag")
 
 def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
     """Check the arguments of a GPClassifier."""
-    given = dict(arguments)
+    given = flatten(arguments)
     method = read_method(given["method"], "classification")
     learn = _read_learn(given["learn"], LEARN, method, given["inducing"])
     schedule = one_of("schedule", given["schedule"], SCHEDULES)
@@ -106,7 +107,8 @@ def _read_members(value: Any) -> tuple[Any, ...]:
 
 def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     """Check the arguments of a GPRegressor."""
-    given = dict(arguments)
+    check_regression(read_training(arguments["training"]))
+    given = flatten(arguments)
     method = read_regression_method(given["method"])
     if spectrum.asked(given["inducing"]) and not method.takes_spectrum:
         raise BadOption(

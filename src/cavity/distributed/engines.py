@@ -14,7 +14,7 @@ FILE = "model.cavity"
 class Estimator(Protocol):
     """What the workers of an engine need of a GPClassifier or GPRegressor."""
 
-    checkpoint: Any
+    training: Any
     predict: Any
     predict_proba: Any
     _load: Any

@@ -127,7 +127,7 @@ def _fit_rank(config: dict[str, Any]) -> None:
     if checkpoint is not None:
         if not is_uri(checkpoint):
             Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
-        estimator.set_params(checkpoint=checkpoint, resume=True)
+        estimator.set_params(training__checkpoint=checkpoint, training__resume=True)
     estimator.fit(config["data"], **config["columns"])
     if ray.train.get_context().get_world_rank() > 0:
         ray.train.report({})
@@ -149,7 +149,7 @@ def _find_rows(data: Any, folder: str) -> str:
 
 def _choose_checkpoint(estimator: Estimator, folder: str, failures: int) -> str | None:
     """Return where ranks that may be restarted write checkpoints; None if the estimator has a file or none is needed."""
-    if estimator.checkpoint is not None or failures == 0:
+    if getattr(estimator.training, "checkpoint", None) is not None or failures == 0:
         return None
     return f"{folder}/run.ckpt"
 

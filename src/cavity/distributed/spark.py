@@ -84,7 +84,7 @@ def fit_on_spark(
             "columns": {"target": target, "weight": weight},
             "folder": folder,
             "backend": None if use_gpu else "gloo",
-            "keep": max_failures > 0 and estimator.checkpoint is None,
+            "keep": max_failures > 0 and getattr(estimator.training, "checkpoint", None) is None,
         }
         _run_ranks(config, max_failures, num_processes, local_mode, use_gpu)
         return estimator._load(f"{folder}/{FILE}")
@@ -176,7 +176,7 @@ def _fit_rank(config: dict[str, Any]) -> None:
     try:
         group = distributed.join(config["backend"])
         if config["keep"]:
-            estimator.set_params(checkpoint=f"{folder}/run.ckpt", resume=True)
+            estimator.set_params(training__checkpoint=f"{folder}/run.ckpt", training__resume=True)
         estimator.fit(config["data"], **config["columns"])
         if group.rank == 0:
             estimator.save(f"{folder}/{FILE}")

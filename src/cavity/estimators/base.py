@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import modelfile
+from cavity.config.training import Training, flatten, nest
 from cavity.config.values import resolve_device, whole
 from cavity.diagnostics.contributions import Contributions, compute_contributions, compute_importance
 from cavity.diagnostics.partial_dependence import Average, PartialDependence, compute_partial_dependence
@@ -29,7 +30,12 @@ from cavity.prediction.model import FittedModel
 from cavity.tabular.preparation import Preparation
 
 Array = NDArray[np.float64]
-EXAMPLES = {"model": "cavity.methods.EP()", "regressor": "cavity.methods.BCM()"}  # methods as objects
+EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estimator
+    "kernel": "cavity.kernels.RBF()",
+    "training": "cavity.Training()",
+    "model": "cavity.methods.EP()",
+    "regressor": "cavity.methods.BCM()",
+}
 
 
 class GPEstimator(BaseEstimator):  # type: ignore[misc]
@@ -41,25 +47,28 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     _load = staticmethod(modelfile.load)  # the counterpart of `save`, for callers below this layer
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments, those of the kernel as `kernel__argument` and those of the method as `method__argument`.
+        """Set arguments, inner ones as `kernel__argument`, `method__argument` or `training__argument`.
 
         Parameters
         ----------
         **params : dict
-            Argument values by name. `kernel__argument` turns `kernel=None` into `RBF()`.
+            Argument values by name. `kernel__argument` turns `kernel=None` into `RBF()`, `training__argument` turns
+            `training=None` into `Training()`.
 
         Returns
         -------
         self : GPClassifier or GPRegressor
             The estimator itself.
         """
-        if params.get("kernel", self.kernel) is None and any(key.startswith("kernel__") for key in params):
-            params = {**params, "kernel": RBF()}
-        for name in ("kernel", "method"):
+        for name, made in (("kernel", RBF), ("training", Training)):
+            asked = any(key.startswith(f"{name}__") for key in params)
+            if asked and params.get(name, getattr(self, name)) is None:
+                params = {**params, name: made()}
+        for name in ("kernel", "method", "training"):
             inner = next((key for key in params if key.startswith(f"{name}__")), None)
             value = params.get(name, getattr(self, name))
             if inner is not None and not hasattr(value, "get_params"):
-                example = "cavity.kernels.RBF()" if name == "kernel" else EXAMPLES[self._kind]
+                example = EXAMPLES.get(name) or EXAMPLES[self._kind]
                 raise BadOption(
                     f"{inner!r} cannot be set: {name}={value!r:.60} has no arguments. Give an object that has, for example "
                     f"{type(self).__name__}({name}={example})."
@@ -163,11 +172,11 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         held: Result = self._parts_on(torch.device("cpu"))["_result"]
         result = held._replace(classes=classes, warnings=texts)
         notes = getattr(self, "notes_", {})
-        return Record(self._kind, self.get_params(deep=False), result, notes)
+        return Record(self._kind, flatten(self.get_params(deep=False)), result, notes)
 
     @classmethod
     def _from_record(cls, record: Record) -> Self:
-        made, result = cls(**record.arguments), record.result
+        made, result = cls(**nest(**record.arguments)), record.result
         encoder = result.features.preparation
         if encoder is not None:
             features = result.features._replace(preparation=Preparation.from_encoder(encoder))

@@ -16,6 +16,7 @@ from cavity import modelfile
 from cavity.config import ClassifierConfig, read_classifier
 from cavity.config.methods import read_method
 from cavity.config.reading import read_class_weight
+from cavity.config.training import Training, read_training
 from cavity.config.values import whole
 from cavity.diagnostics import importance, sampling
 from cavity.diagnostics.partial_dependence import Average
@@ -84,66 +85,27 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How inducing points are chosen: "auto", "random", "kmeans", "per-class" or "greedy". An array (M, D) or (C, M, D) gives
         them. None: one at every distinct row, not learnt (no sparsity). "spectrum": `n_inducing` cosines and sines at random
         frequencies of the kernel's spectrum (RBF, Matérn).
-    share : {"auto", None, "prior", "kernel", "inducing", "both"}
-        What classes have in common. "prior": partial pooling, each class has its own hyper-parameters and a prior draws them
-        towards those of other classes and features. "kernel" also shares the noise. "auto": "prior" with method="auto" and
-        inducing points, else None.
-    noise : float or array of shape (C,)
-        Variance of the noise on each latent value, where training starts.
-    learn : subset of ("kernel", "noise", "inducing", "frequencies", "epsilon")
-        What is learnt. () keeps all values and only computes the posterior. "frequencies" are those of inducing="spectrum".
-        "epsilon" is the share of random labels of methods "rep" and "vi".
-    schedule : {"inner-approx", "inner-exact", "outer"}
-        How site sweeps and hyper-parameter steps alternate.
-    optimizer : {"auto", "adam", "sign", "lbfgs"}
-        "auto": the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
-        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows (5,000 with three or
-        four classes).
     learning_rate : float or None
         None: 0.01; on mini-batches 0.03, decaying to a tenth of it (0.06 for method="auto" and more than 30 classes).
-    damping : float in (0, 1] or None
-        None: 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches.
     batch_size : "auto", None or int
         None: full batches.
     max_epochs : int or None
         None: 500 on full batches (method="auto": 8, or 12 from five classes on, of L-BFGS); on mini-batches as many as make 600
         to 2,000 steps, at least three.
-    tol : float
-        Training stops when the objective per row changed by less than this in the last fifth of the epochs (at least ten), and
-        the gradient promises less for ten more. On mini-batches: when ten epochs gain less than this over the ten before.
-    max_seconds : float or None
-        Time limit of training. One more sweep over the rows then makes the sites consistent. `fit(X, y, time_limit=...)` limits
-        the whole fit.
-    jitter : float or None
-        Relative to the kernel's variance. None: 1e-6, in float32 1e-4.
     device : str or torch.device
         "auto", "cpu", "cuda", "cuda:1". "auto" is the GPU if there is one and the table is not small: up to 1,000 rows of
         three classes, the CPU is as fast. The fitted model stays there and predicts there; `to` moves it.
-    dtype : {"float64", "float32"}
-        Type of rows and projections; factorisations are in float64.
     random_state : int, RandomState or None
         Random seed.
     warm_start : bool
         Continue from the hyper-parameters and sites of the last fit.
     class_weight : None, "balanced" or dict
         Factors on the weights of rows, by class.
-    validation_fraction : float or None
-        Share of each class that is held out for early stopping. For a set of your own use `fit(X, y, eval_set=(X_val, y_val))`.
-    patience : int
-        Epochs without a smaller validation NLL before training stops.
+    training : None or cavity.Training
+        How the model trains: what is learnt, optimiser, tolerance, time limit, early stopping, checkpoints, precision, such as
+        `Training(tol=1e-3)`. Grid searches take `training__tol`.
     callbacks : sequence of cavity.callbacks.Callback
         JsonLines, TensorBoard, TimeBudget, Validation, or your own.
-    checkpoint : None or path
-        File, or URI of an object store, that the run is written to every `checkpoint_every` seconds and at the end of training.
-    checkpoint_every : float
-        Seconds between checkpoints.
-    resume : bool
-        Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS, which
-        method="auto" takes for small tables, continues from its best point).
-    exchange : {"exact", "auto"} or int
-        How often several ranks share what they found on mini-batches. "exact": in every step, so that the model is that of one
-        process. An int k: after k steps that each takes alone, for slow networks. "auto": the first steps are timed; "exact" if
-        that costs less than a tenth of the time, else the smallest k that costs less than a twentieth.
     verbose : int
         1 shows a progress bar.
 
@@ -225,30 +187,15 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         kernel: Any = None,
         n_inducing: int | float | str = "auto",
         inducing: Any = "auto",
-        share: str | None = "auto",
-        noise: Any = 0.1,
-        learn: Any = ("kernel", "noise", "inducing"),
-        schedule: str = "inner-approx",
-        optimizer: str = "auto",
         learning_rate: float | None = None,
-        damping: float | None = None,
         batch_size: int | str | None = "auto",
         max_epochs: int | None = None,
-        tol: float = 1e-4,
-        max_seconds: float | None = None,
-        jitter: float | None = None,
         device: Any = "auto",
-        dtype: str = "float64",
         random_state: Any = None,
         warm_start: bool = False,
         class_weight: Any = None,
-        validation_fraction: float | None = None,
-        patience: int = 10,
+        training: Training | None = None,
         callbacks: Any = (),
-        checkpoint: Any = None,
-        checkpoint_every: float = 60.0,
-        resume: bool = False,
-        exchange: int | str = "exact",
         verbose: int = 0,
     ) -> None:
         self.method = method
@@ -258,39 +205,24 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.kernel = kernel
         self.n_inducing = n_inducing
         self.inducing = inducing
-        self.share = share
-        self.noise = noise
-        self.learn = learn
-        self.schedule = schedule
-        self.optimizer = optimizer
         self.learning_rate = learning_rate
-        self.damping = damping
         self.batch_size = batch_size
         self.max_epochs = max_epochs
-        self.tol = tol
-        self.max_seconds = max_seconds
-        self.jitter = jitter
         self.device = device
-        self.dtype = dtype
         self.random_state = random_state
         self.warm_start = warm_start
         self.class_weight = class_weight
-        self.validation_fraction = validation_fraction
-        self.patience = patience
+        self.training = training
         self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.resume = resume
-        self.exchange = exchange
         self.verbose = verbose
 
     def _partial_fit_problem(self) -> str | None:
-        """Return why there is no `partial_fit`; a wrong `method` is left to the call itself."""
+        """Return why there is no `partial_fit`; a wrong argument is left to the call itself."""
         try:
-            method = read_method(self.method, "classification")
+            method, training = read_method(self.method, "classification"), read_training(self.training)
         except BadOption:
             return None
-        return partial_fit.find_problem(method, self.optimizer, self.schedule)
+        return partial_fit.find_problem(method, training.optimizer, training.schedule)
 
     def _config(self) -> ClassifierConfig:
         """Check the arguments."""

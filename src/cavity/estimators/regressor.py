@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 
 from cavity import modelfile
 from cavity.config import RegressorConfig, read_regressor
+from cavity.config.training import Training
 from cavity.config.values import whole
 from cavity.diagnostics import sampling
 from cavity.diagnostics.partial_dependence import Average
@@ -52,22 +53,16 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     inducing : str, None or array of shape (M, D)
         "auto", "random", "kmeans" or "greedy"; None: every distinct row. "spectrum", for "vi" and "svi": `n_inducing` cosines and
         sines at random frequencies of the kernel's spectrum (RBF, Matérn); the bound is then the evidence of that model.
-    noise : float
-        Variance of the noise on y, in units of y's variance if `normalize_y`. 0 ("exact", "fitc"): y is f itself.
-    learn : subset of ("kernel", "noise", "inducing", "frequencies")
-        What is learnt. () keeps all values and only computes the posterior.
     normalize_y : bool
         Shift and scale y to mean 0 and variance 1 for the fit. Predictions and attributes are in the units of y.
-    optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
-        "auto": L-BFGS-B; for "svi" Adam on mini-batches. "newton" is projected Newton, for few hyper-parameters; "gradient"
-        (full batches) and "sag" (stochastic average gradient) are for `SVGP(q_update="gradient")`.
-    learning_rate, damping, batch_size, max_epochs, tol, max_seconds : see GPClassifier
+    learning_rate, batch_size, max_epochs : see GPClassifier
         As for `GPClassifier`.
-    jitter : float or None
-        As for `GPClassifier`; that of "exact" is 1e-8.
-    device, dtype, random_state, warm_start : see GPClassifier
+    device, random_state, warm_start : see GPClassifier
         As for `GPClassifier`.
-    callbacks, checkpoint, checkpoint_every, resume, exchange, verbose : see GPClassifier
+    training : None or cavity.Training
+        How the model trains: what is learnt, first noise, optimiser, tolerance, time limit, checkpoints, precision, such as
+        `Training(noise=0.01)`. Grid searches take `training__tol`.
+    callbacks, verbose : see GPClassifier
         As for `GPClassifier`.
 
     Attributes
@@ -122,52 +117,30 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         kernel: Any = None,
         n_inducing: int | float = 100,
         inducing: Any = "auto",
-        noise: float = 0.1,
-        learn: Any = ("kernel", "noise", "inducing"),
         normalize_y: bool = True,
-        optimizer: str = "auto",
         learning_rate: float | None = None,
-        damping: float | None = None,
         batch_size: int | str | None = "auto",
         max_epochs: int | None = None,
-        tol: float = 1e-4,
-        max_seconds: float | None = None,
-        jitter: float | None = None,
         device: Any = "auto",
-        dtype: str = "float64",
         random_state: Any = None,
         warm_start: bool = False,
+        training: Training | None = None,
         callbacks: Any = (),
-        checkpoint: Any = None,
-        checkpoint_every: float = 60.0,
-        resume: bool = False,
-        exchange: int | str = "exact",
         verbose: int = 0,
     ) -> None:
         self.method = method
         self.kernel = kernel
         self.n_inducing = n_inducing
         self.inducing = inducing
-        self.noise = noise
-        self.learn = learn
         self.normalize_y = normalize_y
-        self.optimizer = optimizer
         self.learning_rate = learning_rate
-        self.damping = damping
         self.batch_size = batch_size
         self.max_epochs = max_epochs
-        self.tol = tol
-        self.max_seconds = max_seconds
-        self.jitter = jitter
         self.device = device
-        self.dtype = dtype
         self.random_state = random_state
         self.warm_start = warm_start
+        self.training = training
         self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.resume = resume
-        self.exchange = exchange
         self.verbose = verbose
 
     def _config(self) -> RegressorConfig:

@@ -56,9 +56,9 @@ def onnx(clf: GPEstimator, path: str | Path, *, dtype: str = "float64", prepared
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, export
+    >>> from cavity import GPClassifier, Training, export
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, tol=1.0, random_state=0).fit(X, y)
+    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=Training(tol=1.0), random_state=0).fit(X, y)
     >>> export.onnx(clf, "iris.onnx").name  # doctest: +SKIP
     'iris.onnx'
     """
@@ -87,9 +87,9 @@ def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = Fal
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, export
+    >>> from cavity import GPClassifier, Training, export
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, tol=1.0, random_state=0).fit(X, y)
+    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=Training(tol=1.0), random_state=0).fit(X, y)
     >>> [output.name for output in export.onnx_model(clf).graph.output]
     ['label', 'probabilities']
     """
@@ -151,9 +151,9 @@ def make_onnx_model(
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, export
+    >>> from cavity import GPClassifier, Training, export
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, tol=1.0, random_state=0).fit(X, y)
+    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=Training(tol=1.0), random_state=0).fit(X, y)
     >>> made = export.make_onnx_model(clf._fitted, clf.classes_, 4, {"method": "ep"})
     >>> made.producer_name
     'cavity'

@@ -14,6 +14,7 @@ from cavity import persist
 from cavity._version import __version__
 from cavity.config.classification_methods import Auto
 from cavity.config.methods import Method, method_names, read_method
+from cavity.config.training import flatten
 from cavity.config.values import resolve_device
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.results import Result, settle_kernel
@@ -50,7 +51,7 @@ class Record(NamedTuple):
     """What a model file holds."""
 
     kind: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any]  # flat: those of `training` beside the others, in files of every version
     result: Result
     notes: dict[str, Any] = {}  # noqa: RUF012
 
@@ -260,7 +261,7 @@ def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any
         values = _upgrade(values, KINDS[meta["kind"]].task)
     values |= _read_selected(meta.get("selection"), unpacking)
     cls: Any = ESTIMATORS.get(meta["kind"])
-    unknown = set() if cls is None else set(values) - set(cls().get_params(deep=False))
+    unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
     return values

@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cavity.config import Training, read_training
 from cavity.estimators import GPClassifier
 from cavity.report.demo_figure import draw
 from cavity.report.problems import Problem, Result, make_digits, make_toy
@@ -82,7 +83,7 @@ def make_models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple
     options: dict[str, Any] = {
         "n_inducing": size.inducing,
         "max_epochs": size.epochs,
-        "max_seconds": size.seconds,
+        "training": Training(max_seconds=size.seconds),
         "random_state": seed,
         "verbose": 1 if sys.stderr.isatty() else 0,
     }
@@ -103,7 +104,8 @@ def train(problem: Problem, method: str, model: Any) -> Result:
 
 
 def _format_epochs(model: GPClassifier) -> str:
-    limited = model.n_epochs_ == model.max_epochs or model.history_[-1]["seconds"] >= model.max_seconds
+    limit = read_training(model.training).max_seconds
+    limited = model.n_epochs_ == model.max_epochs or model.history_[-1]["seconds"] >= limit
     return f"{model.n_epochs_}" + (" (limit)" if limited else "")
 
 

@@ -88,9 +88,9 @@ def write_report(
     >>> import tempfile
     >>> from pathlib import Path
     >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, report
+    >>> from cavity import GPClassifier, Training, report
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier("sep", n_inducing=5, tol=1.0, random_state=0).fit(X[::2], y[::2])
+    >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[::2], y[::2])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = report.write_report(clf, Path(folder) / "report.html", X[1::2], y[1::2])
     ...     path.name

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity._version import __version__
+from cavity.config import read_training
 from cavity.config.methods import read_method
 from cavity.estimators.fitted_view import view_fit
 
@@ -64,7 +65,7 @@ def _describe_classifier(clf: Any) -> Facts:
         rows.append(("Training time (s)", f"{history[-1]['seconds']:.1f}"))
     rows += [
         ("Size of the model", _measure_memory(clf)),
-        ("Precision", clf.dtype),
+        ("Precision", f"{read_training(clf.training).dtype}"),
         ("Seed (random_state)", f"{clf.random_state!r}"),
     ]
     return rows + [(f"Version of {name}", value) for name, value in list_versions().items()]

@@ -47,9 +47,9 @@ def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: 
     --------
     >>> from matplotlib.figure import Figure
     >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, plots
+    >>> from cavity import GPClassifier, Training, plots
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier("sep", n_inducing=5, tol=1.0, random_state=0).fit(X[:, :2], y)
+    >>> clf = GPClassifier("sep", n_inducing=5, training=Training(tol=1.0), random_state=0).fit(X[:, :2], y)
     >>> ax = plots.decision_regions(clf, X[:, :2], y, Figure().subplots(), grid=20)
     """
     X = np.asarray(X, dtype=np.float64)

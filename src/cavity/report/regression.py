@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from cavity.config import read_training
 from cavity.intake.frames import Prepared
 from cavity.report.scores import Array, Numbers, score_targets
 from cavity.splitting import hold_out
@@ -27,9 +28,9 @@ def estimate_regression(model: Any, X: Array, y: Array, weight: Array | None, se
     """Fit once more without a fifth of the rows, and score their predictions; None for a handful of rows or with a time limit."""
     w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
     held = hold_out(X, None, HELD_SHARE, seed, weight=w)
-    if model.max_seconds is not None or (w > 0).sum() < LEAST_ROWS or not held.any():
+    if read_training(model.training).max_seconds is not None or (w > 0).sum() < LEAST_ROWS or not held.any():
         return None
-    again = clone(model).set_params(checkpoint=None, resume=False, verbose=0)
+    again = clone(model).set_params(training__checkpoint=None, training__resume=False, verbose=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         again.fit(Prepared(X[~held], model.preparation_), y[~held], sample_weight=w[~held])
