@@ -131,6 +131,17 @@ def test_a_regressor_takes_raw_columns():
     np.testing.assert_allclose(std, expected[1], rtol=1e-7)
 
 
+def test_a_default_model_with_trees_takes_raw_columns():
+    table = make_table(150)
+    clf = GPClassifier(**QUICK).fit(table, make_labels(table))
+    new = pd.concat([make_table(40, seed=1), make_table(5, seed=2).assign(v1=1e4)])
+    pool, model = clf._fitted.pool, export.onnx_model(clf)
+    g = pool.gate.at(clf.predict_latent(new)[1])
+    assert any(pool.weights) and (g[-5:] == 0).all() and g[:40].mean() > 0.5
+    P = run(model, ["probabilities"], as_inputs(model, new))[0]
+    np.testing.assert_allclose(P, clf.predict_proba(new), rtol=0, atol=1e-6)
+
+
 def test_the_calendar_of_the_graph_is_that_of_numpy():
     """Every day of 1896 to 2104 around leap years, and a few far ones."""
     from cavity.export import raw_columns

@@ -13,6 +13,7 @@ from cavity.linalg import solve_lower_t
 from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
+from cavity.prediction.pool import normalised
 from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
@@ -75,4 +76,11 @@ def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Arr
     var = np.empty((len(rows), 0))
     if model.pool.gate is not None:
         var = as_array(predict_latent(model, as_tensor(rows)).var)
-    return model.pool.combine(log_p, np.tile(rows, (n_draws, 1)), np.tile(var, (n_draws, 1)))
+    if model.pool.is_trivial:
+        return log_p
+    total = model.pool.add_members(
+        log_p,
+        np.tile(var, (n_draws, 1)),
+        lambda member: np.tile(member.log_proba(rows), (n_draws, 1)),
+    )
+    return normalised(total)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.forest import Forest
+from cavity.namespaces import namespace
 
 Array = NDArray[np.float64]
 TEMPERATURE_PENALTY = (
@@ -50,9 +51,13 @@ class Gate(NamedTuple):
     scale: Array  # [C], 1 / (C v⁰_c)
     usual: float  # u₉₅
 
-    def at(self, var: Array) -> Array:
-        """Return g at rows with the variances [n C]."""
-        return np.clip((1 - var @ self.scale) / (1 - self.usual), 0.0, 1.0)
+    def at(self, var: Any) -> Any:
+        """Return g at rows with the variances [n C], an array or a value of an ONNX graph: [n 1].
+
+        The scale is a matrix: onnxruntime multiplies a transposed matrix and a vector wrongly.
+        """
+        u = var @ self.scale[:, None]
+        return namespace(var).clip((1 - u) / (1 - self.usual), 0.0, 1.0)
 
 
 def make_gate(prior_var: Array, var: Array) -> Gate | None:
@@ -79,13 +84,17 @@ class Pool(NamedTuple):
         """Return normalised log-probabilities of rows, [n C], given those of the Gaussian process and its variances of f."""
         if self.is_trivial:
             return log_p
-        g = None if self.gate is None or not self.members else self.gate.at(var)[:, None]
+        return normalised(self.add_members(log_p, var, lambda member: member.log_proba(X)))
+
+    def add_members(self, log_p: Any, var: Any, log_proba: Callable[[Forest], Any]) -> Any:
+        """Return the weighted sum of log-probabilities, [n C], of arrays or of values of an ONNX graph."""
+        g = None if self.gate is None or not self.members else self.gate.at(var)
         alone = min(1.0, self.weight + sum(self.weights))  # a model that is too confident is so everywhere
         total = (self.weight if g is None else alone + (self.weight - alone) * g) * log_p
         for weight, member in zip(self.weights, self.members, strict=True):
             if weight:  # trees that do not count need not be walked
-                total = total + (weight if g is None else weight * g) * member.log_proba(X)
-        return normalised(total)
+                total = total + (weight if g is None else weight * g) * log_proba(member)
+        return total
 
 
 NO_POOL = Pool()
