@@ -11,6 +11,7 @@ from cavity.errors import BadOption
 
 OPSET = 18
 IR_VERSION = 8
+ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 3  # for LabelEncoder and trees in float64
 
 
 def package(name: str) -> Any:
@@ -75,6 +76,9 @@ class Value:
 
     def __matmul__(self, other: Any) -> Value:
         return self.graph.op("MatMul", self, other)
+
+    def __rsub__(self, other: Any) -> Value:
+        return self.graph.op("Sub", other, self)
 
     def __radd__(self, other: Any) -> Value:
         return self.graph.op("Add", other, self)

@@ -11,7 +11,7 @@ import pytest
 from cavity import GPClassifier, GPRegressor, Preparation, export
 from cavity.errors import BadOption
 from cavity.intake.frames import Prepared
-from cavity.onnx_graph import Graph, Value
+from cavity.onnx_graph import ML_DOMAIN, ML_OPSET, Graph, Value
 from cavity.tabular.dates import find_season, find_weekdays, find_years
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -129,6 +129,40 @@ def test_a_regressor_takes_raw_columns():
     expected = gp.predict(table, return_std=True)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-7)
     np.testing.assert_allclose(std, expected[1], rtol=1e-7)
+
+
+def test_a_default_model_with_trees_takes_raw_columns():
+    table = make_table(150)
+    clf = GPClassifier(**QUICK).fit(table, make_labels(table))
+    new = pd.concat([make_table(40, seed=1), make_table(5, seed=2).assign(v1=1e4)])
+    pool, model = clf._fitted.pool, export.onnx_model(clf)
+    g = pool.gate.at(clf.predict_latent(new)[1])
+    assert any(pool.weights) and (g[-5:] < 1e-9).all() and g[:40].mean() > 0.5
+    P = run(model, ["probabilities"], as_inputs(model, new))[0]
+    np.testing.assert_allclose(P, clf.predict_proba(new), rtol=0, atol=1e-6)
+
+
+def test_features_are_those_of_python_to_the_last_bit():
+    """Trees may split between any two numbers: cosines of two weekdays must not differ by rounding alone."""
+    from cavity.export import raw_columns
+
+    table = make_table(2000)
+    prepare, graph = Preparation().fit(table), Graph()
+    helper, kind = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
+    X, inputs, kinds = raw_columns.add_raw_columns(graph, prepare, kind, ())
+    output = helper.make_tensor_value_info(X.name, kind, ["n", "D"])
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "features", inputs, [output], graph.constants),
+        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(ML_DOMAIN, ML_OPSET)],
+        ir_version=8,
+    )
+    helper.set_model_props(made, {"inputs": json.dumps(kinds)})
+    expected = prepare.encode(table)
+    np.testing.assert_array_equal(run(made, [X.name], as_inputs(made, table))[0], expected)
+    cosine = expected[
+        table["seen on"].notna(), list(prepare.get_feature_names_out()).index("seen on weekday cos")
+    ]
+    assert len(np.unique(cosine)) == 4
 
 
 def test_the_calendar_of_the_graph_is_that_of_numpy():

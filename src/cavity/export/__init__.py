@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from cavity._version import __version__
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier
 from cavity.estimators.base import GPEstimator
-from cavity.export.raw_columns import ML_DOMAIN, ML_OPSET, add_raw_columns
+from cavity.export.raw_columns import add_raw_columns
+from cavity.export.trees import add_trees
 from cavity.factors import Likelihood
+from cavity.factors.graphs import normalised
 from cavity.namespaces import NUMPY
-from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value, mirrors
+from cavity.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value, mirrors
 from cavity.prediction.model import FittedModel, latent_model
+from cavity.prediction.pool import Pool
 from cavity.prediction.rowwise import target_noise
 from cavity.spectrum import Spectrum
 from cavity.tabular.encoder import ColumnEncoder
@@ -162,8 +166,8 @@ def make_onnx_model(
     draft = Draft(n_features, preparation, dtype, ("label", "probabilities"))
     mean, var, _ = latent_model(model, NUMPY).marginals_and_residual(draft.X)
     P = _probabilities(model.likelihood, mean, var)
-    if model.pool.weight != 1.0:
-        P = _with_temperature(P, model.pool.weight)
+    if not model.pool.is_trivial:
+        P = _with_pool(model.pool, P, draft.X, var)
     labels, label_kind = _labels(classes, draft.graph.onnx.TensorProto)
     best = draft.graph.op("ArgMax", P, axis=1, keepdims=0)
     draft.add_output("label", "Gather", draft.graph.value(labels), ["n"], best, kind=label_kind)
@@ -228,10 +232,6 @@ def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: 
         raise BadOption(
             "inducing='spectrum' has features that the ONNX graph cannot express: fit with inducing points (inducing='auto')."
         )
-    if model.pool.members:
-        raise BadOption(
-            "the ONNX graph has no trees, and this model is a pool with trees: fit with ensemble=None, or effort='balanced'."
-        )
     if dtype not in INPUTS:
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
 
@@ -243,11 +243,11 @@ def _probabilities(likelihood: Likelihood, mean: Value, var: Value) -> Value:
     return likelihood.graph(mean, var)
 
 
-def _with_temperature(P: Value, weight: float) -> Value:
-    """Return softmax(w log P)."""
-    logs = P.at_least(np.finfo(np.float64).tiny).log() * weight
-    powers = (logs - logs.max(1, keep=True)).exp()
-    return powers / powers.sum(1, keep=True)
+def _with_pool(pool: Pool, P: Value, X: Value, var: Value) -> Value:
+    """Return the probabilities of the pool, [n C], given those of the Gaussian process and its variances of f."""
+    log_p = P.at_least(np.finfo(np.float64).tiny).log()
+    logs = pool.add_members(log_p, var, [partial(add_trees, member, X) for member in pool.members])
+    return normalised((logs - logs.max(1, keep=True)).exp())
 
 
 def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadOption
-from cavity.onnx_graph import Graph, Value
+from cavity.onnx_graph import ML_DOMAIN, Graph, Value
 from cavity.tabular.cells import MISSING
 from cavity.tabular.columns import Category, Column, Date, Group, Number
-from cavity.tabular.dates import YEAR
+from cavity.tabular.dates import STEPS, YEAR
 from cavity.tabular.encoder import ColumnEncoder
 
-ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 2  # for LabelEncoder
 CYCLE = 146_097  # days of 400 years
 MARCH = 719_468  # days from 0000-03-01 to 1970-01-01
 JANUARY = 306  # days from 1 March to 1 January
@@ -131,9 +130,9 @@ def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:
 
 
 def _to_circle(graph: Graph, turns: Value) -> list[Value]:
-    """Return sine and cosine; ONNX has both in float32 and float64, but runtimes have them in float32 only."""
+    """Return sine and cosine, rounded."""
     angle = turns * (2 * np.pi)
-    return [graph.op(name, angle) for name in ("Sin", "Cos")]
+    return [graph.op("Round", graph.op(name, angle) * STEPS) / STEPS for name in ("Sin", "Cos")]
 
 
 def _find_year(graph: Graph, days: Value) -> Value:

@@ -33,7 +33,7 @@ from cavity.forest import LEAST, Forest
 from cavity.intake.tables import Facts, Table
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
-from cavity.prediction.pool import Gate, Pool, fit_temperature, fit_weights
+from cavity.prediction.pool import Gate, Pool, fit_temperature, fit_weights, normalised
 from cavity.splitting import choose_folds
 from cavity.training.progress import log, show_progress
 
@@ -61,7 +61,7 @@ class Held(NamedTuple):
     y: NDArray[np.int64]
     weight: Array
     rows: NDArray[np.int64]  # their places in the table
-    g: Array  # [n], how much the members count
+    var: Array  # [n C], of the latent functions
 
     def insert(self, members: Sequence[Any], fitted: Sequence[Any]) -> Held:
         """Return the rows with the predictions of forests for rows that their trees did not draw, in the order of the members."""
@@ -83,7 +83,8 @@ class Held(NamedTuple):
 
     def estimate(self, pool: Pool, prior: Array, how: str) -> Estimate:
         """Score the pool on these rows."""
-        log_p = pool.mix(self.parts[0], self.parts[1:], self.g)
+        logs = [partial(np.asarray, part) for part in self.parts[1:]]
+        log_p = normalised(pool.add_members(self.parts[0], self.var, logs))
         return estimate_quality(log_p, self.y, self.weight, prior, how)
 
 
@@ -249,8 +250,7 @@ class Calibration(NamedTuple):
     def _predict(self, model: FittedModel, held: Table, rows: NDArray[np.int64], logs: list[Array]) -> Held:
         """Predict rows that a model did not see; `logs`: what the members predict."""
         f = predict_latent(model, as_tensor(held.X))
-        g = np.ones(held.n_rows) if self.gate is None else self.gate.at(as_array(f.var))
-        return Held([log_probabilities(model, f).numpy(), *logs], held.y, held.weight, rows, g)
+        return Held([log_probabilities(model, f).numpy(), *logs], held.y, held.weight, rows, as_array(f.var))
 
     def _describe(self, held: Held, done: int, k: int, wanted: int) -> str:
         """Say where the held-out rows come from."""

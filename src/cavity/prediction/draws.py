@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavity.forest import Forest
 from cavity.linalg import solve_lower_t
 from cavity.onnx_graph import mirrors
 from cavity.posterior import Normal
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
+from cavity.prediction.pool import normalised
 from cavity.spectrum import Spectrum
 
 Array = NDArray[np.float64]
@@ -75,4 +78,11 @@ def _combine(model: FittedModel, log_p: Array, rows: Array, n_draws: int) -> Arr
     var = np.empty((len(rows), 0))
     if model.pool.gate is not None:
         var = as_array(predict_latent(model, as_tensor(rows)).var)
-    return model.pool.combine(log_p, np.tile(rows, (n_draws, 1)), np.tile(var, (n_draws, 1)))
+    if model.pool.is_trivial:
+        return log_p
+    logs = [partial(_repeat, member, rows, n_draws) for member in model.pool.members]
+    return normalised(model.pool.add_members(log_p, np.tile(var, (n_draws, 1)), logs))
+
+
+def _repeat(member: Forest, rows: Array, n_draws: int) -> Array:
+    return np.tile(member.log_proba(rows), (n_draws, 1))

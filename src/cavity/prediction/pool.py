@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.forest import Forest
+from cavity.namespaces import namespace
 
 Array = NDArray[np.float64]
 TEMPERATURE_PENALTY = (
@@ -50,9 +52,13 @@ class Gate(NamedTuple):
     scale: Array  # [C], 1 / (C v⁰_c)
     usual: float  # u₉₅
 
-    def at(self, var: Array) -> Array:
-        """Return g at rows with the variances [n C]."""
-        return np.clip((1 - var @ self.scale) / (1 - self.usual), 0.0, 1.0)
+    def at(self, var: Any) -> Any:
+        """Return g at rows with the variances [n C], an array or a value of an ONNX graph: [n 1].
+
+        The scale is a matrix: onnxruntime multiplies a transposed matrix and a vector wrongly.
+        """
+        u = var @ self.scale[:, None]
+        return namespace(var).clip((1 - u) / (1 - self.usual), 0.0, 1.0)
 
 
 def make_gate(prior_var: Array, var: Array) -> Gate | None:
@@ -79,22 +85,21 @@ class Pool(NamedTuple):
         """Return normalised log-probabilities of rows, [n C], given those of the Gaussian process and its variances of f."""
         if self.is_trivial:
             return log_p
-        if not self.members:
-            return normalised(self.weight * log_p)
-        g = np.ones(len(X)) if self.gate is None else self.gate.at(var)
-        # trees that do not count need not be walked
-        logs = [m.log_proba(X) if w else 0.0 for w, m in zip(self.weights, self.members, strict=True)]
-        return self.mix(log_p, logs, g)
+        logs = [partial(Forest.log_proba, member, X) for member in self.members]
+        return normalised(self.add_members(log_p, var, logs))
 
-    def mix(self, log_p: Array, logs: Sequence[Array | float], g: Array) -> Array:
-        """Return normalised log-probabilities [n C] of the Gaussian process and of the members, which count by g [n]."""
+    def add_members(self, log_p: Any, var: Any, logs: Sequence[Callable[[], Any]]) -> Any:
+        """Return the weighted sum of log-probabilities, [n C], of arrays or of values of an ONNX graph.
+
+        `logs` return those of the members, and are called only for members that count.
+        """
+        g = None if self.gate is None or not self.members else self.gate.at(var)
         alone = min(1.0, self.weight + sum(self.weights))  # a model that is too confident is so everywhere
-        alone = alone if self.members else self.weight
-        g = g[:, None]
-        total = (alone + (self.weight - alone) * g) * log_p
-        for weight, log in zip(self.weights, logs, strict=True):
-            total = total + weight * g * log
-        return normalised(total)
+        total = (self.weight if g is None else alone + (self.weight - alone) * g) * log_p
+        for weight, log_member in zip(self.weights, logs, strict=True):
+            if weight:
+                total = total + (weight if g is None else weight * g) * log_member()
+        return total
 
 
 NO_POOL = Pool()

@@ -20,6 +20,7 @@ DAY = 86_400  # seconds
 MAX_DAYS = 4e6  # about eleven thousand years
 PARTS = ("days", "year", "season", "weekday", "clock")
 YEAR = 365.2425  # days
+STEPS = 2.0**32  # per unit, of rounded sines and cosines
 ORDERS = ("day", "month")  # which comes first in 03/04/2020; the day wins if cells can be read both ways
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 EPOCH = datetime(1970, 1, 1)
@@ -136,8 +137,12 @@ def find_weekdays(days: Array) -> Array:
 
 
 def to_circle(turns: Array) -> Sequence[Array]:
-    """Return a periodic quantity as sine and cosine, so that its end is near its beginning."""
-    return np.sin(2 * np.pi * turns), np.cos(2 * np.pi * turns)
+    """Return a periodic quantity as sine and cosine, so that its end is near its beginning.
+
+    They are rounded: libraries differ in the last bits, and trees may split between Tuesday and Sunday, whose cosines are equal.
+    """
+    angle = 2 * np.pi * turns
+    return np.rint(np.sin(angle) * STEPS) / STEPS, np.rint(np.cos(angle) * STEPS) / STEPS
 
 
 def format_day(days: float) -> str:
