@@ -83,8 +83,9 @@ class Forest(_Arrays):
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
         rows = max(1, min(ROWS, BLOCK // len(self.root)))
-        # scikit-learn's forests compare features in float32, its boosting in float64
-        X = X if self.boosted else X.astype(np.float32).astype(np.float64)
+        if not self.boosted:  # scikit-learn's forests compare features in float32, its boosting in float64
+            with np.errstate(over="ignore"):  # cells beyond float32 are infinite
+                X = X.astype(np.float32).astype(np.float64)
         parts = [self._block(np.ascontiguousarray(X[i : i + rows])) for i in range(0, len(X), rows)]
         return np.concatenate(parts) if parts else np.empty((0, max(2, len(self.start))))
 
