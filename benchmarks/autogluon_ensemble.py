@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.data.tables import load
+from experiments.paper_tables import load
 
 SETS = ("glass", "vowel6", "vehicle")
 FIRST_SEED = 1000  # no published split has such a number
@@ -50,7 +50,7 @@ def run_split(data: str | None, name: str, seed: int) -> Row:
     import pandas as pd
     from autogluon.tabular import TabularPredictor
 
-    from cavity.autogluon import CavityModel
+    from cavity.export.autogluon import CavityModel
 
     begun = time.process_time()
     X, y = load(name, data)[:2]

@@ -24,14 +24,14 @@ def measure_rate(args: argparse.Namespace, method: str) -> float:
     import torch
 
     from cavity import GPClassifier
-    from cavity.config import nest
+    from cavity.options import nest
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((args.rows, 16))
     y = (X[:, :5] + 0.3 * rng.standard_normal((args.rows, 5))).argmax(1)
     stamps: list[float] = []
-    from cavity.callbacks import Callback
+    from cavity.fitting.callbacks import Callback
 
     class Clock(Callback):
         def epoch(self, run: object, row: dict[str, object]) -> bool:

@@ -21,12 +21,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from cavity.data import Stream, arrow, shard_range
+from cavity.rows.batches import Stream, shard_range
+from cavity.rows.files import arrow_source
 
 COLUMNS, BATCH = 16, 1000
 
 
-class Counted(arrow.Fragments):
+class Counted(arrow_source.Fragments):
     """Count the decoded rows."""
 
     decoded = 0
@@ -49,8 +50,8 @@ def write_parquet(path: Path, rows: int, group: int) -> None:
 
 def measure(path: Path, keep: range, rows: int) -> tuple[float, float]:
     """Fraction of the rows that was decoded in one pass, and its CPU seconds."""
-    Counted.decoded, arrow.Fragments = 0, Counted  # type: ignore[misc]
-    source = arrow.Arrow(path, "label")
+    Counted.decoded, arrow_source.Fragments = 0, Counted  # type: ignore[misc]
+    source = arrow_source.Arrow(path, "label")
     data = Stream(source, np.arange(5), np.ones(5), rows, COLUMNS, torch.float64, torch.device("cpu"))
     start = time.process_time()
     for _ in data.batches(BATCH, torch.Generator().manual_seed(0), keep):

@@ -33,8 +33,8 @@ import torch
 from sklearn.metrics import r2_score
 
 from cavity import GPRegressor
-from cavity.callbacks import Callback
-from cavity.config import nest
+from cavity.fitting.callbacks import Callback
+from cavity.options import nest
 from cavity.prediction.model import predict_latent, snapshot
 from experiments.jobs import versions
 

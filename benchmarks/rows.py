@@ -120,7 +120,7 @@ def bytes_from_disk() -> int:
 
 def make_clock(job: dict[str, Any], chief: bool) -> Any:
     """Return a callback that times the pass, reports its progress and leaves out the sweeps that settle the sites."""
-    from cavity.callbacks import Callback, Memory
+    from cavity.fitting.callbacks import Callback, Memory
 
     steps = -(-job["rows"] // job["batch"])
 
@@ -174,7 +174,7 @@ def measure(job: dict[str, Any]) -> None:
     import torch
 
     from cavity import GPClassifier, distributed
-    from cavity.config import nest
+    from cavity.options import nest
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(job["threads"])
@@ -245,11 +245,12 @@ def measure_reading(folder: Path, rows: int, batch: int) -> dict[str, float]:
     """Return CPU seconds per row of the survey, of reading, and of the order of rows that are not read."""
     import torch
 
-    from cavity.data import Stream, arrow
-    from cavity.data.content import Content
-    from cavity.data.summary import survey
+    from cavity.rows.batches import Stream
+    from cavity.rows.batches.checksums import Content
+    from cavity.rows.batches.source_survey import survey
+    from cavity.rows.files import arrow_source
 
-    source = arrow.Arrow(folder, "label")
+    source = arrow_source.Arrow(folder, "label")
     start = time.process_time()
     found = survey(source, (0, 1))
     seconds = {"survey": time.process_time() - start}

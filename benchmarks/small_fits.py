@@ -36,8 +36,8 @@ from threadpoolctl import threadpool_limits
 
 import cavity
 from cavity import GPClassifier, Training
-from cavity.data.tables import load
 from cavity.report import nll
+from experiments.paper_tables import load
 
 SETS = ("wine", "new_thyroid", "glass", "svmguide2", "vowel6", "vehicle", "waveform", "satellite")
 TRAIN_ROWS = {"waveform": 2000, "satellite": 2000}

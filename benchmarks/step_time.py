@@ -27,14 +27,14 @@ import numpy as np
 import torch
 
 from cavity import GPClassifier, Training
-from cavity import inducing as choosing
-from cavity.config import read_classifier
-from cavity.config.options import complete
-from cavity.data import Batch, Rows
 from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, State
-from cavity.intake import tables
+from cavity.kernels import inducing as choosing
+from cavity.options import read_classifier
+from cavity.options.completed import complete
+from cavity.rows import tables
+from cavity.rows.batches import Batch, Rows
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.threads import flush_denormals, limit_threads

@@ -31,7 +31,7 @@ import torch
 from sklearn.datasets import load_iris
 
 from cavity import GPClassifier, Training
-from cavity.config import nest
+from cavity.options import nest
 from experiments import sets
 from experiments.jobs import versions
 

@@ -117,8 +117,8 @@ TITLES = {
 def make_classifier(method: str, **arguments: Any) -> Any:
     """An unfitted GPClassifier for a method's name. The only place where names become arguments of the estimator."""
     from cavity import GPClassifier
-    from cavity.config import nest
-    from cavity.config.methods import method_names
+    from cavity.options import nest
+    from cavity.options.method import method_names
 
     name, options, own = METHODS[method]
     chosen: Any = method_names("classification")[name](**options) if options else name
@@ -128,9 +128,9 @@ def make_classifier(method: str, **arguments: Any) -> Any:
 def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:
     """M and batch size that GPClassifier() chooses for a table of this size."""
     from cavity import GPClassifier
-    from cavity.config import read_classifier
-    from cavity.config.options import complete
-    from cavity.config.values import inducing_count
+    from cavity.options import read_classifier
+    from cavity.options.completed import complete
+    from cavity.options.value_checks import inducing_count
 
     default = read_classifier(GPClassifier().get_params(deep=False))
     n_latent = 1 if n_classes == 2 else n_classes

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.scoring import bin_rows, score_log_proba
+from cavity.common.scoring import bin_rows, score_log_proba
 from experiments.jobs import Row
 
 PUBLISHED = Path(__file__).with_name("published.csv")

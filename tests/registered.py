@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from cavity.factors import LIKELIHOODS, Gaussian, Likelihood
 from cavity.kernels import KERNELS, RBF, Constant, Deep, Kernel, Linear, Matern32, Product, Ranked, Sum
+from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood
 
 # Tests register classes of their own, too: these are the library's, whatever was imported before.
 REGISTERED_KERNELS = {k.__name__: k for k in KERNELS.classes() if k.__module__.startswith("cavity.")}

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from cavity import GPClassifier, GPRegressor
-from cavity.config import nest, read_classifier
-from cavity.config.methods import method_names
-from cavity.config.options import complete
-from cavity.data import Rows
 from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, Optimiser, State
-from cavity.intake import tables
-from cavity.posterior import Normal, marginals, posterior
+from cavity.inference.posterior import Normal, marginals, posterior
+from cavity.options import nest, read_classifier
+from cavity.options.completed import complete
+from cavity.options.method import method_names
+from cavity.rows import tables
+from cavity.rows.batches import Rows
 
 ROOT = Path(__file__).parents[1]
 

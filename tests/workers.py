@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cavity import BadInput, GPClassifier
-from cavity.config import nest
+from cavity.options import nest
 from support import toy
 
 

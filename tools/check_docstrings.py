@@ -26,18 +26,18 @@ from numpydoc.validate import ERROR_MSGS, validate
 ROOT = Path(__file__).parents[1]
 MODULES = (
     "cavity",
-    "cavity.methods",
+    "cavity.options.methods",
     "cavity.kernels",
-    "cavity.factors",
-    "cavity.callbacks",
+    "cavity.likelihoods",
+    "cavity.fitting.callbacks",
     "cavity.report",
     "cavity.export",
-    "cavity.plots",
-    "cavity.diagnostics.samples",
+    "cavity.report.plots",
+    "cavity.explain.samples",
     "cavity.distributed",
     "cavity.distributed.ray",
     "cavity.distributed.spark",
-    "cavity.mlflow",
+    "cavity.export.mlflow",
 )
 NO_EXAMPLE = ("EX01",)  # methods, and classes that users receive but do not make
 ONLY_SUMMARY = ("GL08", "SS")  # properties, which have neither parameters nor returns, and overrides

@@ -12,10 +12,15 @@ from cavity._version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import callbacks, distributed, export, factors, kernels, methods, plots, report
-    from cavity.config.training import Training
+    from cavity import distributed, export, kernels, likelihoods, report
     from cavity.estimators import GPClassifier, GPRegressor, load
-    from cavity.tabular.preparation import Preparation
+    from cavity.export import autogluon as autogluon
+    from cavity.export import mlflow as mlflow
+    from cavity.fitting import callbacks
+    from cavity.options import methods
+    from cavity.options.training import Training
+    from cavity.report import plots
+    from cavity.rows.columns.preparation import Preparation
 
 __all__ = [
     "BadFile",
@@ -31,8 +36,8 @@ __all__ = [
     "callbacks",
     "distributed",
     "export",
-    "factors",
     "kernels",
+    "likelihoods",
     "load",
     "methods",
     "plots",
@@ -40,18 +45,31 @@ __all__ = [
 ]
 
 
+_MODULES = {  # modules that are attributes of `cavity`
+    "autogluon": "cavity.export.autogluon",
+    "callbacks": "cavity.fitting.callbacks",
+    "distributed": "cavity.distributed",
+    "export": "cavity.export",
+    "kernels": "cavity.kernels",
+    "likelihoods": "cavity.likelihoods",
+    "methods": "cavity.options.methods",
+    "mlflow": "cavity.export.mlflow",
+    "plots": "cavity.report.plots",
+    "report": "cavity.report",
+}
+
 if not TYPE_CHECKING:  # a type checker must not believe that every name exists
 
     def __getattr__(name: str) -> Any:
         """The public names that need torch, loaded when they are first asked for (PEP 562)."""
-        if name in ("callbacks", "distributed", "export", "factors", "kernels", "methods", "plots", "report"):
-            return import_module(f"cavity.{name}")
+        if name in _MODULES:
+            return import_module(_MODULES[name])
         if name in ("GPClassifier", "GPRegressor", "load"):
             return getattr(import_module("cavity.estimators"), name)
         if name == "Training":
-            return import_module("cavity.config.training").Training
+            return import_module("cavity.options.training").Training
         if name == "Preparation":
-            return import_module("cavity.tabular.preparation").Preparation
+            return import_module("cavity.rows.columns.preparation").Preparation
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from cavity import persist
+from cavity.common import tensor_files
 from chaos import __main__ as command
 from chaos.counting import Outcome, Tally
 from chaos.flips import make_model_flips
@@ -34,7 +34,7 @@ def test_every_kind_has_a_small_version():
 
 
 def test_a_flipped_bit_that_nobody_checks_is_counted_as_silent(tmp_path, monkeypatch):
-    monkeypatch.setattr(persist, "_check_digest", lambda *given: None)
+    monkeypatch.setattr(tensor_files, "_check_digest", lambda *given: None)
     item = make_model_flips(tmp_path, 0)
     found = [item(i).name for i in range(20)]
     assert "silent" in found

@@ -11,8 +11,8 @@ from cavity import GPClassifier, GPRegressor
 from cavity.cli import array_predictor
 from cavity.cli.array_predictor import ArrayPredictor, open_predictor
 from cavity.cli.models import Predictor
-from cavity.config import nest
 from cavity.kernels import RBF, Deep
+from cavity.options import nest
 from cli.running import run
 from registered import REGISTERED_KERNELS, make_kernel, net
 from support import toy
@@ -236,7 +236,7 @@ def test_many_rows_and_missing_cells_and_very_uneven_rows_are_left_to_torch(toy_
         np.testing.assert_allclose(light.predict_columns(X)["p_0"], expected, atol=1e-9, rtol=0)
     assert "full" in vars(light)
     light = open_predictor(toy_model, None, False)
-    monkeypatch.setattr("cavity.quadrature.single.log_probabilities", lambda *_: None)
+    monkeypatch.setattr("cavity.likelihoods.quadrature.single_row.log_probabilities", lambda *_: None)
     np.testing.assert_array_equal(light.predict_columns(X)["p_0"], expected)
     missing = X.copy()
     missing[0, 0] = np.nan

@@ -12,7 +12,7 @@ import pytest
 import cavity
 from cavity.cli import reading
 from cavity.cli.app import app
-from cavity.intake.frames import Prepared
+from cavity.rows.frames import Prepared
 from cli.running import QUICK, SINGLE, TRAIN, command, run
 from support import slow, toy
 
@@ -61,7 +61,7 @@ def test_predict_writes_labels_and_probabilities(birds):
     assert [r["id"] for r in rows] == [str(i) for i in range(60)]
     assert np.mean([r["label"] == r["species"] for r in rows]) > 0.8
     clf = cavity.load(birds / "birds.cavity")
-    (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
+    (chunk,) = cavity.rows.files.table_files.open_table(birds / "new.csv").chunks()
     np.testing.assert_allclose(P, clf.predict_proba(chunk.table), rtol=1e-9)
 
 
@@ -78,7 +78,7 @@ def test_evaluate_gives_the_scores_of_the_predictions(birds):
     assert (done.exit_code, done.stderr) == (0, "")
     scores = json.loads(done.stdout)
     clf = cavity.load(birds / "birds.cavity")
-    (chunk,) = cavity.tabular.files.open_table(birds / "new.csv").chunks()
+    (chunk,) = cavity.rows.files.table_files.open_table(birds / "new.csv").chunks()
     X, y = chunk.table, clf.preparation_.labels(chunk)
     assert scores["rows"] == 60 and np.sum(scores["confusion"]) == 60
     np.testing.assert_allclose(scores["error"], 1 - clf.score(X, y))

@@ -11,7 +11,7 @@ import pytest
 
 import cavity
 from cavity.cli.models import Predictor
-from cavity.modelfile.files import KINDS
+from cavity.saving.model_file import KINDS
 from support import slow
 
 
@@ -45,7 +45,7 @@ for name in [n for n in sys.modules if n.partition(".")[0] in ("cavity", "pyarro
 sys.modules["pyarrow"] = None
 from cavity import *
 GPClassifier(kernel=kernels.RBF())
-import cavity.data
+import cavity.rows.batches
 print("imported")
 """
 

@@ -46,7 +46,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
 @pytest.mark.parametrize(
     "where",
     [
-        "cavity.persist.os.fsync",
+        "cavity.common.tensor_files.os.fsync",
         "cavity.fitting.results.extract_model",
         "cavity.estimators.classifier.estimate_quality",
     ],

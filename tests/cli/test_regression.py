@@ -9,7 +9,7 @@ from sklearn.datasets import load_diabetes
 
 import cavity
 from cavity.errors import BadInput
-from cavity.tabular.preparation import Preparation
+from cavity.rows.columns.preparation import Preparation
 from cli.running import run
 
 QUICK = ("--max-epochs", "8", "--device", "cpu")

@@ -15,8 +15,8 @@ from cavity import BadInput, Preparation
 from cavity.cli.app import app
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
-from cavity.data import Arrow
-from cavity.tabular.files import open_table
+from cavity.rows.files.arrow_source import Arrow
+from cavity.rows.files.table_files import open_table
 
 JSON = {"content-type": "application/json"}
 RNG = np.random.default_rng(0)

@@ -14,11 +14,11 @@ from fastapi.testclient import TestClient
 import cavity
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
-from cavity.cli.serving.server import Plan, make_served_app
+from cavity.cli.serving.server import ServerPlan, make_served_app
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits, make_access
 from cavity.errors import BadOption
-from cavity.intake.frames import Prepared
+from cavity.rows.frames import Prepared
 from cli.penguins import main as write_penguins
 from cli.running import TRAIN, run
 from support import toy
@@ -230,7 +230,7 @@ def test_every_answer_names_the_model(birds):
     import hashlib
 
     expected = hashlib.sha256((birds / "m").read_bytes()).hexdigest()
-    app = make_served_app(Plan(str(birds / "m"), "cpu", Limits(), Access()))
+    app = make_served_app(ServerPlan(str(birds / "m"), "cpu", Limits(), Access()))
     client = TestClient(app, base_url=LOCAL)
     health = client.get("/health").json()
     assert health["model"] == expected and health["version"] == cavity.__version__

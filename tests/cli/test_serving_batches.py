@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity.cli.serving import batching
-from cavity.cli.serving.batching import Batcher, Full, Job, take_parts
+from cavity.cli.serving.batching import Batcher, Full, WaitingRows, take_parts
 
 
 def double(X, uncertainty):
@@ -40,7 +40,7 @@ def test_shares_are_fair(sizes, room):
     """A job with rows left has as many rows in the block as any other, up to one."""
 
     async def share():
-        return [Job(rows(0, n), False) for n in sizes]
+        return [WaitingRows(rows(0, n), False) for n in sizes]
 
     jobs = asyncio.run(share())
     parts = take_parts(list(jobs), room)

@@ -10,7 +10,7 @@ tabular = pytest.importorskip(
     "autogluon.tabular", reason="autogluon.tabular is not installed: make test-cluster runs these tests"
 )
 from cavity import BadOption, GPClassifier  # noqa: E402
-from cavity.autogluon import CavityModel  # noqa: E402
+from cavity.export.autogluon import CavityModel  # noqa: E402
 
 QUICK = {"method": "sep", "n_inducing": 8, "max_epochs": 3, "random_state": 0}
 

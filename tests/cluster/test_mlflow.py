@@ -9,7 +9,7 @@ from support import toy
 
 mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: make test-cluster runs these tests")
 pandas = pytest.importorskip("pandas")
-import cavity.mlflow as flavour  # noqa: E402
+import cavity.export.mlflow as flavour  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

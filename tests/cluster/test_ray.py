@@ -16,7 +16,7 @@ ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster
 pytest.importorskip(
     "ray.train.torch", reason="ray[train] is not installed: make test-cluster runs these tests"
 )
-from cavity.distributed.engines import append_predictions  # noqa: E402
+from cavity.distributed.adapters import append_predictions  # noqa: E402
 from cavity.distributed.ray import fit_on_ray, predict_on_ray  # noqa: E402
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from cavity import BadFile, BadInput, BadOption, GPClassifier, callbacks, distributed, load
 from cavity.cli.app import app
-from cavity.config import nest
+from cavity.options import nest
 from pages import read_commands, run_section
 from support import toy
 

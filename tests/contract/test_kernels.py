@@ -10,7 +10,10 @@ import torch
 from sklearn.base import clone
 
 import cavity
-from cavity.columns import Columns
+from cavity.common.column_statistics import Columns
+from cavity.common.namespaces import NUMPY
+from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
+from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels import (
     KERNELS,
@@ -25,9 +28,6 @@ from cavity.kernels import (
 )
 from cavity.kernels.base import formula_of
 from cavity.kernels.formulas import SHAPES, PairFormula
-from cavity.namespaces import NUMPY
-from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value
-from cavity.torch_namespace import TORCH
 from reference import kernels as written_out
 from registered import REGISTERED_KERNELS, make_kernel, net
 from support import toy

@@ -8,8 +8,9 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.errors import BadFile, BadOption
-from cavity.factors import (
+from cavity.likelihoods import (
     LIKELIHOODS,
     BinaryProbit,
     Committee,
@@ -25,7 +26,6 @@ from cavity.factors import (
     Softmax,
     Taylor,
 )
-from cavity.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from registered import CLASSIFIERS, REGISTERED_LIKELIHOODS, make_likelihood
 
 B = 6

@@ -11,10 +11,10 @@ from sklearn.model_selection import GridSearchCV
 import cavity
 from cavity import BadFile, BadOption, GPClassifier
 from cavity.errors import CavityError
-from cavity.factors import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
 from cavity.kernels import KERNELS
-from cavity.methods import EP, SEP, VI, Laplace, PowerEP
-from cavity.numerics import hazard, log_ndtr
+from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
+from cavity.likelihoods.normal_tails import hazard, log_ndtr
+from cavity.options.methods import EP, SEP, VI, Laplace, PowerEP
 from registered import CLASSIFIERS, make_likelihood
 from support import toy
 

@@ -12,9 +12,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from cavity.distributed import Local
-from cavity.factors import Latents, Likelihood, Moments
 from cavity.inference import Optimiser, State
 from cavity.kernels import RBF, Matern32
+from cavity.likelihoods import Latents, Likelihood, Moments
 from cavity.training.optimisers import OPTIMISERS
 from reference import kernels as written_out
 from reference.exact import gp_regression

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier, Training
-from cavity.config import nest, read_classifier
 from cavity.kernels import RBF
+from cavity.options import nest, read_classifier
 
 PAGE = Path(__file__).parents[2] / "docs" / "default.md"
 SECTION = re.search(

@@ -17,10 +17,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import CavityError, GPClassifier, GPRegressor, distributed
-from cavity.callbacks import Callback
-from cavity.config import nest
 from cavity.distributed import heartbeat
 from cavity.fitting import agreement
+from cavity.fitting.callbacks import Callback
+from cavity.options import nest
 from support import toy
 
 X, Y = toy(60, 3, seed=2)

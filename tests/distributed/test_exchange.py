@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from cavity import BadOption, GPClassifier, Training
-from cavity.data import Batch
+from cavity.common.linalg import pack_symmetric, unpack_symmetric
 from cavity.distributed import Local
 from cavity.inference import copy_state
-from cavity.linalg import pack_symmetric, unpack_symmetric
+from cavity.rows.batches import Batch
 from cavity.training.exchange import (
     LEAST_MEETINGS,
     MOST_ALONE,

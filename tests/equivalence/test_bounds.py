@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cavity import BadOption
-from cavity.factors import Jaakkola, Latents, Logistic, Taylor
 from cavity.kernels import RBF
+from cavity.likelihoods import Jaakkola, Latents, Logistic, Taylor
 from reference import bounds
 from reference.kernels import rbf
 from support import (

@@ -10,8 +10,8 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as SklearnRBF
 
 from cavity import GPClassifier
-from cavity.config import nest
 from cavity.kernels import RBF, Matern32
+from cavity.options import nest
 from reference import brute_ep
 from reference import kernels as written_out
 from reference.problems import hyper_parameters

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cavity import GPRegressor
-from cavity.config import nest
 from cavity.kernels import RBF
+from cavity.options import nest
 from support import classifier, toy
 
 pytestmark = [

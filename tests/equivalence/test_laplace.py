@@ -12,10 +12,10 @@ from sklearn.gaussian_process.kernels import RBF as TheirRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
 
 from cavity import BadOption, load
-from cavity.factors import Latents, Logistic, LogisticPoint
 from cavity.kernels import RBF
+from cavity.likelihoods import Latents, Logistic, LogisticPoint
+from cavity.likelihoods.quadrature import log_softmax_probability, softmax_average
 from cavity.prediction.model import predict_latent
-from cavity.quadrature import log_softmax_probability, softmax_average
 from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict
 from reference.laplace import softmax_laplace

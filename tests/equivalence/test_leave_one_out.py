@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from cavity import GPClassifier, Training
-from cavity.config import nest
 from cavity.fitting.classification_job import prepare_classification
+from cavity.inference.batch_sites import site_totals
 from cavity.inference.leave_one_out import leave_one_out
-from cavity.inference.view import site_totals
-from cavity.intake.tables import Request
 from cavity.kernels import RBF
-from cavity.methods import EP, GFITC, REP, SEP, VI, PowerEP
+from cavity.options import nest
+from cavity.options.methods import EP, GFITC, REP, SEP, VI, PowerEP
+from cavity.rows.tables import Request
 from support import slow
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -10,9 +10,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity.inference import Averaged, empty_sites
-from cavity.inference.view import SiteTotals
+from cavity.inference.batch_sites import SiteTotals
+from cavity.inference.posterior import marginals, posterior
 from cavity.kernels import RBF
-from cavity.posterior import marginals, posterior
 from reference import brute_ep, variational
 from reference import kernels as written_out
 from reference.evidence_mc import log_evidence_is, robust_max_log_likelihood, softmax_log_likelihood

@@ -8,10 +8,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
-from cavity.config import nest
-from cavity.data import Batch
+from cavity.inference.posterior import Sums
 from cavity.kernels import RBF
-from cavity.posterior import Sums
+from cavity.options import nest
+from cavity.rows.batches import Batch
 from reference import brute_ep, solver
 from reference import kernels as written_out
 from support import Machine, converge, latents, machine, slow, toy

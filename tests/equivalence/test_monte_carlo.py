@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import truncnorm
 
 from cavity import BadInput, BadOption
-from cavity.diagnostics.importance import Diagnosis
+from cavity.explain.evidence_sampling import Diagnosis
 from cavity.kernels import RBF
 from reference.brute_ep import probabilities as largest
 from reference.exact import binary_log_evidence_orthant

@@ -7,14 +7,14 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cavity import GPRegressor
-from cavity.config import nest, read_regressor
-from cavity.config.options import complete
-from cavity.factors import Gaussian, Latents
-from cavity.fitting import build, regression
+from cavity.fitting import build, regression_rows
 from cavity.inference import Engine, State
-from cavity.intake.tables import Request
-from cavity.intake.targets import read_targets
 from cavity.kernels import RBF, Matern32
+from cavity.likelihoods import Gaussian, Latents
+from cavity.options import nest, read_regressor
+from cavity.options.completed import complete
+from cavity.rows.tables import Request
+from cavity.rows.targets import read_targets
 from cavity.training.optimisers import AverageGradient
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
@@ -150,7 +150,7 @@ def machine_of(estimator, points) -> Machine:
     begin = table.start(np.random.default_rng(0))
     chosen = complete(config, table.n_rows, 1, len(points))
     module = build.make_prior(chosen, table, begin, points[None])
-    engine = build.make_engine(module, table, chosen, regression.make_likelihood(config))
+    engine = build.make_engine(module, table, chosen, regression_rows.make_likelihood(config))
     rows = table.rows(config)
     return Machine(engine, rows, build.make_first_state(engine, rows, chosen, 1.0, 0))
 

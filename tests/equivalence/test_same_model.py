@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.factors import ProbitPairs
 from cavity.kernels import RBF, Matern52
+from cavity.likelihoods import ProbitPairs
 from reference import brute_ep
 from reference import kernels as written_out
 from support import Machine, converge, latents, machine, toy

@@ -5,10 +5,10 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity.columns import summarize
+from cavity.common.column_statistics import summarize
 from cavity.fitting import subset
 from cavity.kernels import Matern32
-from cavity.prediction import rowwise
+from cavity.prediction import regression
 from reference import kernels as written_out
 from reference import sparse_regression as explicit
 from support import regressor
@@ -133,7 +133,7 @@ def test_a_committee_is_that_of_explicit_matrices(blocks):
 
 def _columns(rng):
     """What the estimator's own start draws before it deals out blocks."""
-    from cavity.intake import tables
+    from cavity.rows import tables
 
     return tables.Table(X, np.zeros(31, dtype=int), np.ones(31), 1).start(rng).columns
 
@@ -187,11 +187,11 @@ def test_a_better_preconditioner_takes_fewer_iterations(monkeypatch):
     for points in (X[:2], X[:15], X):
         gp = model("cg", inducing=points).fit(X, Y)
         seen = [0]
-        product = rowwise._product
+        product = regression._product
         monkeypatch.setattr(
-            rowwise, "_product", lambda *a, seen=seen, product=product: _counted(product(*a), seen)
+            regression, "_product", lambda *a, seen=seen, product=product: _counted(product(*a), seen)
         )
-        rowwise.conjugate_gradients(gp._fitted, gp._result.rows, torch.tensor(Y)[:, None])
+        regression.conjugate_gradients(gp._fitted, gp._result.rows, torch.tensor(Y)[:, None])
         monkeypatch.undo()
         counts.append(seen[0])
     assert counts[0] > counts[1] > counts[2] and counts[2] <= 2
@@ -207,11 +207,11 @@ def _counted(apply, seen):
 
 def test_a_gram_matrix_in_pieces_gives_the_same(monkeypatch):
     whole = model("cg", inducing=Z).fit(X, Y).predict(NEW)
-    monkeypatch.setattr(rowwise, "HELD_BYTES", 8 * 31 * 10)
+    monkeypatch.setattr(regression, "HELD_BYTES", 8 * 31 * 10)
     np.testing.assert_allclose(model("cg", inducing=Z).fit(X, Y).predict(NEW), whole, atol=1e-9)
 
 
 def test_conjugate_gradients_that_do_not_converge_say_so(monkeypatch):
-    monkeypatch.setattr(rowwise, "MOST_ITERATIONS", 1)
+    monkeypatch.setattr(regression, "MOST_ITERATIONS", 1)
     with pytest.warns(ConvergenceWarning, match="tol=1e-08"):
         model("cg", inducing=Z).fit(X, Y)

@@ -11,15 +11,15 @@ from sklearn.exceptions import ConvergenceWarning
 import cavity
 from cavity import BadOption, GPClassifier, GPRegressor, Training
 from cavity.cli.describing import describe_model
-from cavity.columns import Columns
-from cavity.config import nest, read_classifier
-from cavity.config.options import complete
+from cavity.common.column_statistics import Columns
 from cavity.fitting import build
-from cavity.intake.tables import Table
 from cavity.kernels import RBF, Constant, Matern12, Matern32, Matern52, RationalQuadratic
-from cavity.modelfile import describe_rows_inside
+from cavity.kernels.spectrum import Spectrum, draw
+from cavity.options import nest, read_classifier
+from cavity.options.completed import complete
 from cavity.report.model_card import describe_model as describe_card
-from cavity.spectrum import Spectrum, draw
+from cavity.rows.tables import Table
+from cavity.saving import describe_rows_inside
 from reference import brute_ep
 from support import Machine, assert_gradient, central_differences, converge, offered, slow, toy
 

@@ -8,7 +8,7 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from cavity import BadInput, BadOption, CavityError, GPClassifier, Training
-from cavity.config import nest
+from cavity.options import nest
 from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -11,10 +11,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 
 from cavity import BadInput, BadOption, GPClassifier
-from cavity.data import Arrays, Arrow
-from cavity.intake.frames import Prepared
 from cavity.prediction import model as prediction
-from cavity.tabular.preparation import Preparation
+from cavity.rows.batches import Arrays
+from cavity.rows.columns.preparation import Preparation
+from cavity.rows.files.arrow_source import Arrow
+from cavity.rows.frames import Prepared
 
 N, BLOCK = 230, 50
 rng = np.random.default_rng(0)

@@ -11,15 +11,15 @@ from sklearn.metrics import log_loss
 
 import cavity
 from cavity import GPClassifier
-from cavity.config import nest
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import calibration, classification_job, leave_one_out
 from cavity.fitting.calibration import FOLDS, make_members
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
+from cavity.options import nest
 from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
-from cavity.splitting import choose_folds
+from cavity.rows.splitting import choose_folds
 from cavity.training import loop
 
 FIXED = " at the learnt hyper-parameters"
@@ -217,7 +217,7 @@ def test_large_tables_hold_rows_out(table, monkeypatch):
     X, y, _, _ = table
     monkeypatch.setattr(calibration, "FOLD_ROWS", 50)
     assert "at the learnt hyper-parameters, then a fit on all rows" in model().fit(X, y).calibration_
-    monkeypatch.setattr("cavity.config.configuration.REFIT_ROWS", 60)
+    monkeypatch.setattr("cavity.options.configuration.REFIT_ROWS", 60)
     monkeypatch.setattr(calibration, "HELD_MOST", 20)
     fitted = model().fit(X, y)
     assert fitted.calibration_.endswith("rows held out")

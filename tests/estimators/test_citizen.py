@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from cavity import BadOption, GPClassifier, GPRegressor
-from cavity.config import nest
 from cavity.kernels import RBF, Linear, Matern52
+from cavity.options import nest
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NAMES = ["height", "weight", "age"]

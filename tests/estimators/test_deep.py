@@ -11,8 +11,8 @@ from sklearn.base import clone
 from torch import nn
 
 from cavity import GPClassifier
-from cavity.config import nest
 from cavity.kernels import RBF, Deep
+from cavity.options import nest
 from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

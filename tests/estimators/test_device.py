@@ -10,10 +10,10 @@ from sklearn.datasets import load_iris
 
 import cavity
 from cavity import GPClassifier, GPRegressor
-from cavity.config import nest
 from cavity.errors import BadOption
 from cavity.kernels import RBF, Linear, Matern32
-from cavity.prediction.form import make_form
+from cavity.options import nest
+from cavity.prediction.marginal_matrices import make_form
 from cavity.prediction.model import FittedModel, predict_latent
 
 X, y = load_iris(return_X_y=True)

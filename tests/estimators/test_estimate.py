@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score, log_loss
 
 import cavity
 from cavity import GPClassifier
-from cavity.config import nest
+from cavity.options import nest
 from cavity.prediction.estimate import estimate_quality, format_loss
 from support import slow
 

@@ -9,12 +9,12 @@ import pytest
 from scipy.special import logsumexp
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, kernels, load
-from cavity.config import nest
-from cavity.diagnostics.contributions import compute_importance
-from cavity.diagnostics.raw_rows import choose_rows
-from cavity.intake.frames import Prepared
-from cavity.intake.validation import Features
+from cavity.explain.contributions import compute_importance
+from cavity.explain.raw_rows import choose_rows
+from cavity.options import nest
 from cavity.prediction.draws import draw_log_proba
+from cavity.rows.frames import Prepared
+from cavity.rows.validation import Features
 
 N = 240
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.columns import Columns
-from cavity.config import nest
+from cavity.common.column_statistics import Columns
 from cavity.kernels import RBF, Constant, Linear, Matern52, RationalQuadratic
+from cavity.options import nest
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -15,9 +15,9 @@ from sklearn.pipeline import make_pipeline
 
 import cavity
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
-from cavity.callbacks import Validation
-from cavity.config import nest
-from cavity.intake.frames import Prepared
+from cavity.fitting.callbacks import Validation
+from cavity.options import nest
+from cavity.rows.frames import Prepared
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 RNG = np.random.default_rng(0)

@@ -11,11 +11,11 @@ from sklearn.datasets import load_diabetes, make_classification
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, GPRegressor, Training
-from cavity.callbacks import Validation
-from cavity.config import nest
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import budget
-from cavity.intake.tables import Table
+from cavity.fitting import time_budget
+from cavity.fitting.callbacks import Validation
+from cavity.options import nest
+from cavity.rows.tables import Table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -169,13 +169,15 @@ def test_the_whole_fit_keeps_the_limit():
 )
 def test_stages_that_fit_are_chosen(first, seconds, folds):
     rows = Table(np.zeros((10, 2)), np.arange(10) % 2, np.ones(10), 2)
-    assert budget.choose_stages([], rows, 5, 0.8, first, seconds).folds == folds
+    assert time_budget.choose_stages([], rows, 5, 0.8, first, seconds).folds == folds
 
 
 def test_members_are_chosen_by_the_time_that_they_take(monkeypatch):
     rows = Table(np.zeros((10, 2)), np.arange(10) % 2, np.ones(10), 2)
-    monkeypatch.setattr(budget, "predict_seconds", lambda member, *_: {"a": 1.0, "b": 9.0, "c": 2.0}[member])
-    found = budget.choose_members(["a", "b", "c"], rows, 6.5, 2.0)
+    monkeypatch.setattr(
+        time_budget, "predict_seconds", lambda member, *_: {"a": 1.0, "b": 9.0, "c": 2.0}[member]
+    )
+    found = time_budget.choose_members(["a", "b", "c"], rows, 6.5, 2.0)
     assert found.members == ["a", "c"] and found.member_seconds == 3.0 and found.left_out == ("str",)
 
 

@@ -9,11 +9,11 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from cavity import BadOption, GPClassifier, Training
-from cavity.config import nest
-from cavity.config.methods import method_names
-from cavity.factors import RobustMax
 from cavity.kernels import RBF
-from cavity.methods import EP, PowerEP
+from cavity.likelihoods import RobustMax
+from cavity.options import nest
+from cavity.options.method import method_names
+from cavity.options.methods import EP, PowerEP
 from support import classifier
 
 pytestmark = [
@@ -248,8 +248,8 @@ def test_batching_rows_at_predict_changes_nothing(name, C):
 @pytest.mark.parametrize("name", FIXED)
 def test_projecting_rows_in_pieces_changes_nothing(name, monkeypatch):
     X, y, new = table(3)
-    monkeypatch.setattr("cavity.config.options.LEAST_M", 4)
-    monkeypatch.setattr("cavity.config.options.BATCH_BYTES", 10 * 3 * 4 * 8)  # pieces of 10 rows
+    monkeypatch.setattr("cavity.options.completed.LEAST_M", 4)
+    monkeypatch.setattr("cavity.options.completed.BATCH_BYTES", 10 * 3 * 4 * 8)  # pieces of 10 rows
     assert_same(model(name).fit(X, y), fitted(name, 3), new, 1e-8)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, GPRegressor
-from cavity.config import nest
+from cavity.options import nest
 from cavity.report import model_card
 from cavity.training.loop import Run
 from cli.running import run

@@ -10,13 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, Training
 from cavity.cli.settings import make_method
-from cavity.config import nest
-from cavity.config.methods import METHODS, method_names
-from cavity.diagnostics import sampling
-from cavity.factors import RobustMax
-from cavity.intake.tables import Request, read_table_of_fit
-from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
+from cavity.explain import sampling
+from cavity.likelihoods import RobustMax
+from cavity.options import nest
+from cavity.options.method import METHODS, method_names
+from cavity.options.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.report.model_card import describe_model
+from cavity.rows.tables import Request, read_table_of_fit
 from support import toy
 
 QUICK = dict(n_inducing=5, max_epochs=2, random_state=0)

@@ -13,9 +13,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
-from cavity.callbacks import Validation
-from cavity.config.methods import method_names
+from cavity.fitting.callbacks import Validation
 from cavity.kernels import RBF
+from cavity.options.method import method_names
 from support import regressor, slow
 
 pytestmark = [

@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier, __version__
-from cavity.config import nest
+from cavity.options import nest
 from support import slow
 
 few = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

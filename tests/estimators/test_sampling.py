@@ -11,13 +11,13 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import support
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, Training
-from cavity.config import nest
-from cavity.diagnostics import nuts, sampling
-from cavity.intake.tables import Request, read_table_of_fit
-from cavity.intake.targets import read_targets_of_fit
+from cavity.explain import nuts, sampling
 from cavity.kernels import RBF, Constant, Kernel
 from cavity.kernels.parameters import log_parameter
+from cavity.options import nest
 from cavity.prediction.model import predict_log_proba
+from cavity.rows.tables import Request, read_table_of_fit
+from cavity.rows.targets import read_targets_of_fit
 from reference import brute_ep
 from support import assert_gradient, central_differences, toy
 
@@ -141,7 +141,7 @@ def classes():
 )
 def test_the_gradient_of_a_classifiers_target_is_that_of_differences(C, method, options, over):
     model, X, y = classifier(C, method, **options)
-    target = nuts.Target(sampling_run(model, X, y, over), tol=1e-9)
+    target = nuts.LogDensity(sampling_run(model, X, y, over), tol=1e-9)
     theta = target.run.state.theta.numpy() + 0.2 * np.random.default_rng(0).normal(
         size=len(target.run.state.theta)
     )
@@ -156,7 +156,7 @@ def test_the_gradient_of_a_classifiers_target_is_that_of_differences(C, method, 
 def test_the_gradient_of_a_regressors_target_is_that_of_differences(method, over):
     x, y = line()
     model = quietly(regressor(method, n_inducing=4).fit, x, y)
-    target = nuts.Target(sampling_run(model, x, y, over))
+    target = nuts.LogDensity(sampling_run(model, x, y, over))
     theta = target.run.state.theta.numpy() + 0.1
     assert_gradient(target(theta)[1], central_differences(lambda t: target(t)[0], theta, 1e-4))
 
@@ -174,7 +174,7 @@ def test_at_the_start_of_a_fit_the_target_is_its_evidence(inducing):
         device="cpu",
     )
     quietly(model.fit, X, y)
-    target = nuts.Target(sampling_run(model, X, y, ("kernel", "noise")))
+    target = nuts.LogDensity(sampling_run(model, X, y, ("kernel", "noise")))
     assert target(target.run.state.theta.numpy())[0] == pytest.approx(
         model.log_marginal_likelihood_, abs=1e-6
     )
@@ -183,7 +183,7 @@ def test_at_the_start_of_a_fit_the_target_is_its_evidence(inducing):
 def test_a_fit_by_lbfgs_ends_where_the_target_is_flat():
     x, y = line()
     model = quietly(regressor(max_epochs=200, tol=1e-9).fit, x, y)
-    target = nuts.Target(sampling_run(model, x, y, ("kernel", "noise")))
+    target = nuts.LogDensity(sampling_run(model, x, y, ("kernel", "noise")))
     value, gradient = target(target.run.state.theta.numpy())
     assert value == pytest.approx(model.history_[-1]["objective"], abs=1e-6)
     assert np.abs(gradient).max() < 1e-2
@@ -191,7 +191,7 @@ def test_a_fit_by_lbfgs_ends_where_the_target_is_flat():
 
 def test_the_target_is_a_function_of_the_hyper_parameters_alone():
     model, X, y = classifier(3)
-    target = nuts.Target(sampling_run(model, X, y, ("kernel", "noise")))
+    target = nuts.LogDensity(sampling_run(model, X, y, ("kernel", "noise")))
     theta = target.run.state.theta.numpy()
     before = target(theta + 0.1)
     target(theta - 0.7)
@@ -201,7 +201,7 @@ def test_the_target_is_a_function_of_the_hyper_parameters_alone():
 
 def test_where_there_is_no_posterior_the_density_is_zero():
     x, y = line()
-    target = nuts.Target(sampling_run(quietly(regressor().fit, x, y), x, y, ("kernel", "noise")))
+    target = nuts.LogDensity(sampling_run(quietly(regressor().fit, x, y), x, y, ("kernel", "noise")))
     value, gradient = target(np.full(3, 1e4))
     assert value == -np.inf and not gradient.any()
 
@@ -465,7 +465,7 @@ def test_draws_of_a_classifier_stay_where_the_density_is(sampler, C, share):
     """From end to end: the log density of the draws is that of the target, and near the fit's."""
     model, X, y = classifier(C, share=share)
     draws = quietly(model.sample_hyperparameters, X, y, n_samples=20, warmup=30, chains=1, random_state=0)
-    best = nuts.Target(sampling_run(model, X, y, ("kernel", "noise")))
+    best = nuts.LogDensity(sampling_run(model, X, y, ("kernel", "noise")))
     top = best(best.run.state.theta.numpy())[0]
     P = len(best.run.state.theta)
     assert top - 3 * P < draws.log_posterior.mean() < top + P and draws.divergences < 6
@@ -508,7 +508,7 @@ def test_the_density_of_a_linear_model_depends_neither_on_damping_nor_on_how_lit
     for further in ({}, options):
         gp = GPRegressor(**nest(**usual | further)).fit(X, y)
         run = sampling_run(gp, X, y, ("kernel", "noise"))
-        target = nuts.Target(run)
+        target = nuts.LogDensity(run)
         theta = run.state.theta.numpy()
         nuts._ensure_posterior(target, theta)
         value, gradient = target(theta + 0.1)

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from cavity import BadInput, BadOption, distributed
-from cavity.config.options import LEAST_M
-from cavity.data import Arrays, Arrow
-from cavity.intake import tables
-from cavity.intake.sources import read_source
 from cavity.kernels import RBF
+from cavity.options.completed import LEAST_M
+from cavity.rows import tables
+from cavity.rows.batches import Arrays
+from cavity.rows.files.arrow_source import Arrow
+from cavity.rows.sources import read_source
 from support import classifier, slow
 
 
@@ -100,8 +101,8 @@ def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
     X, y = draw(150)
     options = {"method": kind, "batch_size": None, "max_epochs": 2, "tol": 1.0}
     memory = fit(X, y, **options)
-    monkeypatch.setattr("cavity.config.options.LEAST_M", 10)
-    monkeypatch.setattr("cavity.config.options.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
+    monkeypatch.setattr("cavity.options.completed.LEAST_M", 10)
+    monkeypatch.setattr("cavity.options.completed.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
     model = fit(Arrow(as_table(X, y), "label"), **options)
     np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
 
@@ -124,7 +125,7 @@ def test_what_one_rank_refuses_all_refuse_in_its_words():
 @pytest.mark.parametrize("method", ["sep", slow("ep")])
 def test_the_order_of_rows_in_a_file_does_not_matter(method, tmp_path, monkeypatch):
     """Sorted by class, in large and in small row groups, with a buffer for a seventh of the rows."""
-    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 900)
+    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 900)
     X, y = draw(6000)
     order = np.argsort(y, kind="stable")
     pq.write_table(as_table(X, y), tmp_path / "shuffled.parquet")
@@ -175,8 +176,8 @@ class Counting(Arrays):
 
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
-    monkeypatch.setattr("cavity.data.summary.SURVEY_ROWS", 100)
-    monkeypatch.setattr("cavity.config.options.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
+    monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 100)
+    monkeypatch.setattr("cavity.options.completed.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
     X, y = draw(2000)
     source = Counting(X, y)
     fit(source, method="sep", batch_size=100, max_epochs=1)
@@ -195,7 +196,7 @@ def test_tied_sites_keep_nothing_of_the_rows():
 
 
 def test_starting_values_of_a_large_source_are_those_of_its_rows(monkeypatch):
-    monkeypatch.setattr("cavity.data.summary.SAMPLE_ROWS", 500)
+    monkeypatch.setattr("cavity.rows.batches.source_survey.SAMPLE_ROWS", 500)
     X, y = draw(3000)
     X[:, 0] += 5
     model = fit(Arrays(X, y), learn=(), method="sep", n_inducing=50, max_epochs=1, batch_size=None)

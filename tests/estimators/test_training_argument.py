@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from cavity import BadOption, GPClassifier, GPRegressor, Training, load
-from cavity.config import flatten, nest
+from cavity.options import flatten, nest
 from support import toy
 
 X, y = toy(40, 2)

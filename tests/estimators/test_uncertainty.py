@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cavity import BadInput, BadOption, GPClassifier
-from cavity.config import nest
 from cavity.kernels import RBF
+from cavity.options import nest
 from cavity.prediction.uncertainty import Uncertainty, rank_rows
 from reference.information import monte_carlo
 from support import classifier, toy

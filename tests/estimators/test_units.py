@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.config import nest
-from cavity.factors import ProbitPairs
+from cavity.inference.posterior import Normal
 from cavity.kernels import RBF, Linear, Matern12, Matern32, Matern52, RationalQuadratic
-from cavity.posterior import Normal
+from cavity.likelihoods import ProbitPairs
+from cavity.options import nest
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

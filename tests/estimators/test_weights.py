@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
-from cavity.config import nest
 from cavity.kernels import RBF, Matern52
+from cavity.options import nest
 from support import toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -10,7 +10,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from cavity import BadFile, BadOption, GPClassifier, GPRegressor, export, kernels
-from cavity.onnx_graph import OPSET
+from cavity.common.onnx_graph import OPSET
 from reference import brute_ep
 from reference import kernels as written_out
 from reference.problems import hyper_parameters

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from cavity import GPClassifier, GPRegressor, Preparation, export
+from cavity.common.onnx_graph import ML_DOMAIN, ML_OPSET, Graph, Value
 from cavity.errors import BadOption
-from cavity.intake.frames import Prepared
-from cavity.onnx_graph import ML_DOMAIN, ML_OPSET, Graph, Value
-from cavity.tabular.dates import find_season, find_weekdays, find_years
+from cavity.rows.columns.dates import find_season, find_weekdays, find_years
+from cavity.rows.frames import Prepared
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 QUICK = {"n_inducing": 8, "max_epochs": 4, "random_state": 0, "device": "cpu"}

@@ -7,9 +7,9 @@ from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifie
 from sklearn.tree import DecisionTreeClassifier
 
 from cavity import GPClassifier, export
+from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
 from cavity.export.trees import add_trees
 from cavity.fitting.sklearn_trees import make_forest
-from cavity.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 with atheris.instrument_imports(include=["cavity"]):
     from cavity import CavityError, Preparation
-    from cavity.tabular.files import open_table
+    from cavity.rows.files.table_files import open_table
 
 from fuzz.corpus import make_folder, start
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cavity.diagnostics.partial_dependence import PartialDependence
+from cavity.explain.partial_dependence import PartialDependence
 from cavity.report.charts import MAX_SERIES, draw_dependence
 from cavity.report.colours import COLOURS, OKABE_ITO, ON_DARK, choose_colours
 from cavity.report.style import STYLE

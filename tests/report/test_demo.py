@@ -7,7 +7,7 @@ import pytest
 
 from cavity.report import error, nll
 from cavity.report.demo import Setting, Size, format_table, run
-from cavity.report.problems import make_digits, make_toy
+from cavity.report.demo_problems import make_digits, make_toy
 
 SMALL = Setting(Size(60, 5, 3, 10), Size(200, 5, 2, 10))
 

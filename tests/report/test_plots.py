@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression
 
 from cavity import BadInput, GPClassifier, Training, plots, report
-from cavity.plots import (
+from cavity.report.plots import (
     confusion_matrix,
     decision_regions,
     learning_curve,

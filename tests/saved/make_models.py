@@ -1,6 +1,7 @@
 """Writes the model files of the present format, which every later version must load: python make_models.py.
 
-Run once for each format (`cavity.persist.FORMAT`); a file that is there is never written again. Beside it, what it predicts.
+Run once for each format (`cavity.common.tensor_files.FORMAT`); a file that is there is never written again.
+Beside it, what it predicts.
 """
 
 import json
@@ -10,10 +11,11 @@ from pathlib import Path
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from cavity import GPClassifier, GPRegressor, Preparation, Training, persist
-from cavity.intake.frames import Prepared
+from cavity import GPClassifier, GPRegressor, Preparation, Training
+from cavity.common import tensor_files
 from cavity.kernels import Constant, Linear, Matern52
-from cavity.methods import REP
+from cavity.options.methods import REP
+from cavity.rows.frames import Prepared
 
 FOLDER = Path(__file__).parent / "models"
 
@@ -64,7 +66,7 @@ def target(data):
 
 def main():
     for name, make in (("", classifier), ("-regressor", regressor)):
-        path = FOLDER / f"format-{persist.FORMAT}{name}.cavity"
+        path = FOLDER / f"format-{tensor_files.FORMAT}{name}.cavity"
         if path.exists():
             print(f"{path} is there: a released format does not change; raise persist.FORMAT for a new one.")
             continue

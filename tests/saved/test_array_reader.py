@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, GPClassifier, GPRegressor
-from cavity.config import nest
 from cavity.kernels import RBF, Linear, rank_columns
 from cavity.kernels import Ranked as RankedKernel
-from cavity.modelfile import read_record
-from cavity.modelfile.array_reader import read_array_record
+from cavity.options import nest
 from cavity.prediction.latent import log_probit_probabilities
 from cavity.prediction.model import predict_log_proba
+from cavity.saving import read_record
+from cavity.saving.array_reader import read_array_record
 from saved.test_damage import CASES, Sample, damaged
 from support import toy
 

@@ -16,13 +16,14 @@ from safetensors.torch import load as parse
 from safetensors.torch import save as serialise
 
 import cavity
-from cavity import BadFile, persist
+from cavity import BadFile
+from cavity.common import tensor_files
 from saved.make_models import FOLDER
 
 
 def sealed(tensors, text):
     """A file with the digest of its contents, so that only what it holds is wrong."""
-    return serialise(tensors, {"cavity": text, "sha256": persist.digest(tensors, text)})
+    return serialise(tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)})
 
 
 class Sample:
@@ -79,7 +80,8 @@ def replaced(value, path, new, drop):
 
 
 CLASSIFIER, REGRESSOR = (
-    Sample((FOLDER / f"format-{persist.FORMAT}{name}.cavity").read_bytes()) for name in ("", "-regressor")
+    Sample((FOLDER / f"format-{tensor_files.FORMAT}{name}.cavity").read_bytes())
+    for name in ("", "-regressor")
 )
 CONTENT, HEADER, META, TENSORS = (
     getattr(CLASSIFIER, name) for name in ("content", "header", "meta", "tensors")
@@ -144,7 +146,7 @@ CASES = {
     "not JSON": (serialise(TENSORS, {"cavity": "{"}), "truncated"),
     "JSON of a thousand levels": (serialise(TENSORS, {"cavity": "[" * 100_000}), "truncated"),
     "a number of 10⁵ digits": (serialise(TENSORS, {"cavity": "9" * 100_000}), "truncated"),
-    "of the future": (file(META | {"format": persist.FORMAT + 1}), "update cavity"),
+    "of the future": (file(META | {"format": tensor_files.FORMAT + 1}), "update cavity"),
     "of no format": (file(META | {"format": "1"}), "update cavity"),
     "of format 0": (file(META | {"format": 0}), "update cavity"),
     "a checkpoint": (file(META | {"kind": "checkpoint"}), "not a cavity model but a checkpoint"),
@@ -273,7 +275,7 @@ def test_a_sparse_file_does_not_fill_the_memory(tmp_path, name, monkeypatch):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(BadFile, match="are on the disk"):
         cavity.load(path)
-    monkeypatch.setattr(persist, "_MOSTLY_HOLES", 0.0)
+    monkeypatch.setattr(tensor_files, "_MOSTLY_HOLES", 0.0)
     with pytest.raises(BadFile, match=r"is not known|larger than a model"):
         cavity.load(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB

@@ -12,14 +12,15 @@ import pytest
 import torch
 
 import cavity
-from cavity import BadFile, GPClassifier, GPRegressor, persist
+from cavity import BadFile, GPClassifier, GPRegressor
 from cavity.cli.describing import describe_model
-from cavity.config import nest
-from cavity.intake.frames import Prepared
+from cavity.common import tensor_files
 from cavity.kernels import RBF, Linear, Ranked, RationalQuadratic, rank_columns
-from cavity.modelfile import describe, schema
-from cavity.modelfile.array_reader import read_array_record
+from cavity.options import nest
 from cavity.prediction.latent import log_probit_probabilities
+from cavity.rows.frames import Prepared
+from cavity.saving import describe, schema
+from cavity.saving.array_reader import read_array_record
 from saved.make_models import FOLDER
 from saved.test_damage import CLASSIFIER, REGRESSOR, Sample, replaced
 from support import toy
@@ -150,7 +151,7 @@ def test_long_json_is_refused_soon(tmp_path):
     for reader in (cavity.load, read_array_record, describe_model):
         refuse_soon(reader, path, words)
     with pytest.raises(BadFile, match=f"could not be written: {words}"):
-        persist.write(tmp_path / "new", "model", {}, {"notes": text})
+        tensor_files.write(tmp_path / "new", "model", {}, {"notes": text})
 
 
 def test_many_tensors_are_refused_soon(tmp_path):
@@ -180,7 +181,7 @@ def test_a_summary_is_what_the_schema_says():
     """`cavity info` reads the one, and `save` writes the other."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        record = cavity.load(FOLDER / f"format-{persist.FORMAT}.cavity")._record()
+        record = cavity.load(FOLDER / f"format-{tensor_files.FORMAT}.cavity")._record()
     names = [fact.name.removesuffix("?") for fact in (*schema.SUMMARY, *schema.LATER)]
     assert sorted(describe(record)) == sorted(names)
 

@@ -17,9 +17,10 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
 import cavity
-from cavity import BadFile, BadInput, BadOption, Preparation, persist
-from cavity.callbacks import Callback
+from cavity import BadFile, BadInput, BadOption, Preparation
+from cavity.common import tensor_files
 from cavity.errors import OldFormat
+from cavity.fitting.callbacks import Callback
 from cavity.kernels import (
     RBF,
     Constant,
@@ -34,7 +35,7 @@ from cavity.kernels import (
     Stationary,
     rank_columns,
 )
-from cavity.modelfile.array_reader import read_array_record
+from cavity.saving.array_reader import read_array_record
 from cli.running import run
 from saved.make_models import table, target
 from support import classifier, toy
@@ -277,17 +278,17 @@ def test_a_loaded_model_can_be_fitted_anew(tmp_path):
     same_but_for_time(clf, again(clf, tmp_path).fit(X, y))
 
 
-@pytest.mark.parametrize("number", [1, persist.FORMAT])
+@pytest.mark.parametrize("number", [1, tensor_files.FORMAT])
 def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path, number):
     """B4: `arguments.checkpoint` came from the file, and clone(load(f)).fit overwrote what it names."""
     X, y = toy(40, 3)
     victim, path = tmp_path / "victim", tmp_path / "m"
     victim.write_text("precious")
     fit(X, y).save(path)
-    tensors, meta = persist.read(path, "model")
+    tensors, meta = tensor_files.read(path, "model")
     forged = meta | {"arguments": meta["arguments"] | {"checkpoint": str(victim), "resume": True}}
     text = json.dumps(forged | {"format": number})
-    path.write_bytes(serialise(tensors, {"cavity": text, "sha256": persist.digest(tensors, text)}))
+    path.write_bytes(serialise(tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)}))
     loaded = cavity.load(path)
     assert loaded.training.checkpoint is None and loaded.training.resume is False
     with warnings.catch_warnings():
@@ -370,7 +371,9 @@ MODELS = sorted((Path(__file__).parent / "models").glob("*.cavity"))
 
 
 def test_there_is_a_file_of_the_present_format():
-    assert {f"format-{persist.FORMAT}{kind}" for kind in ("", "-regressor")} <= {path.stem for path in MODELS}
+    assert {f"format-{tensor_files.FORMAT}{kind}" for kind in ("", "-regressor")} <= {
+        path.stem for path in MODELS
+    }
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
@@ -404,9 +407,9 @@ def test_a_file_with_a_prior_mean_says_which_version_reads_it():
 def test_the_argument_mean_of_older_files_is_ignored(mean, tmp_path):
     clf = fit(*toy(40, 3))
     clf.save(tmp_path / "m")
-    tensors, meta = persist.read(tmp_path / "m", "model")
+    tensors, meta = tensor_files.read(tmp_path / "m", "model")
     meta["arguments"]["mean"] = mean
-    persist.write(tmp_path / "m", "model", tensors, meta)
+    tensor_files.write(tmp_path / "m", "model", tensors, meta)
     same(clf, cavity.load(tmp_path / "m"))
 
 

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 import cavity
 from cavity import BadFile, GPRegressor
 from cavity.cli.app import app
-from cavity.config.methods import method_names
 from cavity.kernels import RBF, Linear, Matern32, Stationary
-from cavity.modelfile import describe_rows_inside
+from cavity.options.method import method_names
+from cavity.saving import describe_rows_inside
 from saved.test_saved import Cauchy, attributes
 from support import regressor
 

@@ -9,13 +9,14 @@ import time
 import pytest
 import torch
 
-from cavity import BadFile, BadInput, persist
+from cavity import BadFile, BadInput
+from cavity.common import tensor_files
 
 OLD = b"old"
 
 
 def write(path, value, size=2000):
-    persist.write(path, "model", {"x": torch.full((size,), float(value))}, {"value": value})
+    tensor_files.write(path, "model", {"x": torch.full((size,), float(value))}, {"value": value})
 
 
 def test_two_writers_and_two_readers_never_meet_a_broken_file(tmp_path):
@@ -32,7 +33,7 @@ def test_two_writers_and_two_readers_never_meet_a_broken_file(tmp_path):
             errors.append(error)
 
     def read():
-        tensors, meta = persist.read(path, "model")
+        tensors, meta = tensor_files.read(path, "model")
         assert (tensors["x"] == meta["value"]).all()
         reads[0] += 1
 
@@ -54,11 +55,11 @@ def test_a_file_keeps_its_mode(tmp_path, mode):
     path.chmod(mode)
     write(path, 1)
     assert path.stat().st_mode & 0o7777 == mode
-    assert persist.read(path, "model").meta["value"] == 1
+    assert tensor_files.read(path, "model").meta["value"] == 1
 
 
 def test_a_new_file_has_the_mode_of_the_umask(tmp_path):
-    code = "import os, sys; os.umask(0o027)\nfrom cavity import persist\npersist.write_bytes(sys.argv[1], b'new')"
+    code = "import os, sys; os.umask(0o027)\nfrom cavity.common import tensor_files\ntensor_files.write_bytes(sys.argv[1], b'new')"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "m")], check=True)
     assert (tmp_path / "m").stat().st_mode & 0o7777 == 0o640
 
@@ -70,11 +71,11 @@ def test_a_symbolic_link_stays_and_its_target_is_written(tmp_path):
     real.write_bytes(OLD)
     link.symlink_to(real)
     write(link, 2)
-    assert link.is_symlink() and persist.read(real, "model").meta["value"] == 2
+    assert link.is_symlink() and tensor_files.read(real, "model").meta["value"] == 2
     dangling = tmp_path / "dangling"
     dangling.symlink_to(tmp_path / "far" / "later")
     write(dangling, 3)
-    assert dangling.is_symlink() and persist.read(tmp_path / "far" / "later", "model").meta["value"] == 3
+    assert dangling.is_symlink() and tensor_files.read(tmp_path / "far" / "later", "model").meta["value"] == 3
     assert sorted(p.name for p in (tmp_path / "far").iterdir()) == ["later", "real"]
 
 
@@ -105,7 +106,7 @@ def test_the_folder_is_flushed_after_the_rename(tmp_path, monkeypatch):
 def test_a_long_name_and_a_name_with_signs_of_patterns(tmp_path):
     for name in ("n" * 250, "a[b]*.cavity", "(a", "é" * 100):
         write(tmp_path / name, 5)
-        assert persist.read(tmp_path / name, "model").meta["value"] == 5
+        assert tensor_files.read(tmp_path / name, "model").meta["value"] == 5
 
 
 @pytest.mark.parametrize("name", ["", "missing/m", "file/m", "a\0b", "n" * 300])
@@ -127,5 +128,5 @@ def test_a_device_is_not_replaced(tmp_path):
 def test_meta_data_that_json_cannot_hold_are_a_clear_error(tmp_path):
     """B10: a raw TypeError."""
     with pytest.raises(BadInput, match="cannot be written as JSON"):
-        persist.write(tmp_path / "m", "model", {}, {"notes": {"a": object()}})
+        tensor_files.write(tmp_path / "m", "model", {}, {"notes": {"a": object()}})
     assert not list(tmp_path.iterdir())

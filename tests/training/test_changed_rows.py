@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor, Training
-from cavity.callbacks import Callback
-from cavity.config import nest
-from cavity.data import Batches, survey, survey_section
-from cavity.data.content import hash_labels, sum_rows
-from cavity.data.source import Piece
+from cavity.fitting.callbacks import Callback
+from cavity.options import nest
+from cavity.rows.batches import Batches, survey, survey_section
+from cavity.rows.batches.checksums import hash_labels, sum_rows
+from cavity.rows.batches.source import Piece
 from support import toy
 
 QUICK = dict(method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, device="cpu")
@@ -198,7 +198,7 @@ def test_labels_have_one_word_whatever_their_type(kind):
 def test_surveys_of_sections_add_up_to_that_of_the_whole(tmp_path):
     X, y = toy(90, 3)
     write_parquet(tmp_path / "r.parquet", X, np.array(["x", "yy", "zzz"])[y])
-    from cavity.data import Arrow
+    from cavity.rows.files.arrow_source import Arrow
 
     source = Arrow(tmp_path / "r.parquet", "label")
     parts = [survey_section(source, 0, keep) for keep in (range(0, 31), range(31, 90))]

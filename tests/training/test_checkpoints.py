@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cavity import BadFile, BadOption, GPClassifier, persist
-from cavity.callbacks import Callback, Memory, Validation
-from cavity.config import nest
+from cavity import BadFile, BadOption, GPClassifier
+from cavity.common import tensor_files
+from cavity.fitting.callbacks import Callback, Memory, Validation
+from cavity.options import nest
 from cavity.training import checkpoint
 from support import slow, toy
 
@@ -74,8 +75,8 @@ def unbroken_run(name):
 @pytest.fixture
 def parquet(tmp_path, monkeypatch):
     """The same rows in files of several row groups, shuffled through a buffer for half of them."""
-    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 45)
-    monkeypatch.setattr("cavity.data.stream.PIECES", 9)
+    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 45)
+    monkeypatch.setattr("cavity.rows.batches.stream.PIECES", 9)
     (tmp_path / "rows").mkdir()
     for i in range(3):
         part = slice(30 * i, 30 * i + 30)
@@ -265,18 +266,18 @@ def test_a_foreign_file_is_refused_in_words(tmp_path):
     save_file({"a": torch.zeros(3)}, path)
     with pytest.raises(BadFile, match="is not a cavity checkpoint"):
         fit(**RUNS["sep"], checkpoint=path, resume=True)
-    persist.write(path, "model", {"a": torch.zeros(3)}, {})
+    tensor_files.write(path, "model", {"a": torch.zeros(3)}, {})
     with pytest.raises(BadFile, match="is not a cavity checkpoint but a model"):
-        persist.read(path, "checkpoint")
+        tensor_files.read(path, "checkpoint")
 
 
 def test_a_file_of_a_later_format_asks_for_an_update(tmp_path, monkeypatch):
     path = tmp_path / "run.ckpt"
-    monkeypatch.setattr(persist, "FORMAT", 99)
-    persist.write(path, "checkpoint", {}, {})
+    monkeypatch.setattr(tensor_files, "FORMAT", 99)
+    tensor_files.write(path, "checkpoint", {}, {})
     monkeypatch.undo()
     with pytest.raises(BadFile, match=r"has format 99, .* update cavity"):
-        persist.read(path, "checkpoint")
+        tensor_files.read(path, "checkpoint")
 
 
 def full(descriptor):
@@ -375,9 +376,9 @@ def test_a_forged_checkpoint_is_refused_in_words(tmp_path, name):
     """B9, B10: unknown tensors were read; OverflowError, KeyError and others escaped."""
     path = tmp_path / "run.ckpt"
     fit(**RUNS["sep"], checkpoint=path)
-    tensors, meta = persist.read(path, "checkpoint")
+    tensors, meta = tensor_files.read(path, "checkpoint")
     FORGED[name](meta, tensors)
-    persist.write(path, "checkpoint", tensors, meta)
+    tensor_files.write(path, "checkpoint", tensors, meta)
     with pytest.raises(BadFile, match=r"run\.ckpt"):
         fit(**RUNS["sep"], checkpoint=path, resume=True)
 
@@ -388,7 +389,7 @@ def test_a_checkpoint_of_format_1_still_resumes(tmp_path, monkeypatch):
 
     path = tmp_path / "run.ckpt"
     interrupt(path, RUNS["ep"], steps=3)
-    tensors, meta = persist.read(path, "checkpoint")
+    tensors, meta = tensor_files.read(path, "checkpoint")
     meta["facts"].pop("content", None)
     meta.pop("moment")
     save_file(tensors, path, {"cavity": json.dumps(meta | {"format": 1})})
@@ -400,9 +401,9 @@ import json, sys, time, warnings
 from pathlib import Path
 import numpy as np
 from cavity import GPClassifier
-from cavity.callbacks import Callback
-from cavity.config import nest
-from cavity.data import shuffle, stream
+from cavity.fitting.callbacks import Callback
+from cavity.options import nest
+from cavity.rows.batches import shuffle, stream
 shuffle.SHUFFLE_ROWS, stream.PIECES = 45, 9  # as in the parent
 
 class Slow(Callback):
@@ -433,7 +434,9 @@ def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert path.exists(), "the child wrote no checkpoint within a minute"
-    assert int(persist.read(path, "checkpoint").tensors["epoch"]) < 8, "the child was not killed on the way"
+    assert int(tensor_files.read(path, "checkpoint").tensors["epoch"]) < 8, (
+        "the child was not killed on the way"
+    )
     data = parquet if kind == "files" else (X, Y)
     same_model(fit(data, **options, checkpoint=path, resume=True), fit(data, **options))
 
@@ -441,7 +444,7 @@ def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_
 def test_the_meta_data_are_plain_json(tmp_path):
     path = tmp_path / "run.ckpt"
     fit(**RUNS["ep"], checkpoint=path)
-    meta = persist.read(path, "checkpoint").meta
+    meta = tensor_files.read(path, "checkpoint").meta
     assert json.loads(json.dumps(meta)) == meta
     assert Path(path).stat().st_size < 200_000
 

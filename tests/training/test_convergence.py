@@ -8,7 +8,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import GPClassifier
-from cavity.config import nest
+from cavity.options import nest
 from cavity.training.convergence import epochs_converged
 from support import toy
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import support
-from cavity.diagnostics import nuts, sampling
-from cavity.diagnostics.nuts_projection import make_array_prior
-from cavity.diagnostics.nuts_small_table import SmallTable, _is_small
+from cavity.explain import nuts, sampling
+from cavity.explain.nuts_projection import make_array_prior
+from cavity.explain.nuts_small_table import SmallTable, _is_small
 from cavity.inference import name_parameters
-from cavity.inference.view import pull_back
-from cavity.intake.tables import Request, read_table_of_fit
+from cavity.inference.batch_sites import pull_back
 from cavity.kernels import RBF, Linear, Matern32
+from cavity.rows.tables import Request, read_table_of_fit
 from support import toy
 
 
@@ -54,7 +54,7 @@ def test_a_sweep_is_that_of_the_engine(C, share):
 @CASES
 def test_value_and_gradient_at_the_fixed_point_are_those_of_the_engine(C, share):
     run = make_run(C, share)
-    by_engine, by_table = nuts.Target(run, 1e-10), nuts.Target(run, 1e-10)
+    by_engine, by_table = nuts.LogDensity(run, 1e-10), nuts.LogDensity(run, 1e-10)
     assert by_table.small is not None
     by_engine.small = None
     theta = run.state.theta.numpy() + 0.2
@@ -168,5 +168,5 @@ def test_columns_that_share_a_lengthscale_have_one_gradient():
 def test_other_kernels_are_projected_in_torch():
     run = make_run(3, kernel=Matern32())
     assert SmallTable(run).prior is None
-    assert nuts.Target(run).small is not None
+    assert nuts.LogDensity(run).small is not None
     assert SmallTable(make_run(3, over=("kernel", "inducing"))).prior is None

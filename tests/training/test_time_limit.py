@@ -10,8 +10,8 @@ import pytest
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
-from cavity.config import nest
-from cavity.inducing import _draw
+from cavity.kernels.inducing import _draw
+from cavity.options import nest
 
 
 def fit_within(seconds, n_classes, **options):

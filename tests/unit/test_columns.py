@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.columns import MEDIAN_ROWS, distinct_rows, median_distance, summarize
+from cavity.common.column_statistics import MEDIAN_ROWS, distinct_rows, median_distance, summarize
 
 
 def table(N=30, D=3, seed=0):

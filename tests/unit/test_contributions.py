@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavity.diagnostics.contributions import replace_cells
+from cavity.explain.contributions import replace_cells
 
 
 def test_every_pair_of_row_and_cell_is_predicted_and_equal_rows_once():

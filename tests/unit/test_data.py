@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from cavity.data import Rows, Shard
 from cavity.distributed import Local
+from cavity.rows.batches import Rows, Shard
 
 
 def rows(N=23):

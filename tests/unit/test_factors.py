@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.factors import BinaryProbit, Latents, ProbitPairs
+from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs
 
 FACTORS = {2: BinaryProbit(), 3: ProbitPairs(3), 5: ProbitPairs(5)}
 

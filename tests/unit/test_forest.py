@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
 from cavity.fitting.sklearn_trees import make_forest
-from cavity.forest import LEAST
+from cavity.prediction.tree_ensembles import LEAST
 
 MODELS = {
     "boosting": HistGradientBoostingClassifier(max_iter=12, random_state=0),
@@ -41,9 +41,9 @@ def test_blocks_of_rows_and_trees_do_not_matter(name, C, monkeypatch):
     forest = make_forest(MODELS[name].fit(X, y))
     whole = forest.log_proba(X)
     np.testing.assert_array_equal(np.concatenate([forest.log_proba(row[None]) for row in X]), whole)
-    monkeypatch.setattr("cavity.forest.BLOCK", 60)
-    monkeypatch.setattr("cavity.forest.PAIRS", 5)
-    monkeypatch.setattr("cavity.forest.VALUES", 90)
+    monkeypatch.setattr("cavity.prediction.tree_ensembles.BLOCK", 60)
+    monkeypatch.setattr("cavity.prediction.tree_ensembles.PAIRS", 5)
+    monkeypatch.setattr("cavity.prediction.tree_ensembles.VALUES", 90)
     np.testing.assert_array_equal(forest.log_proba(X), whole)
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from cavity import GPClassifier, Preparation, Training
-from cavity.columns import Columns, share_units
+from cavity.common.column_statistics import Columns, share_units
 from cavity.kernels import RBF, Linear, Matern32, RationalQuadratic
-from cavity.tabular.grouping import group_features
+from cavity.rows.columns.feature_groups import group_features
 
 RNG = np.random.default_rng(0)
 N = 200

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from cavity import GPClassifier, Preparation, export, load
 from cavity.cli.app import app
 from cavity.errors import BadFile
-from cavity.intake.tables import Request, read_table, read_table_of_fit
-from cavity.tabular.columns import Group
-from cavity.tabular.groups import PRIOR_ROWS, Labels, find_groups, replace_shares
+from cavity.rows.columns.column_kinds import Group
+from cavity.rows.columns.group_shares import PRIOR_ROWS, Labels, find_groups, replace_shares
+from cavity.rows.tables import Request, read_table, read_table_of_fit
 
 PEOPLE, YEARS = 80, 6
 

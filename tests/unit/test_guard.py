@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from cavity import GPClassifier, GPRegressor, Training
-from cavity.config import nest
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine
 from cavity.kernels import RBF
+from cavity.options import nest
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
 from support import machine, toy

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from cavity import GPClassifier, Training, load
-from cavity.config import nest
 from cavity.errors import BadOption
-from cavity.hyper_prior import HyperPrior, Spread, pool
 from cavity.kernels import RBF, Constant, Linear, Sum
+from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
+from cavity.options import nest
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning"

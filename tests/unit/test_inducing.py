@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from cavity import inducing
-from cavity.columns import summarize
+from cavity.common.column_statistics import summarize
 from cavity.errors import BadInput, BadOption
-from cavity.inducing import CHOOSERS, candidates, choose
+from cavity.kernels import inducing
+from cavity.kernels.inducing import CHOOSERS, candidates, choose
 
 NAMED = list(CHOOSERS)
 

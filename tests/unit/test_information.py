@@ -7,9 +7,16 @@ import pytest
 import torch
 from scipy.special import expit
 
-from cavity.quadrature import Largest, Latent, log_argmax_probability, softened, softmax_average, uncertainty
-from cavity.quadrature import information as module
-from cavity.quadrature.choice import MOST
+from cavity.likelihoods.quadrature import (
+    Largest,
+    Latent,
+    log_argmax_probability,
+    softened,
+    softmax_average,
+    uncertainty,
+)
+from cavity.likelihoods.quadrature import information as module
+from cavity.likelihoods.quadrature.noisy_argmax import MOST
 from reference.information import monte_carlo
 from support import slow
 

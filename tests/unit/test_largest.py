@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from cavity.factors import BinaryProbit, Latents, ProbitPairs, RobustBinary, RobustMax
-from cavity.quadrature import largest, largest_trapezoid, win
+from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs, RobustBinary, RobustMax
+from cavity.likelihoods.quadrature import largest, largest_trapezoid, win
 from reference.probit import hazard
 from reference.robust import mix, robust_moments
 from reference.tilted import bend

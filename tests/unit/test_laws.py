@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr
 
-from cavity.factors import BinaryProbit, Latents, ProbitPairs
+from cavity.inference.posterior import Normal
 from cavity.inference.sites import Share, Site, refresh, remove
 from cavity.kernels import RBF
-from cavity.posterior import Normal
-from cavity.quadrature import log_argmax_probability
+from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs
+from cavity.likelihoods.quadrature import log_argmax_probability
 from support import latents, machine, toy
 
 few = settings(max_examples=settings.default.max_examples // 4)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import linalg
-from cavity.linalg import (
+from cavity.common import linalg
+from cavity.common.linalg import (
     cholesky,
     inverse_by_blocks,
     inverse_lower,
@@ -15,7 +15,7 @@ from cavity.linalg import (
     solve_lower_t,
     whiten,
 )
-from cavity.posterior import Sums, marginals, posterior
+from cavity.inference.posterior import Sums, marginals, posterior
 
 JITTER = torch.tensor(1e-3, dtype=torch.float64)
 

@@ -6,7 +6,7 @@ import torch
 from scipy.special import erfcx, ndtr
 from scipy.special import log_ndtr as scipy_log_ndtr
 
-from cavity.numerics import hazard, hazard_slope, log_ndtr, log_normal_pdf
+from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr, log_normal_pdf
 
 POINTS = np.concatenate([-np.logspace(6, -3, 500), [0.0], np.logspace(-3, np.log10(40), 200)])
 PRECISIONS = [torch.float64, torch.float32]

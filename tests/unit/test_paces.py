@@ -2,7 +2,7 @@
 
 import pytest
 
-from cavity.config.paces import (
+from cavity.options.auto_pace import (
     BRISK,
     CROWDED,
     MOST_BATCH_ROWS,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.data import arrays
-from cavity.data.permutation import Permutation
-from cavity.data.shard import shard_range
+from cavity.rows.batches import in_memory
+from cavity.rows.batches.permutation import Permutation
+from cavity.rows.batches.shard import shard_range
 
 
 def draw(n, seed=0):
@@ -40,13 +40,13 @@ def test_orders_look_random():
 
 def test_batches_of_a_long_table_have_the_sizes_of_a_short_one_and_ranks_divide_them(monkeypatch):
     n, size = 1001, 90
-    short = list(arrays.shuffle_rows(n, size, torch.Generator().manual_seed(3)))
-    monkeypatch.setattr(arrays, "LONG", 1000)
-    whole = list(arrays.shuffle_rows(n, size, torch.Generator().manual_seed(3)))
+    short = list(in_memory.shuffle_rows(n, size, torch.Generator().manual_seed(3)))
+    monkeypatch.setattr(in_memory, "LONG", 1000)
+    whole = list(in_memory.shuffle_rows(n, size, torch.Generator().manual_seed(3)))
     assert [len(b) for b in whole] == [len(b) for b in short]
     np.testing.assert_array_equal(torch.cat(whole).sort()[0], np.arange(n))
     parts = [
-        arrays.shuffle_rows(n, size, torch.Generator().manual_seed(3), shard_range(n, rank, 3))
+        in_memory.shuffle_rows(n, size, torch.Generator().manual_seed(3), shard_range(n, rank, 3))
         for rank in range(3)
     ]
     for batch, *own in zip(whole, *parts, strict=True):

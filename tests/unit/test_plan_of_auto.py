@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.config import read_classifier
-from cavity.config.options import complete
+from cavity.options import read_classifier
+from cavity.options.completed import complete
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, BadInput, BadOption, CavityError, Preparation
-from cavity.data import Arrow
-from cavity.tabular import files, text_file
-from cavity.tabular.files import open_table, spool_table
+from cavity.rows.files import table_files, text_files
+from cavity.rows.files.arrow_source import Arrow
+from cavity.rows.files.table_files import open_table, spool_table
 
 HEIGHT = [1.5, None, 2.5, 4.0, 3.0, 2.0]
 COLOUR = ["red", "blue", None, "red", "green", "blue"]
@@ -308,8 +308,8 @@ def test_prepared_files_are_a_source(tmp_path, learnt):
 
 def test_a_copy_has_few_row_groups_whatever_the_blocks_of_the_file(tmp_path, monkeypatch):
     """Every row group that is opened parses the list of all of them."""
-    monkeypatch.setattr(text_file, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(files, "CHUNK_ROWS", 500)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(table_files, "CHUNK_ROWS", 500)
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i / 7},{i % 2}\n" for i in range(2000)))
     table = open_table(tmp_path / "t.csv")
     assert len(list(table.chunks())) > 10

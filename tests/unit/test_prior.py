@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.columns import summarize
+from cavity.common.column_statistics import summarize
 from cavity.kernels import RBF
 from reference import kernels as written_out
 from support import machine, toy

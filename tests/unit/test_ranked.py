@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity import GPClassifier, export
-from cavity.config import nest
 from cavity.errors import BadOption
 from cavity.kernels import RBF, Linear, Ranked, rank_columns
+from cavity.options import nest
 
 
 def make_rows(n=60, seed=0):
@@ -94,7 +94,7 @@ def test_torch_and_numpy_agree_and_every_finite_cell_has_a_finite_score(cells):
 
 
 def summarize_units(n):
-    from cavity.columns import Columns
+    from cavity.common.column_statistics import Columns
 
     return Columns(np.zeros(n), np.ones(n), 1.0)
 

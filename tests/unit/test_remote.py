@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cavity import BadFile, BadInput, GPClassifier, load
-from cavity.remote import is_uri
+from cavity.common.object_stores import is_uri
 from support import toy
 
 fsspec = pytest.importorskip("fsspec")

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cavity import BadInput, BadOption, GPClassifier, callbacks, load, remote
+from cavity import BadInput, BadOption, GPClassifier, callbacks, load
 from cavity.cli.app import app
-from cavity.config import nest
+from cavity.common import object_stores
+from cavity.options import nest
 from support import toy
 
 pytest.importorskip("fsspec")
@@ -26,21 +27,21 @@ def make(**more):
 
 def test_a_file_is_written_found_moved_and_removed(store, tmp_path):
     for place in (tmp_path / "a.bin", f"{store}/a.bin"):
-        other = remote.add_ending(place, ".previous")
-        remote.write_bytes(place, b"old")
-        remote.write_bytes(other, b"older")
-        remote.move(place, other)
-        assert remote.exists(other) and not remote.exists(place)
-        assert remote.read_bytes(other) == b"old" and remote.count_bytes(other) == 3
-        assert remote.get_name(other) == "a.bin.previous" and not remote.is_folder(other)
-        remote.remove(other)
-        remote.remove(other)
-        assert not remote.exists(other)
+        other = object_stores.add_ending(place, ".previous")
+        object_stores.write_bytes(place, b"old")
+        object_stores.write_bytes(other, b"older")
+        object_stores.move(place, other)
+        assert object_stores.exists(other) and not object_stores.exists(place)
+        assert object_stores.read_bytes(other) == b"old" and object_stores.count_bytes(other) == 3
+        assert object_stores.get_name(other) == "a.bin.previous" and not object_stores.is_folder(other)
+        object_stores.remove(other)
+        object_stores.remove(other)
+        assert not object_stores.exists(other)
 
 
 def test_an_ending_goes_before_the_options_of_a_uri():
-    assert remote.add_ending("s3://b/run?region=eu", ".1-of-2") == "s3://b/run.1-of-2?region=eu"
-    assert remote.get_name("s3://b/rows.csv?region=eu") == "rows.csv"
+    assert object_stores.add_ending("s3://b/run?region=eu", ".1-of-2") == "s3://b/run.1-of-2?region=eu"
+    assert object_stores.get_name("s3://b/rows.csv?region=eu") == "rows.csv"
 
 
 def test_the_name_of_a_packed_file_does_not_pack_a_model(store, tmp_path):
@@ -61,7 +62,7 @@ def test_a_run_resumes_from_a_checkpoint_in_a_store_to_the_bit(store):
     path = f"{store}/run.ckpt"
     with pytest.raises(InterruptedError):
         make(checkpoint=path, checkpoint_every=0, callbacks=[Stop()]).fit(X, y)
-    assert remote.exists(path)
+    assert object_stores.exists(path)
     found = make(checkpoint=path, resume=True).fit(X, y)
     assert len(found.history_) == 3
     np.testing.assert_array_equal(found.predict_proba(X), make().fit(X, y).predict_proba(X))
@@ -70,7 +71,7 @@ def test_a_run_resumes_from_a_checkpoint_in_a_store_to_the_bit(store):
 def test_npy_files_of_a_store_are_those_of_the_disk(store, tmp_path):
     X, y = toy(60, 3, seed=1)
     np.save(tmp_path / "X.npy", X)
-    remote.write_bytes(f"{store}/X.npy", (tmp_path / "X.npy").read_bytes())
+    object_stores.write_bytes(f"{store}/X.npy", (tmp_path / "X.npy").read_bytes())
     found, expected = (make().fit(path, y) for path in (f"{store}/X.npy", tmp_path / "X.npy"))
     np.testing.assert_array_equal(found.predict_proba(f"{store}/X.npy"), expected.predict_proba(X))
     with pytest.raises(BadInput, match=r"Z\.npy"):
@@ -80,7 +81,7 @@ def test_npy_files_of_a_store_are_those_of_the_disk(store, tmp_path):
 def test_the_command_line_reads_and_writes_a_store(store):
     X, y = toy(60, 2, seed=4)
     lines = ["a,b,label", *(f"{a},{b},{'no' if c else 'yes'}" for (a, b), c in zip(X, y, strict=True))]
-    remote.write_bytes(f"{store}/rows.csv", "\n".join(lines).encode())
+    object_stores.write_bytes(f"{store}/rows.csv", "\n".join(lines).encode())
     model, rows, out = (f"{store}/{name}" for name in ("m.cavity", "rows.csv", "p.csv"))
     run = lambda *arguments: CliRunner().invoke(app, arguments)
     quick = ("--method", "sep", "--max-epochs", "3", "--n-inducing", "5")
@@ -88,8 +89,8 @@ def test_the_command_line_reads_and_writes_a_store(store):
     assert made.exit_code == 0, made.output
     done = run("predict", model, rows, "--out", out)
     assert done.exit_code == 0, done.output
-    assert remote.read_bytes(out).decode().count("\n") == 61
-    assert json.loads(run("info", model, "--json").output)["bytes"] == remote.count_bytes(model)
+    assert object_stores.read_bytes(out).decode().count("\n") == 61
+    assert json.loads(run("info", model, "--json").output)["bytes"] == object_stores.count_bytes(model)
     for arguments in (
         ("fit", f"{store}/none.csv", "--target", "label", "--out", model),
         ("info", f"{store}/none.cavity"),

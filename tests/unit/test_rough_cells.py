@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity import BadInput, Preparation
-from cavity.tabular.dates import parse_date
-from cavity.tabular.files import open_table, spool_table
+from cavity.rows.columns.dates import parse_date
+from cavity.rows.files.table_files import open_table, spool_table
 
 EPOCH = dt.date(1970, 1, 1)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity import scoring
+from cavity.common import scoring
 
 rng = np.random.default_rng(0)
 N, C = 500, 3

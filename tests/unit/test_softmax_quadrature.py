@@ -9,8 +9,8 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_ndtr, logsumexp, ndtri
 from scipy.stats import qmc
 
-from cavity.factors import BinaryProbit, Latents, Logistic, ProbitPairs, Softmax
-from cavity.quadrature import (
+from cavity.likelihoods import BinaryProbit, Latents, Logistic, ProbitPairs, Softmax
+from cavity.likelihoods.quadrature import (
     log_sigmoid_probability,
     log_softmax_probability,
     probit_average,

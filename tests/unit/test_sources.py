@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from cavity.columns import from_moments, summarize
-from cavity.data import (
+from cavity.common.column_statistics import from_moments, summarize
+from cavity.errors import BadInput, BadOption
+from cavity.rows.batches import (
     Arrays,
-    Arrow,
     Batches,
     Piece,
     Rows,
@@ -26,10 +26,10 @@ from cavity.data import (
     survey,
     survey_section,
 )
-from cavity.data.fragments import Fragments
-from cavity.data.prefetch import prefetch
-from cavity.data.shuffle import Encoded, Store, draw_batches, plan_batch_sizes
-from cavity.errors import BadInput, BadOption
+from cavity.rows.batches.prefetch import prefetch
+from cavity.rows.batches.shuffle import Encoded, Store, draw_batches, plan_batch_sizes
+from cavity.rows.files.arrow_source import Arrow
+from cavity.rows.files.fragments import Fragments
 
 N, D = 237, 3
 rng = np.random.default_rng(0)
@@ -148,15 +148,15 @@ def test_the_whole_is_every_row_in_order(source, size):
 
 
 def test_pieces_of_wide_tables_are_shorter(source, monkeypatch):
-    monkeypatch.setattr("cavity.data.stream.PIECE_BYTES", 8 * D * 25)
+    monkeypatch.setattr("cavity.rows.batches.stream.PIECE_BYTES", 8 * D * 25)
     assert [len(b.index) for b in stream(source).whole().split(1000)] == [25] * 9 + [12]
 
 
 @pytest.mark.parametrize("ranks, world", [([0], 1), ([0, 1], 2), ([0, 1, 2], 3), ([0, 1, 299], 300)])
 def test_the_ranks_together_have_the_batch_of_one_process(source, ranks, world, monkeypatch):
     """With a buffer for less than half of the rows; of 300 ranks some have a row, others none."""
-    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 100)
-    monkeypatch.setattr("cavity.data.stream.PIECES", 8)
+    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 100)
+    monkeypatch.setattr("cavity.rows.batches.stream.PIECES", 8)
     data = stream(source)
     shards = [Shard(data, rank, world) for rank in ranks]
     assert world == 300 or [n for shard in shards for n in shard.mine] == list(range(N))
@@ -184,7 +184,7 @@ class Counted(Fragments):
 def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path, monkeypatch):
     for i in range(4):  # 8 row groups of 25 rows; of two ranks, each has 4
         pq.write_table(table(slice(50 * i, 50 * i + 50)), tmp_path / f"{i}.parquet", row_group_size=25)
-    monkeypatch.setattr("cavity.data.arrow.Fragments", Counted)
+    monkeypatch.setattr("cavity.rows.files.arrow_source.Fragments", Counted)
     source = Arrow(tmp_path, "label", "w")
     counted = source.fragments
     counted.seen = {}
@@ -240,13 +240,13 @@ def test_rows_are_converted_batch_by_batch(source):
 
 
 def test_a_small_buffer_still_gives_every_row_once(source, monkeypatch):
-    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 30)
+    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 30)
     batches = list(stream(source).batches(8, generator()))
     assert sorted(n for b in batches for n in b.index.tolist()) == list(range(N))
 
 
 def test_sorted_row_groups_are_mixed_although_the_buffer_is_small(tmp_path, monkeypatch):
-    monkeypatch.setattr("cavity.data.shuffle.SHUFFLE_ROWS", 3000)
+    monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 3000)
     y = np.repeat(np.arange(4), 5000)
     for rows in (1000, 20_000):
         pq.write_table(pa.table({"x": y * 1.0, "y": y}), tmp_path / "sorted.parquet", row_group_size=rows)
@@ -484,7 +484,7 @@ def test_another_number_of_rows_than_in_the_first_pass_is_an_error(change):
 
 
 def test_the_survey_has_exact_counts_and_moments(source, monkeypatch):
-    monkeypatch.setattr("cavity.data.summary.SURVEY_ROWS", 20)
+    monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 20)
     found = survey(source, 0)
     assert found.classes.tolist() == ["a", "b", "c"] and found.n_rows == N and found.complete
     for c, name in enumerate("abc"):
@@ -532,7 +532,7 @@ def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in():
 @pytest.mark.parametrize("world", [2, 7])
 def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, monkeypatch):
     """Few rows of some classes, one of them the last rank's alone; the sample is the same rows."""
-    monkeypatch.setattr("cavity.data.summary.SURVEY_ROWS", 77)
+    monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 77)
     numbers = np.arange(3000)
     y = np.where(numbers > 2950, 9, np.where(numbers % 50 == 0, 0, numbers // 1000 + 1))
     values = np.random.default_rng(1).normal(size=(3000, 2)) * [1.0, 100.0]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cavity import splitting
-from cavity.splitting import choose_folds, hold_out
+from cavity.rows import splitting
+from cavity.rows.splitting import choose_folds, hold_out
 
 
 def make_rows(n=60, seed=0):

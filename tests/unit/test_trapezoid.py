@@ -4,10 +4,10 @@ import pytest
 import torch
 from scipy import special
 
-from cavity import tails
-from cavity.numerics import log_normal_pdf
-from cavity.quadrature import argmax, cdf_table, single, trapezoid
-from cavity.quadrature.grid import bumps
+from cavity.likelihoods import array_tails as tails
+from cavity.likelihoods.normal_tails import log_normal_pdf
+from cavity.likelihoods.quadrature import argmax, cdf_table, single_row, trapezoid
+from cavity.likelihoods.quadrature.grid import bumps
 
 
 def draw(C, spread, decades, n=40, seed=0):
@@ -137,11 +137,11 @@ def test_one_row_in_numpy_equals_many_in_torch(C, tails):
     mean, sd = draw(C, 3.0, 0.6)
     log_p, left = trapezoid.log_probabilities(mean, sd)
     for m, s, expected, unresolved in zip(mean, sd, log_p, left.tolist(), strict=True):
-        found = single.log_probabilities(m.numpy(), s.numpy(), tails)
+        found = single_row.log_probabilities(m.numpy(), s.numpy(), tails)
         assert (found is None) == unresolved
         if found is not None:
             torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-12, atol=1e-13)
-    assert single.log_probabilities(mean[0].numpy(), 0 * sd[0].numpy(), tails) is None
+    assert single_row.log_probabilities(mean[0].numpy(), 0 * sd[0].numpy(), tails) is None
 
 
 @pytest.mark.parametrize("C", [3, 10, 40])

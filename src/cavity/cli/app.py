@@ -10,8 +10,8 @@ import typer
 
 from cavity._version import __version__
 from cavity.cli.terminal import EXIT_CODES, Terminal, handle_errors
+from cavity.common.object_stores import is_uri
 from cavity.errors import BadInput, BadOption, missing_extra
-from cavity.remote import is_uri
 
 app = typer.Typer(
     help="Gaussian process classification and regression of tables: train, predict, evaluate.",

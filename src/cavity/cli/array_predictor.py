@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.cli.predictors import RowPredictor
-from cavity.modelfile.array_reader import ArrayRecord, read_array_record
 from cavity.prediction.latent import log_probit_probabilities
+from cavity.saving.array_reader import ArrayRecord, read_array_record
 
 MOST_WORK = 50_000  # about a second; with more, torch is faster although it loads slowly
 LEAST_ROWS = 10  # that a piece of a table counts as

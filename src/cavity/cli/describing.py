@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cavity import persist
 from cavity.cli.terminal import Terminal, format_evidence, format_table
+from cavity.common import tensor_files
+from cavity.common.object_stores import as_path, count_bytes
 from cavity.errors import BadFile
-from cavity.modelfile.schema import KINDS, read_summary
-from cavity.remote import as_path, count_bytes
+from cavity.saving.schema import KINDS, read_summary
 
 MAX_FEATURES = 5  # most important columns to print
 
 
 def describe_model(path: str | Path) -> dict[str, Any]:
     """Describe a model as a dict that JSON can store."""
-    meta = persist.read_facts(path, *KINDS)
+    meta = tensor_files.read_facts(path, *KINDS)
     try:
         found = read_summary(meta) or _load_summary(path)
     except BadFile as error:
@@ -27,8 +27,8 @@ def describe_model(path: str | Path) -> dict[str, Any]:
 
 def _load_summary(path: str | Path) -> dict[str, Any]:
     """Make the summary of a model that an older version saved; this loads torch."""
-    from cavity.modelfile import describe
-    from cavity.modelfile.files import read_record
+    from cavity.saving import describe
+    from cavity.saving.model_file import read_record
 
     return describe(read_record(path))
 

@@ -12,15 +12,15 @@ import numpy as np
 from cavity.cli.models import Model
 from cavity.cli.predicting import encode_labels, read_chunks, report_notes
 from cavity.cli.terminal import Terminal
-from cavity.data.fragments import Chunk
+from cavity.common.scoring import count_confusion
 from cavity.errors import BadInput, BadOption
-from cavity.intake.frames import Prepared
-from cavity.modelfile.facts import format_label
 from cavity.report import scores
-from cavity.scoring import count_confusion
-from cavity.tabular.cells import get_column, read_targets, to_numbers
-from cavity.tabular.columns import suggest_column
-from cavity.tabular.files import TableFile, open_table
+from cavity.rows.arrow_tables import Chunk
+from cavity.rows.columns.cells import get_column, read_targets, to_numbers
+from cavity.rows.columns.column_kinds import suggest_column
+from cavity.rows.files.table_files import TableFile, open_table
+from cavity.rows.frames import Prepared
+from cavity.saving.json_checks import format_label
 
 MAX_CLASSES = 12  # of tables that are printed
 MOST_EXPLAINED = 2000  # rows whose columns are shuffled
@@ -29,7 +29,7 @@ OVERALL = ("error", "nll", "brier", "ece", "auc", "f1")
 EACH = ("precision", "recall", "f1", "auc")
 
 
-class Scored(NamedTuple):
+class RowsToScore(NamedTuple):
     """Rows to score."""
 
     columns: tuple[Any, ...]  # predictions, truth, weights
@@ -61,7 +61,7 @@ def evaluate(
     terminal.print_result(to_json(result | {"notes": found.notes}))
 
 
-def _report_importance(model: Model, found: Scored, terminal: Terminal) -> dict[str, Any]:
+def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     """Compute and print which columns matter."""
     X, y, w = found.sample
     truth = model.classifier.classes_[y] if hasattr(model.classifier, "classes_") else y
@@ -101,7 +101,7 @@ def _find_weight(model: Model, file: TableFile, weight: str | None) -> str | Non
 
 def predict_rows(
     model: Model, file: TableFile, target: str, weight: str | None, terminal: Terminal
-) -> Scored:
+) -> RowsToScore:
     """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
     prepare = model.choose_preparation(file, target)
     rng, notes = np.random.default_rng(0), Counter[str]()
@@ -128,7 +128,7 @@ def predict_rows(
     report_notes(notes, terminal, file, unlabelled)
     if total > most:
         terminal.note(f"scores are of a random sample of {most} of {total} rows")
-    return Scored(_thin(kept, most)[:-1], sample[0][:-1], total, dict(notes))
+    return RowsToScore(_thin(kept, most)[:-1], sample[0][:-1], total, dict(notes))
 
 
 def read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
@@ -172,7 +172,9 @@ def read_weights(chunk: Chunk, name: str) -> Any:
     return value
 
 
-def _report_classes(model: Model, classes: list[str], found: Scored, terminal: Terminal) -> dict[str, Any]:
+def _report_classes(
+    model: Model, classes: list[str], found: RowsToScore, terminal: Terminal
+) -> dict[str, Any]:
     """Compute and print the scores of a classifier."""
     log_p, y, w = found.columns
     C = len(classes)
@@ -206,7 +208,7 @@ def _report_classes(model: Model, classes: list[str], found: Scored, terminal: T
     return result
 
 
-def _report_numbers(model: Model, found: Scored, terminal: Terminal) -> dict[str, Any]:
+def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     """Compute and print the scores of a regressor. The baseline is the distribution of the training targets."""
     _, _, y, w = found.columns
     values = scores.score_targets(*found.columns)

@@ -9,7 +9,7 @@ from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal
 from cavity.errors import BadOption
-from cavity.tabular.columns import Date
+from cavity.rows.columns.column_kinds import Date
 
 
 def export(path: str | Path, onnx: str | Path | None, dtype: str, terminal: Terminal) -> None:

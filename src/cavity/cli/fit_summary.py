@@ -9,12 +9,12 @@ import numpy as np
 from cavity.cli.evaluating import shorten, to_json
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, format_evidence, known_evidence
+from cavity.common.object_stores import count_bytes
 from cavity.estimators import GPClassifier
-from cavity.modelfile.facts import format_label
 from cavity.prediction.estimate import Estimate, format_loss
-from cavity.remote import count_bytes
 from cavity.report.scores import FEW_ROWS
-from cavity.tabular.columns import Group
+from cavity.rows.columns.column_kinds import Group
+from cavity.saving.json_checks import format_label
 
 
 def report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | None) -> None:

@@ -17,20 +17,20 @@ from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
-from cavity.config import nest, read_training
-from cavity.data import Arrow
-from cavity.data.fragments import import_pyarrow
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor
 from cavity.estimators.fitted_view import check_arguments
-from cavity.intake.frames import Prepared
-from cavity.modelfile.facts import format_label
+from cavity.options import nest, read_training
 from cavity.report.baseline import logistic_log_loss
 from cavity.report.regression import estimate_regression
 from cavity.report.scores import FEW_ROWS
-from cavity.tabular.files import open_table, spool_table
-from cavity.tabular.inspection import MANY_VALUES
-from cavity.tabular.text_file import explain_errors
+from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.columns.inspection import MANY_VALUES
+from cavity.rows.files.arrow_source import Arrow
+from cavity.rows.files.table_files import open_table, spool_table
+from cavity.rows.files.text_files import explain_errors
+from cavity.rows.frames import Prepared
+from cavity.saving.json_checks import format_label
 
 EXACT_ROWS, FULL_BATCH_ROWS = (
     1500,

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from cavity import persist
 from cavity.cli.predictors import RowPredictor
+from cavity.common import tensor_files
 from cavity.errors import BadFile
 from cavity.fitting.results import Result
-from cavity.intake.frames import Prepared
-from cavity.modelfile.files import read_record, restore_record
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, predict_log_proba
-from cavity.prediction.rowwise import predict_targets, target_noise
+from cavity.prediction.regression import predict_targets, target_noise
 from cavity.prediction.uncertainty import Uncertainty, predict_uncertainty
+from cavity.rows.frames import Prepared
+from cavity.saving.model_file import read_record, restore_record
 
 
 class Predictor(RowPredictor):
@@ -31,7 +31,7 @@ class Predictor(RowPredictor):
         return cls(read_record(path, device).result)
 
     @classmethod
-    def restore(cls, stored: persist.Stored, path: str | Path) -> Self:
+    def restore(cls, stored: tensor_files.Stored, path: str | Path) -> Self:
         """Return the predictor of a file that has been read."""
         return cls(restore_record(stored, path).result)
 

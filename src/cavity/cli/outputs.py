@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cavity.common.object_stores import Location, as_path, check_bucket
 from cavity.errors import BadInput, BadOption
-from cavity.remote import Location, as_path, check_bucket
 
 
 def check_out(

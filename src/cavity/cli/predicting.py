@@ -15,17 +15,17 @@ from uuid import uuid4
 
 import numpy as np
 
-from cavity import remote
 from cavity.cli.array_predictor import open_predictor
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal
-from cavity.data.fragments import Chunk, import_pyarrow
+from cavity.common import object_stores
+from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.remote import Location, as_path
-from cavity.tabular.buffers import from_array
-from cavity.tabular.cells import get_column, read_labels
-from cavity.tabular.columns import suggest_column
-from cavity.tabular.files import TableFile, open_table
+from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.columns.arrow_buffers import from_array
+from cavity.rows.columns.cells import get_column, read_labels
+from cavity.rows.columns.column_kinds import suggest_column
+from cavity.rows.files.table_files import TableFile, open_table
 
 
 def predict(
@@ -95,7 +95,7 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
 @contextmanager
 def _open_writer(out: str | None) -> Iterator[Any]:
     """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
-    suffix = ".csv" if out is None else PurePath(remote.get_name(as_path(out))).suffix.lower()
+    suffix = ".csv" if out is None else PurePath(object_stores.get_name(as_path(out))).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
     temporary = None if out is None else _choose_temporary(as_path(out))
@@ -137,7 +137,7 @@ def _choose_temporary(out: Location) -> Path:
     """Return a name for the unfinished file: next to the finished one, or on this machine if that is in a store."""
     if isinstance(out, Path):
         return out.with_name(f".{out.name}.{os.getpid()}.part")
-    remote.check_bucket(out)
+    object_stores.check_bucket(out)
     return Path(tempfile.gettempdir()) / f"cavity-{uuid4().hex}.part"
 
 
@@ -146,7 +146,7 @@ def _move_to(file: Path, out: Location) -> None:
         file.replace(out)
         return
     with file.open("rb") as content:
-        remote.upload(content, out)
+        object_stores.upload(content, out)
 
 
 def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.scoring import NORMAL_95
 from cavity.errors import BadInput, BadOption
-from cavity.intake.validation import Features
-from cavity.modelfile.facts import format_label
-from cavity.scoring import NORMAL_95
-from cavity.tabular.encoder import ColumnEncoder
-from cavity.tabular.files import TableFile
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.files.table_files import TableFile
+from cavity.rows.validation import Features
+from cavity.saving.json_checks import format_label
 
 
 class RowPredictor:

@@ -11,11 +11,11 @@ import numpy as np
 
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, format_table
-from cavity.data.fragments import Chunk, import_pyarrow
 from cavity.errors import BadInput
-from cavity.tabular.cells import get_column, to_numbers
-from cavity.tabular.files import TableFile, open_table
-from cavity.tabular.preparation import Preparation
+from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.columns.cells import get_column, to_numbers
+from cavity.rows.columns.preparation import Preparation
+from cavity.rows.files.table_files import TableFile, open_table
 
 IN_MEMORY = 256 << 20  # bytes of features; larger tables are read again in every pass
 

@@ -14,12 +14,12 @@ from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import read_chunks, report_notes
 from cavity.cli.terminal import Terminal
-from cavity.data.fragments import import_pyarrow
+from cavity.common.object_stores import as_path, get_name
 from cavity.errors import BadInput
-from cavity.intake.frames import Prepared
-from cavity.remote import as_path, get_name
-from cavity.tabular.columns import suggest_column
-from cavity.tabular.files import TableFile, open_table
+from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.columns.column_kinds import suggest_column
+from cavity.rows.files.table_files import TableFile, open_table
+from cavity.rows.frames import Prepared
 
 SEED = 0  # for the sample of rows
 

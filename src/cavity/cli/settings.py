@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cavity.common.object_stores import Location, as_path, get_name
 from cavity.errors import BadOption
-from cavity.remote import Location, as_path, get_name
 
 OWN = (
     "target",
@@ -55,7 +55,7 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         raise BadOption("--target is missing: give the flag, or set target = ... in the file of --config.")
     task = "regression" if values.get("regression") else "classification"
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
-    from cavity.fitting.budget import read_limit  # torch loads here, and not for --help
+    from cavity.fitting.time_budget import read_limit  # torch loads here, and not for --help
 
     validation, seed = values.get("validation"), values.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -107,7 +107,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 def list_arguments(kind: Any) -> list[str]:
     """Return the arguments of GPClassifier or GPRegressor, those of `training` among them."""
-    from cavity.config.training import OF_CLASSIFIER, flatten
+    from cavity.options.training import OF_CLASSIFIER, flatten
 
     names = flatten(kind().get_params(deep=False))
     return [name for name in names if kind.__name__ == "GPClassifier" or name not in OF_CLASSIFIER]
@@ -164,7 +164,7 @@ def _needs_nothing(kind: Any) -> bool:
 
 def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     """Make a method from a table of the file, such as method = { name = "rep", epsilon = 0.1 }."""
-    from cavity.config.methods import method_names
+    from cavity.options.method import method_names
 
     known = method_names(task)
     options = {key.replace("-", "_"): option for key, option in value.items() if key != "name"}

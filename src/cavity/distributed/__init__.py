@@ -16,10 +16,10 @@ from torch import distributed as dist
 
 from cavity.distributed.agreement import check_same, run_together
 from cavity.distributed.heartbeat import Heartbeat, announce_end, print_error
-from cavity.distributed.silence import find_silent, get_store
+from cavity.distributed.missing_ranks import find_silent, get_store
 from cavity.errors import BadOption, LostRank
 
-__all__ = ["Group", "Local", "check_same", "current", "join", "leave", "run_together", "select_gpu"]
+__all__ = ["Local", "ProcessGroup", "check_same", "current", "join", "leave", "run_together", "select_gpu"]
 
 T = TypeVar("T", bound=tuple[Any, ...])
 TIMEOUT = 300.0  # seconds to wait for other ranks
@@ -137,7 +137,7 @@ class Local:
         return make()
 
 
-class Group(Local):
+class ProcessGroup(Local):
     """Default process group of torch.distributed, with one all-reduce per sum.
 
     Attributes
@@ -152,7 +152,7 @@ class Group(Local):
     Examples
     --------
     >>> from cavity import distributed
-    >>> isinstance(distributed.current(), distributed.Group)
+    >>> isinstance(distributed.current(), distributed.ProcessGroup)
     False
     """
 
@@ -246,7 +246,7 @@ def current() -> Local:
     Returns
     -------
     Local
-        A `Group` if there are several ranks, else a `Local`.
+        A `ProcessGroup` if there are several ranks, else a `Local`.
 
     Examples
     --------
@@ -255,7 +255,7 @@ def current() -> Local:
     1
     """
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        return Group()
+        return ProcessGroup()
     return Local()
 
 

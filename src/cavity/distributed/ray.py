@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cavity.distributed.engines import (
+from cavity.common.object_stores import is_uri
+from cavity.distributed.adapters import (
     FILE,
     Estimator,
     append_predictions,
@@ -18,7 +19,6 @@ from cavity.distributed.engines import (
     refuse_data,
 )
 from cavity.errors import missing_extra
-from cavity.remote import is_uri
 
 __all__ = ["fit_on_ray", "predict_on_ray"]
 

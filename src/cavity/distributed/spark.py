@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from cavity import distributed, errors, remote
-from cavity.distributed.engines import (
+from cavity import distributed, errors
+from cavity.common import object_stores
+from cavity.distributed.adapters import (
     FILE,
     Estimator,
     append_predictions,
@@ -182,19 +183,19 @@ def _fit_rank(config: dict[str, Any]) -> None:
             estimator.save(f"{folder}/{FILE}")
     except Exception as error:
         words = json.dumps([type(error).__name__, str(error)]).encode()
-        remote.write_bytes(_error_file(folder, int(os.environ.get("RANK", "0"))), words)
+        object_stores.write_bytes(_error_file(folder, int(os.environ.get("RANK", "0"))), words)
         raise
     finally:
         distributed.leave()
 
 
-def _error_file(folder: str, rank: int) -> remote.Location:
-    return remote.as_path(f"{folder}/error-{rank}.json")
+def _error_file(folder: str, rank: int) -> object_stores.Location:
+    return object_stores.as_path(f"{folder}/error-{rank}.json")
 
 
 def _clear_errors(folder: str, processes: int) -> None:
     for rank in range(processes):
-        remote.remove(_error_file(folder, rank))
+        object_stores.remove(_error_file(folder, rank))
 
 
 def _read_errors(folder: str, processes: int) -> list[Exception | None]:
@@ -202,7 +203,7 @@ def _read_errors(folder: str, processes: int) -> list[Exception | None]:
     found: list[Exception | None] = []
     for rank in range(processes):
         try:
-            words = json.loads(remote.read_bytes(_error_file(folder, rank)))
+            words = json.loads(object_stores.read_bytes(_error_file(folder, rank)))
         except (OSError, ValueError):
             found.append(None)
             continue
@@ -224,15 +225,15 @@ def _open_storage(session: Any, storage: Any, local: bool) -> Iterator[str]:
             yield folder
         return
     folder = f"{make_absolute(storage).rstrip('/')}/cavity-{uuid4().hex}"
-    if remote.is_uri(folder):
-        remote.check_bucket(folder)
+    if object_stores.is_uri(folder):
+        object_stores.check_bucket(folder)
     else:
         _make_folder(folder)
     try:
         yield folder
     finally:
         with suppress(OSError):
-            remote.remove_folder(remote.as_path(folder))
+            object_stores.remove_folder(object_stores.as_path(folder))
 
 
 def _make_folder(folder: str) -> None:
@@ -251,7 +252,7 @@ def _find_rows(data: Any, folder: str) -> str:
     if not hasattr(data, "mapInArrow"):
         raise refuse_data(data, "DataFrame of Spark")
     path = f"{folder}/rows"
-    data.write.parquet(path if remote.is_uri(path) else Path(path).as_uri())
+    data.write.parquet(path if object_stores.is_uri(path) else Path(path).as_uri())
     return path
 
 

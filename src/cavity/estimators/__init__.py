@@ -3,6 +3,6 @@
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
 from cavity.estimators.regressor import GPRegressor
-from cavity.modelfile import load
+from cavity.saving import load
 
 __all__ = ["GPClassifier", "GPRegressor", "load", "view_fit"]

@@ -12,22 +12,22 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity import modelfile
-from cavity.config.training import Training, flatten, nest
-from cavity.config.values import resolve_device, whole
-from cavity.diagnostics.contributions import Contributions, compute_contributions, compute_importance
-from cavity.diagnostics.partial_dependence import Average, PartialDependence, compute_partial_dependence
-from cavity.diagnostics.permutation import Importance, Losses, permutation_importance
-from cavity.diagnostics.raw_rows import RawRows, choose_rows, read_raw_rows
-from cavity.diagnostics.sampling import Asked
+from cavity import saving
 from cavity.errors import BadOption, CavityError
+from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
+from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
+from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
+from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
+from cavity.explain.sampling import Asked
 from cavity.fitting.results import Continuation, Result
-from cavity.intake.tables import Request
-from cavity.intake.validation import Features
 from cavity.kernels import RBF
-from cavity.modelfile import Record
+from cavity.options.training import Training, flatten, nest
+from cavity.options.value_checks import resolve_device, whole
 from cavity.prediction.model import FittedModel
-from cavity.tabular.preparation import Preparation
+from cavity.rows.columns.preparation import Preparation
+from cavity.rows.tables import Request
+from cavity.rows.validation import Features
+from cavity.saving import Record
 
 Array = NDArray[np.float64]
 EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estimator
@@ -44,7 +44,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
     _fitted: FittedModel  # of the result
-    _load = staticmethod(modelfile.load)  # the counterpart of `save`, for callers below this layer
+    _load = staticmethod(saving.load)  # the counterpart of `save`, for callers below this layer
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments, inner ones as `kernel__argument`, `method__argument` or `training__argument`.
@@ -161,7 +161,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         path : str or Path
             The file. It is written to a temporary file first and then renamed.
         """
-        modelfile.save(self._record(), path)
+        saving.save(self._record(), path)
 
     def _record(self) -> Record:
         """Return what a model file holds."""

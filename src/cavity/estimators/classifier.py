@@ -12,26 +12,22 @@ from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 
-from cavity import modelfile
-from cavity.config import ClassifierConfig, read_classifier
-from cavity.config.methods import read_method
-from cavity.config.reading import read_class_weight
-from cavity.config.training import Training, read_training
-from cavity.config.values import whole
-from cavity.diagnostics import importance, sampling
-from cavity.diagnostics.partial_dependence import Average
-from cavity.diagnostics.permutation import Losses
-from cavity.diagnostics.samples import ClassifierSamples
+from cavity import saving
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
+from cavity.explain import evidence_sampling, sampling
+from cavity.explain.partial_dependence import Average
+from cavity.explain.permutation_importance import Losses
+from cavity.explain.samples import ClassifierSamples
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.classification_job import prepare_classification
 from cavity.fitting.partial_fit import available_if
 from cavity.fitting.results import Result, common_result
-from cavity.intake.frames import Prepared
-from cavity.intake.sources import find_source
-from cavity.intake.tables import Request, read_table_of_fit
-from cavity.intake.validation import check_labels
+from cavity.options import ClassifierConfig, read_classifier
+from cavity.options.method import read_method
+from cavity.options.reading import read_class_weight
+from cavity.options.training import Training, read_training
+from cavity.options.value_checks import whole
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
 from cavity.prediction.draws import draw_log_proba
@@ -45,11 +41,15 @@ from cavity.prediction.model import (
     predict_moments,
 )
 from cavity.prediction.pool import normalised
+from cavity.rows.frames import Prepared
+from cavity.rows.sources import find_source
+from cavity.rows.tables import Request, read_table_of_fit
+from cavity.rows.validation import check_labels
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
 
-@modelfile.register
+@saving.register
 class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     """Multi-class Gaussian process classification by expectation propagation.
 
@@ -529,7 +529,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     @torch.inference_mode(False)
     def diagnose(
         self, X: Any, y: Any, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
-    ) -> importance.Diagnosis:
+    ) -> evidence_sampling.Diagnosis:
         """Estimate how far to trust this fit by importance sampling, with q as the proposal.
 
         Needs the extra "diagnose".
@@ -556,7 +556,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         rng = check_random_state(random_state)
         evidence = self.log_marginal_likelihood_
         model = self._fitted.to(torch.device("cpu"))
-        return importance.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
+        return evidence_sampling.diagnose(model, table.X, table.y, table.weight, evidence, n, rng)
 
     def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
         table = read_table_of_fit(request, None, self._features(), self.classes_)

@@ -12,28 +12,28 @@ from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
-from cavity import modelfile
-from cavity.config import RegressorConfig, read_regressor
-from cavity.config.training import Training
-from cavity.config.values import whole
-from cavity.diagnostics import sampling
-from cavity.diagnostics.partial_dependence import Average
-from cavity.diagnostics.permutation import Losses
-from cavity.diagnostics.samples import RegressorSamples
+from cavity import saving
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
+from cavity.explain import sampling
+from cavity.explain.partial_dependence import Average
+from cavity.explain.permutation_importance import Losses
+from cavity.explain.samples import RegressorSamples
 from cavity.fitting.regression_job import prepare_regression
 from cavity.fitting.results import Result
-from cavity.intake.frames import Prepared
-from cavity.intake.tables import Request
-from cavity.intake.targets import read_targets_of_fit
-from cavity.intake.validation import check_rows
+from cavity.options import RegressorConfig, read_regressor
+from cavity.options.training import Training
+from cavity.options.value_checks import whole
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import as_array, as_tensor, frequencies
-from cavity.prediction.rowwise import draw_normal, predict_joint, predict_targets, target_noise
+from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
+from cavity.rows.frames import Prepared
+from cavity.rows.tables import Request
+from cavity.rows.targets import read_targets_of_fit
+from cavity.rows.validation import check_rows
 
 
-@modelfile.register
+@saving.register
 class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 

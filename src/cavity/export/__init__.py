@@ -11,22 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from cavity import persist
 from cavity._version import __version__
+from cavity.common import tensor_files
+from cavity.common.namespaces import NUMPY
+from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value, mirrors
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
 from cavity.export.trees import add_trees
-from cavity.factors import Likelihood
-from cavity.factors.graphs import normalised
-from cavity.namespaces import NUMPY
-from cavity.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value, mirrors
+from cavity.kernels.spectrum import Spectrum
+from cavity.likelihoods import Likelihood
+from cavity.likelihoods.onnx_integrals import normalised
 from cavity.prediction.model import FittedModel, latent_model
 from cavity.prediction.pool import Pool
-from cavity.prediction.rowwise import target_noise
-from cavity.spectrum import Spectrum
-from cavity.tabular.encoder import ColumnEncoder
+from cavity.prediction.regression import target_noise
+from cavity.rows.columns.encoder import ColumnEncoder
 
 __all__ = ["make_onnx_model", "onnx", "onnx_model"]
 
@@ -67,7 +67,7 @@ def onnx(clf: GPEstimator, path: str | Path, *, dtype: str = "float64", prepared
     'iris.onnx'
     """
     data = onnx_model(clf, dtype=dtype, prepared=prepared).SerializeToString()
-    persist.write_bytes(path, data)
+    tensor_files.write_bytes(path, data)
     return Path(path)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cavity.factors.graphs import normalised
-from cavity.forest import LEAST, Forest
-from cavity.onnx_graph import ML_DOMAIN, Value
+from cavity.common.onnx_graph import ML_DOMAIN, Value
+from cavity.likelihoods.onnx_integrals import normalised
+from cavity.prediction.tree_ensembles import LEAST, Forest
 
 
 def add_trees(forest: Forest, X: Value) -> Value:

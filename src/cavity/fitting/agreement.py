@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from cavity._version import __version__
-from cavity.config import Config
 from cavity.distributed import Local, check_same
 from cavity.errors import BadOption
-from cavity.intake.tables import Facts
-from cavity.intake.validation import Features
+from cavity.options import Config
+from cavity.rows.tables import Facts
+from cavity.rows.validation import Features
 
 OF_A_RANK = (
     "random_state",

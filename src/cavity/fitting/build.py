@@ -10,13 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cavity import inducing, spectrum
-from cavity.config import Config, Options
-from cavity.config.values import noise_values
-from cavity.data import Data
 from cavity.errors import BadInput
-from cavity.factors import Likelihood
-from cavity.hyper_prior import HyperPrior, Spread, pool
 from cavity.inference import (
     OF_FACTOR,
     AtMode,
@@ -34,10 +28,15 @@ from cavity.inference import (
     empty_sites,
     name_parameters,
 )
-from cavity.intake.tables import Array, Facts, Start
-from cavity.kernels import RBF, Kernel, Linear
-from cavity.posterior import Sums
-from cavity.prior import Prior
+from cavity.inference.posterior import Sums
+from cavity.kernels import RBF, Kernel, Linear, inducing, spectrum
+from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
+from cavity.kernels.prior import Prior
+from cavity.likelihoods import Likelihood
+from cavity.options import Config, Options
+from cavity.options.value_checks import noise_values
+from cavity.rows.batches import Data
+from cavity.rows.tables import Array, Facts, Start
 from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.

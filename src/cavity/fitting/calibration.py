@@ -22,19 +22,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.config import ClassifierConfig
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting.budget import Budget, choose_members, choose_stages
 from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.sklearn_trees import make_forest
+from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
-from cavity.forest import LEAST, Forest
-from cavity.intake.tables import Facts, Table
+from cavity.options import ClassifierConfig
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
 from cavity.prediction.pool import Gate, Pool, fit_temperature, fit_weights, normalised
-from cavity.splitting import choose_folds
+from cavity.prediction.tree_ensembles import LEAST, Forest
+from cavity.rows.splitting import choose_folds
+from cavity.rows.tables import Facts, Table
 from cavity.training.progress import log, show_progress
 
 Array = NDArray[np.float64]

@@ -11,30 +11,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.config import ClassifierConfig
-from cavity.config.options import complete
-from cavity.config.values import inducing_count
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, monitoring, runs
-from cavity.fitting.budget import Budget, more_follows
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration
 from cavity.fitting.job import Job, Session, choose_device, open_session, read_budget, start_run, start_values
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
-from cavity.intake.eval_set import read_eval_labels
-from cavity.intake.sources import find_source, read_source
-from cavity.intake.tables import Facts, Request, Table, read_table
-from cavity.intake.validation import Features
+from cavity.fitting.time_budget import Budget, more_follows
 from cavity.kernels import Ranked
-from cavity.prediction.model import (
-    FittedModel,
-    as_array,
-    as_tensor,
-    extract_model,
-    predict_latent,
-)
+from cavity.options import ClassifierConfig
+from cavity.options.completed import complete
+from cavity.options.value_checks import inducing_count
+from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
+from cavity.rows.eval_set import read_eval_labels
+from cavity.rows.sources import find_source, read_source
+from cavity.rows.tables import Facts, Request, Table, read_table
+from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
 
@@ -43,7 +37,7 @@ FOLD_SWEEPS, FOLD_TOL = 5, 1e-2
 GATE_ROWS = 500  # training rows that say how well f is known near them
 
 
-class Labelled(NamedTuple):
+class FitRows(NamedTuple):
     """The rows of a fit, with their labels encoded."""
 
     table: Facts
@@ -72,23 +66,23 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     return ClassifierFits(session, config, rows, held, budget).prepare()
 
 
-def read_rows(session: Session, config: ClassifierConfig, request: Request) -> Labelled:
+def read_rows(session: Session, config: ClassifierConfig, request: Request) -> FitRows:
     """Read a table, or the facts of a source."""
     reduce = session.reduce
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=config.reads_whole_table))
     if source is not None:
         config.check_source(source.numbered)
         found = read_source(source, config.class_weight, config.owner, session.seed, reduce)
-        return Labelled(*found, source.numbered)
+        return FitRows(*found, source.numbered)
     table, features, classes = run_together(
         reduce, lambda: read_table(request, config.class_weight, config.owner, groups=reduce.world == 1)
     )
-    return Labelled(table, features, classes, numbered=True)
+    return FitRows(table, features, classes, numbered=True)
 
 
 def hold_rows_out(
-    session: Session, config: ClassifierConfig, request: Request, rows: Labelled
-) -> tuple[Labelled, HeldOut]:
+    session: Session, config: ClassifierConfig, request: Request, rows: FitRows
+) -> tuple[FitRows, HeldOut]:
     """Return the rows to train on, and those of `eval_set` or of a large table that are held out."""
     if request.eval_set is not None:
         held = read_eval_labels(request.eval_set, rows.features, rows.classes)
@@ -105,7 +99,7 @@ class ClassifierFits:
 
     session: Session
     config: ClassifierConfig
-    rows: Labelled
+    rows: FitRows
     held: HeldOut
     budget: Budget
 
@@ -175,7 +169,7 @@ def fix_hyperparameters(config: ClassifierConfig, model: FittedModel) -> Classif
 
 
 def prepare_table(
-    session: Session, rows: Labelled, every_row: bool = True, stopping: tuple[Callback, ...] = ()
+    session: Session, rows: FitRows, every_row: bool = True, stopping: tuple[Callback, ...] = ()
 ) -> Job:
     """Build the engine for labelled rows, and start or resume a run. `every_row`: no row is held out."""
     (table, features, classes, numbered), config, rng = rows, session.config, session.rng

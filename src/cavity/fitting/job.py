@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity import distributed
-from cavity.config import Config, Options
 from cavity.distributed import Local
 from cavity.fitting import agreement, monitoring, runs
-from cavity.fitting.budget import Budget, read_limit
 from cavity.fitting.results import Continuation, Result
+from cavity.fitting.time_budget import Budget, read_limit
 from cavity.inference import Engine
-from cavity.intake.tables import Facts, Request, Start, share_lengthscales
-from cavity.intake.validation import Features
+from cavity.options import Config, Options
+from cavity.rows.tables import Facts, Request, Start, share_lengthscales
+from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.config.paces import CROWDED_LATENT
 from cavity.fitting.twins import find_twins
 from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
-from cavity.intake.tables import Facts, Table
-from cavity.posterior import Normal
+from cavity.inference.posterior import Normal
+from cavity.options.auto_pace import CROWDED_LATENT
 from cavity.prediction.model import FittedModel, log_probabilities
+from cavity.rows.tables import Facts, Table
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]

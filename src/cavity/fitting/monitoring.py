@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity import splitting
-from cavity.config import Config
-from cavity.data.content import hash_labels
+from cavity.common.object_stores import Location, check_bucket
+from cavity.common.scoring import average, score_rows
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
-from cavity.intake.eval_set import unpack_pair
-from cavity.intake.tables import Facts, Table
-from cavity.intake.validation import Features, check_labels, check_rows, encode
+from cavity.options import Config
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
-from cavity.remote import Location, check_bucket
-from cavity.scoring import average, score_rows
+from cavity.rows import splitting
+from cavity.rows.batches.checksums import hash_labels
+from cavity.rows.eval_set import unpack_pair
+from cavity.rows.tables import Facts, Table
+from cavity.rows.validation import Features, check_labels, check_rows, encode
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
 from cavity.training.loop import Run
@@ -152,7 +152,7 @@ class Validation(Callback):
     --------
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier
-    >>> from cavity.callbacks import Validation
+    >>> from cavity.fitting.callbacks import Validation
     >>> X, y = load_iris(return_X_y=True)
     >>> stop = Validation(X[::5], y[::5], patience=3)
     >>> clf = GPClassifier(callbacks=[stop], n_inducing=10, max_epochs=20, random_state=0).fit(X, y)

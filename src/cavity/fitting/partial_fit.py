@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity import inducing
-from cavity.config import ClassifierConfig, Config, Method, Options
-from cavity.config.options import complete
-from cavity.config.values import inducing_count
-from cavity.data import Batch, Rows
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import build
 from cavity.inference import Engine, Info, Optimiser, State, Tied
-from cavity.intake.tables import Facts, Request, Start, Table, share_lengthscales
-from cavity.intake.validation import Features, check_rows, read_labels, read_rows
+from cavity.kernels import inducing
+from cavity.options import ClassifierConfig, Config, Method, Options
+from cavity.options.completed import complete
+from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import to_cpu
+from cavity.rows.batches import Batch, Rows
+from cavity.rows.tables import Facts, Request, Start, Table, share_lengthscales
+from cavity.rows.validation import Features, check_rows, read_labels, read_rows
 from cavity.training.guard import Guard
-from cavity.training.loop import Outcome, Plan, Run
+from cavity.training.loop import Outcome, Run, RunSettings
 from cavity.training.optimisers import OPTIMISERS
 
 STEP_ROWS = 50  # rows whose sites are found at once: each sees the rows before it, and none of the others
@@ -209,7 +209,7 @@ def _add_rows(engine: Engine, table: Table, lightest: float, heaviest: float, op
 def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, options: Options) -> Run:
     rate = RATE if options.config.learning_rate is None else options.rate
     optimiser = OPTIMISERS["sign" if options.config.optimizer == "sign" else "adam"]
-    plan = Plan(learn=bool(len(state.theta)), optimiser=optimiser, rate=rate, max_epochs=1, tol=0.0)
+    plan = RunSettings(learn=bool(len(state.theta)), optimiser=optimiser, rate=rate, max_epochs=1, tol=0.0)
     state = state._replace(damping=torch.ones_like(state.damping), rate=torch.full_like(state.rate, rate))
     if not state.optimiser:
         state = state._replace(optimiser=optimiser.init(state.theta))

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import torch
 
-from cavity.config import Method, RegressorConfig
-from cavity.config.options import complete
 from cavity.distributed import run_together
-from cavity.fitting import agreement, build, regression, runs
+from cavity.fitting import agreement, build, regression_rows, runs
 from cavity.fitting.job import Job, choose_device, open_session, read_budget, start_run, start_values
 from cavity.fitting.results import Continuation, Result, common_result
-from cavity.intake.eval_set import read_eval_targets
-from cavity.intake.sources import find_source
-from cavity.intake.tables import Request
-from cavity.intake.target_sources import StreamedTargets, read_target_source
-from cavity.intake.targets import Targets, check_targets, read_targets
+from cavity.options import Method, RegressorConfig
+from cavity.options.completed import complete
 from cavity.prediction.model import FittedModel
-from cavity.prediction.rowwise import TrainingRows, make_training_rows, target_noise
+from cavity.prediction.regression import TrainingRows, make_training_rows, target_noise
+from cavity.rows.eval_set import read_eval_targets
+from cavity.rows.sources import find_source
+from cavity.rows.tables import Request
+from cavity.rows.target_sources import StreamedTargets, read_target_source
+from cavity.rows.targets import Targets, check_targets, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
 
@@ -46,11 +46,11 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     agreement.check_rows(given, features, None, reduce)
     session, config = choose_device(session, config, given)
     begin = start_values(session, given, features)
-    table = regression.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
-    Z = regression.choose_points(config, begin.pool, table, rng)
+    table = regression_rows.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
+    Z = regression_rows.choose_points(config, begin.pool, table, rng)
     options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z))
     module = build.make_prior(options, table, begin, Z)
-    engine = build.make_engine(module, table, options, regression.make_likelihood(config))
+    engine = build.make_engine(module, table, options, regression_rows.make_likelihood(config))
 
     def keep(model: FittedModel) -> TrainingRows | None:
         return keep_rows(config.method, model, given) if isinstance(given, Targets) else None
@@ -58,7 +58,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     stopping: tuple[Callback, ...] = ()
     if request.eval_set is not None:
         held = read_eval_targets(request.eval_set, features, (given.shift, given.scale))
-        judge = regression.make_judge(held, config.method.predicts_residual, keep)
+        judge = regression_rows.make_judge(held, config.method.predicts_residual, keep)
         stopping = (EarlyStopping(judge, PATIENCE),)
     run = start_run(session, engine, table, options, features, stopping=stopping)
 

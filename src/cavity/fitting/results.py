@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.columns import Columns
+from cavity.common.column_statistics import Columns
 from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.partial_fit import Growing
 from cavity.inference import State
-from cavity.intake.tables import Start
-from cavity.intake.validation import Features
 from cavity.kernels import Kernel
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel, extract_model, to_cpu
-from cavity.prediction.rowwise import TrainingRows
+from cavity.prediction.regression import TrainingRows
+from cavity.rows.tables import Start
+from cavity.rows.validation import Features
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]

@@ -6,14 +6,14 @@ import math
 import warnings
 from collections.abc import Callable
 
-from cavity.config import Options
-from cavity.data import Data, Divisible, Shard
 from cavity.distributed import Local
 from cavity.fitting import build
 from cavity.inference import Engine, Sites, State
-from cavity.posterior import Sums
+from cavity.inference.posterior import Sums
+from cavity.options import Options
+from cavity.rows.batches import Data, Divisible, Shard
 from cavity.training.lbfgs import train_lbfgs
-from cavity.training.loop import Plan, Run
+from cavity.training.loop import Run, RunSettings
 from cavity.training.newton import train_newton
 from cavity.training.progress import make_reporter
 
@@ -33,7 +33,7 @@ def make_run(
     if earlier is not None:
         state, has_q = _continue_from(state, earlier)
         state = engine.at(state, state.theta)
-    plan = Plan(
+    plan = RunSettings(
         learn=bool(len(state.theta)),
         schedule=options.schedule,
         rough=options.quick,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.errors import BadOption
-from cavity.forest import Forest
+from cavity.prediction.tree_ensembles import Forest
 
 
 def make_forest(model: Any) -> Forest:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.columns import Columns, distinct_rows
+from cavity.common.column_statistics import Columns, distinct_rows
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

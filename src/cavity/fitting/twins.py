@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.columns import distinct_rows
-from cavity.inducing import CANDIDATES
-from cavity.intake.tables import Facts, Table
+from cavity.common.column_statistics import distinct_rows
+from cavity.kernels.inducing import CANDIDATES
+from cavity.rows.tables import Facts, Table
 
 Array = NDArray[np.float64]
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.data import Batch
+from cavity.common.linalg import solve_lower
+from cavity.inference.batch_sites import differentiate
 from cavity.inference.engine import Engine
+from cavity.inference.posterior import Posterior, Sums, posterior
 from cavity.inference.sites import Site, SiteUpdate
 from cavity.inference.state import State, Totals
-from cavity.inference.view import differentiate
-from cavity.linalg import solve_lower
-from cavity.posterior import Posterior, Sums, posterior
+from cavity.rows.batches import Batch
 
 
 class Eliminated(NamedTuple):

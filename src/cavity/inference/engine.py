@@ -15,12 +15,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from cavity.data import Batch, Data, Whole
+from cavity.common.linalg import pack_symmetric, times_transpose, unpack_symmetric
+from cavity.common.side_stream import run_on_side_stream
 from cavity.distributed import Local
-from cavity.factors import Latents, Likelihood, Moments
-from cavity.hyper_prior import HyperPrior
+from cavity.inference.batch_sites import (
+    BatchView,
+    Match,
+    differentiate,
+    gather,
+    join,
+    pull_back,
+    scatter,
+    site_totals,
+)
 from cavity.inference.optimiser import Optimiser
 from cavity.inference.placement import Cotangents, OnT, Placement
+from cavity.inference.posterior import Marginals, Normal, Posterior, Sums, marginals
 from cavity.inference.sites import (
     Cavity,
     Own,
@@ -34,11 +44,10 @@ from cavity.inference.sites import (
     times,
 )
 from cavity.inference.state import Info, State, Totals
-from cavity.inference.view import Match, View, differentiate, gather, join, pull_back, scatter, site_totals
-from cavity.linalg import pack_symmetric, times_transpose, unpack_symmetric
-from cavity.posterior import Marginals, Normal, Posterior, Sums, marginals
-from cavity.prior import Prior, Projection
-from cavity.side_stream import run_on_side_stream
+from cavity.kernels.hyper_prior import HyperPrior
+from cavity.kernels.prior import Prior, Projection
+from cavity.likelihoods import Latents, Likelihood, Moments
+from cavity.rows.batches import Batch, Data, Whole
 
 OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
 
@@ -225,7 +234,7 @@ class Engine:
         )
         return totals, SiteUpdate(view.stored, site, cavity.usable, added)
 
-    def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> View:
+    def _view(self, state: State, m: Marginals, r: Tensor, batch: Batch) -> BatchView:
         """Read the marginals and the stored sites at each site of the batch."""
         classes = self.factor.sites(batch.y)
         stored = self.sites.stored(state, batch, classes)
@@ -233,12 +242,12 @@ class Engine:
         totals = site_totals(stored.site, classes, m.t.mean, share) if self.placement.eliminates else None
         seen = self.placement.site_marginals(m.t, r, totals)
         mean, var, residual = gather(torch.stack([seen.t.mean, seen.t.var, seen.residual]), classes)
-        return View(classes, Normal(mean, var), residual, stored, totals, share)
+        return BatchView(classes, Normal(mean, var), residual, stored, totals, share)
 
     def _share(self, batch: Batch) -> Share:
         return self.sites.share(batch.weight, self.removal)
 
-    def _moments(self, view: View, cavity: Cavity, y: Tensor) -> Moments:
+    def _moments(self, view: BatchView, cavity: Cavity, y: Tensor) -> Moments:
         """Ask the factor. If autograd records, the value is made linear in the factor's arguments."""
         f = Latents(cavity.t.mean, cavity.t.var + view.residual, view.residual)
         with torch.no_grad():
@@ -269,7 +278,7 @@ class Engine:
         return counts.scatter_add(0, classes.flatten(), weight[:, None].expand_as(classes).flatten())
 
     def _gradient(
-        self, projection: Projection, q: Posterior, m: Marginals, r: Tensor, view: View, match: Match
+        self, projection: Projection, q: Posterior, m: Marginals, r: Tensor, view: BatchView, match: Match
     ) -> Tensor:
         r"""Cotangents at fixed cavities in closed form; autograd carries them through the projection.        [METHOD 6]
 

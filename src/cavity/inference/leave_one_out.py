@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.data import Batch, Whole
+from cavity.inference.batch_sites import site_totals
 from cavity.inference.engine import Engine
+from cavity.inference.posterior import Normal, Posterior, marginals, posterior
 from cavity.inference.sites import LEAST_KEEP, Site
 from cavity.inference.state import State
-from cavity.inference.view import site_totals
-from cavity.posterior import Normal, Posterior, marginals, posterior
+from cavity.rows.batches import Batch, Whole
 
 
 class _Seen(NamedTuple):

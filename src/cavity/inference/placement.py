@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.factors import Likelihood
+from cavity.inference.batch_sites import BatchView, SiteTotals, gather
+from cavity.inference.posterior import Normal
 from cavity.inference.sites import times
-from cavity.inference.view import SiteTotals, View, gather
-from cavity.posterior import Normal
+from cavity.likelihoods import Likelihood
 
 
 class SiteMarginals(NamedTuple):
@@ -54,7 +54,7 @@ class Placement(ABC):
     def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
         """Return the cotangents of a and r; `moved` are those of the factors' moments."""
 
-    def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: View) -> Tensor:
+    def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView) -> Tensor:
         """Return a term whose gradient accounts for a cavity that moves with the mode, []; zero for true cavities."""
         return torch.zeros((), dtype=torch.float64, device=r.device)
 
@@ -144,7 +144,7 @@ class AtMode(OnF):
     def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
         return super().evidence(None if stored is None else _at_least_one_row(stored), r)
 
-    def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: View) -> Tensor:
+    def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView) -> Tensor:
         r"""Σ ½ S d₃ f̂ at fixed S and d₃: its gradient is that of −½ log|I + KW(f̂)| through the mode."""
         width = gather(self._f(t, r, view.totals).var[None], view.classes)[0]
         third = factor.third(view.t.mean.detach(), y)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.data import Batch
-from cavity.factors import Moments
+from cavity.inference.posterior import Normal, Posterior, Sums, posterior
 from cavity.inference.state import Sites, State
-from cavity.posterior import Normal, Posterior, Sums, posterior
+from cavity.likelihoods import Moments
+from cavity.rows.batches import Batch
 
 LEAST_KEEP = (
     1e-3  # share of a marginal's precision that must remain in the cavity; otherwise the update is skipped

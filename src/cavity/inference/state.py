@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.posterior import Sums
+from cavity.inference.posterior import Sums
 
 
 class Sites(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cavity.data import Batch
+from cavity.common.linalg import cholesky, inverse_lower, log_det
+from cavity.inference.posterior import Posterior, Sums, posterior
 from cavity.inference.sites import Share, Site, SiteStore, SiteUpdate, StoredSites
 from cavity.inference.state import Sites, State
-from cavity.linalg import cholesky, inverse_lower, log_det
-from cavity.posterior import Posterior, Sums, posterior
+from cavity.rows.batches import Batch
 
 
 class Averaged(SiteStore):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cavity.lazy import load_names
+from cavity.common.lazy import load_names
 
 if TYPE_CHECKING:
     from cavity.kernels.base import Kernel, Product, Sum

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
-from cavity.columns import Columns
+from cavity.common.column_statistics import Columns
+from cavity.common.onnx_graph import mirrors
+from cavity.common.params import Parameters
+from cavity.common.registry import Registry
+from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels.formulas import Formula, PairFormula
 from cavity.kernels.protocol import CALLS
-from cavity.onnx_graph import mirrors
-from cavity.params import Parameters
-from cavity.registry import Registry
-from cavity.torch_namespace import TORCH
 
 
 class Kernel(Parameters, nn.Module):

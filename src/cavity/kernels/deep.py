@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cavity.columns import Columns, median_distance
+from cavity.common.column_statistics import Columns, median_distance
+from cavity.common.namespaces import NUMPY, namespace
+from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels.base import KERNELS, Kernel, formula_of, full_and_cross
 from cavity.kernels.formulas import MappedFormula, to_units
-from cavity.namespaces import NUMPY, namespace
-from cavity.torch_namespace import TORCH
 
 
 @KERNELS.register

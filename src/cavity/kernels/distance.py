@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import column_sum, times_transpose
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Points, prepare_points
-from cavity.linalg import column_sum, times_transpose
 
 # Lengthscales from the centre beyond which pairs are computed from differences: there the product errs by about 1e-8 (5e-3).
 FAR = {torch.float64: formulas.FAR, torch.float32: 300.0}

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from cavity.namespaces import Array, namespace
+from cavity.common.namespaces import Array, namespace
 
 CELL_POWER = (
     0.25  # cells reach the largest number to this power, in spreads: a sum of their squares stays finite

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.columns import Columns
+from cavity.common.column_statistics import Columns
+from cavity.common.linalg import times_transpose
+from cavity.common.torch_namespace import TORCH
 from cavity.kernels.base import KERNELS, Kernel
 from cavity.kernels.formulas import ConstantFormula, LinearFormula
 from cavity.kernels.parameters import log_parameter, per_class, to_numpy
 from cavity.kernels.scaled import ROW_REACH, Given, Scaled
-from cavity.linalg import times_transpose
-from cavity.torch_namespace import TORCH
 
 
 @KERNELS.register

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavity.columns import Columns
+from cavity.common.column_statistics import Columns
+from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels.base import KERNELS, Kernel, formula_of, full_and_cross
 from cavity.kernels.formulas import Knots, MappedFormula
-from cavity.torch_namespace import TORCH
 
 Array = NDArray[np.float64]
 KNOTS = 100  # most knots per column

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.columns import Columns
+from cavity.common.column_statistics import Columns
 from cavity.errors import BadOption
 from cavity.kernels import formulas
 from cavity.kernels.base import Kernel

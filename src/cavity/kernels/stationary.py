@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from cavity.columns import Columns
+from cavity.common.column_statistics import Columns
+from cavity.common.torch_namespace import TORCH
 from cavity.kernels import formulas
 from cavity.kernels.base import KERNELS
 from cavity.kernels.distance import gaussian_pair, half_square_distance
 from cavity.kernels.formulas import StationaryFormula
 from cavity.kernels.parameters import log_parameter, per_class, to_numpy
 from cavity.kernels.scaled import Given, Scaled
-from cavity.torch_namespace import TORCH
 
 
 class Stationary(Scaled):

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data import Arrays, Batches, Piece, Source, check_pieces, describe_place, regroup
-from cavity.data.fragments import is_table
-from cavity.data.mapped import open_array
-from cavity.data.prefetch import prefetch
 from cavity.errors import BadInput
-from cavity.intake import sources
-from cavity.intake.frames import Prepared, warn_notes
-from cavity.intake.validation import Features, check_rows
 from cavity.prediction.model import FittedModel, center_in_units, predict_labels, rows_per_block
+from cavity.rows import sources
+from cavity.rows.batches import Arrays, Batches, Piece, Source, check_pieces, describe_place, regroup
+from cavity.rows.batches.memory_maps import open_array
+from cavity.rows.batches.prefetch import prefetch
+from cavity.rows.files.fragments import is_table
+from cavity.rows.frames import Prepared, warn_notes
+from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]
 BLOCK_BYTES = 32 << 20  # of the rows of a block; a few blocks are in flight at a time

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavity.forest import Forest
-from cavity.linalg import solve_lower_t
-from cavity.onnx_graph import mirrors
-from cavity.posterior import Normal
+from cavity.common.linalg import solve_lower_t
+from cavity.common.onnx_graph import mirrors
+from cavity.inference.posterior import Normal
+from cavity.kernels.spectrum import Spectrum
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
 from cavity.prediction.pool import normalised
-from cavity.spectrum import Spectrum
+from cavity.prediction.tree_ensembles import Forest
 
 Array = NDArray[np.float64]
 FAR = 8.0  # standard deviations of a difference

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.scoring import average, score_rows
+from cavity.common.scoring import average, score_rows
 
 Array = NDArray[np.float64]
 

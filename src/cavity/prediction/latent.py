@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity import tails
+from cavity.common.namespaces import Array, namespace
 from cavity.kernels.formulas import Formula
-from cavity.namespaces import Array, namespace
+from cavity.likelihoods import array_tails
+from cavity.likelihoods.quadrature import single_row
 from cavity.prediction.pool import normalised
-from cavity.quadrature import single
 
 WIDE = 64  # inducing points from which the zeros of triangular matrices are left out of products on a CPU
 BLOCKS = 3  # of rows of such a matrix: more of them leave out more zeros, but are slower per operation
@@ -97,7 +97,7 @@ def log_probit_probabilities(mean: NDArray[Any], var: NDArray[Any]) -> NDArray[A
         return None
     sd = np.sqrt(var)
     if mean.shape[1] == 1:
-        return np.concatenate([tails.log_ndtr(-mean / sd), tails.log_ndtr(mean / sd)], 1)
-    found = [single.log_probabilities(m, s, tails) for m, s in zip(mean, sd, strict=True)]
+        return np.concatenate([array_tails.log_ndtr(-mean / sd), array_tails.log_ndtr(mean / sd)], 1)
+    found = [single_row.log_probabilities(m, s, array_tails) for m, s in zip(mean, sd, strict=True)]
     rows = [row for row in found if row is not None]
     return normalised(np.stack(rows)) if len(rows) == len(found) else None

@@ -14,25 +14,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavity.common.linalg import solve_lower
+from cavity.common.namespaces import NUMPY
+from cavity.common.onnx_graph import mirrors
+from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadInput, BadOption
-from cavity.factors import Likelihood
 from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
+from cavity.inference.posterior import Normal, posterior
 from cavity.kernels.base import CalledFormula, formula_of
 from cavity.kernels.distance import FAR
 from cavity.kernels.formulas import are_far
+from cavity.kernels.prior import Prior
 from cavity.kernels.ranked import Ranked
-from cavity.linalg import solve_lower
-from cavity.namespaces import NUMPY
-from cavity.onnx_graph import mirrors
-from cavity.posterior import Normal, posterior
-from cavity.prediction.form import make_form
+from cavity.kernels.spectrum import Spectrum
+from cavity.likelihoods import Likelihood
+from cavity.likelihoods.quadrature import ORDER, SPREAD, log_softmax_probability
 from cavity.prediction.latent import Form, LatentModel
+from cavity.prediction.marginal_matrices import make_form
 from cavity.prediction.pool import NO_POOL, Pool
-from cavity.prior import Prior
-from cavity.quadrature import ORDER, SPREAD, log_softmax_probability
-from cavity.spectrum import Spectrum
-from cavity.torch_namespace import TORCH
 
 Array = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.forest import Forest
-from cavity.namespaces import namespace
+from cavity.common.namespaces import namespace
+from cavity.prediction.tree_ensembles import Forest
 
 Array = NDArray[np.float64]
 TEMPERATURE_PENALTY = (

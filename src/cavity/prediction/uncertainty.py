@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.posterior import Normal
+from cavity.inference.posterior import Normal
+from cavity.likelihoods.quadrature import softmax_uncertainty
 from cavity.prediction.model import (
     FittedModel,
     Joint,
@@ -21,7 +22,6 @@ from cavity.prediction.model import (
     predict_latent,
     split_rows,
 )
-from cavity.quadrature import softmax_uncertainty
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from cavity.splitting import choose_folds
+from cavity.rows.splitting import choose_folds
 
 Array = NDArray[np.float64]
 FOLDS = 3

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.scoring import BINS, Reliability, bin_rows, score_rows
 from cavity.errors import BadInput
-from cavity.scoring import BINS, Reliability, bin_rows, score_rows
 
 Array = NDArray[np.float64]
 SLACK = 1e-6  # tolerance for rounding errors in probabilities

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.diagnostics.partial_dependence import PartialDependence, format_value
+from cavity.common.scoring import NORMAL_95
+from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import Array, reliability
 from cavity.report.colours import name_series
 from cavity.report.markup import render_figure, render_legend
 from cavity.report.selective import rejection
 from cavity.report.svg import Plot, choose_dates, format_number
-from cavity.scoring import NORMAL_95
 
 MAX_SERIES = 6  # classes that partial dependence shows
 MAX_DOTS = 400

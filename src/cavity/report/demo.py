@@ -16,10 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cavity.config import Training, read_training
 from cavity.estimators import GPClassifier
+from cavity.options import Training, read_training
 from cavity.report.demo_figure import draw
-from cavity.report.problems import Problem, Result, make_digits, make_toy
+from cavity.report.demo_problems import DemoResult, Problem, make_digits, make_toy
 
 Echo = Callable[[str], Any]
 
@@ -56,10 +56,10 @@ FULL = Setting(Size(1000, 12, 300, 10), Size(1198, 50, 120, 25))
 QUICK = Setting(Size(150, 8, 15, 5), Size(300, 10, 8, 5))
 
 
-def run(out: Path, seed: int, setting: Setting = FULL, echo: Echo = print) -> list[Result]:
+def run(out: Path, seed: int, setting: Setting = FULL, echo: Echo = print) -> list[DemoResult]:
     """Train all models, print the table, write `demo.png` and `demo.csv` to the folder `out`."""
     start = time.perf_counter()
-    results: list[Result] = []
+    results: list[DemoResult] = []
     for problem in (make_toy(setting.toy.rows, seed), make_digits(setting.digits.rows, seed)):
         echo(f"==> {problem}")
         for method, model in make_models(problem, setting, seed):
@@ -92,7 +92,7 @@ def make_models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple
     yield "logistic regression", make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
-def train(problem: Problem, method: str, model: Any) -> Result:
+def train(problem: Problem, method: str, model: Any) -> DemoResult:
     """Fit and predict. The table, not a warning, says whether a limit was reached."""
     start = time.perf_counter()
     with warnings.catch_warnings():
@@ -100,7 +100,9 @@ def train(problem: Problem, method: str, model: Any) -> Result:
         model.fit(problem.X, problem.y)
     seconds = time.perf_counter() - start
     epochs = _format_epochs(model) if isinstance(model, GPClassifier) else ""
-    return Result(problem, method, model, np.asarray(model.predict_proba(problem.X_test)), seconds, epochs)
+    return DemoResult(
+        problem, method, model, np.asarray(model.predict_proba(problem.X_test)), seconds, epochs
+    )
 
 
 def _format_epochs(model: GPClassifier) -> str:

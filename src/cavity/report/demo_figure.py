@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cavity.report.colours import COLOURS
-from cavity.report.plots import learning_curve, reliability_diagram
-from cavity.report.problems import Result
-from cavity.report.regions import decision_regions
+from cavity.report.demo_problems import DemoResult
+from cavity.report.region_plot import decision_regions
+from cavity.report.score_plots import learning_curve, reliability_diagram
 from cavity.report.style import FIGURE_STYLE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ STYLE: dict[Any, Any] = FIGURE_STYLE | {
 EARLY = 12  # the first 1/12 of the epochs is too steep to draw to scale
 
 
-def draw(results: list[Result], path: Path) -> None:
+def draw(results: list[DemoResult], path: Path) -> None:
     """Draw three panels: decision regions of the toy set, reliability on digits, learning curves."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -46,7 +46,7 @@ def _set_title(ax: Axes, title: str, below: str) -> None:
     ax.set_box_aspect(1)
 
 
-def _draw_regions(ep: Result, ax: Axes) -> None:
+def _draw_regions(ep: DemoResult, ax: Axes) -> None:
     decision_regions(ep.model, ep.problem.X, ep.problem.y, ax)
     ax.grid(False)
     M = ep.model.inducing_points_.shape[1]
@@ -57,7 +57,7 @@ def _draw_regions(ep: Result, ax: Axes) -> None:
     ax.set_ylabel("x₂")
 
 
-def _draw_reliability(ep: Result, other: Result, ax: Axes) -> None:
+def _draw_reliability(ep: DemoResult, other: DemoResult, ax: Axes) -> None:
     for result, colour in ((other, "#8a8a8a"), (ep, COLOURS[0])):
         label = f"{result.method}: ECE {result.row()['ECE']}"
         reliability_diagram(result.P, result.problem.y_test, ax, label=label, colour=colour)
@@ -67,7 +67,7 @@ def _draw_reliability(ep: Result, other: Result, ax: Axes) -> None:
     ax.legend(loc="lower right")
 
 
-def _draw_curves(results: list[Result], ax: Axes) -> None:
+def _draw_curves(results: list[DemoResult], ax: Axes) -> None:
     shown: list[float] = []
     for result in results:
         history, N = result.model.history_, len(result.problem.y)

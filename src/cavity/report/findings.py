@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.diagnostics.contributions import Contributions
-from cavity.diagnostics.partial_dependence import PartialDependence
-from cavity.diagnostics.raw_rows import RawRows, choose_rows, find_columns
 from cavity.errors import BadInput
 from cavity.estimators.fitted_view import view_fit
-from cavity.intake.frames import Prepared
-from cavity.intake.validation import encode
+from cavity.explain.contributions import Contributions
+from cavity.explain.partial_dependence import PartialDependence
+from cavity.explain.raw_rows import RawRows, choose_rows, find_columns
 from cavity.report.calibration import Array
 from cavity.report.scores import (
     Numbers,
@@ -24,6 +22,8 @@ from cavity.report.scores import (
     score_frequencies,
     score_targets,
 )
+from cavity.rows.frames import Prepared
+from cavity.rows.validation import encode
 
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
 MOST_REPLACED = 30_000  # predictions for what moves single rows

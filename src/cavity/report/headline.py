@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from cavity.common.scoring import count_confusion
 from cavity.prediction.estimate import format_loss
 from cavity.report.findings import Ranking, Scored
 from cavity.report.markup import escape_text, render_paragraph, render_tiles
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number, shorten
-from cavity.scoring import count_confusion
 
 MAX_NAMES = 6
 CALIBRATED = 0.05  # expected calibration error of probabilities that can be trusted

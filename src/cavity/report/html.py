@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from cavity import persist
-from cavity.diagnostics.raw_rows import find_columns, read_raw_rows
+from cavity.common import tensor_files
 from cavity.errors import BadInput
 from cavity.estimators.fitted_view import view_fit
-from cavity.modelfile.facts import format_label
+from cavity.explain.raw_rows import find_columns, read_raw_rows
 from cavity.report import headline, sections
 from cavity.report.charts import draw_calibration, draw_coverage, draw_learning, draw_rejection, draw_scatter
 from cavity.report.findings import (
@@ -27,6 +26,7 @@ from cavity.report.findings import (
 from cavity.report.markup import Section, render_document, render_facts, render_list, render_table
 from cavity.report.model_card import describe_model, list_warnings
 from cavity.report.regression import SCORES
+from cavity.saving.json_checks import format_label
 
 SCORE_NAMES = {
     "error": "Error rate",
@@ -99,7 +99,7 @@ def write_report(
     text = render_page(
         model, X, y, names=names, title=title, row_numbers=row_numbers, note=note, training_rows=training_rows
     )
-    persist.write_bytes(path, text.encode())
+    tensor_files.write_bytes(path, text.encode())
     return Path(path)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from cavity._version import __version__
-from cavity.config import read_training
-from cavity.config.methods import read_method
 from cavity.estimators.fitted_view import view_fit
+from cavity.options import read_training
+from cavity.options.method import read_method
 
 Facts = list[tuple[str, str]]
 

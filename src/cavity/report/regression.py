@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from cavity.config import read_training
-from cavity.intake.frames import Prepared
+from cavity.options import read_training
 from cavity.report.scores import Array, Numbers, score_targets
-from cavity.splitting import hold_out
+from cavity.rows.frames import Prepared
+from cavity.rows.splitting import hold_out
 
 SCORES = {
     "rmse": "Root mean squared error",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.scoring import NORMAL_95, average, count_effective, find_interval, score_log_proba
+from cavity.common.scoring import NORMAL_95, average, count_effective, find_interval, score_log_proba
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

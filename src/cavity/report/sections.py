@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.diagnostics.partial_dependence import PartialDependence, format_value
-from cavity.diagnostics.raw_rows import RawRows
+from cavity.common.scoring import count_confusion
 from cavity.estimators.fitted_view import view_fit
-from cavity.intake.frames import Prepared
+from cavity.explain.partial_dependence import PartialDependence, format_value
+from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import draw_dependence
 from cavity.report.colours import COLOURS
 from cavity.report.findings import Ranking, Scored, explain_notable, find_notable
 from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number
-from cavity.scoring import count_confusion
+from cavity.rows.frames import Prepared
 
 MAX_LINES = 40  # columns or classes in a table
 CELLS = 20  # more classes have a list of confusions instead of a matrix

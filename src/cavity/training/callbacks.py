@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Protocol
 from cavity.distributed import Local
 from cavity.inference import Engine, State, copy_state
 from cavity.training.guard import Guard
-from cavity.training.plan import Plan
+from cavity.training.run_settings import RunSettings
 
 
 class Running(Protocol):
     """The run as a callback sees it. Read anything; replace only `state`."""
 
     engine: Engine
-    plan: Plan
+    plan: RunSettings
     state: State
     reduce: Local  # the process group: `reduce.rank`, `reduce.world`
     guard: Guard
@@ -58,7 +58,7 @@ class Callback:
 
     Examples
     --------
-    >>> from cavity.callbacks import Callback
+    >>> from cavity.fitting.callbacks import Callback
     >>> class StopAfter(Callback):
     ...     def __init__(self, epochs):
     ...         self.epochs = epochs
@@ -151,7 +151,7 @@ class JsonLines(Callback):
 
     Examples
     --------
-    >>> from cavity.callbacks import JsonLines
+    >>> from cavity.fitting.callbacks import JsonLines
     >>> JsonLines("history.jsonl").path.name
     'history.jsonl'
     """
@@ -179,7 +179,7 @@ class TimeBudget(Callback):
 
     Examples
     --------
-    >>> from cavity.callbacks import TimeBudget
+    >>> from cavity.fitting.callbacks import TimeBudget
     >>> TimeBudget(60.0).seconds
     60.0
     """
@@ -206,7 +206,7 @@ class TensorBoard(Callback):
 
     Examples
     --------
-    >>> from cavity.callbacks import TensorBoard
+    >>> from cavity.fitting.callbacks import TensorBoard
     >>> TensorBoard("runs").folder.name
     'runs'
     """

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from cavity import persist, remote
 from cavity._version import __version__
+from cavity.common import object_stores, tensor_files
+from cavity.common.object_stores import Location, as_path
 from cavity.distributed import Local
 from cavity.errors import BadFile, CavityError
 from cavity.inference import Sites, State
-from cavity.posterior import Sums
-from cavity.remote import Location, as_path
+from cavity.inference.posterior import Sums
 from cavity.training.callbacks import Callback, Memory, Running
 from cavity.training.guard import Guard
 from cavity.training.loop import Run
@@ -63,7 +63,7 @@ class Checkpoint(Callback):
         kill may fall between two ranks' renames.
         """
         several = run.reduce.world > 1
-        fresh = remote.add_ending(self.path, ".next") if several else self.path
+        fresh = object_stores.add_ending(self.path, ".next") if several else self.path
         self.problem = _try(lambda: save(run, fresh, self.facts))
         if several:
             failed = run.reduce.agree(self.problem is not None)
@@ -72,7 +72,7 @@ class Checkpoint(Callback):
             elif self.problem is None:
                 self.problem = f"{self.path} was not written, because another rank could not write its own."
             if self.problem:
-                _try(lambda: remote.remove(fresh))
+                _try(lambda: object_stores.remove(fresh))
         self.last = time.monotonic()
         if self.problem:
             warnings.warn(
@@ -82,9 +82,9 @@ class Checkpoint(Callback):
             )
 
     def _replace(self, fresh: Location) -> None:
-        if remote.exists(self.path):
-            remote.move(self.path, _previous(self.path))
-        remote.move(fresh, self.path)
+        if object_stores.exists(self.path):
+            object_stores.move(self.path, _previous(self.path))
+        object_stores.move(fresh, self.path)
 
 
 def _try(work: Callable[[], Any]) -> str | None:
@@ -112,17 +112,19 @@ def save(run: Running, path: Location, facts: dict[str, Any]) -> None:
     }
     memories, tensors = _collect_memories(run)
     tensors |= _flat(run.state) | _rollback_tensors(guard, run.state)
-    persist.write(path, KIND, tensors, meta | {"callbacks": memories})
+    tensor_files.write(path, KIND, tensors, meta | {"callbacks": memories})
 
 
 def rank_file(path: Location, reduce: Local) -> Location:
     """Return the file of this rank: each rank writes its own sites."""
     path = as_path(path)
-    return path if reduce.world == 1 else remote.add_ending(path, f".{reduce.rank + 1}-of-{reduce.world}")
+    return (
+        path if reduce.world == 1 else object_stores.add_ending(path, f".{reduce.rank + 1}-of-{reduce.world}")
+    )
 
 
 def _previous(path: Location) -> Location:
-    return remote.add_ending(path, ".previous")
+    return object_stores.add_ending(path, ".previous")
 
 
 def newest_checkpoint(path: Location, reduce: Local) -> Location | None:
@@ -134,7 +136,7 @@ def newest_checkpoint(path: Location, reduce: Local) -> Location | None:
 
 def _exists(path: Location) -> bool:
     try:
-        return remote.exists(path)
+        return object_stores.exists(path)
     except (OSError, ValueError) as error:  # a folder that may not be read, a name that no file can have
         raise BadFile(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 
@@ -142,9 +144,9 @@ def _exists(path: Location) -> bool:
 def _moment(path: Location) -> tuple[int, int]:
     """Return the number of epochs done, and of batches in the next."""
     with _explain_damage(path):
-        found = persist.read_meta(path, KIND).get("moment")
+        found = tensor_files.read_meta(path, KIND).get("moment")
         if found is None:  # in older files the tensors say it
-            tensors = persist.read(path, KIND).tensors
+            tensors = tensor_files.read(path, KIND).tensors
             found = tensors["epoch"], tensors["position"]
         return int(found[0]), int(found[1])
 
@@ -156,14 +158,14 @@ def _explain_damage(path: Location) -> Iterator[None]:
         yield
     except CavityError:
         raise
-    except persist.DAMAGE as error:
+    except tensor_files.DAMAGE as error:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
 
 
 def read_facts(path: Location) -> dict[str, Any]:
     """Return the facts of a checkpoint without restoring it."""
     with _explain_damage(path):
-        return dict(persist.read_meta(path, KIND)["facts"])
+        return dict(tensor_files.read_meta(path, KIND)["facts"])
 
 
 def read_seed(path: Location) -> int:
@@ -181,11 +183,11 @@ def restore_run(run: Run, path: Location, facts: dict[str, Any]) -> None:
 
 
 def _restore(run: Run, path: Location, facts: dict[str, Any]) -> None:
-    def check(declared: dict[str, persist.Entry], meta: dict[str, Any]) -> None:
+    def check(declared: dict[str, tensor_files.Entry], meta: dict[str, Any]) -> None:
         _check_facts(meta["facts"], facts, path)
         _check_declared(declared, run.state)
 
-    tensors, meta = persist.read(path, KIND, check=check)
+    tensors, meta = tensor_files.read(path, KIND, check=check)
     run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
     run.history = list(meta["history"])
     run.tally = list(meta["tally"])
@@ -210,7 +212,7 @@ def _check_facts(theirs: dict[str, Any], ours: dict[str, Any], path: Location) -
             )
 
 
-def _check_declared(declared: dict[str, persist.Entry], like: State) -> None:
+def _check_declared(declared: dict[str, tensor_files.Entry], like: State) -> None:
     """Refuse tensors that no checkpoint of this run has, and larger ones, before they are read."""
     sizes = {name: t.numel() for name, t in _flat(like).items()}
     for name, entry in declared.items():

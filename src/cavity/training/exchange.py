@@ -16,10 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import pack_symmetric, unpack_symmetric
 from cavity.distributed import Local, T
 from cavity.inference import Engine, State
-from cavity.linalg import pack_symmetric, unpack_symmetric
-from cavity.posterior import Sums
+from cavity.inference.posterior import Sums
 from cavity.training.guard import Guard
 
 MOST_EXACT = 0.1  # share of a step's time that a sum in every step may take

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cavity.distributed import Local
 from cavity.inference import Engine, State
-from cavity.posterior import Sums
+from cavity.inference.posterior import Sums
 from cavity.training.loop import Run
 
 MEMORY = 8  # sweeps that an extrapolation uses

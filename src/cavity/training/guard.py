@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from cavity.data import Batch, Whole
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine, Info, Optimiser, Sites, State
+from cavity.rows.batches import Batch, Whole
 
 MOST_IN_A_ROW = 30
 MOST_JITTER = 1e-2

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cavity.data import Batch, Data, Whole
 from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
-from cavity.posterior import posterior
+from cavity.inference.posterior import posterior
+from cavity.rows.batches import Batch, Data, Whole
 from cavity.training.callbacks import Callback
 from cavity.training.convergence import batch_epochs_converged, epochs_converged, sweeps_converged
 from cavity.training.exchange import PROBE_STEPS, Alone, Exchange, choose_steps, measure_costs
 from cavity.training.guard import Guard, as_scalar
-from cavity.training.plan import Plan
 from cavity.training.replay import Replay
+from cavity.training.run_settings import RunSettings
 
-__all__ = ["Outcome", "Plan", "Run"]
+__all__ = ["Outcome", "Run", "RunSettings"]
 
 INNER_TOL = 1e-6  # per row, when sites are swept to convergence before a step
 INNER_SWEEPS = 200
@@ -53,7 +53,7 @@ class Run:
 
     engine: Engine
     rows: Data
-    plan: Plan
+    plan: RunSettings
     state: State
     reduce: Local = field(default_factory=Local)
     history: list[dict[str, Any]] = field(default_factory=list)

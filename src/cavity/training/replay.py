@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.data import Batch
 from cavity.inference import Optimiser, Sites, State, copy_state
+from cavity.rows.batches import Batch
 from cavity.training.guard import RECOVER, Guard
 
 LAG = 32  # steps launched before failures are read

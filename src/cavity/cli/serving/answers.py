@@ -15,7 +15,7 @@ from cavity.cli.models import Model
 from cavity.cli.serving.batching import Array, Columns
 from cavity.cli.serving.requests import BadRows, CellError
 from cavity.errors import CavityError
-from cavity.modelfile.facts import format_label
+from cavity.saving.json_checks import format_label
 
 ENTROPIES = ("total", "aleatoric", "epistemic")
 NUMBERS = {

@@ -36,7 +36,7 @@ from cavity.cli.serving.requests import RowReader, list_columns
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits
 from cavity.errors import CavityError
-from cavity.modelfile.facts import format_label
+from cavity.saving.json_checks import format_label
 
 CLIENT_CLOSED = 499  # status for the log: the client has disconnected
 REFUSALS = {

@@ -34,7 +34,7 @@ class Full(CavityError):
         self.seconds = seconds
 
 
-class Job:
+class WaitingRows:
     """Rows of a request, and what is predicted of them so far."""
 
     def __init__(self, X: Array, uncertainty: bool) -> None:
@@ -51,10 +51,10 @@ class Job:
         return len(self.X) - self.taken
 
 
-class Part(NamedTuple):
+class BlockPart(NamedTuple):
     """Rows of a job within a block."""
 
-    job: Job
+    job: WaitingRows
     first: int
     X: Array
 
@@ -67,7 +67,7 @@ class Batcher:
 
     def __init__(self, predict: Predict, most_rows: int) -> None:
         self._predict, self._most = predict, most_rows
-        self._jobs: list[Job] = []
+        self._jobs: list[WaitingRows] = []
         self._threads = ThreadPoolExecutor(THREADS, "cavity-predict")
         self._running: set[asyncio.Task[None]] = set()
         self._rows_per_second = math.inf
@@ -82,7 +82,7 @@ class Batcher:
         """Predict rows. Raises Full if too many rows wait; a cancelled call leaves the queue."""
         if self._jobs and self.waiting + len(X) > self._most:
             raise Full(f"{self.waiting} rows are waiting, and the limit is {self._most}", self.retry_seconds)
-        job = Job(X, uncertainty)
+        job = WaitingRows(X, uncertainty)
         self._jobs.append(job)
         if len(self._running) < THREADS:
             task = asyncio.create_task(self._run())
@@ -115,7 +115,7 @@ class Batcher:
             for part, result in zip(parts, results, strict=True):
                 self._deliver(part, result)
 
-    def _deliver(self, part: Part, result: Columns | Exception) -> None:
+    def _deliver(self, part: BlockPart, result: Columns | Exception) -> None:
         job = part.job
         if job.done.done():  # the client has left, or another part failed
             return
@@ -129,7 +129,7 @@ class Batcher:
             found = [columns for _, columns in sorted(job.found.items())]
             job.done.set_result({name: np.concatenate([c[name] for c in found]) for name in result})
 
-    def _predict_parts(self, parts: list[Part]) -> list[Columns | Exception]:
+    def _predict_parts(self, parts: list[BlockPart]) -> list[Columns | Exception]:
         """Predict a block. If that fails, predict each part alone, so that a bad row fails its own request only."""
         uncertainty = parts[0].job.uncertainty
         try:
@@ -151,7 +151,7 @@ class Batcher:
             self.block = min(LARGEST, self.block * 2)
 
 
-def take_parts(jobs: list[Job], room: int) -> list[Part]:
+def take_parts(jobs: list[WaitingRows], room: int) -> list[BlockPart]:
     """Take the rows of a block from waiting jobs, in equal shares. Large jobs get the rest of the shares of small ones.
 
     The oldest job decides whether it is a block with uncertainties. Afterwards it is the last in the queue, if rows of it are
@@ -162,7 +162,7 @@ def take_parts(jobs: list[Job], room: int) -> list[Part]:
     parts = []
     for i, job in enumerate(sorted(chosen, key=lambda job: job.left)):
         count = min(job.left, room // (len(chosen) - i))
-        parts.append(Part(job, job.taken, job.X[job.taken : job.taken + count]))
+        parts.append(BlockPart(job, job.taken, job.X[job.taken : job.taken + count]))
         job.taken += count
         room -= count
     served = set(map(id, chosen))

@@ -23,9 +23,9 @@ from pydantic import ValidationError as Invalid
 
 from cavity.cli.models import Model
 from cavity.errors import BadInput
-from cavity.modelfile.facts import format_label
-from cavity.tabular.columns import Column, Group, Number, Unchanged, suggest_column
-from cavity.tabular.encoder import ColumnEncoder
+from cavity.rows.columns.column_kinds import Column, Group, Number, Unchanged, suggest_column
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.saving.json_checks import format_label
 
 MOST_ERRORS = 20  # reported per request
 Finite = Annotated[StrictFloat, Field(allow_inf_nan=False)]

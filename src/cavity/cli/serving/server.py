@@ -18,13 +18,13 @@ from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
 from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Deadlines, Limits, make_access
+from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
-from cavity.remote import is_uri, read_bytes
 
 WORKER = "CAVITY_SERVE"  # environment variable by which worker processes learn what to serve
 
 
-class Plan(NamedTuple):
+class ServerPlan(NamedTuple):
     """What a process serves. Worker processes read it as JSON."""
 
     path: str
@@ -45,7 +45,7 @@ def run(
     device: str | None = None,
 ) -> None:
     """Serve until interrupted. Several workers are processes that share the port; each has its own copy of the model."""
-    plan = Plan(str(path), device, limits, make_access(host, allowed_hosts))
+    plan = ServerPlan(str(path), device, limits, make_access(host, allowed_hosts))
     check_port(host, port)
     app: Any = make_served_app(plan)
     if workers > 1:
@@ -68,7 +68,7 @@ def run(
     )
 
 
-def make_served_app(plan: Plan) -> Any:
+def make_served_app(plan: ServerPlan) -> Any:
     """Load the model and make the application."""
     digest = compute_digest(plan.path)
     model = Model.open(plan.path, plan.device, regressor=True)
@@ -81,7 +81,7 @@ def make_worker_app() -> Any:
     """Make the application in a worker process."""
     path, device, limits, (hosts, _), threads = json.loads(os.environ[WORKER])
     torch.set_num_threads(threads)
-    return make_served_app(Plan(path, device, Limits(*limits), make_access("localhost", hosts)))
+    return make_served_app(ServerPlan(path, device, Limits(*limits), make_access("localhost", hosts)))
 
 
 def compute_digest(path: str) -> str:

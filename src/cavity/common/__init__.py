@@ -1,0 +1,1 @@
+"""What every room may use: registries, linear algebra, files, column statistics."""

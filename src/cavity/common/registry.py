@@ -1,0 +1,67 @@
+"""Registries: classes by name, for everything that turns a name into an object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from cavity.errors import BadOption
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Classes by name. Options, model files, the command line and ONNX export find them here and nowhere else.
+
+    A class registers itself with a decorator. Your own class may do the same: its name then works in model files, too.
+
+    Examples
+    --------
+    >>> from cavity.common.registry import Registry
+    >>> shapes = Registry("shape")
+    >>> @shapes.register
+    ... class Circle:
+    ...     name = "circle"
+    >>> shapes["Circle"] is shapes["circle"] is Circle
+    True
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._classes: dict[str, type[T]] = {}
+
+    def register(self, cls: type[T]) -> type[T]:
+        """Add a class under its class name; a class attribute `name` is its short name for options."""
+        other = self._classes.get(cls.__name__)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise BadOption(
+                f"a {self.what} named {cls.__name__!r} is registered already ({other.__module__}): choose another class name."
+            )
+        self._classes[cls.__name__] = cls
+        return cls
+
+    def __getitem__(self, name: str) -> type[T]:
+        """The class of this name, or of this short name."""
+        found = self._classes.get(name) or self.short_names().get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self.short_names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` is an instance of a registered class itself, not of a subclass."""
+        return self._classes.get(type(value).__name__) is type(value)
+
+    def classes(self) -> tuple[type[T], ...]:
+        """Every registered class, in the order of registration."""
+        return tuple(self._classes.values())
+
+    def short_names(self) -> dict[str, type[T]]:
+        """The classes that have a short name for options."""
+        named = {cls.__dict__.get("name"): cls for cls in self._classes.values()}
+        return {name: cls for name, cls in named.items() if isinstance(name, str) and name}

@@ -1,0 +1,439 @@
+"""Files of tensors and JSON: safetensors with a digest, written to a temporary file and renamed, read without running code.
+
+torch is loaded with the first tensor: `read_facts` needs none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+
+from cavity.common import object_stores
+from cavity.common.object_stores import as_path, is_uri
+from cavity.errors import BadFile, BadInput, OldFormat
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+T = TypeVar("T")
+
+FORMAT = 3  # raised when an older reader could not make sense of a file
+_KEY, _DIGEST = "cavity", "sha256"
+_DIGEST_SINCE = 2  # format from which every file has a digest
+_HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory
+_STALE_SECONDS = 3600.0  # an unfinished file that nobody wrote to for so long belongs to a dead process
+_MOSTLY_HOLES = (
+    1 / 16
+)  # least share of a file's size that must be on the disk; triangular factors may compress to a half
+_HEADER_BYTES = 32 << 20  # names of 150,000 columns; reading so much JSON takes seconds
+_MOST_TENSORS = 20_000
+_SMALL = 16 << 20  # bytes; smaller files may be of holes
+_DTYPES = {  # names in torch, and bytes
+    "F64": ("float64", 8),
+    "F32": ("float32", 4),
+    "F16": ("float16", 2),
+    "BF16": ("bfloat16", 2),
+    "I64": ("int64", 8),
+    "I32": ("int32", 4),
+    "I16": ("int16", 2),
+    "I8": ("int8", 1),
+    "U8": ("uint8", 1),
+    "U16": ("uint16", 2),
+    "U32": ("uint32", 4),
+    "U64": ("uint64", 8),
+    "BOOL": ("bool", 1),
+}
+_NAMES = {f"torch.{name}": dtype for dtype, (name, _) in _DTYPES.items()}
+
+
+class Entry(NamedTuple):
+    """What a file declares about a tensor, known before the tensor is read."""
+
+    dtype: str  # as safetensors writes it, such as "F64"
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor."""
+        return math.prod(self.shape) * _DTYPES[self.dtype][1]
+
+
+class _Place(NamedTuple):
+    """Where in a file a tensor lies."""
+
+    entry: Entry
+    start: int
+    stop: int
+
+
+class Stored(NamedTuple):
+    """The contents of a file."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+    def declared(self) -> dict[str, Entry]:
+        """Return what the file declared about its tensors."""
+        return {name: Entry(_NAMES[str(t.dtype)], tuple(t.shape)) for name, t in self.tensors.items()}
+
+
+class StoredArrays(NamedTuple):
+    """The contents of a file as arrays."""
+
+    arrays: dict[str, NDArray[Any]]
+    meta: dict[str, Any]
+
+    def as_tensors(self) -> Stored:
+        """Return the contents in memory of torch: BLAS chooses its path by alignment, and empty arrays have other strides.
+
+        Arrays are dropped one by one, so that memory does not double.
+        """
+        import torch
+
+        tensors = {}
+        for name in list(self.arrays):
+            shared = torch.from_numpy(self.arrays.pop(name))
+            tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
+        return Stored(tensors, self.meta)
+
+
+DAMAGE = (  # what reading meaningless contents may raise
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,
+    RecursionError,
+    MemoryError,
+)
+Check = Callable[[dict[str, Entry], dict[str, Any]], object]
+
+
+def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    """Write a file of this kind. Whatever happens, `path` holds either the complete old file or the complete new one."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save
+
+    try:
+        head = json.dumps({"kind": kind, "format": FORMAT, **meta})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{path} could not be written: its metadata cannot be written as JSON ({error}). "
+            "notes_ and the history hold numbers, text, lists and dicts."
+        ) from error
+    held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
+    try:
+        _check_length(len(head) + head.count('"') + head.count("\\"))  # as text inside JSON
+        data = save(held, metadata={_KEY: head, _DIGEST: digest(held, head)})
+    except (BadFile, SafetensorError, RuntimeError, ValueError, OverflowError) as error:
+        raise BadFile(f"{path} could not be written: {error!s:.300} The old file is intact.") from error
+    write_bytes(path, data)
+
+
+def digest(tensors: dict[str, Tensor], head: str) -> str:
+    """Return SHA-256 of the JSON and of every tensor: its name, type, shape and bytes."""
+    import torch
+
+    held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
+    raw = {name: t.reshape(-1).view(torch.uint8).numpy().data for name, t in held.items()}
+    return _hash(((n, str(held[n].dtype), tuple(held[n].shape), [raw[n]]) for n in sorted(held)), head)
+
+
+def _hash(parts: Iterable[tuple[str, str, tuple[int, ...], Iterable[Any]]], head: str) -> str:
+    """Return SHA-256 of the JSON and of name, type, shape and bytes, in pieces, of each part."""
+    hasher = hashlib.sha256(head.encode())
+    for name, dtype, shape, pieces in parts:
+        hasher.update(f"\0{name}\0{dtype}\0{shape}\0".encode())
+        for raw in pieces:
+            hasher.update(raw)
+    return hasher.hexdigest()
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write to a temporary file of a unique name, flush it to disk, rename it, and flush the folder.
+
+    The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one path: the last
+    one to finish wins, and a reader always finds a complete file.
+    """
+    if is_uri(path):
+        _write_remote(str(path), data)
+        return
+    part: Path | None = None
+    try:
+        target = Path(os.path.realpath(path))
+        mode = _mode_of(target)
+        _sweep(target)
+        part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.part")
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o666), "wb") as file:
+            if mode is not None:
+                part.chmod(mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except (OSError, ValueError) as error:  # a name may contain a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise BadFile(
+            f"{path} could not be written ({reason}); the old file is intact. Choose another path, or free disk space."
+        ) from error
+    finally:
+        if part is not None:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+    _flush_folder(target.parent)
+
+
+def _write_remote(uri: str, data: bytes) -> None:
+    """Write to an object store, which replaces an object only by a complete one."""
+    try:
+        object_stores.write_bytes(uri, data)
+    except OSError as error:
+        raise BadFile(f"{uri} could not be written ({error}); an old file is intact.") from error
+
+
+def _mode_of(target: Path) -> int | None:
+    """Return the permissions of the file that is replaced; None for a new file."""
+    try:
+        found = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found):
+        raise OSError(None, "it exists and is not a regular file")
+    return stat.S_IMODE(found)
+
+
+def _sweep(target: Path) -> None:
+    """Remove unfinished files of this target that processes left behind when they were killed."""
+    ours = re.compile(
+        rf"\.{re.escape(target.name[:200])}\.([0-9a-f]{{16}}|\d+)\.part"
+    )  # earlier versions: a process id
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                    if age > _STALE_SECONDS:
+                        Path(entry.path).unlink()
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush the new name to disk; some systems cannot, and the new file is in place anyway."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read(path: str | Path, kind: str, *others: str, check: Check | None = None) -> Stored:
+    """Read tensors and JSON from a file of this kind, or of `others`. Raises BadFile for anything else.
+
+    `check` is called with the names, types and shapes of the tensors and with the JSON before any tensor is read, and raises
+    BadFile for what the caller cannot use. The digest is checked before anything is returned.
+    """
+    name = as_path(path)
+    return _open(name, lambda file: _read_arrays(name, file, (kind, *others), check)).as_tensors()
+
+
+def read_arrays(path: str | Path, kind: str, *others: str, check: Check) -> StoredArrays:
+    """Read a file as `read` does, but into NumPy arrays: this does not load torch."""
+    name = as_path(path)
+    return _open(name, lambda file: _read_arrays(name, file, (kind, *others), check))
+
+
+def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
+    """Read only the JSON of a file of this kind. The digest is not checked: `read` does that."""
+
+    name = as_path(path)
+
+    def read_head(file: BinaryIO) -> dict[str, Any]:
+        with _explain_damage(name):
+            words, _ = _read_header(file, os.fstat(file.fileno()).st_size)
+            head = words.get(_KEY)
+            return _check_head(name, json.loads(head) if head else None, (kind,))
+
+    return _open(name, read_head)
+
+
+def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
+    """Read only the JSON of a file of this kind, or of `others`, and check the digest. Makes no tensor."""
+    name = as_path(path)
+
+    def read_and_hash(file: BinaryIO) -> dict[str, Any]:
+        with _explain_damage(name):
+            words, places = _read_header(file, os.fstat(file.fileno()).st_size)
+            head = words.get(_KEY)
+            meta = _check_head(name, json.loads(head) if head else None, (kind, *others))
+            found = _hash_file(file, places, str(head))
+        _check_digest(name, found, words.get(_DIGEST), meta["format"])
+        return meta
+
+    return _open(name, read_and_hash)
+
+
+def _hash_file(file: BinaryIO, places: dict[str, _Place], head: str) -> str:
+    """Return what `digest` returns of the file's tensors."""
+
+    def pieces(start: int, stop: int) -> Iterator[bytes]:
+        file.seek(start)
+        while start < stop:
+            part = file.read(min(_HASH_BYTES, stop - start))
+            if not part:
+                raise EOFError("the file shrank while it was read")
+            yield part
+            start += len(part)
+
+    found = ((name, *places[name]) for name in sorted(places))
+    return _hash((_part(name, entry, pieces(start, stop)) for name, entry, start, stop in found), head)
+
+
+def _part(name: str, entry: Entry, pieces: Iterable[Any]) -> tuple[str, str, tuple[int, ...], Iterable[Any]]:
+    return name, f"torch.{_DTYPES[entry.dtype][0]}", entry.shape, pieces
+
+
+def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
+    """Open a file once, since its name may stand for a newer file at any moment, and read it."""
+    try:
+        if isinstance(path, str):
+            with tempfile.TemporaryFile() as copy:
+                object_stores.download(path, copy)
+                copy.seek(0)
+                return work(copy)
+        if not path.is_file():
+            raise BadFile(f"{path} is not a file, and cannot be read.")
+        with path.open("rb") as file:
+            return work(file)
+    except BadFile as error:
+        raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
+    except (OSError, ValueError) as error:  # a name may contain a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise BadFile(f"{path} cannot be read: {reason!s:.200}.") from error
+
+
+def _read_arrays(
+    path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None
+) -> StoredArrays:
+    """Read the JSON and, once it is checked, the tensors, and check the digest."""
+    found = os.fstat(file.fileno())
+    on_disk = 512 * getattr(found, "st_blocks", 0)  # 0 where a file system does not say
+    if found.st_size > _SMALL and 0 < on_disk < _MOSTLY_HOLES * found.st_size:
+        raise BadFile(
+            f"{path} is damaged: it claims {found.st_size} bytes, and only {on_disk} of them are on the disk."
+        )
+    with _explain_damage(path):
+        words, places = _read_header(file, found.st_size)
+        head = words.get(_KEY)
+        meta = _check_head(path, json.loads(head) if head else None, kinds)
+        if check is not None:
+            check({name: place.entry for name, place in places.items()}, meta)
+        arrays = {name: _read_array(file, place) for name, place in places.items()}
+    raw = ((name, [arrays[name].reshape(-1).view("uint8").data]) for name in sorted(arrays))
+    hashed = _hash((_part(name, places[name].entry, data) for name, data in raw), str(head))
+    _check_digest(path, hashed, words.get(_DIGEST), meta["format"])
+    return StoredArrays(arrays, meta)
+
+
+@contextmanager
+def _explain_damage(path: str | Path) -> Iterator[None]:
+    """Raise BadFile for whatever meaningless contents cause."""
+    try:
+        yield
+    except BadFile:
+        raise
+    except (*DAMAGE, EOFError) as error:
+        raise BadFile(f"{path} is truncated, or not a cavity file ({error!s:.200}).") from error
+
+
+def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _Place]]:
+    """Return the texts of the container and the places of its tensors, which must fill the file without gaps."""
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > size - 8:
+        raise EOFError("the header is longer than the file")
+    _check_length(length)
+    header = json.loads(file.read(length).decode())
+    words = header.pop("__metadata__", {})
+    if len(header) > _MOST_TENSORS:
+        raise BadFile(f"it has {len(header)} tensors, and a cavity file has at most {_MOST_TENSORS}.")
+    places = {name: _place(about, 8 + length) for name, about in header.items()}
+    end = 8 + length
+    for place in sorted(places.values(), key=lambda p: (p.start, p.stop)):
+        if place.start != end:
+            raise EOFError("tensors overlap, or leave gaps")
+        end = place.stop
+    if end != size:
+        raise EOFError(f"{end} bytes are declared, and {size} are there")
+    return words, places
+
+
+def _check_length(length: int) -> None:
+    """Raise BadFile for a header that would take long to read."""
+    if length > _HEADER_BYTES:
+        raise BadFile(
+            f"its JSON takes {length >> 20} MB, and a cavity file has at most {_HEADER_BYTES >> 20} MB of it: names of columns "
+            "and levels, the history, notes_."
+        )
+
+
+def _place(about: Any, base: int) -> _Place:
+    entry, (start, stop) = Entry(about["dtype"], tuple(about["shape"])), about["data_offsets"]
+    bits = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (*entry.shape, start, stop))
+    if not bits or entry.dtype not in _DTYPES:
+        raise EOFError("a tensor of an unknown type or shape")
+    if entry.size != stop - start:
+        raise EOFError("a tensor of another size than its shape says")
+    return _Place(entry, base + start, base + stop)
+
+
+def _read_array(file: BinaryIO, place: _Place) -> NDArray[Any]:
+    import numpy as np
+
+    array = np.empty(place.entry.shape, np.dtype(_DTYPES[place.entry.dtype][0]))
+    file.seek(place.start)
+    if file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:  # type: ignore[attr-defined]
+        raise EOFError("the file shrank while it was read")
+    return array
+
+
+def _check_head(path: str | Path, meta: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Return the JSON if the file is of one of these kinds and of a known format."""
+    if not isinstance(meta, dict) or meta.get("kind") not in kinds:
+        found = meta.get("kind") if isinstance(meta, dict) else None
+        raise BadFile(f"{path} is not a cavity {kinds[0]}" + (f" but a {found!s:.40}." if found else "."))
+    number = meta.get("format")
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= FORMAT:
+        raise BadFile(
+            f"{path} has format {number!s:.40}, and this version of cavity reads up to {FORMAT}: update cavity."
+        )
+    return meta
+
+
+def _check_digest(path: str | Path, found: str, expected: str | None, number: int) -> None:
+    """Refuse a file whose contents changed after it was written. Files of format 1 have no digest: a warning says so."""
+    if expected is None and number < _DIGEST_SINCE:
+        warnings.warn(
+            f"{path} has format {number}, without a digest: damage to it cannot be noticed. Load it and save it again; the new "
+            f"file has format {FORMAT}.",
+            OldFormat,
+            stacklevel=2,
+        )
+        return
+    if expected != found:
+        raise BadFile(
+            f"{path} is damaged: its contents do not match its SHA-256 digest. Restore the file from a copy, or fit again."
+        )

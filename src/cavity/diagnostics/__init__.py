@@ -1,1 +1,0 @@
-"""How far to trust a fit: importance sampling of its evidence, and draws of its hyper-parameters."""

@@ -1,0 +1,149 @@
+"""What moves the prediction of single rows: the change when one column has the cells of other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.explain.partial_dependence import format_value
+from cavity.explain.raw_rows import Array, RawRows, find_columns
+from cavity.rows.validation import Features
+
+Predict = Callable[
+    [Array], Array
+]  # features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
+Compare = Callable[[Array, Array], Array]  # predictions of rows and, [n B ...], of rows with other cells
+MOST_PREDICTED = 40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
+FEW = 30
+SHOWN_ROWS, SHOWN_COLUMNS = 5, 6  # by `print`
+
+
+class Contributions(NamedTuple):
+    r"""How each column moves the predictions of rows.
+
+    For a classifier, the contribution of column j to class c is
+
+        log p(c | x) − log mean_b p(c | x with the cell of row b in column j)
+
+    over background rows b, in nats: exp of it is the factor by which the row's own cell makes the class more probable than a cell
+    of a random row would. For a regressor, it is the predicted mean minus the mean over b, in units of y. It is 0 for a column
+    that the model ignores, or that is the same in all rows. Contributions do not add up, because columns interact.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Columns of the table.
+    contributions : ndarray of shape (n, n_features_in_, n_classes), or (n, n_features_in_) for a regressor
+        The contributions.
+    prediction : ndarray of shape (n, n_classes), or (n,)
+        Log-probabilities, or means, of the rows as they are.
+    values : ndarray of shape (n, n_features_in_)
+        Cells of the rows as texts; empty for ignored columns.
+    classes : ndarray or None
+        Class labels; None for a regressor.
+    """
+
+    names: tuple[str, ...]
+    contributions: Array
+    prediction: Array
+    values: NDArray[Any]
+    classes: NDArray[Any] | None
+
+    def of_prediction(self) -> Array:
+        """Return the contributions to the predicted class of each row, or to its mean.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features_in_)
+            Nats, or units of y.
+        """
+        if self.classes is None:
+            return self.contributions
+        return self.contributions[np.arange(len(self.prediction)), :, self.prediction.argmax(1)]
+
+    def __str__(self) -> str:
+        lines = []
+        for i, moved in enumerate(self.of_prediction()[:SHOWN_ROWS]):
+            if self.classes is None:
+                lines.append(f"row {i}: {self.prediction[i]:.4g}")
+            else:
+                best = int(self.prediction[i].argmax())
+                lines.append(
+                    f"row {i}: {self.classes[best]}, probability {np.exp(self.prediction[i, best]):.3f}"
+                )
+            for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN_COLUMNS]:
+                if moved[j]:
+                    lines.append(f"  {moved[j]:+.3f}  {self.names[j]} = {self.values[i, j]}")
+        more = len(self.prediction) - SHOWN_ROWS
+        return "\n".join([*lines, *([f"and {more} more rows"] if more > 0 else [])])
+
+
+def replace_cells(
+    X: Array, owner: NDArray[np.int64], n_columns: int, background: Array, predict: Predict
+) -> Iterator[tuple[int, Array, NDArray[np.bool_]]]:
+    """Predict rows with the cells of every background row, one column at a time; equal rows are predicted once.
+
+    Yields the number of each column that can change a row, the predictions [n B ...], and the rows that it changes, [n].
+    """
+    rows, row = _find_distinct(X)
+    plain = predict(rows)
+    for j in range(n_columns):
+        used = owner == j
+        if not used.any():
+            continue
+        cells, cell = _find_distinct(background[:, used])
+        own = np.repeat(rows, len(cells), axis=0)
+        changed = own.copy()
+        changed[:, used] = np.tile(cells, (len(rows), 1))
+        differs = (changed != own).any(1)
+        if differs.any():
+            found = np.repeat(plain, len(cells), axis=0)
+            found[differs] = predict(changed[differs])
+            pair = row[:, None] * len(cells) + cell  # [n B]
+            yield j, found[pair], differs[pair].any(1)
+
+
+def _find_distinct(X: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Return the distinct rows of X, and the number of the distinct row that each row equals."""
+    rows, place = np.unique(X, axis=0, return_inverse=True)
+    return rows, place.reshape(-1)
+
+
+def compute_contributions(
+    rows: RawRows, background: Array, predict: Predict, compare: Compare, classes: NDArray[Any] | None
+) -> Contributions:
+    """Compare the predictions of rows with those after one column is replaced."""
+    own = predict(rows.X)
+    found = np.zeros((len(own), len(rows.names), *(() if classes is None else (len(classes),))))
+    for j, others, moved in replace_cells(rows.X, rows.owner, len(rows.names), background, predict):
+        found[moved, j] = compare(own, others)[moved]
+    prediction = own[:, 0] if classes is None else own
+    return Contributions(rows.names, found, prediction, format_cells(rows), classes)
+
+
+def compute_importance(X: Array, features: Features, predict: Predict, information: Compare) -> Array:
+    r"""Return what the cell of each column tells about the outcome, [n_features_in_], in nats: `information` averaged over rows.
+
+    Few rows are compared if there are many columns or many classes.
+    """
+    names, owner = find_columns(features)
+    outputs = predict(X[:1]).shape[1]
+    room = MOST_PREDICTED // len(set(owner.tolist())) * FEW // max(FEW, outputs)
+    B = int(np.clip(room // 60, 4, 50))
+    X, background = X[: int(np.clip(room // B, 30, 100))], X[-B:]
+    own, found = predict(X), np.zeros(len(names))
+    for j, others, moved in replace_cells(X, owner, len(names), background, predict):
+        found[j] = information(own, others)[moved].sum() / len(X)
+    return np.maximum(found, 0.0)
+
+
+def format_cells(rows: RawRows) -> NDArray[Any]:
+    """Return the cells of rows as texts in the user's units, [n, columns]."""
+    texts = np.full((len(rows.X), len(rows.names)), "", dtype=object)
+    for j in range(len(rows.names)):
+        if (rows.owner == j).any():
+            texts[:, j] = [format_value(cell) for cell in rows.cells(j)]
+    return texts

@@ -1,0 +1,212 @@
+"""Hamiltonian Monte Carlo over the hyper-parameters: Mici's NUTS samples log Z_q (converged) + log prior."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.errors import BadOption, NotPositiveDefinite
+from cavity.explain.nuts_small_table import SmallTable, use_small_table
+from cavity.inference import Engine, State
+from cavity.training.fixed_point import find_fixed_point
+from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
+from cavity.training.lbfgs import Probe
+from cavity.training.loop import Run
+
+Array = NDArray[np.float64]
+
+TOL = 3e-3  # of the sites; the error of log Z_q, about 1e-4 and at most 1e-3, is of its square
+CENTER_TOL = 1e-6  # at the fit, where every evaluation starts
+SWEEPS = 500
+DEPTH = 7  # a trajectory of at most 2⁷ gradients, each of them a run to convergence
+REMEMBERED = 1000  # points whose gradients are kept
+SPREAD = 0.5  # of the chains' starts around the fit, in logarithms
+STEP = 0.1  # of the differences of gradients that give the metric
+ENOUGH = 20  # warm-up draws per hyper-parameter from which a metric can be learnt
+FLAT = 1e-2  # least curvature of the metric, relative to the largest
+
+
+class LogDensity:
+    """log Z_q + log prior as a function of the hyper-parameters: every call sweeps the sites from the same state to convergence.
+
+    At the fixed point log Z_q is stationary in the sites, so the engine's gradient is that of the function.        [METHOD 6]
+    """
+
+    def __init__(self, run: Run, tol: float = TOL) -> None:
+        self.run, self.tol = run, tol
+        self.evaluations = 0
+        self.small: SmallTable | None = None
+        self.linear = run.engine.factor.linear  # then one sweep from empty sites is the fixed point
+        if not self.linear:
+            self.tol = min(tol, CENTER_TOL)
+            center = run.state.theta.double().cpu().numpy()
+            run.state = self.at(center)
+            self.small = use_small_table(run, self._ask_engine(center)[0], self.tol, SWEEPS)
+            self.tol = tol
+
+    def __call__(self, theta: Array) -> tuple[float, Array]:
+        """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
+        self.evaluations += 1
+        if self.small is not None:
+            found = self.small(torch.from_numpy(np.array(theta)), self.tol, SWEEPS)
+            if found is not None and _is_finite(*found):
+                return found
+        return self._ask_engine(theta)
+
+    def _ask_engine(self, theta: Array) -> tuple[float, Array]:
+        """Evaluate in torch."""
+        run, begin = self.run, self._begin(theta)
+        frozen = run.engine.freeze(begin, run.rows, learn=not run.engine.exact)
+        state = self._converge(begin, frozen)
+        if state is not None:
+            state, info = run.engine.thaw(frozen).step(state, run.whole, run.reduce, Probe(), True)
+            value, gradient = float(info.objective), state.optimiser[0].double().cpu().numpy()
+            if _is_finite(value, gradient) and not bool(info.failed):
+                return value, gradient
+        return -math.inf, np.zeros_like(theta)
+
+    def at(self, theta: Array) -> State:
+        """Return the state with converged sites."""
+        if self.small is not None:
+            found = self.small.at(torch.tensor(theta), self.tol, SWEEPS)
+            if found is not None:
+                return found
+        begin = self._begin(theta)
+        state = self._converge(begin, self.run.engine.freeze(begin, self.run.rows))
+        if state is None:
+            raise NotPositiveDefinite(
+                "the posterior could not be factorised at the fitted hyper-parameters: raise jitter= and fit again."
+            )
+        return state
+
+    def _begin(self, theta: Array) -> State:
+        """Return the run's own state at other hyper-parameters."""
+        run = self.run
+        return run.engine.at(run.state, torch.from_numpy(np.ascontiguousarray(theta)).to(run.state.theta))
+
+    def _converge(self, begin: State, frozen: Engine) -> State | None:
+        """Sweep with an engine that is frozen at this state; None if no damping helps."""
+        run = self.run
+        if self.linear:
+            undamped = begin._replace(damping=torch.ones_like(begin.damping))
+            state, info = frozen.step(undamped, run.whole, run.reduce, None, True)
+            return None if bool(info.failed) else state
+        for share in (1.0, 0.5, 0.25):
+            damped = begin._replace(damping=torch.full_like(begin.damping, share))
+            converged = find_fixed_point(run, damped, lambda size, _: size < self.tol, SWEEPS, frozen)
+            if converged is not None:
+                return converged._replace(damping=run.state.damping)
+        return None
+
+
+def _is_finite(value: float, gradient: Array) -> bool:
+    return math.isfinite(value) and bool(np.isfinite(gradient).all())
+
+
+class Chains(NamedTuple):
+    """Draws of the flat vector of hyper-parameters, with the sampler's statistics."""
+
+    theta: Array  # [chains n P]
+    log_density: Array  # [chains n]
+    acceptance: Array  # [chains n], mean over the trajectory
+    diverging: NDArray[np.bool_]  # [chains n]
+    steps: NDArray[np.int64]  # [chains n], gradients taken
+
+
+def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, seed: int) -> Chains:
+    """Run NUTS. Chains start near the fit and run one after the other.
+
+    The warm-up adapts the step size. It also learns a diagonal metric if it is long enough; otherwise the metric is the curvature
+    at the fit.
+    """
+    mici = _import_mici()
+    rng = np.random.default_rng(seed)
+    center = target.run.state.theta.double().cpu().numpy()
+    _ensure_posterior(target, center)
+    starts = [_draw_start(target, center, rng) for _ in range(chains)]
+    adapters, metric = [mici.adapters.DualAveragingStepSizeAdapter(accept)], None
+    if warmup >= ENOUGH * len(center):
+        adapters.append(mici.adapters.OnlineVarianceMetricAdapter())
+    else:
+        metric = mici.matrices.DensePositiveDefiniteMatrix(_estimate_curvature(target, center))
+    slope = _remember_slopes(target)
+    system = mici.systems.EuclideanMetricSystem(
+        lambda theta: slope(theta)[1], metric=metric, grad_neg_log_dens=slope
+    )
+    sampler = mici.samplers.DynamicMultinomialHMC(
+        system, mici.integrators.LeapfrogIntegrator(system), rng, max_tree_depth=DEPTH
+    )
+    _, traces, statistics = sampler.sample_chains(
+        warmup,
+        n,
+        starts,
+        adapters=adapters,
+        trace_funcs=[lambda state: {"theta": state.pos, "value": -system.neg_log_dens(state)}],
+        display_progress=False,
+    )
+    found = (np.stack(x) for x in (traces["theta"], traces["value"]))
+    names = ("av_metrop_accept_prob", "diverging", "n_step")
+    return Chains(*found, *(np.stack(statistics[name]) for name in names))
+
+
+def _remember_slopes(target: LogDensity) -> Callable[[Array], tuple[Array, float]]:
+    """Return minus gradient and value as Mici calls them, computed once per point: it asks again at every draw.
+
+    A function, because Mici copies objects for every chain.
+    """
+    known: dict[bytes, tuple[float, Array]] = {}
+
+    def slope(theta: Array) -> tuple[Array, float]:
+        key = theta.tobytes()
+        if key not in known:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            known[key] = target(theta)
+        value, gradient = known[key]
+        return -gradient, -value
+
+    return slope
+
+
+def _estimate_curvature(target: LogDensity, center: Array) -> Array:
+    """Return minus the Hessian at the fit by central differences of gradients, with eigenvalues made positive.        [P P]
+
+    A warm-up of a few dozen draws is too short to learn a metric of many hyper-parameters, and a bad one costs acceptance.
+    """
+    moves = STEP * np.eye(len(center))
+    rise = np.stack([target(center - d)[1] - target(center + d)[1] for d in moves])
+    values, vectors = np.linalg.eigh(0.25 / STEP * (rise + rise.T))
+    curvature = np.maximum(np.abs(values), FLAT * np.abs(values).max())
+    return np.asarray((vectors * curvature) @ vectors.T)
+
+
+def _ensure_posterior(target: LogDensity, center: Array) -> None:
+    """Raise the jitter until the posterior exists at the fit, which may have needed more than the option says."""
+    run = target.run
+    while not math.isfinite(target(center)[0]):
+        if float(run.state.jitter) >= MOST_JITTER:
+            raise factorisation_error(run.state, 0)
+        run.state = run.state._replace(jitter=raise_jitter(run.state))
+
+
+def _draw_start(target: LogDensity, center: Array, rng: np.random.Generator) -> Array:
+    """Draw a start near the fit; halve the distance until the posterior exists."""
+    away = SPREAD * rng.standard_normal(len(center))
+    while not math.isfinite(target(center + away)[0]):
+        away *= 0.5
+    return np.asarray(center + away)
+
+
+def _import_mici() -> Any:
+    try:
+        import mici
+    except ImportError:
+        raise BadOption(
+            "sample_hyperparameters needs the sampler Mici: pip install 'cavity[mcmc]'."
+        ) from None
+    return mici

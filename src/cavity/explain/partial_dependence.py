@@ -1,0 +1,131 @@
+"""How predictions depend on one column: averages over rows in which its cells are replaced, with posterior intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtri
+
+from cavity.explain.raw_rows import Array, RawRows
+
+LEAST = 1e-12  # of probabilities and their variances
+Average = Callable[[list[Array]], tuple[Array, Array]]  # groups of rows to means and standard deviations
+
+
+class PartialDependence(NamedTuple):
+    """Mean prediction when one column has the same value in every row.
+
+    Attributes
+    ----------
+    name : str
+        Column of the table.
+    kind : str
+        "number", "category" or "date".
+    values : ndarray of shape (K,)
+        Values of the column in the user's units: numbers, texts or dates. Missing (NaN, None, NaT) stands last, if the model
+        knows missing cells of the column.
+    mean : ndarray of shape (K, n_classes), or (K,) for a regressor
+        Mean over rows of the class probabilities, or of the predicted target.
+    low, high : ndarray
+        Posterior intervals of `mean`. Hyper-parameters count as known.
+    classes : ndarray or None
+        Class labels; None for a regressor.
+    level : float
+        Probability of the intervals.
+    rows : int
+        Number of rows that predictions are averaged over.
+    """
+
+    name: str
+    kind: str
+    values: NDArray[Any]
+    mean: Array
+    low: Array
+    high: Array
+    classes: NDArray[Any] | None
+    level: float
+    rows: int
+
+    def __str__(self) -> str:
+        heads = ["mean"] if self.classes is None else [f"P({label})" for label in self.classes]
+        cells, form = [[self.name, *heads]], ".4g" if self.classes is None else ".3f"
+        for k, value in enumerate(self.values):
+            parts = zip(*(np.atleast_1d(part[k]) for part in (self.mean, self.low, self.high)), strict=True)
+            cells.append(
+                [format_value(value), *(f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in parts)]
+            )
+        width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
+        lines = ("  ".join(c.ljust(w) for c, w in zip(row, width, strict=True)).rstrip() for row in cells)
+        return "\n".join(lines)
+
+
+def format_value(value: Any) -> str:
+    """Format a cell in the user's units."""
+    if value is None or value != value:
+        return "(missing)"
+    if isinstance(value, np.datetime64):
+        text = str(value.astype("datetime64[s]"))
+        if text.startswith("1970-01-01T"):  # a time of day has no date
+            return text[11:16]
+        return text.removesuffix("T00:00:00").replace("T", " ")
+    if isinstance(value, float | np.floating):
+        value = float(value)
+        return f"{value:.6g}" if abs(value) < 1e6 or value % 1 else f"{value:.0f}"
+    return str(value)
+
+
+def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
+    """Choose values of a column: levels by frequency, or quantiles that occur; then missing, if the model knows it."""
+    cells = rows.cells(j)
+    if rows.kind(j) == "category":
+        known = [cell for cell in cells.tolist() if cell is not None]
+        counts = {level: known.count(level) for level in sorted(set(known))}
+        values: list[Any] = sorted(counts, key=lambda level: -counts[level])[:most]
+        gap: Any = None
+    else:
+        known = cells[~np.isnan(cells)]
+        steps = (
+            np.linspace(0.02, 0.98, most) if len(np.unique(known)) > most else np.linspace(0, 1, 10 * most)
+        )
+        order = np.sort(known)
+        values = (
+            np.unique(order[np.round(steps * (len(order) - 1)).astype(int)]).tolist() if len(order) else []
+        )
+        gap = np.datetime64("NaT") if rows.kind(j) == "date" else np.nan
+    values = [*values, gap] if rows.has_indicator(j) else values
+    kind: dict[str, Any] = {"category": object, "date": "datetime64[us]", "number": np.float64}
+    return np.array(values, dtype=np.dtype(kind[rows.kind(j)]))
+
+
+def compute_partial_dependence(
+    rows: RawRows,
+    j: int,
+    chosen: NDArray[np.int64],
+    n_values: int,
+    average: Average,
+    classes: NDArray[Any] | None,
+    level: float,
+) -> PartialDependence:
+    """Average predictions of the chosen rows with one value in column j, for several values of all rows."""
+    values = choose_values(rows, j, n_values)
+    groups = [rows.replace(j, block, rows.X[chosen]) for block in rows.encode(j, values)]
+    mean, spread = average(groups)
+    low, high = (
+        _find_quantile(mean, spread, q, classes is None) for q in (0.5 - 0.5 * level, 0.5 + 0.5 * level)
+    )
+    low, high = np.minimum(low, mean), np.maximum(high, mean)
+    return PartialDependence(
+        rows.names[j], rows.kind(j), values, mean, low, high, classes, level, len(chosen)
+    )
+
+
+def _find_quantile(mean: Array, spread: Array, q: float, normal: bool) -> Array:
+    """Return quantiles of normal or, for probabilities, of beta distributions with these means and standard deviations."""
+    if normal:
+        return np.asarray(mean + ndtri(q) * spread)
+    p = np.clip(mean, LEAST, 1 - LEAST)
+    size = np.maximum(p * (1 - p) / np.maximum(spread**2, LEAST**2) - 1, 1e-3)
+    return np.asarray(betaincinv(p * size, (1 - p) * size, q))

@@ -1,0 +1,131 @@
+"""Rows as features, and the columns of the user's table that the features come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+from cavity.prediction.model import FittedModel, as_array
+from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.columns.cells import get_column, to_text
+from cavity.rows.columns.column_kinds import (
+    Category,
+    Column,
+    Date,
+    EncodingContext,
+    Group,
+    Number,
+    suggest_column,
+)
+from cavity.rows.columns.feature_groups import group_features
+from cavity.rows.frames import Prepared
+from cavity.rows.validation import Features, check_rows
+
+Array = NDArray[np.float64]
+
+
+class RawRows(NamedTuple):
+    """Features of rows, and the cells that they come from."""
+
+    X: Array  # [n D]
+    names: tuple[str, ...]  # columns of the user's table
+    owner: NDArray[np.int64]  # [D], number of each feature's column
+    columns: tuple[Column | None, ...]  # how each column is prepared; None: not at all
+    table: Any | None  # Arrow table; None if the features are the columns
+
+    def find(self, column: Any) -> int:
+        """Return the number of a column, given its number or its name."""
+        if isinstance(column, int | np.integer) and not isinstance(column, bool):
+            if not -len(self.names) <= column < len(self.names):
+                raise BadInput(f"there is no column {column}: the table has {len(self.names)} columns.")
+            place = int(column) % len(self.names)
+        elif str(column) in self.names:
+            place = self.names.index(str(column))
+        else:
+            raise BadInput(f"there is no column {column!r}; {suggest_column(str(column), list(self.names))}")
+        if not (self.owner == place).any():
+            raise BadInput(
+                f"the model does not use the column {self.names[place]!r}, so nothing depends on it."
+            )
+        return place
+
+    def kind(self, j: int) -> str:
+        """Return "number", "category" or "date"."""
+        column = self.columns[j]
+        return (
+            "category" if isinstance(column, Category) else "date" if isinstance(column, Date) else "number"
+        )
+
+    def cells(self, j: int) -> NDArray[Any]:
+        """Return the cells of a column: numbers, dates (datetime64) or texts; missing ones are NaN, NaT or None."""
+        column = self.columns[j]
+        if self.table is None or column is None:
+            return np.asarray(self.X[:, self.owner == j][:, 0])
+        cells = get_column(self.table, self.names[j])
+        if isinstance(column, Category):
+            return np.array(to_text(cells).to_pylist(), dtype=object)
+        simple = column.simplify(cells, 0)
+        if isinstance(column, Date):
+            return np.asarray(simple.to_numpy(zero_copy_only=False)).astype("datetime64[us]")
+        return np.asarray(simple.cast("float64").to_numpy(zero_copy_only=False), dtype=np.float64)
+
+    def encode(self, j: int, values: NDArray[Any]) -> Array:
+        """Encode values of a column as its features, [K d]."""
+        column, arrow = self.columns[j], import_pyarrow() if self.table is not None else None
+        if column is None or arrow is None:
+            return np.asarray(values, dtype=np.float64)[:, None]
+        kind = {"category": "string", "date": arrow.timestamp("us"), "number": "float64"}[self.kind(j)]
+        cells = arrow.array(values, type=kind, from_pandas=True)
+        return column.encode(cells, EncodingContext(0, "ignore", Counter()))
+
+    def has_indicator(self, j: int) -> bool:
+        """Return whether the model knows missing cells of a column."""
+        column = self.columns[j]
+        return isinstance(column, Number | Group | Category | Date) and column.missing
+
+    def replace(self, j: int, block: Array, rows: Array) -> Array:
+        """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""
+        changed = rows.copy()
+        changed[:, self.owner == j] = block
+        return changed
+
+
+def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the names of the table's columns, and the number of the column that each feature belongs to."""
+    prepare = features.preparation
+    if prepare is None:
+        names = features.names or tuple(f"column {j}" for j in range(features.n))
+        return tuple(map(str, names)), np.arange(features.n)
+    names = tuple(map(str, prepare.feature_names_in_))
+    place = np.array([names.index(name) for name in prepare.inputs])
+    return names, place[group_features(prepare.columns_)[1]]
+
+
+def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
+    """Read rows of any form that predictions take, except sources that are read in pieces."""
+    names, owner = find_columns(features)
+    prepare = features.preparation
+    if isinstance(X, RawRows):
+        return X
+    if prepare is None or isinstance(X, Prepared):
+        if hasattr(X, "to_pandas") and type(X).__module__.startswith("pyarrow"):
+            X = X.to_pandas()
+        rows = check_rows(X, features, lambda: as_array(model.prior.center))
+        return RawRows(rows, names, owner, (None,) * len(names), None)
+    rows = check_rows(X, features)
+    if not hasattr(X, "columns") and not isinstance(X, dict):
+        X = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)
+    known = {column.name: column for column in prepare.columns_}
+    columns = tuple(known.get(name) for name in names)
+    return RawRows(rows, names, owner, columns, prepare.to_chunk(X).table)
+
+
+def choose_rows(n: int, most: int, seed: int) -> NDArray[np.int64]:
+    """Choose at most so many of n rows at random, in their order."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))

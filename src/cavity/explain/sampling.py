@@ -1,0 +1,303 @@
+"""Sample hyper-parameters by NUTS: rebuild the engine at the fitted values, draw, and average predictions over the draws."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from cavity.distributed import Local
+from cavity.errors import BadInput, BadOption, missing_extra
+from cavity.explain import nuts
+from cavity.explain.samples import ClassifierSamples, RegressorSamples
+from cavity.fitting import build, regression_rows, runs
+from cavity.inference import OF_FACTOR, Engine
+from cavity.inference.posterior import Sums
+from cavity.kernels import Sum
+from cavity.kernels.hyper_prior import HyperPrior
+from cavity.kernels.spectrum import Spectrum
+from cavity.likelihoods import Gaussian, Likelihood
+from cavity.options import ClassifierConfig, Config, Options, RegressorConfig
+from cavity.options.completed import complete
+from cavity.options.reading import read_names
+from cavity.options.value_checks import number, whole
+from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
+from cavity.prediction.regression import target_noise
+from cavity.rows.tables import Request, Table, read_table_of_fit
+from cavity.rows.targets import Targets, read_targets_of_fit
+from cavity.rows.validation import Features
+from cavity.training.loop import Run
+from cavity.training.threads import limit_threads
+
+Array = NDArray[np.float64]
+
+OVER = ("kernel", "noise", "inducing")
+MOST_R_HAT = 1.05
+LEAST_ESS = 100
+
+
+class Asked(NamedTuple):
+    """How many draws, and of what."""
+
+    n_samples: int
+    warmup: int
+    chains: int
+    target_accept: float
+    n_models: int
+    over: Any
+    random_state: Any
+
+    def check(self) -> None:
+        """Check every number."""
+        whole("n_samples", self.n_samples, 20)
+        whole("warmup", self.warmup, 20)
+        whole("chains", self.chains, 1)
+        number("target_accept", self.target_accept, 0.0, 0.99)
+        whole("n_models", self.n_models, 1)
+
+
+def sample_classifier(
+    config: ClassifierConfig,
+    model: FittedModel,
+    request: Request,
+    features: Features,
+    classes: NDArray[Any],
+    asked: Asked,
+) -> ClassifierSamples:
+    """Draw hyper-parameters of a fitted classifier, given the rows that it was fitted to."""
+    table = read_table_of_fit(request, config.class_weight, features, classes)
+    return ClassifierSamples(**_draw(config, model, table, features, asked, 1.0), classes=classes)
+
+
+def sample_regressor(
+    config: RegressorConfig,
+    model: FittedModel,
+    request: Request,
+    features: Features,
+    units: tuple[float, float],
+    asked: Asked,
+) -> RegressorSamples:
+    """Draw hyper-parameters of a fitted regressor, given the rows that it was fitted to."""
+    table = read_targets_of_fit(request, features, units)
+    return RegressorSamples(**_draw(config, model, table, features, asked, units[1]), units=units)
+
+
+def _draw(
+    config: Config, model: FittedModel, table: Table | Targets, features: Features, asked: Asked, scale: float
+) -> dict[str, Any]:
+    """Return the fields of `HyperSamples`; `scale` is the unit of the targets."""
+    asked.check()
+    seed = int(check_random_state(asked.random_state).randint(2**31 - 1))
+    run = make_sampling_run(config, model, table, asked.over)
+    with limit_threads(runs.count_work(run)):
+        target = nuts.LogDensity(run)
+        found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
+    draws = _in_units(run.engine, found.theta, scale)
+    r_hat, ess = _diagnose(draws)
+    total = asked.chains * asked.n_samples
+    evenly = np.unique(np.linspace(0, total - 1, min(asked.n_models, total)).round().astype(int))
+    chosen = found.theta.reshape(total, -1)[evenly]
+    return {
+        "draws": draws,
+        "log_posterior": found.log_density,
+        "acceptance": float(found.acceptance.mean()),
+        "divergences": int(found.diverging.sum()),
+        "r_hat": r_hat,
+        "ess": ess,
+        "evaluations": target.evaluations,
+        "warnings": _warn(int(found.diverging.sum()), total, r_hat, ess),
+        "models": tuple(_model_at(run.engine, target, theta) for theta in chosen),
+        "features": features,
+    }
+
+
+def make_sampling_run(config: Config, model: FittedModel, table: Table | Targets, over: Any) -> Run:
+    """Return a run at the fitted values; what is sampled are its parameters, with the fit's prior on them."""
+    names = read_names(over, OVER, "over")
+    Z = _fitted_points(model)
+    _refuse_other_rows(config, table, Z)
+    _refuse_zero_noise(config, model, names)
+    problem = config.method.sampling_problem()
+    if problem is not None:
+        raise BadOption(problem)
+    config = _configure(config, model, names)
+    if not config.learn:
+        raise BadOption(
+            f"nothing in over= is a hyper-parameter of {config.method.argument} with inducing={config.inducing!r:.40}: use "
+            "over=('kernel', 'noise')."
+        )
+    options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z))
+    begin = table.start(np.random.default_rng(0))
+    center, spread = as_array(model.prior.center), as_array(model.prior.spread)
+    begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))
+    module = build.make_prior(options, table, begin, Z)
+    engine = build.make_engine(module, table, options, _make_likelihood(model, table, options))
+    engine = replace(engine, hyper_prior=_make_proper(engine, model))
+    _load(engine, model)
+    run = runs.make_run(engine, table.rows(config), options, 0, Local())
+    return _with_fitted_q(run, model, options)
+
+
+def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Config:
+    """Return the fit's configuration for full batches in float64, in which `names` are learnt and nothing else."""
+    method, kernel = config.method, config.kernel
+    if kernel is None:
+        kernel = build.make_default_kernel(isinstance(model.prior.kernel, Sum))  # the fit's, not today's
+    learn = names - (set() if method.latent_noise or method.linear else {"noise"})
+    if method.fixed_inducing or config.inducing is None or config.spectral:
+        learn -= {"inducing"}
+    return replace(
+        config.in_float64(), kernel=kernel, learn=learn, batch_size=None, optimizer="auto", schedule="inner-approx",
+        max_seconds=None, max_epochs=None, verbose=0,
+    )  # fmt: skip
+
+
+def _make_likelihood(model: FittedModel, table: Table | Targets, options: Options) -> Likelihood:
+    """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
+    if isinstance(options.config, RegressorConfig):
+        return regression_rows.make_likelihood(options.config)
+    likelihood = build.make_likelihood(table, options)
+    if model.likelihood.epsilon is not None:
+        likelihood.set_params(epsilon=model.likelihood.epsilon)
+    return likelihood
+
+
+def _fitted_points(model: FittedModel) -> Array:
+    """Return the fitted inducing inputs, or the points of a spectrum, [C M D]."""
+    prior = model.prior
+    held = as_array(prior.inducing if isinstance(prior, Spectrum) else prior.Z)
+    return np.repeat(held, prior.n_latent // len(held), axis=0)
+
+
+def _refuse_other_rows(config: Config, table: Table | Targets, Z: Array) -> None:
+    """If Z is X, the rows must be those of the fit."""
+    if config.method.inducing_from != "rows" and config.inducing is not None:
+        return
+    distinct = np.unique(table.X, axis=0)
+    if distinct.shape != Z[0].shape or not np.array_equal(distinct, np.unique(Z[0], axis=0)):
+        raise BadInput(
+            f"X ({len(distinct)} distinct rows) differs from the rows of the fit ({Z.shape[1]}): "
+            "give the rows that it was fitted to."
+        )
+
+
+def _refuse_zero_noise(config: Config, model: FittedModel, names: frozenset[str]) -> None:
+    if "noise" not in names or not (config.method.latent_noise or config.method.linear):
+        return
+    positive = target_noise(model) > 0 if config.method.linear else bool((model.prior.noise > 0).all())
+    if not positive:
+        raise BadOption("the model's noise is 0, whose logarithm cannot be sampled: use over='kernel'.")
+
+
+def _make_proper(engine: Engine, model: FittedModel) -> HyperPrior:
+    """Return the fit's prior; inducing inputs get one around the columns' centres, other parameters without one are refused."""
+    means, precisions = [], []
+    prior = engine.hyper_prior
+    for name, place in engine.places.items():
+        mean, precision = prior.mean[place], prior.precision[place]
+        if name == "inducing":
+            mean, precision = torch.zeros_like(mean), torch.full_like(precision, build.PRIOR_SD**-2)
+        elif not (precision > 0).all():
+            raise BadOption(
+                f"{type(model.prior.kernel).__name__} has parameters without a prior, which cannot be sampled: use "
+                "kernels of cavity.kernels, or over='noise'."
+            )
+        means.append(mean)
+        precisions.append(precision)
+    return prior._replace(mean=torch.cat(means), precision=torch.cat(precisions))
+
+
+@torch.no_grad()
+def _load(engine: Engine, kept: FittedModel) -> None:
+    """Replace the starting values by the fitted ones; the points are fitted already."""
+    prior = engine.prior
+    prior.kernel.load_state_dict(kept.prior.kernel.state_dict())
+    noise = kept.prior.noise.to(prior.noise)
+    if prior.learn_noise:
+        prior.log_noise.copy_(noise.log().expand_as(prior.log_noise))
+    else:
+        prior.fixed_noise.copy_(noise.expand_as(prior.fixed_noise))
+    own, old = engine.factor, kept.likelihood
+    if isinstance(own, Gaussian) and isinstance(old, Gaussian):
+        own.log_noise.copy_(old.log_noise.to(own.log_noise))
+
+
+def _with_fitted_q(run: Run, kept: FittedModel, options: Options) -> Run:
+    """Start from the fitted q for methods that store nothing else; sites per row are found again."""
+    if options.method.site_store == "averaged":
+        lower = kept.lower.double()
+        P = lower @ lower.mT - torch.eye(lower.shape[-1], dtype=torch.float64)
+        h = (lower @ (lower.mT @ kept.mean.double()[..., None]))[..., 0]
+        run.state = run.state._replace(sums=Sums(*(x.to(run.state.sums.h) for x in (P, h))))
+    return run
+
+
+def _in_units(engine: Engine, theta: Array, scale: float) -> dict[str, Array]:
+    """Return draws by name and in the user's units: (chains, n, ...)."""
+    owners, found = dict(engine.prior.named_modules()), {}
+    for name, place in engine.places.items():
+        part = theta[..., place].reshape(*theta.shape[:2], *engine.parameters[name].shape)
+        own = name.startswith(OF_FACTOR)  # the likelihood's noise
+        path, _, last = ("log_noise" if own else name).rpartition(".")
+        if name == "inducing":
+            prior = engine.prior
+            found["inducing_points"] = as_array(prior.center) + as_array(prior.spread) * part
+            continue
+        values = np.exp(part)
+        if last == "log_lengthscale":
+            group = getattr(owners[path], "group", None)
+            values = (values if group is None else values[..., group.cpu()]) * as_array(owners[path].unit)
+        if own:
+            values = values[..., 0] * scale**2
+        found[f"{path}.{last}".removeprefix(".").removeprefix("kernel.").replace("log_", "")] = values
+    return found
+
+
+def _diagnose(draws: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return R-hat and effective sample size of every hyper-parameter, by ArviZ."""
+    try:
+        from arviz_stats.base import array_stats
+    except ImportError:
+        raise missing_extra("arviz-stats", "mcmc") from None
+
+    def each(measure: Callable[..., Any]) -> dict[str, Array]:
+        return {
+            name: np.asarray(measure(np.moveaxis(values, (0, 1), (-2, -1)), chain_axis=-2, draw_axis=-1))
+            for name, values in draws.items()
+        }
+
+    return each(array_stats.rhat), each(array_stats.ess)
+
+
+def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, Array]) -> list[str]:
+    """Warn about what the user should know about the draws, and return the texts."""
+    said = []
+    worst, least = max(float(np.max(v)) for v in r_hat.values()), min(float(np.min(v)) for v in ess.values())
+    if divergences:
+        said.append(
+            f"{divergences} of {total} draws ended a divergent trajectory, near which the posterior may be missed: raise "
+            "target_accept= towards 0.99, or warmup=."
+        )
+    if not worst < MOST_R_HAT:
+        said.append(
+            f"the chains have not mixed (R-hat {worst:.2f}, should be below {MOST_R_HAT}): raise warmup= and n_samples=."
+        )
+    if not least > LEAST_ESS:
+        said.append(
+            f"some hyper-parameter has only {least:.0f} effective draws (of {total}): raise n_samples= where its spread matters."
+        )
+    for text in said:
+        warnings.warn(text, ConvergenceWarning, stacklevel=6)  # the caller of sample_hyperparameters
+    return said
+
+
+def _model_at(engine: Engine, target: nuts.LogDensity, theta: Array) -> FittedModel:
+    """Return the model at a draw, on the CPU."""
+    return with_canonical_layout(*snapshot(engine, target.at(theta)).to(torch.device("cpu")))

@@ -1,0 +1,113 @@
+"""A batch as its sites see it, and conversion between tables of classes [C B] and tables of sites [B S]."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cavity.inference.posterior import Normal
+from cavity.inference.sites import Cavity, Share, Site, SiteUpdate, StoredSites, log_site_normaliser
+from cavity.inference.state import Sites
+from cavity.likelihoods import Moments
+
+
+class SiteTotals(NamedTuple):
+    """Sums of a row's sites on each class."""
+
+    tau: Tensor  # [C B]
+    nu: Tensor  # [C B]
+    copies: Tensor | float = 1.0  # [B], how many rows these sites belong to; each has its own residual
+
+
+class BatchView(NamedTuple):
+    """A batch as its sites see it, before anything is removed."""
+
+    classes: Tensor  # [B S]
+    t: Normal  # [B S], marginals of q
+    residual: Tensor  # [B S], variance of f that the marginals lack
+    stored: StoredSites
+    totals: SiteTotals | None  # of the stored sites, if the placement needs them
+    share: Share
+
+
+class Match(NamedTuple):
+    """The cavities of a batch, and the factors' moments under them."""
+
+    cavity: Cavity
+    moments: Moments
+
+    def log_normaliser(self, site: Site, share: Share) -> Tensor:
+        """Return log s̃ of each row, [B]."""
+        return log_site_normaliser(self.moments, self.cavity.t, site, share)
+
+
+def gather(x: Tensor, classes: Tensor) -> Tensor:
+    """Read K tables [K C B] at the sites' classes, [K B S]."""
+    return x.mT.gather(2, classes.expand(len(x), -1, -1))
+
+
+def scatter(x: Tensor, classes: Tensor, like: Tensor) -> Tensor:
+    """Sum K tables over the sites of each class, [K B S] → [K C B]."""
+    zeros = torch.zeros(len(x), len(classes), len(like), dtype=x.dtype, device=x.device)
+    return zeros.scatter_add(2, classes.expand(len(x), -1, -1), x).mT.contiguous()
+
+
+def site_totals(site: Site, classes: Tensor, like: Tensor, share: Share) -> SiteTotals:
+    """Sum the rows' sites on each class."""
+    tau, nu = scatter(torch.stack(site), classes, like)
+    return SiteTotals(tau, nu, share.copies if isinstance(share.copies, float) else share.copies[:, 0])
+
+
+def differentiate(value: Tensor, parameters: tuple[nn.Parameter, ...]) -> Tensor:
+    """Return the gradient of a value as one vector; a parameter on which it does not depend contributes zeros."""
+    grads: tuple[Tensor | None, ...] = (None,) * len(parameters)
+    if value.requires_grad:
+        grads = torch.autograd.grad(value, parameters, allow_unused=True)
+    parts = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, parameters, strict=True)]
+    return torch.cat([g.flatten() for g in parts])
+
+
+def pull_back(pairs: list[tuple[Tensor, Tensor]], parameters: tuple[nn.Parameter, ...]) -> Tensor:
+    """Carry the cotangents of outputs, (output, cotangent), back to the parameters; one vector."""
+    pairs = [pair for pair in pairs if pair[0].requires_grad]
+    if not pairs:
+        return torch.cat([torch.zeros_like(p).flatten() for p in parameters])
+    with torch.enable_grad():
+        end = _End.apply(*chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
+    return differentiate(end, parameters)
+
+
+class _End(torch.autograd.Function):
+    """A scalar whose derivatives in the outputs are given: (output, cotangent), ... as arguments.
+
+    `torch.autograd.grad` takes cotangents itself, but then the first call imports sympy: half a second, more than a small fit.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *pairs: Tensor) -> Tensor:
+        ctx.save_for_backward(*pairs[1::2])
+        return pairs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> Any:
+        return tuple(x for cotangent in ctx.saved_tensors for x in (cotangent, None))
+
+
+def join(parts: list[SiteUpdate]) -> SiteUpdate:
+    """Concatenate the pieces of a batch."""
+    if len(parts) == 1:
+        return parts[0]
+    usable, added = torch.cat([p.usable for p in parts]), _cat([p.added for p in parts])
+    if parts[0].site is parts[0].added:  # a full sweep keeps nothing else
+        return SiteUpdate(StoredSites(added, None), added, usable, added)
+    old = [p.stored.rows for p in parts if p.stored.rows is not None]
+    rows = Sites(*(torch.cat(column) for column in zip(*old, strict=True))) if old else None
+    stored = StoredSites(_cat([p.stored.site for p in parts]), rows)
+    return SiteUpdate(stored, _cat([p.site for p in parts]), usable, added)
+
+
+def _cat(sites: list[Site]) -> Site:
+    return Site(torch.cat([s.tau for s in sites]), torch.cat([s.nu for s in sites]))

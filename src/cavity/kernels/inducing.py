@@ -1,0 +1,159 @@
+"""Choose the inducing inputs Z: random, k-means++, per class, greedy conditional variance, or given.
+
+Every chooser returns rows of the data and works in units of each column's spread. It sees distinct rows with their summed
+weights. So its choice does not depend on the order of rows, nor on whether a row is repeated or weighted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.common.column_statistics import Columns, distinct_rows
+from cavity.errors import BadInput, BadOption
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Chooser = Callable[["Candidates", int, np.random.Generator], Rows]
+CANDIDATES = 10_000  # rows that a chooser considers
+
+
+class Candidates(NamedTuple):
+    """Distinct rows to choose from."""
+
+    X: Array  # [N D], the user's units
+    U: Array  # [N D], standardised
+    class_weight: Array  # [N C], weight of the row in each class
+    distance: float  # median distance between rows of U
+
+    @property
+    def weight(self) -> Array:
+        """Total weight of each row, [N]."""
+        return np.asarray(self.class_weight.sum(1))
+
+
+def candidates(
+    X: Array,
+    y: NDArray[np.int64],
+    weight: Array,
+    n_classes: int,
+    columns: Columns,
+    rng: np.random.Generator,
+    limit: int = CANDIDATES,
+) -> Candidates:
+    """Return distinct rows in a canonical order, each with its weight in every class; a sample if there are very many."""
+    if len(X) > limit:
+        chosen = np.sort(rng.choice(len(X), limit, replace=False, p=weight / weight.sum()))
+        X, y, weight = X[chosen], y[chosen], np.ones(limit)
+    distinct, place = distinct_rows(X)
+    class_weight = np.zeros((len(distinct), n_classes))
+    np.add.at(class_weight, (place, y), weight)
+    return Candidates(distinct, (distinct - columns.center) / columns.spread, class_weight, columns.distance)
+
+
+def choose(how: Any, pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+    """Return inducing inputs [C M D] for C latent functions: all distinct rows if there are at most M, or if `how` is None."""
+    if how is None:
+        return np.repeat(pool.X[None], C, axis=0)
+    if not isinstance(how, str):
+        return given(how, C, pool.X.shape[1])
+    check_choice(how)
+    if len(pool.X) <= M:
+        return np.repeat(pool.X[None], C, axis=0)
+    if how in ("auto", "per-class") and C > 1:
+        return per_class(pool, M, C, rng)
+    return np.repeat(pool.X[CHOOSERS[how](pool, M, rng)][None], C, axis=0)
+
+
+def check_choice(how: Any) -> None:
+    """Refuse an unknown name for `inducing`."""
+    if isinstance(how, str) and how not in (*CHOOSERS, "spectrum"):
+        raise BadOption(
+            f"inducing={how!r} is unknown; use {', '.join(map(repr, CHOOSERS))}, 'spectrum', None for every row, or an array "
+            "(M, D) or (C, M, D)."
+        )
+
+
+def given(value: Any, C: int, D: int) -> Array:
+    """Check and broadcast inducing inputs that the user supplies."""
+    Z = np.asarray(value, dtype=np.float64)
+    if Z.ndim == 2:
+        Z = np.repeat(Z[None], C, axis=0)
+    if Z.ndim != 3 or Z.shape[0] != C or Z.shape[2] != D or Z.shape[1] < 1:
+        raise BadOption(
+            f"inducing has shape {np.shape(value)}; it must be (M, {D}), or ({C}, M, {D}) with one set per latent function (two "
+            "classes have one function)."
+        )
+    if not np.isfinite(Z).all():
+        raise BadInput("inducing contains NaN or infinite values.")
+    return Z.copy()
+
+
+def random(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
+    """Draw rows with probability proportional to weight, without replacement."""
+    return _draw(pool.weight, M, rng)
+
+
+def kmeans(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
+    """Choose rows by k-means++ seeding: far from each other, where the data are."""
+    from sklearn.cluster import kmeans_plusplus
+
+    seed = int(rng.integers(2**31 - 1))
+    _, index = kmeans_plusplus(pool.U, M, sample_weight=pool.weight, random_state=seed)
+    return np.asarray(index, dtype=np.int64)
+
+
+def greedy(pool: Candidates, M: int, rng: np.random.Generator) -> Rows:
+    """Choose the row of largest conditional variance next: pivoted Cholesky of an RBF kernel at the median distance."""
+    n = len(pool.X)
+    residual = np.ones(n)
+    factor = np.zeros((M, n))
+    index = np.zeros(M, dtype=np.int64)
+    index[0] = _draw(pool.weight, 1, rng)[0]
+    for m in range(M):
+        if m:
+            index[m] = np.argmax(residual)
+        pivot = index[m]
+        d2 = ((pool.U - pool.U[pivot]) ** 2).sum(1) / pool.distance**2
+        row = np.exp(-0.5 * d2) - factor[:m, pivot] @ factor[:m]
+        factor[m] = row / np.sqrt(max(residual[pivot], 1e-12))
+        residual = np.maximum(residual - factor[m] ** 2, 0.0)
+        residual[index[: m + 1]] = -1.0
+    return index
+
+
+def per_class(pool: Candidates, M: int, C: int, rng: np.random.Generator) -> Array:
+    """Draw half of Z_c from class c, and the other half from all rows."""
+    Z = []
+    total = pool.weight
+    for c in range(C):
+        own = pool.class_weight[:, c]
+        half = min(M // 2, int((own > 0).sum()))
+        first = _draw(own, half, rng)
+        others = total.copy()
+        others[first] = 0.0
+        Z.append(pool.X[np.concatenate([first, _draw(others, M - half, rng)])])
+    return np.stack(Z)
+
+
+def _draw(weight: Array, M: int, rng: np.random.Generator) -> Rows:
+    """Sample by weight without replacement: the largest u^(1/w), in logarithms so that no weight underflows."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # a class may have no row yet
+        key = np.log(rng.random(len(weight))) / (weight / weight.max())
+    if 0 < M < len(key) and np.isfinite(last := np.partition(-key, M - 1)[M - 1]):
+        best = np.flatnonzero(-key <= last)  # the same rows as from sorting all, in less time
+        return best[np.argsort(-key[best], kind="stable")][:M]
+    return np.asarray(np.argsort(-key, kind="stable")[:M], dtype=np.int64)
+
+
+CHOOSERS: dict[str, Chooser] = {
+    "auto": random,
+    "random": random,
+    "kmeans": kmeans,
+    "kmeans++": kmeans,
+    "per-class": random,
+    "greedy": greedy,
+}

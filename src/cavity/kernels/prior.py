@@ -1,0 +1,113 @@
+"""Kernels and inducing points → the whitened projection. Kernels enter the model only here. [METHOD 2]"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cavity.common.linalg import Factor, column_sum, jittered_cholesky, solve_lower, whiten
+from cavity.kernels.base import Kernel, full_and_cross
+
+
+class Projection(NamedTuple):
+    """f_c(x_n) | w_c ~ N(a·w_c, r),  w_c ~ N(0, I)."""
+
+    a: Tensor  # [C M B]
+    variance: Tensor  # [C B], k(x, x) + s
+    failed: Tensor  # [] bool: k(Z, Z) could not be factorised
+
+    @property
+    def r(self) -> Tensor:
+        """Residual variance [C B], noise included; clamped at 0, since rounding can give −1e-16 at an inducing point."""
+        return (self.variance - column_sum(self.a.square())).clamp_min(0)
+
+
+class Prior(nn.Module):
+    """The hyper-parameters: kernel, inducing inputs, latent noise.
+
+    Optimisers step inducing inputs in units of each column's spread, and the logarithm of the noise. What classes share has
+    a leading axis of 1 instead of C.
+    """
+
+    center: Tensor
+    spread: Tensor
+    inducing: Tensor
+    fixed_noise: Tensor
+
+    def __init__(
+        self,
+        kernel: Any,
+        Z: Tensor,
+        noise: Tensor,
+        center: Tensor,
+        spread: Tensor,
+        n_latent: int,
+        learn: frozenset[str],
+    ) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.n_latent = n_latent
+        self.register_buffer("center", center)
+        self.register_buffer("spread", spread)
+        self.learn_inducing, self.learn_noise = "inducing" in learn, "noise" in learn
+        if self.learn_inducing:
+            self.inducing = nn.Parameter(self._stepped(Z))
+        else:
+            self.register_buffer("inducing", Z)  # bit for bit as given
+        if self.learn_noise:
+            self.log_noise = nn.Parameter(noise.log())
+        else:
+            self.register_buffer("fixed_noise", noise)
+
+    @property
+    def size(self) -> int:
+        """M, the number of whitened values per latent function."""
+        return self.inducing.shape[-2]
+
+    @property
+    def Z(self) -> Tensor:
+        """Inducing inputs [C M D] (or [1 M D]) in the user's units."""
+        return (
+            torch.addcmul(self.center, self.spread, self.inducing) if self.learn_inducing else self.inducing
+        )
+
+    @property
+    def noise(self) -> Tensor:
+        """Latent noise variances, [C] or [1]."""
+        return self.log_noise.exp() if self.learn_noise else self.fixed_noise
+
+    def factor(self, jitter: Tensor) -> Factor:
+        """Return L = chol(k(Z, Z) + jitter); the jitter is relative to the amplitude."""
+        K = self.kernel.full(self.Z)
+        lower, failed = jittered_cholesky(K, jitter)
+        return Factor(lower.to(K.dtype), failed)
+
+    def project(self, X: Tensor, jitter: Tensor) -> Projection:
+        r"""Project rows: a = L⁻¹ k(Z, x),    r = k(x, x) + s − |a|².        [METHOD 2]"""
+        a, failed = whiten(*full_and_cross(self.kernel, self.Z, X), jitter)
+        return self._projection(a, X, failed)
+
+    def project_with(self, lower: Tensor, X: Tensor) -> Projection:
+        """Project rows, given the Cholesky factor of k(Z, Z)."""
+        a = solve_lower(lower, self.kernel.cross(self.Z, X))
+        return self._projection(a, X, torch.zeros((), dtype=torch.bool, device=X.device))
+
+    def unexplained(self, X: Tensor, a: Tensor) -> Tensor:
+        """Return k(X, X) − aᵀa of the first latent function, [n n]: its covariance given the inducing values."""
+        points = self.kernel.as_points(X) if isinstance(self.kernel, Kernel) else X
+        k: Tensor = self.kernel.full(points[None])[0]
+        return k - a[0].mT @ a[0]
+
+    def _stepped(self, Z: Tensor) -> Tensor:
+        """Return inducing inputs in the units in which they are stepped."""
+        return (Z - self.center) / self.spread
+
+    def _projection(self, a: Tensor, X: Tensor, failed: Tensor) -> Projection:
+        variance = self.kernel.diag(X) + self.noise[:, None]
+        if len(a) < self.n_latent:
+            a = a.expand(self.n_latent, -1, -1)
+        if len(variance) < self.n_latent:
+            variance = variance.expand(self.n_latent, -1)
+        return Projection(a, variance, failed)

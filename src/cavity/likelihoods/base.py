@@ -1,0 +1,412 @@
+"""The base class of likelihoods: everything that the engine, prediction, model files and ONNX export ask of one."""
+
+from __future__ import annotations
+
+import copy
+from typing import ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from cavity.common.onnx_graph import Value
+from cavity.common.params import Parameters
+from cavity.common.registry import Registry
+from cavity.errors import BadFile, BadOption
+from cavity.likelihoods.quadrature import EntropyParts
+
+WIDTH = 1e-10  # the variance that stands for a point where an integral needs a width
+
+
+class Latents(NamedTuple):
+    """Gaussian marginals of f at the sites of a batch.
+
+    Attributes
+    ----------
+    mean : Tensor
+        Means, [B S].
+    var : Tensor
+        Variances, residual included, [B S].
+    residual : Tensor
+        The part of `var` that does not come from w, [B S].
+    """
+
+    mean: Tensor
+    var: Tensor
+    residual: Tensor
+
+
+class Moments(NamedTuple):
+    """Logarithm of a factor's normaliser, or average of its logarithm, and the derivatives at each site.
+
+    Attributes
+    ----------
+    value : Tensor
+        log ∫ φ(f)^e N(f) df per row, or E log φ(f), [B].
+    dm : Tensor
+        Derivative in the mean, [B S].
+    dv : Tensor
+        Derivative in the variance that comes from w, [B S].
+    dr : Tensor
+        Derivative in the residual variance (equal to `dv` for e = 1), [B S].
+    own : Tensor or None
+        Derivative in the likelihood's own parameters, flat, [B K].
+    """
+
+    value: Tensor
+    dm: Tensor
+    dv: Tensor
+    dr: Tensor
+    own: Tensor | None = None
+
+
+class Likelihood(Parameters):
+    """Base class of all likelihoods p(y | f).
+
+    A subclass writes `moments` (for EP) or `average` (for variational inference), or both. Everything else has a default, or
+    raises an error that names the method to add. `__init__` stores its arguments, each under its own name.
+
+    Attributes
+    ----------
+    name : str
+        Short name for options, such as `"probit"`. Empty: the class name is the only name.
+    two_classes : bool
+        Whether the likelihood is for two classes with one latent function. Otherwise there is one latent function per class.
+    bounds : bool
+        Whether `average` is a lower bound of E log φ, or equal to it.
+    linear : bool
+        Whether the sites do not depend on q, so that one sweep finds them.
+    tempers : bool
+        Whether `moments` takes exponents. If not, rows of weight below 1 get whole sites, multiplied by the weight.
+    points : bool
+        Whether `log_probability_at` replaces the integral if f has almost no variance.
+    n_classes : int or None
+        Number of classes; None until `bind`.
+    parameters : tuple of torch.nn.Parameter
+        Parameters of the likelihood that are learnt.
+    log_parameters : tuple of torch.nn.Parameter
+        Those of `parameters` that are logarithms. They get the same weak prior as the logarithms of a kernel.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.likelihoods import Likelihood, Moments
+    >>> class Step(Likelihood):
+    ...     two_classes = True
+    ...     tempers = False
+    ...
+    ...     def moments(self, f, y, exponent):
+    ...         sign = (2 * y - 1)[:, None]
+    ...         alpha = sign * f.mean / f.var.sqrt()
+    ...         value = torch.special.log_ndtr(alpha)
+    ...         beta = torch.exp(-0.5 * alpha**2 - value) / (2 * torch.pi) ** 0.5
+    ...         dv = -0.5 * beta * alpha / f.var
+    ...         return Moments(value[:, 0], sign * beta / f.var.sqrt(), dv, dv)
+    >>> Step().log_probability(torch.zeros(1, 1), torch.ones(1, 1)).exp()
+    tensor([[0.5000, 0.5000]])
+    """
+
+    name: ClassVar[str] = ""
+    two_classes: ClassVar[bool] = False
+    bounds: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
+    tempers: ClassVar[bool] = True
+    points: ClassVar[bool] = False
+
+    n_classes: int | None = None
+    parameters: tuple[nn.Parameter, ...] = ()
+    log_parameters: tuple[nn.Parameter, ...] = ()
+
+    @property
+    def n_latent(self) -> int:
+        """Number of latent functions: 1 for two classes, otherwise one per class."""
+        return 1 if self.two_classes else self._classes()
+
+    @property
+    def epsilon(self) -> float | None:
+        """Current share of random labels; None if the likelihood has no such share."""
+        return None
+
+    def bind(self, n_classes: int) -> Likelihood:
+        """Return a copy for this number of classes. A likelihood for many classes may return another one for two.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes in the training labels.
+
+        Returns
+        -------
+        Likelihood
+            What the engine works with. Fitting changes the copy and leaves this object as it is.
+        """
+        self._check_classes(n_classes)
+        if not self.two_classes and n_classes == 2:
+            raise BadOption(
+                f"{type(self).__name__} has one latent function per class, and two classes share one: override bind(n_classes) "
+                "to return a likelihood with two_classes = True for them."
+            )
+        bound = copy.deepcopy(self)
+        bound.n_classes = n_classes
+        return bound
+
+    def expect_exponents(self, least: float) -> None:
+        """Take a lower bound of the exponents that `moments` will get. The default ignores it.
+
+        Parameters
+        ----------
+        least : float
+            The smallest weight of a row, at most 1.
+        """
+
+    def sites(self, y: Tensor) -> Tensor:
+        """Return the latent function on which each site sits.
+
+        The default is one site on the only latent function for two classes, otherwise one site per class.
+
+        Parameters
+        ----------
+        y : Tensor
+            Labels 0 to C − 1, [B].
+
+        Returns
+        -------
+        Tensor
+            Numbers of latent functions, [B S].
+        """
+        if self.two_classes:
+            return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
+        return torch.arange(self._classes(), device=y.device).expand(len(y), -1)
+
+    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        """Return the logarithm of the normaliser of φ^e under the marginals f, and its derivatives.
+
+        Parameters
+        ----------
+        f : Latents
+            Marginals at the sites, [B S].
+        y : Tensor
+            Labels 0 to C − 1, [B].
+        exponent : Tensor or None
+            Exponent e per row, [B]; None for 1. Never given if `tempers` is False.
+
+        Returns
+        -------
+        Moments
+            Value and derivatives.
+        """
+        raise BadOption(f"{type(self).__name__} has no closed normaliser: use method='vi'.")
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        """Return E log φ under the marginals f, and its derivatives, for variational inference.
+
+        Parameters
+        ----------
+        f : Latents
+            Marginals at the sites, [B S].
+        y : Tensor
+            Labels 0 to C − 1, [B].
+
+        Returns
+        -------
+        Moments
+            Value and derivatives.
+        """
+        raise BadOption(f"{type(self).__name__} has no average of its logarithm: use method='ep'.")
+
+    def third(self, mean: Tensor, y: Tensor) -> Tensor:
+        """Return ∂³ log p/∂f³ at the mean, for Laplace's method with learnt hyper-parameters.
+
+        Parameters
+        ----------
+        mean : Tensor
+            Latent values at the sites, [B S].
+        y : Tensor
+            Labels 0 to C − 1, [B].
+
+        Returns
+        -------
+        Tensor
+            Third derivatives, [B S].
+        """
+        raise BadOption(f"{type(self).__name__} has no third derivative, which Laplace's method needs.")
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        """Return normalised log class probabilities under marginals of f at new rows.
+
+        The default is `moments` for each label in turn, normalised.
+
+        Parameters
+        ----------
+        mean, var : Tensor
+            Marginals of f, [n C], or [n 1] for two classes.
+
+        Returns
+        -------
+        Tensor
+            Log probabilities, [n C].
+        """
+        columns = []
+        for label in range(self._classes()):
+            y = torch.full((len(mean),), label, device=mean.device)
+            at = self.sites(y)
+            f = Latents(mean.gather(1, at), var.gather(1, at), torch.zeros_like(var).gather(1, at))
+            columns.append(self.moments(f, y, None).value)
+        return torch.stack(columns, 1).log_softmax(1)
+
+    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
+        """Return for which rows the class with the largest mean is known to be the most probable one, without its probability.
+
+        The default is none.
+
+        Parameters
+        ----------
+        mean, var : Tensor
+            Marginals of f, [n C], or [n 1] for two classes.
+
+        Returns
+        -------
+        Tensor
+            True where it is known, [n].
+        """
+        return torch.zeros_like(mean[:, 0], dtype=torch.bool)
+
+    def log_probability_at(self, f: Tensor) -> Tensor:
+        """Return normalised log class probabilities given the latent values f themselves.
+
+        Parameters
+        ----------
+        f : Tensor
+            Latent values, [n C], or [n 1] for two classes.
+
+        Returns
+        -------
+        Tensor
+            Log probabilities, [n C].
+        """
+        return self.log_probability(f, torch.full_like(f, WIDTH))
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
+        """Return the entropy of the label and its two parts per row.
+
+        Parameters
+        ----------
+        mean, var : Tensor
+            Marginals of f without its noise, [n C] or [n 1].
+        noise : Tensor
+            Variance of the noise on f, [C] or [1].
+
+        Returns
+        -------
+        Uncertainty
+            Entropies per row in nats, [n].
+        """
+        raise BadOption(
+            f"{type(self).__name__} has no split of its entropy: give it a method uncertainty(mean, var, noise)."
+        )
+
+    def graph(self, mean: Value, var: Value) -> Value:
+        """Write class probabilities as nodes of an ONNX graph.
+
+        Parameters
+        ----------
+        mean, var : Value
+            Marginals of f, [n C], or [n 1] for two classes.
+
+        Returns
+        -------
+        Value
+            Probabilities, [n C]; rows sum to one.
+        """
+        raise BadOption(
+            f"the likelihood {type(self).__name__} cannot be written as an ONNX graph: give it a method graph(mean, var), or use "
+            "clf.save() and cavity.load() instead."
+        )
+
+    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
+        """Move the parameters in place.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where to.
+        dtype : torch.dtype or None
+            New type; None keeps it.
+
+        Returns
+        -------
+        Likelihood
+            The likelihood itself.
+        """
+        for parameter in self.parameters:
+            parameter.data = parameter.data.to(device, dtype)
+        return self
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the learnt values for a model file.
+
+        Returns
+        -------
+        dict of str to Tensor
+            Copies of `parameters` by number, unless a subclass names them.
+        """
+        return {str(i): parameter.detach().clone() for i, parameter in enumerate(self.parameters)}
+
+    def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
+        """Take over values that `state` returned.
+
+        Parameters
+        ----------
+        state : dict of str to Tensor
+            Values by name, as read from a file.
+        dtype : torch.dtype or None
+            The type that learnt values must have; None for any floating-point type.
+
+        Raises
+        ------
+        BadFile
+            If a value is missing, unknown, or has the wrong shape, type or range.
+        """
+        self._expect_names(state, *map(str, range(len(self.parameters))))
+        for i, parameter in enumerate(self.parameters):
+            self._expect(state, str(i), tuple(parameter.shape), dtype)
+            parameter.data = state[str(i)].clone()
+
+    def _check_classes(self, n_classes: int) -> None:
+        """Raise BadOption if the likelihood is for another number of classes."""
+        kind = type(self).__name__
+        if self.two_classes and n_classes != 2:
+            raise BadOption(
+                f"{kind} is a likelihood for two classes, and y has {n_classes}: use another one."
+            )
+        if self.n_classes not in (None, n_classes):
+            raise BadOption(
+                f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: leave n_classes out."
+            )
+
+    def _classes(self) -> int:
+        if self.two_classes:
+            return 2
+        if self.n_classes is None:
+            raise BadOption(
+                f"{type(self).__name__} does not know the number of classes: call bind(n_classes)."
+            )
+        return self.n_classes
+
+    def _expect_names(self, state: dict[str, Tensor], *names: str) -> None:
+        if set(state) != set(names):
+            raise BadFile(
+                f"the likelihood {type(self).__name__} has the values {sorted(names)}, and the file has {sorted(state)!s:.200}."
+            )
+
+    def _expect(
+        self, state: dict[str, Tensor], name: str, shape: tuple[int, ...], dtype: torch.dtype | None
+    ) -> None:
+        value = state[name]
+        if tuple(value.shape) != shape or dtype not in (None, value.dtype) or not value.is_floating_point():
+            raise BadFile(
+                f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
+                f"{dtype or 'a floating-point type'}."
+            )
+
+
+LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")

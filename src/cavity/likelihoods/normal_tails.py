@@ -1,0 +1,52 @@
+"""Gaussian tails that are accurate everywhere. [METHOD 10]"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from cavity.likelihoods.array_tails import SQRT_2_OVER_PI as SQRT_2_OVER_PI
+from cavity.likelihoods.array_tails import SQRT_HALF as SQRT_HALF
+
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """Return the numbers as a tensor like `like`, created only once: a recorded step must not copy from Python."""
+    return _constant(values, like.dtype, like.device)
+
+
+@cache
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
+def log_ndtr(x: Tensor) -> Tensor:
+    """Return log Φ(x), accurate in both tails."""
+    value: Tensor = torch.special.log_ndtr(x)
+    return value
+
+
+def log_normal_pdf(z: Tensor) -> Tensor:
+    """Return log φ(z) of the standard normal."""
+    return -0.5 * z * z - LOG_SQRT_2PI
+
+
+def hazard(alpha: Tensor) -> Tensor:
+    r"""Return β(α) = φ(α)/Φ(α) = √(2/π) / erfcx(−α/√2), without overflow or cancellation."""
+    value: Tensor = SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * alpha)
+    return value
+
+
+def hazard_slope(alpha: Tensor, beta: Tensor) -> Tensor:
+    r"""Return −β'(α) = β(β+α), which lies in [0, 1]; a series avoids cancellation in the far left tail.
+
+    β(β+α) ≈ 1 − α⁻² + 6α⁻⁴ − 50α⁻⁶ + 518α⁻⁸        α → −∞
+    """
+    far = -50.0 if alpha.dtype == torch.float64 else -10.0
+    i2 = alpha.clamp(max=far).square().reciprocal()
+    series = 1 - i2 * (1 - i2 * (6 - i2 * (50 - 518 * i2)))
+    return torch.where(alpha < far, series, beta * (beta + alpha)).clamp(0, 1)

@@ -1,0 +1,186 @@
+"""Probit likelihoods in closed form: the own class beats each rival, or one signed latent for two classes. [METHOD 4]"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.common.onnx_graph import Value
+from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
+from cavity.likelihoods.onnx_integrals import argmax_graph, normalised, probit_graph
+from cavity.likelihoods.quadrature import (
+    EntropyParts,
+    Largest,
+    Latent,
+    has_short_rule,
+    leader_is_sure,
+    log_argmax_probability,
+    probit_average,
+    probit_power,
+    uncertainty,
+)
+
+
+class _Step(NamedTuple):
+    """log ∫ Φ(d/√R)^e N(d; μ, V) dd and its derivatives."""
+
+    value: Tensor
+    dm: Tensor
+    dv: Tensor
+    dr: Tensor
+
+
+def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float) -> _Step:
+    r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
+
+    `var` includes `residual`. Exponents below one need quadrature. A short rule adds nothing to the closed form at e = 1; the long
+    one, for `least` near 0, knows no closed form.
+    """
+    if exponent is not None and has_short_rule(least):
+        return _Step(*probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least))
+    scale = var.rsqrt()
+    alpha = mean * scale
+    beta = hazard(alpha)
+    dm = beta * scale
+    dv = 0.5 * (dm * dm - hazard_slope(alpha, beta) * scale * scale)  # d₂ = 2 ∂/∂v − d₁²
+    closed = _Step(log_ndtr(alpha), dm, dv, dv)
+    if exponent is None:
+        return closed
+    power = probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
+    whole = exponent == 1
+    return _Step(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
+
+
+def _average(mean: Tensor, var: Tensor, residual: Tensor) -> _Step:
+    return _Step(*probit_average(mean, var - residual, residual))
+
+
+def rivals(y: Tensor, n_classes: int) -> Tensor:
+    """Return the other classes per row, ascending, [B C−1]."""
+    k = torch.arange(n_classes - 1, device=y.device)
+    return k + (k >= y[:, None])
+
+
+class _Tempered(Likelihood):
+    """A likelihood whose quadrature takes fewer nodes if all exponents are near 1."""
+
+    _least = 0.0
+
+    def expect_exponents(self, least: float) -> None:
+        self._least = least
+
+
+@LIKELIHOODS.register
+class ProbitPairs(_Tempered):
+    """The own class beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)), in closed form. The default of EP.
+
+    Each rival has two sites: C − 1 sites on the own class come first, then those on the rivals. Two classes have `BinaryProbit`.
+
+    Parameters
+    ----------
+    n_classes : int or None
+        Number of classes; None until `bind`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.likelihoods import ProbitPairs
+    >>> likelihood = ProbitPairs().bind(3)
+    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
+    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
+    array([[0.33, 0.33, 0.33]])
+    """
+
+    name = "probit"
+
+    def __init__(self, n_classes: int | None = None) -> None:
+        self.n_classes = n_classes
+
+    def bind(self, n_classes: int) -> Likelihood:
+        if n_classes != 2:
+            return super().bind(n_classes)
+        self._check_classes(n_classes)
+        return BinaryProbit()
+
+    def sites(self, y: Tensor) -> Tensor:
+        own = y[:, None].expand(-1, self._classes() - 1)
+        return torch.cat([own, rivals(y, self._classes())], 1)
+
+    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        mean, var, residual = self._gaps(f)
+        power = None if exponent is None else exponent[:, None].expand_as(mean)
+        return self._both(_probit(mean, var, residual, power, self._least))
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        return self._both(_average(*self._gaps(f)))
+
+    def _gaps(self, f: Latents) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean, variance and residual variance of f_y − f_k, each [B C−1]."""
+        pairs = self._classes() - 1
+        mean = f.mean[:, :pairs] - f.mean[:, pairs:]
+        return mean, f.var[:, :pairs] + f.var[:, pairs:], f.residual[:, :pairs] + f.residual[:, pairs:]
+
+    def _both(self, step: _Step) -> Moments:
+        dv, dr = (torch.cat([d, d], 1) for d in (step.dv, step.dr))
+        return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        return log_argmax_probability(mean, var).log_softmax(1)
+
+    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
+        return leader_is_sure(mean, var)
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
+        log_p = self.log_probability(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
+
+    def graph(self, mean: Value, var: Value) -> Value:
+        return normalised(argmax_graph(mean, var, self._classes()))
+
+
+@LIKELIHOODS.register
+class BinaryProbit(_Tempered):
+    """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r). One site per row.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.likelihoods import BinaryProbit
+    >>> mean, var = torch.full((1, 1), 1.0).double(), torch.ones(1, 1).double()
+    >>> BinaryProbit().log_probability(mean, var).exp().numpy().round(2)
+    array([[0.16, 0.84]])
+    """
+
+    two_classes = True
+    n_classes = 2
+
+    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        sign = signs(y, f.mean)
+        power = None if exponent is None else exponent[:, None]
+        return self._signed(_probit(sign * f.mean, f.var, f.residual, power, self._least), sign)
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        sign = signs(y, f.mean)
+        return self._signed(_average(sign * f.mean, f.var, f.residual), sign)
+
+    def _signed(self, step: _Step, sign: Tensor) -> Moments:
+        return Moments(step.value[:, 0], sign * step.dm, step.dv, step.dr)
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        alpha = mean / var.sqrt()
+        return torch.cat([log_ndtr(-alpha), log_ndtr(alpha)], 1)
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
+        log_p = self.log_probability(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
+
+    def graph(self, mean: Value, var: Value) -> Value:
+        return normalised(probit_graph(mean, var))
+
+
+def signs(y: Tensor, like: Tensor) -> Tensor:
+    """Return −1 or +1 for the labels 0 and 1, [B 1]."""
+    return (2 * y - 1)[:, None].to(like.dtype)

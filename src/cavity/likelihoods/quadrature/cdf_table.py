@@ -1,0 +1,60 @@
+"""log Φ from a table of cubic polynomials: on a CPU, erfcx takes several times as long. [METHOD 10]"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from cavity.likelihoods.normal_tails import log_ndtr
+
+LOW, HIGH = -37.0, 9.0  # Φ < 1e-299 on the left, and 1 in float64 on the right
+CELLS = 256  # per unit of z: the cubics err by less than 1e-13
+DEGREE = 3
+
+
+class Workspace:
+    """Arrays that are used again for every piece of rows: memory that is new to a process costs as much as the arithmetic."""
+
+    def __init__(self, size: int) -> None:
+        self._numbers = torch.empty(4, size, dtype=torch.float64)
+        self._cells = torch.empty(size, dtype=torch.int32)
+
+    def reserve(self, shape: tuple[int, ...]) -> Tensor:
+        """Return an array for the argument of `minus_log_cdf`."""
+        return self._numbers[0, : torch.Size(shape).numel()].view(shape)
+
+    def minus_log_cdf(self, t: Tensor) -> Tensor:
+        """Return −log Φ(t/CELLS), for t/CELLS < LOW that of LOW. The next call overwrites it."""
+        size = t.numel()
+        found, local, coefficient = self._numbers[1:, :size]
+        cell = self._cells[:size]
+        torch.clamp(t.view(-1), CELLS * LOW, CELLS * HIGH, out=local).sub_(CELLS * LOW)
+        cell.copy_(local).clamp_(min=0)  # rounds down; NaN may become any integer
+        local.frac_()
+        highest, *lower = _table()
+        torch.index_select(highest, 0, cell, out=found)
+        for values in lower:
+            torch.index_select(values, 0, cell, out=coefficient)
+            torch.addcmul(coefficient, found, local, out=found)
+        value: Tensor = found.view(t.shape)
+        return value
+
+
+def log_cdf(z: Tensor) -> Tensor:
+    """Return log Φ(z) to about 1e-13, float64 on the CPU from the table; at least log Φ(LOW)."""
+    if z.dtype != torch.float64 or z.is_cuda:
+        return log_ndtr(z)
+    return Workspace(z.numel()).minus_log_cdf(CELLS * z.contiguous()).neg_()
+
+
+@cache
+def _table() -> tuple[Tensor, ...]:
+    """Return the coefficients of −log Φ in each cell, highest power first: cubics through the Chebyshev points; 0 beyond HIGH."""
+    n = int((HIGH - LOW) * CELLS)
+    angles = torch.pi * (torch.arange(DEGREE + 1, dtype=torch.float64) + 0.5) / (DEGREE + 1)
+    x = 0.5 + 0.5 * angles.cos()  # in [0, 1]
+    z = LOW + (torch.arange(n, dtype=torch.float64)[:, None] + x) / CELLS
+    values = torch.linalg.solve(torch.linalg.vander(x), -log_ndtr(z).mT)  # [4 n], lowest power first
+    return torch.nn.functional.pad(values, (0, 1)).flip(0).unbind(0)

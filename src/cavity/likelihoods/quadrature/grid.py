@@ -1,0 +1,96 @@
+"""Gauss–Legendre quadrature between well-placed breakpoints. [METHOD 8]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity.likelihoods.normal_tails import constant
+
+# Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms accurate in far tails.
+SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
+ORDER = 8
+SIZES = (16, 24, 32, 48, 96, 192)  # numbers of panels of the grids
+ENOUGH = 1.25  # natural panels per panel: probabilities are then accurate to about 1e-12
+NEAR = 2.5  # standard deviations within which a bump needs panels of one standard deviation
+_NODES, _WEIGHTS = (tuple(column.tolist()) for column in np.polynomial.legendre.leggauss(ORDER))
+
+
+class Grid(NamedTuple):
+    """Quadrature nodes of a row and the logarithm of their weights."""
+
+    nodes: Tensor  # [... Q]
+    log_weights: Tensor  # [... Q]
+
+
+def piecewise_legendre(edges: Tensor) -> Grid:
+    """Return eight Gauss–Legendre nodes between each pair of neighbouring edges ([... E], sorted)."""
+    nodes, weights = constant(_NODES, edges), constant(_WEIGHTS, edges)
+    half = 0.5 * edges.diff(dim=-1)[..., None]
+    mid = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None]
+    return Grid((mid + half * nodes).flatten(-2), (half * weights).log().flatten(-2))
+
+
+def bumps(mean: Tensor, sd: Tensor) -> Tensor:
+    """Return sorted breakpoints [... 13 C] around C bumps, given as [... C]."""
+    return (mean[..., None] + sd[..., None] * constant(SPREAD, mean)).flatten(-2).sort(-1).values
+
+
+def natural_density(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """Return the number of panels per unit of length at each edge, [... E].
+
+    A panel is one standard deviation of the sharpest bump nearby, or |z|/2.5 of them at z standard deviations from it.
+    """
+    z = (edges[..., None] - mean[..., None, :]) / sd[..., None, :]
+    return ((z.abs() / NEAR).clamp_min(1) * sd[..., None, :]).reciprocal().amax(-1)
+
+
+def panels_along(edges: Tensor, density: Tensor) -> Tensor:
+    """Return the number of panels of that density from the first edge to each edge, [... E]."""
+    parts = 0.5 * edges.diff(dim=-1) * (density[..., 1:] + density[..., :-1])
+    return torch.cat([torch.zeros_like(parts[..., :1]), parts.cumsum(-1)], -1)
+
+
+def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """Return the number of panels from the first edge to each edge for bumps alone, [... E]."""
+    return panels_along(edges, natural_density(edges, mean, sd))
+
+
+def respace(edges: Tensor, length: Tensor, panels: int) -> Tensor:
+    """Return breakpoints at equal steps of a length that increases along the edges, [... E] → [... panels + 1]."""
+    steps = torch.linspace(0, 1, panels + 1, dtype=edges.dtype, device=edges.device) * length[..., -1:]
+    after = torch.searchsorted(length, steps, right=True).clamp(1, edges.shape[-1] - 1)
+    low, high = (length.gather(-1, i) for i in (after - 1, after))
+    left, right = (edges.gather(-1, i) for i in (after - 1, after))
+    share = ((steps - low) / (high - low).clamp_min(torch.finfo(edges.dtype).tiny)).clamp(0, 1)
+    return left + share * (right - left)
+
+
+def shortest_grids(
+    edges: Tensor, length: Tensor, sizes: Iterable[int] = SIZES
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield indices of rows with the shortest grid that resolves them; rows that no grid resolves keep all their edges."""
+    panels, left = length[:, -1] / ENOUGH, torch.ones(len(edges), dtype=torch.bool, device=edges.device)
+    for most in sizes:
+        place = (left & (panels <= most)).nonzero()[:, 0]
+        if len(place):
+            left[place] = False
+            yield place, respace(edges[place], length[place], most)
+    place = left.nonzero()[:, 0]
+    if len(place):
+        yield place, edges[place]
+
+
+def thin(edges: Tensor, floor: Tensor, ceiling: Tensor, most: int) -> Tensor:
+    """Return at most `most` breakpoints: evenly spaced ranks of those inside [floor, ceiling], ends included."""
+    inside = edges.clamp(floor, ceiling)
+    below = (edges <= floor).sum(-1, keepdim=True) - 1
+    above = (edges < ceiling).sum(-1, keepdim=True)
+    below, above = below.clamp(min=0), above.clamp(max=edges.shape[-1] - 1)
+    share = torch.linspace(0, 1, most, dtype=edges.dtype, device=edges.device)
+    rank = (below + share * (above - below)).round().long()
+    return inside.gather(-1, rank)

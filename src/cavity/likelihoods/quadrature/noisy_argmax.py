@@ -1,0 +1,177 @@
+"""p(y|f) for given latent values with noise: the probability that each class is the largest, by a short sum over its position.
+
+The sums are in single precision, accurate to about 1e-6. They are averaged over Sobol points, whose error is far larger.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from cavity.likelihoods.normal_tails import SQRT_HALF, log_normal_pdf
+from cavity.likelihoods.quadrature.argmax import log_argmax_probability
+from cavity.likelihoods.quadrature.softmax import WIDE, gumbel_nodes
+
+REACH = 5.0  # standard deviations of noise that the sum covers: Φ(−5) is 3e-7
+STEP = 0.8  # of the sum, in the smallest standard deviation: probabilities are accurate to about 1e-6
+MOST = 200  # terms of the sum; if noises differ so much that it needs more, the general grid is used
+GUMBEL = (-3.0, 14.0)  # range that holds the mass of a Gumbel variable
+GUMBEL_STEP = 0.7
+INNER = 48  # trapezoidal nodes over a normal, as for the softmax's averages
+TABLE = 0.005  # step of the table of a distribution function
+
+
+class Choice(Protocol):
+    """How the label follows from noise-free latent values."""
+
+    @property
+    def noise(self) -> Tensor:
+        """Variance of the noise on each latent value, [C]."""
+        ...
+
+    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
+        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of the difference's noise, [n]."""
+        ...
+
+    def width(self, noise: Tensor) -> Tensor:
+        """Return the length over which that probability rises."""
+        ...
+
+    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
+        ...
+
+    @property
+    def terms(self) -> int:
+        """Number of terms that `among` computes per value of f."""
+        ...
+
+
+class Largest(NamedTuple):
+    """y = argmax_c f_c + e_c,  e_c ~ N(0, s_c)."""
+
+    noise: Tensor
+
+    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
+        return 0.5 * torch.erfc(-SQRT_HALF * d / noise.sqrt()[:, None])
+
+    def width(self, noise: Tensor) -> Tensor:
+        return noise.sqrt()
+
+    @property
+    def terms(self) -> int:
+        ratio = float((self.noise.max() / self.noise.min()).sqrt())
+        return 1 + math.ceil(min(2 * REACH * ratio / STEP, 1e9))
+
+    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        f = _from_largest(f)
+        s = self.noise[chosen][..., None].sqrt()  # [n K 1]
+        if self.terms > MOST:
+            var = s.square().clamp_min(1e-8 * self.noise.max()).expand_as(f)
+            return log_argmax_probability(f.mT, var.mT).softmax(-1).mT
+        low, high = (f - REACH * s).amax(1, keepdim=True), (f + REACH * s).amax(1, keepdim=True)
+        rate = (SQRT_HALF / s)[..., None].float()
+        t = (_between(low, high, self.terms) - f[..., None]).float().mul_(rate)  # [n K S J]
+        # half of erf + 1: a distribution function is at most 1, so that a product of hundreds cannot overflow
+        return _winner(
+            torch.erf(t).add_(1).mul_(0.5), t.square_().neg_().exp_().mul_(rate / rate.amax(1, keepdim=True))
+        )
+
+
+class Softened(NamedTuple):
+    """y = argmax_c f_c + e_c + Gumbel: a softmax of the noisy latent values."""
+
+    noise: Tensor
+    start: Tensor  # [], where the tables begin
+    below: Tensor  # [C T], distribution function of e_c + Gumbel
+    density: Tensor  # [C T]
+
+    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
+        z, weight = _normal_nodes(d)
+        s = noise.sqrt()[:, None, None]
+        narrow = (d[..., None] + s * z).sigmoid() @ weight
+        if not bool((s > WIDE).any()):
+            return narrow
+        x, weight = _logistic_nodes(d)
+        wide = torch.special.ndtr((d[..., None] - x) / s.clamp_min(1.0)) @ weight
+        return torch.where(s[..., 0] > WIDE, wide, narrow)
+
+    def width(self, noise: Tensor) -> Tensor:
+        return (1 + noise).sqrt()
+
+    @property
+    def terms(self) -> int:
+        length = GUMBEL[1] - GUMBEL[0] + 2 * REACH * float(self.noise.max().sqrt())
+        return 1 + math.ceil(length / GUMBEL_STEP)
+
+    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        if not self.noise.any():
+            return f.softmax(1)
+        f = _from_largest(f)
+        s = self.noise[chosen][..., None].sqrt()
+        low = (f - REACH * s).amax(1, keepdim=True) + GUMBEL[0]
+        high = (f + REACH * s).amax(1, keepdim=True) + GUMBEL[1]
+        t = (_between(low, high, self.terms) - f[..., None] - self.start).float()  # [n K S J]
+        length = self.below.shape[1]
+        place = t.div_(TABLE).clamp_(0, length - 1)
+        index = place.int().clamp_(max=length - 2)
+        share = place - index
+        index += (chosen * length).int()[..., None, None]
+        return _winner(_interpolate(self.below, index, share), _interpolate(self.density, index, share))
+
+
+def softened(noise: Tensor) -> Softened:
+    r"""Return the choice with tables of F(t) = E exp(−exp(e − t)) and of its derivative."""
+    reach = REACH * float(noise.max().sqrt())
+    t = torch.arange(GUMBEL[0] - reach - 0.1, GUMBEL[1] + 2 * reach + 0.1, TABLE, dtype=noise.dtype)
+    z, weight = _normal_nodes(noise)
+    below, density = torch.empty(2, len(noise), len(t))
+    g, gumbel = gumbel_nodes(noise)
+    for c, s in enumerate(noise.sqrt()):
+        if s > WIDE:
+            u = (t[:, None] - g) / s
+            below[c], density[c] = torch.special.ndtr(u) @ gumbel, log_normal_pdf(u).exp() @ gumbel / s
+            continue
+        w = (s * z - t[:, None]).clamp(max=6.5).exp()  # [T I]
+        e = (-w).exp()
+        below[c], density[c] = e @ weight, (w * e) @ weight
+    return Softened(noise, t[0], below, density)
+
+
+def _interpolate(table: Tensor, index: Tensor, share: Tensor) -> Tensor:
+    """Interpolate between an entry of the flattened table and the next."""
+    flat = table.flatten()
+    return torch.lerp(flat[index], flat[index + 1], share)
+
+
+def _winner(below: Tensor, density: Tensor) -> Tensor:
+    """Return p_k ∝ Σ_j density_k Π_{c≠k} below_c over the nodes j, [n K S J] → [n K S]."""
+    below.clamp_min_(1e-30)
+    p = (below.prod(1, keepdim=True) * density.div_(below)).sum(-1).double()
+    return p / p.sum(1, keepdim=True)
+
+
+def _from_largest(f: Tensor) -> Tensor:
+    """Measure latent values from the largest of them: only differences matter, and noise must not be lost beside large values."""
+    return f - f.amax(1, keepdim=True)
+
+
+def _between(low: Tensor, high: Tensor, nodes: int) -> Tensor:
+    share = torch.linspace(0, 1, nodes, dtype=low.dtype)
+    return low[..., None] + (high - low)[..., None] * share
+
+
+def _logistic_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return nodes and weights of a standard logistic variable, the difference of two Gumbel variables."""
+    x = torch.linspace(-24.0, 24.0, 2 * INNER, dtype=like.dtype)
+    return x, torch.softmax(logsigmoid(x) + logsigmoid(-x), 0)
+
+
+def _normal_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return nodes and weights of a standard normal."""
+    z = torch.linspace(-8.5, 8.5, INNER, dtype=like.dtype)
+    return z, torch.softmax(-0.5 * z * z, 0)

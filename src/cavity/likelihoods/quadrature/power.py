@@ -1,0 +1,253 @@
+"""Averages of fractional powers of the probit. [METHOD 4, power EP and weights]"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity.likelihoods.normal_tails import (
+    LOG_SQRT_2PI,
+    SQRT_HALF,
+    constant,
+    hazard,
+    hazard_slope,
+    log_ndtr,
+    log_normal_pdf,
+)
+from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
+from cavity.likelihoods.quadrature.probit import ProbitMoments
+
+REACH = 7.2  # standard deviations on either side that nodes should cover
+CENTER, BEND = (
+    -4.0,
+    3.0,
+)  # where the spacing of nodes changes from the left tail's to the right tail's, and how gently
+STRAIGHT = 0.9  # exponents above it have tails of nearly the same width
+CERTAIN = 10.0  # log Φ(10) is −8e-24
+LOG_2, SQRT_2PI = math.log(2), math.sqrt(2 * math.pi)
+
+
+class Rule(NamedTuple):
+    """Gauss–Hermite rule that integrates powers from `least` to 1 with an error below 1e-10."""
+
+    least: float
+    nodes: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+def _make_rule(least: float, n: int, scale: float) -> Rule:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n)
+    return Rule(
+        least, tuple((scale * nodes).tolist()), tuple((scale * weights * np.exp(0.5 * nodes**2)).tolist())
+    )
+
+
+RULES = tuple(
+    _make_rule(*row)
+    for row in (
+        (0.97, 12, 0.88),
+        (0.95, 13, 0.88),
+        (0.9, 15, 0.87),
+        (0.5, 18, 0.8),
+        (0.1, 24, 0.78),
+        (1e-3, 48, 0.55),
+    )
+)
+
+
+def _find_rule(least: float) -> Rule | None:
+    """Return the shortest rule for exponents from `least` to 1."""
+    return next((rule for rule in RULES if least >= rule.least), None)
+
+
+def has_short_rule(least: float) -> bool:
+    """Return whether `probit_power` adds to the closed form, which it then returns for the exponent 1."""
+    return _find_rule(least) is not None
+
+
+def probit_power(
+    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, least: float = 0.0
+) -> ProbitMoments:
+    r"""Return log Z, Z = ∫ Φ(d/√R)^e N(d; μ, V) dd, and its derivatives in μ, V and R.        [METHOD 4, power EP]
+
+    `least` is a lower bound of the exponents, known without reading them. The larger it is, the fewer nodes are needed.
+    """
+    # a zero width would have no grid; 1e-16 of the other is a point mass in float64
+    V, R = torch.maximum(var, 1e-16 * residual), torch.maximum(residual, 1e-16 * var)
+    with torch.no_grad():
+        found = _integrate(mean, V, R, exponent, _find_rule(least))
+    if not torch.is_grad_enabled():
+        return found
+    pairs = ((mean, found.dm), (V, found.dv), (R, found.dr))
+    return found._replace(value=found.value + sum(d * (t - t.detach()) for t, d in pairs))
+
+
+def _integrate(
+    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, rule: Rule | None
+) -> ProbitMoments:
+    if rule is None:
+        return _integrate_panels(mean, var, residual, exponent)
+    by = _integrate_near_one if rule.least >= STRAIGHT else _integrate_difference
+    return by(mean, var, residual, exponent, rule)
+
+
+def _integrate_near_one(
+    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, rule: Rule
+) -> ProbitMoments:
+    r"""Integrate as `_integrate_difference` does, for exponents so near 1 that a normal in x covers the bump.
+
+    Let κ = e for m < 0 and 1 otherwise, x = m/(1 + κv) + t √(v/(1 + κv)), y = −x/√2 and E = erfcx(y). Then
+
+        ΦN dx = K (E/2) O exp(−t²/2) dt        O = exp((κ − 1) y²)
+        Φ^e N dx = K (E/2) P exp(−t²/2) dt     P = (E/2)^(e−1) exp((κ − e) y²)
+        K = Φ(α) exp(k) β(α) / √(1 + κv)       k = ½ (1 − κ) m² / ((1 + v)(1 + κv))
+
+    Since β(x) E = √(2/π), sums over βΦN need no E. All sums are relative to Φ(α) exp(k), which is finite in logarithms.
+    """
+    width = residual.sqrt()
+    m, v, e = mean / width, var / residual, exponent
+    kappa = torch.where(m < 0, e, 1.0)
+    shrink = (1 + kappa * v).reciprocal()
+    center, sd = m * shrink, (v * shrink).sqrt()
+    nodes, moments = _normal_rule(rule, m)
+    least = -SQRT_HALF * CERTAIN
+    y = torch.addcmul(-SQRT_HALF * center, -SQRT_HALF * sd, nodes).clamp_(min=least)
+    E = torch.special.erfcx(y)
+    y2 = y.square_()
+    P = torch.addcmul((1 - e) * LOG_2, kappa - e, y2).addcmul_(E.log(), e - 1).exp_()
+    O = y2.mul_(kappa - 1).exp_()
+    p, o = torch.tensordot(moments, P, 1), torch.tensordot(moments, O, 1)
+    turn = torch.tensordot(moments[0], P / E, 1) / math.pi
+    bump = 0.5 * torch.tensordot(moments[0], P.sub_(O).mul_(E), 1)
+    rise, pull = (e * p - o) / SQRT_2PI
+    scale = (1 + v).rsqrt()
+    alpha = m * scale
+    beta, k = hazard(alpha), 0.5 * (1 - kappa) * alpha.square() * shrink
+    one, root = (-k).exp(), shrink.sqrt()
+    Z = one + beta * root * bump
+    d1 = beta * (one * scale + root * rise)
+    along = -beta * (one * alpha * scale * scale + root * (center * rise + sd * pull))
+    d2 = along - e * (1 - e) * beta * root * turn
+    value = log_ndtr(alpha) + k + Z.log()
+    return ProbitMoments(value, d1 / (Z * width), 0.5 * d2 / (Z * residual), 0.5 * along / (Z * residual))
+
+
+def _normal_rule(rule: Rule, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return nodes t [Q ...], and weights [2 Q] of integrals against exp(−t²/2) and t exp(−t²/2)."""
+    nodes = constant(rule.nodes, like)
+    weights = constant(rule.weights, like) * (-0.5 * nodes.square()).exp()
+    return nodes.reshape(-1, *[1] * like.dim()), torch.stack([weights, nodes * weights])
+
+
+def _integrate_difference(
+    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, rule: Rule
+) -> ProbitMoments:
+    r"""Add a short quadrature to the closed form of e = 1. With x = d/√R, m = μ/√R, v = V/R and β = φ/Φ:
+
+        Z = Φ(α) + ∫ (Φ^e − Φ) N(x; m, v) dx,  α = m/√(1 + v)
+
+    Φ^e − Φ is a positive bump around 0, however large v is, so that a few nodes are enough.
+        (Φ^e − Φ)' = β (eΦ^e − Φ)      (Φ^e − Φ)'' = −x (Φ^e − Φ)' − e(1 − e) β² Φ^e
+    """
+    width = residual.sqrt()
+    m, v, e = mean / width, var / residual, exponent
+    x, weight = _place(m, v, e, rule)
+    near = x.clamp(max=CERTAIN)
+    beta = hazard(near)
+    log_cdf = beta.log().addcmul_(near, near, value=0.5).add_(LOG_SQRT_2PI).neg_()
+    scale = (1 + v).rsqrt()
+    alpha = m * scale
+    closed, slope = log_ndtr(alpha) + 0.5 * v.log() + LOG_SQRT_2PI, hazard(alpha) * scale
+    log_g = torch.sub(x, m, out=near).square_().mul_(-0.5 / v).addcmul_(log_cdf, e)
+    top = torch.maximum(closed, log_g.amax(0))
+    power = log_g.sub_(top).exp_().mul_(weight)  # Φ^e N
+    whole = log_cdf.mul_(1 - e).exp_().mul_(power)  # Φ N
+    one = (closed - top).exp()
+    Z = one + power.sum(0) - whole.sum(0)
+    rise = torch.mul(power, e, out=weight).sub_(whole).mul_(beta)
+    d1 = one * slope + rise.sum(0)
+    along = -one * slope * alpha * scale - x.mul_(rise).sum(0)
+    d2 = along - e * (1 - e) * power.mul_(beta).mul_(beta).sum(0)
+    value = Z.log() + top - 0.5 * v.log() - LOG_SQRT_2PI
+    return ProbitMoments(value, d1 / (Z * width), 0.5 * d2 / (Z * residual), 0.5 * along / (Z * residual))
+
+
+def _place(m: Tensor, v: Tensor, e: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    r"""Return nodes x and weights for the bump (Φ^e − Φ) N(x; m, v), [Q ...].
+
+    Left of 0 the bump is a normal of precision e + 1/v, right of 0 one of precision 1 + 1/v. A hyperbola x(t) with these two
+    slopes makes both tails standard normal in t.
+    """
+    nodes, weights = (constant(c, m).reshape(-1, *[1] * m.dim()) for c in (rule.nodes, rule.weights))
+    left, right = e + 1 / v, 1 + 1 / v
+    pull = m / v
+    at_left, at_right = (
+        pull / left,
+        pull / right,
+    )  # the two centres; that of the other side is where the bump is not
+    fall_left, fall_right = REACH**2 - pull * at_left, REACH**2 - pull * at_right
+    # if 0 is within reach of the centre, the tail beyond 0 starts with what is left of the fall
+    low = torch.where(
+        m > 0,
+        torch.where(
+            fall_right > 0,
+            at_left - (at_left**2 + fall_right.clamp(min=0) / left).sqrt(),
+            at_right - REACH * right.rsqrt(),
+        ),
+        at_left - REACH * left.rsqrt(),
+    )
+    high = torch.where(
+        m < 0,
+        torch.where(
+            fall_left > 0,
+            at_right + (at_right**2 + fall_left.clamp(min=0) / right).sqrt(),
+            at_left + REACH * left.rsqrt(),
+        ),
+        at_right + REACH * right.rsqrt(),
+    )
+    a, b = left.rsqrt(), right.rsqrt()  # slopes: x = CENTER + p t − q √(t² + BEND²)
+    p, q = 0.5 * (a + b), 0.5 * (a - b)
+    ends = torch.stack([low, high]) - CENTER
+    start, stop = (p * ends + q * (ends * ends + a * b * BEND**2).sqrt()) / (a * b)
+    spread = (stop - start) * (0.5 / REACH)
+    t = torch.addcmul(0.5 * (start + stop), spread, nodes)
+    root = (t * t).add_(BEND**2).sqrt_()
+    x = (p * t).addcmul_(q, root, value=-1).add_(CENTER)
+    return x, t.div_(root).mul_(-q).add_(p).mul_(weights).mul_(spread)
+
+
+def _integrate_panels(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor) -> ProbitMoments:
+    r"""Integrate between breakpoints around every scale, for any exponent; g(d) = e log Φ(d/√R).
+
+    ∂/∂μ = ⟨g'⟩      ∂/∂V = ½⟨g'' + g'²⟩      ∂/∂R = ⟨∂g/∂R⟩        (⟨·⟩: under Φ^e N, normalised)
+    """
+    sd, width = var.sqrt(), residual.sqrt()
+    # left of 0 the integrand is a normal of precision 1/V + e/R around `shifted`; right of 0 it is a tail of
+    # N(μ, V), which falls by e in V/|μ|
+    slope = exponent / residual
+    shifted = mean.clamp(max=0) / (1 + var * slope)
+    narrow = (1 / (1 / var + slope)).sqrt()
+    tail = var / (mean * mean + var).sqrt()
+    zero = torch.zeros_like(mean)
+    edges = bumps(torch.stack([mean, zero, shifted, zero], -1), torch.stack([sd, width, narrow, tail], -1))
+    grid = piecewise_legendre(edges)
+    alpha = grid.nodes / width[..., None]
+    beta = hazard(alpha)
+    e = exponent[..., None]
+    log_g = (
+        e * log_ndtr(alpha)
+        + log_normal_pdf((grid.nodes - mean[..., None]) / sd[..., None])
+        + grid.log_weights
+    )
+    value = log_g.logsumexp(-1)
+    p = (log_g - value[..., None]).exp()
+    g1 = e * beta / width[..., None]
+    g2 = -e * hazard_slope(alpha, beta) / residual[..., None]
+    gr = -0.5 * e * beta * alpha / residual[..., None]
+    return ProbitMoments(
+        value - sd.log(), (p * g1).sum(-1), 0.5 * (p * (g2 + g1 * g1)).sum(-1), (p * gr).sum(-1)
+    )

@@ -1,0 +1,258 @@
+"""Robust likelihoods: the largest f wins, but a share ε of the labels is drawn at random. [METHOD 4, REP; METHOD 9]"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cavity.common.onnx_graph import Value
+from cavity.errors import BadFile, BadOption
+from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
+from cavity.likelihoods.normal_tails import constant, hazard, log_ndtr
+from cavity.likelihoods.onnx_integrals import argmax_graph, normalised, probit_graph
+from cavity.likelihoods.probit import BinaryProbit, rivals, signs
+from cavity.likelihoods.quadrature import (
+    EntropyParts,
+    Largest,
+    Latent,
+    Win,
+    leader_is_sure,
+    log_argmax_probability,
+    uncertainty,
+    win,
+)
+
+
+class _Robust(Likelihood):
+    """(1−ε) S + ε/C, where S = P(y is the largest). The precision of a site can be negative if a label is surely wrong."""
+
+    tempers = False
+
+    log_odds: nn.Parameter  # of ε; stepped where ε is learnt
+
+    def __init__(self, epsilon: float, learn: bool) -> None:
+        self.epsilon = epsilon
+        self.learn = learn
+
+    @property
+    def parameters(self) -> tuple[nn.Parameter, ...]:  # type: ignore[override]
+        return (self.log_odds,) if self.learn else ()
+
+    @property
+    def epsilon(self) -> float:
+        """Current share of random labels."""
+        return float(self._share(torch.empty(0)))
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self._given = value
+        self.log_odds = nn.Parameter(torch.tensor([_number(value)], dtype=torch.float64).logit())
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments as given; a learnt ε is in `epsilon` and in `state`."""
+        return super().get_params(deep) | {"epsilon": self._given}
+
+    def state(self) -> dict[str, Tensor]:
+        start = {"epsilon": torch.tensor(float(self._given), dtype=torch.float64)}
+        return start | ({"log_odds": self.log_odds.detach().clone()} if self.learn else {})
+
+    def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
+        learn = "log_odds" in state
+        self._expect_names(state, "epsilon", *(["log_odds"] if learn else []))
+        self._expect(state, "epsilon", (), torch.float64)
+        value = float(state["epsilon"])
+        if not 0 <= value < 1:
+            raise BadFile(f"factor.epsilon is {value:g}; a share lies in [0, 1).")
+        if learn:
+            self._expect(state, "log_odds", (1,), dtype)
+        self.epsilon, self.learn = value, learn
+        if learn:
+            self.log_odds.data = state["log_odds"].clone()
+
+    def _check_classes(self, n_classes: int) -> None:
+        """Check ε, too: this is the first call that a fit makes."""
+        super()._check_classes(n_classes)
+        if not 0 <= _number(self._given) < 1:
+            raise BadOption(
+                f"epsilon={self._given!r} of {type(self).__name__} must be a share, at least 0 and below 1."
+            )
+        if self.learn and self._given == 0:
+            raise BadOption(
+                "epsilon=0 cannot be learnt, because its log-odds are stepped: give a positive start, or learn=False."
+            )
+
+    def _share(self, like: Tensor) -> Tensor:
+        """Current ε as a float64 scalar on the device of `like`."""
+        if not self.learn:
+            return constant((float(self._given),), like.double())[0]
+        return self.log_odds.detach().double().sigmoid()[0].to(like.device)
+
+    def _win(self, f: Latents, y: Tensor) -> Win:
+        raise NotImplementedError
+
+    def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
+        r"""Z = (1−ε) S + ε/C,  κ = (1−ε) S/Z:  ∂ log Z/∂m = κ S'/S,  ∂ log Z/∂v = ½ κ S''/S,  ∂ log Z/∂ε = (1/C − S)/Z."""
+        eps, C = self._share(f.mean), self._classes()
+        w = self._win(f, y)
+        log_right, log_random = torch.log1p(-eps) + w.log_value, eps.log() - math.log(C)
+        value = torch.logaddexp(log_right, log_random)
+        kappa = (log_right - value).exp()[:, None]
+        dv = 0.5 * kappa * w.second
+        slope = (1 / C - w.log_value.exp()) * (-value).exp()
+        return Moments(value, kappa * w.first, dv, dv, self._own(slope, eps))
+
+    def average(self, f: Latents, y: Tensor) -> Moments:
+        r"""E log p = S log(1−ε+ε/C) + (1−S) log(ε/C).        [METHOD 9]"""
+        eps, C = self._share(f.mean), self._classes()
+        w = self._win(f, y)
+        S = w.log_value.exp()
+        right, wrong = (1 - eps + eps / C).log(), eps.log() - math.log(C)
+        weight = ((right - wrong) * S)[:, None]
+        dv = 0.5 * weight * w.second
+        slope = S * (1 / C - 1) / (1 - eps + eps / C) + (1 - S) / eps
+        return Moments(right * S + wrong * (1 - S), weight * w.first, dv, dv, self._own(slope, eps))
+
+    def _own(self, slope: Tensor, eps: Tensor) -> Tensor | None:
+        """Derivative in the log-odds of ε, [B 1]."""
+        return (slope * eps * (1 - eps))[:, None] if self.learn else None
+
+    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
+        """log P(each class is the largest), normalised."""
+        raise NotImplementedError
+
+    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+        return self._mixed(self._log_win(mean, var))
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
+        log_p = self._log_win(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, self.epsilon), Largest(noise))
+
+    def _win_graph(self, mean: Value, var: Value) -> Value:
+        """P(each class is the largest) as an ONNX graph, not normalised."""
+        raise NotImplementedError
+
+    def graph(self, mean: Value, var: Value) -> Value:
+        p = normalised(self._win_graph(mean, var))
+        return p * (1 - self.epsilon) + self.epsilon / self._classes()
+
+    def _mixed(self, log_p: Tensor) -> Tensor:
+        """(1−ε) p + ε/C."""
+        eps = self._share(log_p)
+        return torch.logaddexp(torch.log1p(-eps) + log_p, eps.log() - math.log(self._classes()))
+
+
+def _number(value: Any) -> float:
+    """The value as a float; NaN if it is not a number, which `bind` reports."""
+    numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return float(value) if numeric else math.nan
+
+
+@LIKELIHOODS.register
+class RobustMax(_Robust):
+    """Robust maximum: the class with the largest f wins, but a share ε of the labels is drawn at random. Exact, by quadrature.
+
+        p(y | f) = (1 − ε) [f_y is the largest] + ε/C
+
+    One site per class, the own class first. The precision of a site can be negative if a label is surely wrong. Two classes have
+    `RobustBinary`.
+
+    Parameters
+    ----------
+    n_classes : int or None
+        Number of classes; None until `bind`.
+    epsilon : float
+        Share ε of the labels that are drawn at random; the start if it is learnt.
+    learn : bool
+        Whether to learn the log-odds of ε.
+
+    Attributes
+    ----------
+    log_odds : torch.nn.Parameter
+        Current log-odds of ε, [1]. They are used only if `learn` is True.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.likelihoods import RobustMax
+    >>> likelihood = RobustMax(epsilon=0.05).bind(3)
+    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
+    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
+    array([[0.33, 0.33, 0.33]])
+    """
+
+    name = "robust-max"
+
+    def __init__(self, n_classes: int | None = None, epsilon: float = 1e-3, learn: bool = False) -> None:
+        super().__init__(epsilon, learn)
+        self.n_classes = n_classes
+
+    def bind(self, n_classes: int) -> Likelihood:
+        if n_classes != 2:
+            return super().bind(n_classes)
+        self._check_classes(n_classes)
+        binary = RobustBinary(self._given, self.learn)
+        binary.load_state(self.state())
+        return binary
+
+    def sites(self, y: Tensor) -> Tensor:
+        return torch.cat([y[:, None], rivals(y, self._classes())], 1)
+
+    def _win(self, f: Latents, y: Tensor) -> Win:
+        return win(f.mean, f.var)
+
+    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
+        return log_argmax_probability(mean, var).log_softmax(1)
+
+    def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
+        return leader_is_sure(mean, var)
+
+    def _win_graph(self, mean: Value, var: Value) -> Value:
+        return argmax_graph(mean, var, self._classes())
+
+
+@LIKELIHOODS.register
+class RobustBinary(_Robust):
+    """The robust likelihood for two classes with one latent function: S = Φ(±m/√v), in closed form. One site per row.
+
+    Parameters
+    ----------
+    epsilon : float
+        Share ε of the labels that are drawn at random; the start if it is learnt.
+    learn : bool
+        Whether to learn the log-odds of ε.
+
+    Attributes
+    ----------
+    log_odds : torch.nn.Parameter
+        Current log-odds of ε, [1]. They are used only if `learn` is True.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from cavity.likelihoods import RobustBinary
+    >>> mean, var = torch.full((1, 1), 100.0).double(), torch.ones(1, 1).double()
+    >>> RobustBinary(epsilon=0.1).log_probability(mean, var).exp().numpy().round(2)
+    array([[0.05, 0.95]])
+    """
+
+    two_classes = True
+    n_classes = 2
+
+    def __init__(self, epsilon: float = 1e-3, learn: bool = False) -> None:
+        super().__init__(epsilon, learn)
+
+    def _win(self, f: Latents, y: Tensor) -> Win:
+        sign, scale = signs(y, f.mean), f.var.rsqrt()
+        alpha = sign * f.mean * scale
+        beta = hazard(alpha)
+        return Win(log_ndtr(alpha)[:, 0], sign * beta * scale, -beta * alpha * scale * scale)
+
+    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
+        return BinaryProbit().log_probability(mean, var)
+
+    def _win_graph(self, mean: Value, var: Value) -> Value:
+        return probit_graph(mean, var)

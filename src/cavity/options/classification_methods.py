@@ -1,0 +1,225 @@
+"""The methods of classification that pass messages: EP and its variants, one class each. [METHOD 4]"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from cavity.errors import BadOption
+from cavity.likelihoods import Likelihood, ProbitPairs, RobustMax
+from cavity.options.method import METHODS, Method
+from cavity.options.method_likelihood import DEFAULT_EPSILON, bind_likelihood, check_epsilon, read_likelihood
+from cavity.options.value_checks import number, one_of
+
+SITES = ("own", "tied")
+
+
+class _ProbitMethod(Method):
+    """EP with the pairwise probit factors, or with another likelihood."""
+
+    def __init__(self, likelihood: Any = None) -> None:
+        self.likelihood = likelihood
+
+    @property
+    def label_noise(self) -> float | None:
+        return self._read_likelihood().epsilon
+
+    def check(self) -> Self:
+        self._read_likelihood()
+        return self
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        return bind_likelihood(self._read_likelihood(), n_classes, learn)
+
+    def _read_likelihood(self) -> Likelihood:
+        return ProbitPairs() if self.likelihood is None else read_likelihood(self.likelihood)
+
+
+@METHODS.register
+class Auto(Method):
+    """What the library recommends: EP, or SEP for rows that come from a stream without row numbers.
+
+    SEP also takes the place of EP where the sites of more than 30 classes would need more than 2 GB.
+
+    The kernel is `RBF() + Linear()` where there are at least two inducing points per feature, and hyper-parameters are
+    partially pooled across classes and features (`share="prior"`), unless you choose otherwise.
+
+    Parameters
+    ----------
+    robust : bool
+        Whether a share of the labels is random, as in `REP`, which takes the place of EP. With "epsilon" in `learn` that share is
+        learnt.
+
+    Examples
+    --------
+    >>> from cavity import GPClassifier
+    >>> from cavity.options.methods import Auto
+    >>> GPClassifier().method, Auto().name
+    ('auto', 'auto')
+    """
+
+    name = "auto"
+    recommended = True
+    grows = True
+
+    def __init__(self, robust: bool = False) -> None:
+        self.robust = robust
+
+    @property
+    def label_noise(self) -> float | None:
+        return DEFAULT_EPSILON if self.robust else None
+
+    def resolve(self, numbered: bool) -> Method:
+        if self.robust:
+            return REP(sites="own" if numbered else "tied")
+        return EP() if numbered else SEP()
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        return self.resolve(True).make_likelihood(n_classes, learn)
+
+
+@METHODS.register
+class EP(_ProbitMethod):
+    """Expectation propagation: one pair of numbers per site, O(NC) memory. [METHOD 4]
+
+    Parameters
+    ----------
+    likelihood : None, str or cavity.likelihoods.Likelihood
+        None: one probit factor per rival class, in closed form. Otherwise a registered name, or an instance.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import EP
+    >>> EP()
+    EP(likelihood=None)
+    """
+
+    name = "ep"
+
+
+@METHODS.register
+class SEP(_ProbitMethod):
+    """Stochastic EP: stores only sums of sites, so memory does not depend on the number of rows. [METHOD 4]
+
+    Parameters
+    ----------
+    likelihood : None, str or cavity.likelihoods.Likelihood
+        As for `EP`.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import SEP
+    >>> SEP().site_store
+    'tied'
+    """
+
+    name = "sep"
+    site_store = "tied"
+
+
+@METHODS.register
+class PowerEP(_ProbitMethod):
+    """Power EP: a cavity removes a part of each site. [METHOD 4]
+
+    Parameters
+    ----------
+    power : float in (0, 1]
+        1 is EP; towards 0 it approaches variational inference with the same factors.
+    likelihood : None, str or cavity.likelihoods.Likelihood
+        As for `EP`.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import PowerEP
+    >>> PowerEP(power=0.3)
+    PowerEP(power=0.3, likelihood=None)
+    """
+
+    name = "pep"
+
+    def __init__(self, power: float = 0.5, likelihood: Any = None) -> None:
+        super().__init__(likelihood)
+        self.power = power
+
+    @property
+    def removal(self) -> float:  # type: ignore[override]
+        return float(self.power)
+
+    def check(self) -> Self:
+        number("power", self.power, 0.0, 1.0)
+        self._check_powers(self._read_likelihood())
+        return self
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        return self._check_powers(super().make_likelihood(n_classes, learn))
+
+    def _check_powers(self, likelihood: Likelihood) -> Likelihood:
+        if not likelihood.tempers and self.power != 1:
+            raise BadOption(
+                f"{type(likelihood).__name__} has no fractional powers, which PowerEP(power={self.power!r}) needs: use "
+                "EP(likelihood=...), or a likelihood whose moments take exponents (tempers = True)."
+            )
+        return likelihood
+
+
+@METHODS.register
+class REP(Method):
+    """Robust EP: a share of the labels is drawn at random, so single wrong labels matter less. [METHOD 4]
+
+    Parameters
+    ----------
+    epsilon : float in [0, 1)
+        Share of random labels. With "epsilon" in `learn` it is where training starts (0.1 for the default value). 0: y is
+        exactly the class with the largest latent value.
+    sites : {"own", "tied"}
+        "tied" is robust SEP: memory does not depend on the number of rows.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import REP
+    >>> REP(epsilon=0.05)
+    REP(epsilon=0.05, sites='own')
+    """
+
+    name = "rep"
+
+    def __init__(self, epsilon: float = DEFAULT_EPSILON, sites: str = "own") -> None:
+        self.epsilon = epsilon
+        self.sites = sites
+
+    @property
+    def site_store(self) -> str:  # type: ignore[override]
+        return self.sites
+
+    @property
+    def label_noise(self) -> float | None:
+        return self.epsilon
+
+    def check(self) -> Self:
+        one_of("sites", self.sites, SITES)
+        check_epsilon(self.epsilon, "REP")
+        return self
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        return bind_likelihood(RobustMax(epsilon=self.epsilon), n_classes, learn)
+
+
+@METHODS.register
+class GFITC(Method):
+    """Generalised FITC: inducing values are marginalised, sites sit on f. Full batches only. [METHOD 4]
+
+    Examples
+    --------
+    >>> from cavity.options.methods import GFITC
+    >>> GFITC().needs_all_rows
+    True
+    """
+
+    name = "gfitc"
+    needs_all_rows = True
+    takes_spectrum = False
+    placement = "f"
+    sweep_damping = 0.8  # 0.5 takes twice as many sweeps to converge, 1 does not converge
+    full_batch_optimizer = "lbfgs"
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        return ProbitPairs().bind(n_classes)

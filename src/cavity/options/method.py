@@ -1,0 +1,270 @@
+"""What a method is, and the registry of methods. [METHOD 4]
+
+A method is a point in the space that one engine spans: a likelihood, a way of storing sites, how much of a site a cavity
+removes, and where sites sit. Everything that the rest of the library asks about a method is a field here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from cavity.common.params import Parameters
+from cavity.common.registry import Registry
+from cavity.errors import BadOption
+from cavity.likelihoods import Likelihood
+from cavity.options.value_checks import one_of
+
+Q_UPDATES = ("natural", "gradient")
+
+
+class Method(Parameters):
+    """Base class of all methods: what a method needs, and where it stands in the engine's space.
+
+    To add a method, derive from this class, override attributes, and register the class with `@METHODS.register`.
+
+    Attributes
+    ----------
+    name : str
+        Short name, for `method="..."`.
+    task : {"classification", "regression"}
+        What the method is for.
+    needs_all_rows : bool
+        Whether every step reads all rows: no mini-batches.
+    in_memory : bool
+        Whether rows must be an array: no source, no memory map.
+    keeps_rows : bool
+        Whether predictions read the training rows.
+    needs_noise : bool
+        Whether noise must be positive.
+    latent_noise : bool
+        Whether the latent functions have noise of their own.
+    fixed_inducing : bool
+        Whether inducing points are rows, never learnt.
+    takes_spectrum : bool
+        Whether the method works with inducing="spectrum".
+    recommended : bool
+        Whether the library chooses kernel, prior and epochs where the user does not.
+    exact_jitter : bool
+        Whether Z is X, so that only the jitter separates the model from the exact one.
+    predicts_residual : bool
+        Whether predictive variances have the residual.
+    inducing_from : {"chosen", "rows", "subset", "members"}
+        Where inducing points come from: the argument `inducing`, every distinct row, an active set, members of a committee.
+    site_store : {"own", "tied", "averaged", "free"}
+        How sites are stored: one per row, sums only, natural gradients, or as mean and factor of q.
+    removal : float
+        Share of a site that a cavity removes: 1 for EP, p for power EP, 0 for variational inference.
+    placement : {"t", "f", "mode"}
+        Where sites sit: on t = a·w, on f with the residual eliminated, or at the mode of f.
+    linear : bool
+        Whether sites do not depend on q, as for a Gaussian likelihood.
+    settles : bool
+        Whether sites converge before every step of the hyper-parameters.
+    sweep_damping : float
+        Damping of full sweeps. Undamped parallel updates can diverge.
+    starts_from_ep : bool
+        Whether moment matching finds the first q, because the objective has poor optima near the prior.
+    full_batch_optimizer : str
+        What optimizer="auto" means on full batches.
+    predictive : {"quadrature", "probit"}
+        How the logistic function is averaged.
+    committee : tuple of int and str, or None
+        Number of members, and how rows are assigned to them.
+    solver_tol : float
+        Relative residual of conjugate gradients. 0: a low-rank system is solved exactly.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import EP
+    >>> class SlowEP(EP):
+    ...     sweep_damping = 0.1
+    >>> SlowEP().site_store, SlowEP().removal
+    ('own', 1.0)
+    """
+
+    name: ClassVar[str] = ""
+    task: ClassVar[str] = "classification"
+
+    needs_all_rows: ClassVar[bool] = False
+    in_memory: ClassVar[bool] = False
+    keeps_rows: ClassVar[bool] = False
+    needs_noise: ClassVar[bool] = False
+    latent_noise: ClassVar[bool] = True
+    fixed_inducing: ClassVar[bool] = False
+    takes_spectrum: ClassVar[bool] = True
+    recommended: ClassVar[bool] = False
+    exact_jitter: ClassVar[bool] = False
+    predicts_residual: ClassVar[bool] = True
+    inducing_from: ClassVar[str] = "chosen"
+
+    # Properties of a subclass where they depend on its options.
+    site_store: str = "own"
+    removal: float = 1.0
+    placement: str = "t"
+    linear: bool = False
+    settles: bool = False
+    sweep_damping: float = 0.5
+    starts_from_ep: bool = False
+    full_batch_optimizer: str = "sign"
+    predictive: str = "quadrature"
+    committee: tuple[int, str] | None = None
+    solver_tol: float = 0.0
+
+    @property
+    def variational(self) -> bool:
+        """Whether cavities remove nothing."""
+        return self.removal == 0
+
+    @property
+    def on_f(self) -> bool:
+        """Whether sites sit on f, with the inducing values marginalised."""
+        return self.placement != "t"
+
+    @property
+    def at_mode(self) -> bool:
+        """Whether a cavity is a point (Laplace)."""
+        return self.placement == "mode"
+
+    @property
+    def sweeps_first(self) -> bool:
+        """Whether sites converge before every step of the hyper-parameters."""
+        return self.on_f or self.settles
+
+    @property
+    def grows(self) -> bool:
+        """Whether `partial_fit` can add rows."""
+        return self.site_store == "tied"
+
+    @property
+    def label_noise(self) -> float | None:
+        """Share of random labels, which `learn` may have as "epsilon"; None for a likelihood without one."""
+        return None
+
+    @property
+    def label(self) -> str:
+        """The method in files: its name, or its constructor call if an option differs from the default."""
+        return self.name if self == type(self)() else repr(self)
+
+    @property
+    def argument(self) -> str:
+        """The method in messages: `method='ep'`, or `method=REP(epsilon=0.1, sites='own')`."""
+        return f"method={self.name!r}" if self.label == self.name else f"method={self!r}"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.get_params(deep=False) == other.get_params(deep=False)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def check(self) -> Self:
+        """Check the method's own options.
+
+        Returns
+        -------
+        Method
+            The method itself.
+        """
+        return self
+
+    def check_training(self, *, optimizer: str, schedule: str, damping: float | None) -> None:
+        """Refuse an optimiser, schedule or damping that the method cannot use.
+
+        Parameters
+        ----------
+        optimizer : str
+            The optimiser, never "auto".
+        schedule : str
+            The schedule, as the estimator has it.
+        damping : float or None
+            The damping, as the estimator has it.
+        """
+        if self.site_store == "tied" and optimizer == "lbfgs":
+            raise BadOption(
+                f"optimizer='lbfgs' needs the gradient of the converged log Z_q. {self.argument} ties its sites, and its gradient "
+                "holds their sums fixed: with few rows it can point the wrong way, and L-BFGS stops early. Use optimizer='sign' or "
+                "'adam', or method='ep', whose gradient is exact at the fixed point."
+            )
+
+    def check_classes(self, n_classes: int) -> None:
+        """Refuse options that do not work for this number of classes.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes in the training labels.
+        """
+
+    def resolve(self, numbered: bool) -> Method:
+        """Return the method that runs.
+
+        Parameters
+        ----------
+        numbered : bool
+            Whether rows have numbers, so that they can own sites.
+
+        Returns
+        -------
+        Method
+            The method itself; `Auto` returns its choice.
+        """
+        return self
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
+        """Make the likelihood for this number of classes.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes in the training labels.
+        learn : frozenset of str
+            What is learnt, as the estimator has it.
+
+        Returns
+        -------
+        cavity.likelihoods.Likelihood
+            A likelihood that is bound to the classes.
+        """
+        raise NotImplementedError
+
+    def sampling_problem(self) -> str | None:
+        """Return why hyper-parameters cannot be sampled with this method, and what to use.
+
+        Returns
+        -------
+        str or None
+            The reason; None if they can be sampled.
+        """
+        if self.site_store == "tied":
+            return (
+                f"{self.argument} ties its sites and has only an estimate of its evidence's gradient: use method='ep', 'rep' "
+                "with sites='own', 'pep', 'vi' or 'laplace'."
+            )
+        return None
+
+
+def no_optimal_q(what: str) -> str:
+    """Return why an option rules out sampling."""
+    return f"{what} has no optimal q for given hyper-parameters that sweeps could find: fit without it."
+
+
+METHODS: Registry[Method] = Registry("method")
+
+
+def method_names(task: str) -> dict[str, type[Method]]:
+    """Return the methods of a task by name."""
+    return {cls.name: cls for cls in METHODS.classes() if cls.task == task and "name" in vars(cls)}
+
+
+def read_method(value: Any, task: str) -> Method:
+    """Return a checked method object, given one or its name."""
+    known = method_names(task)
+    if isinstance(value, str):
+        return known[one_of("method", value, known)]()
+    if not isinstance(value, Method) or value.task != task:
+        names = ", ".join(map(repr, known))
+        objects = ", ".join(f"{cls.__name__}()" for cls in known.values())
+        what = f"a method of {value.task}" if isinstance(value, Method) else "not a method"
+        raise BadOption(
+            f"method={value!r:.80} is {what}; use one of {names}, or an object of cavity.methods: {objects}."
+        )
+    return value.check()

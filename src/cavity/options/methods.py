@@ -1,0 +1,42 @@
+"""Inference methods as objects: `GPClassifier(method=REP(epsilon=0.05))`. Their names stand for their defaults."""
+
+from cavity.options.classification_methods import EP, GFITC, REP, SEP, Auto, PowerEP
+from cavity.options.method import METHODS, Method
+from cavity.options.regression_methods import (
+    BCM,
+    FITC,
+    SGPR,
+    SVGP,
+    ConjugateGradients,
+    Exact,
+    Nystrom,
+    ProjectedProcess,
+    RegressionMethod,
+    SubsetOfData,
+    SubsetOfRegressors,
+)
+from cavity.options.variational_methods import VI, Laplace
+
+__all__ = [
+    "BCM",
+    "EP",
+    "FITC",
+    "GFITC",
+    "METHODS",
+    "REP",
+    "SEP",
+    "SGPR",
+    "SVGP",
+    "VI",
+    "Auto",
+    "ConjugateGradients",
+    "Exact",
+    "Laplace",
+    "Method",
+    "Nystrom",
+    "PowerEP",
+    "ProjectedProcess",
+    "RegressionMethod",
+    "SubsetOfData",
+    "SubsetOfRegressors",
+]

@@ -1,0 +1,361 @@
+"""The methods of regression, one class each: points of the same engine, with a Gaussian likelihood."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from cavity.errors import BadOption
+from cavity.likelihoods import Committee, Gaussian
+from cavity.options.method import METHODS, Q_UPDATES, Method, no_optimal_q, read_method
+from cavity.options.value_checks import number, one_of, whole
+
+SELECTIONS = ("entropy", "information")
+BLOCKS = ("clustered", "random")
+
+
+class RegressionMethod(Method):
+    """Base class of the methods of regression.
+
+    Power EP finds the same Gaussian sites whatever its power, and half a site never exceeds what a cavity can spare.
+
+    Attributes
+    ----------
+    inducing_from : {"chosen", "rows", "subset", "members"}
+        Where inducing points come from: the argument `inducing`, every distinct row, an active set, or members of a committee.
+    projected : bool
+        Whether the likelihood lacks the residual variance.
+    predicts_residual : bool
+        Whether predictive variances have the residual.
+    merges_rows : bool
+        Whether equal rows become one weighted row.
+    exact_jitter : bool
+        Whether Z is X, so that only the jitter separates the model from the exact one.
+    has_evidence : bool
+        Whether the method has an evidence of all rows that its predictions belong to.
+    active_set : {"entropy", "information"} or None
+        Criterion by which rows are selected one by one.
+    committee : tuple of (int, str) or None
+        Number of members, and how rows are assigned to them.
+    solver_tol : float
+        Relative residual of conjugate gradients; 0 solves the low-rank system exactly.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import FITC, RegressionMethod
+    >>> isinstance(FITC(), RegressionMethod), FITC().has_evidence
+    (True, True)
+    """
+
+    task = "regression"
+    needs_all_rows = True
+    in_memory = True
+    latent_noise = False
+    takes_spectrum = False
+    site_store = "own"
+    removal = 0.5
+    linear = True
+    settles = True
+    sweep_damping = 1.0
+    full_batch_optimizer = "lbfgs"
+
+    projected: ClassVar[bool] = False
+    merges_rows: ClassVar[bool] = True
+    has_evidence: ClassVar[bool] = False
+    active_set: str | None = None
+
+    @property
+    def uses_inducing(self) -> bool:
+        """Whether the arguments `inducing` and `n_inducing` choose its points."""
+        return self.inducing_from == "chosen"
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
+        """Make the likelihood.
+
+        Parameters
+        ----------
+        n_classes : int
+            Not used.
+        learn : frozenset of str
+            What is learnt; the noise if it has "noise".
+        noise : float
+            Variance of the noise, in units of the targets' variance.
+
+        Returns
+        -------
+        cavity.likelihoods.Gaussian
+            The likelihood.
+        """
+        return Gaussian(noise, "noise" in learn, self.projected)
+
+    def sampling_problem(self) -> str | None:
+        if self.has_evidence:
+            return None
+        known = (cls for cls in METHODS.classes() if issubclass(cls, RegressionMethod) and cls.has_evidence)
+        names = ", ".join(repr(cls.name) for cls in known)
+        return f"{self.argument} has no evidence of all rows under the model that it predicts with: use one of {names}."
+
+
+def read_regression_method(value: Any) -> RegressionMethod:
+    """Return a checked method of regression, given one or its name."""
+    method = read_method(value, "regression")
+    if not isinstance(method, RegressionMethod):
+        raise BadOption(f"{type(method).__name__} must derive from cavity.methods.RegressionMethod.")
+    return method
+
+
+@METHODS.register
+class Exact(RegressionMethod):
+    """Exact Gaussian process regression, O(N³).
+
+    Examples
+    --------
+    >>> from cavity.options.methods import Exact
+    >>> Exact().inducing_from
+    'rows'
+    """
+
+    name = "exact"
+    fixed_inducing = True
+    inducing_from = "rows"
+    exact_jitter = True
+    has_evidence = True
+
+
+@METHODS.register
+class FITC(RegressionMethod):
+    """Fully independent training conditional: each row keeps its own residual variance, O(NM²).
+
+    Examples
+    --------
+    >>> from cavity.options.methods import FITC
+    >>> FITC().removal
+    0.5
+    """
+
+    name = "fitc"
+    has_evidence = True
+
+
+@METHODS.register
+class SGPR(RegressionMethod):
+    """Titsias' collapsed lower bound, O(NM²).
+
+    Examples
+    --------
+    >>> from cavity.options.methods import SGPR
+    >>> SGPR().name
+    'vi'
+    """
+
+    name = "vi"
+    in_memory = False
+    needs_noise = True
+    takes_spectrum = True
+    site_store = "averaged"
+    removal = 0.0
+    has_evidence = True
+
+
+@METHODS.register
+class SVGP(RegressionMethod):
+    """Hensman's stochastic version of the same bound, in mini-batches.
+
+    Parameters
+    ----------
+    q_update : {"natural", "gradient"}
+        Natural-gradient steps of q, or gradient steps of its mean and Cholesky factor together with the hyper-parameters.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import SVGP
+    >>> SVGP(q_update="gradient").site_store
+    'free'
+    """
+
+    name = "svi"
+    needs_all_rows = False
+    in_memory = False
+    needs_noise = True
+    takes_spectrum = True
+    removal = 0.0
+    settles = False
+    merges_rows = False  # batches follow the order of the rows
+    has_evidence = True
+
+    def __init__(self, q_update: str = "natural") -> None:
+        self.q_update = q_update
+
+    @property
+    def site_store(self) -> str:  # type: ignore[override]
+        return "free" if self.q_update == "gradient" else "averaged"
+
+    @property
+    def full_batch_optimizer(self) -> str:  # type: ignore[override]
+        return "lbfgs" if self.q_update == "gradient" else "sign"
+
+    def check(self) -> Self:
+        one_of("q_update", self.q_update, Q_UPDATES)
+        return self
+
+    def sampling_problem(self) -> str | None:
+        return no_optimal_q("q_update='gradient'") if self.q_update == "gradient" else None
+
+
+@METHODS.register
+class ProjectedProcess(RegressionMethod):
+    """Projected process: the likelihood lacks the residual variance, predictions have it.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import ProjectedProcess
+    >>> ProjectedProcess().projected
+    True
+    """
+
+    name = "pp"
+    needs_noise = True
+    fixed_inducing = True  # without the residual, the maximum would have all points in one place
+    projected = True
+
+
+@METHODS.register
+class SubsetOfRegressors(RegressionMethod):
+    """Subset of regressors: neither likelihood nor predictions have the residual variance.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import SubsetOfRegressors
+    >>> SubsetOfRegressors().predicts_residual
+    False
+    """
+
+    name = "sr"
+    needs_noise = True
+    fixed_inducing = True
+    projected = True
+    predicts_residual = False
+
+
+@METHODS.register
+class Nystrom(RegressionMethod):
+    """Nyström: replaces the covariance of the training rows only. Predictive variances can come out below 0 (then 0).
+
+    Examples
+    --------
+    >>> from cavity.options.methods import Nystrom
+    >>> Nystrom().keeps_rows
+    True
+    """
+
+    name = "nystrom"
+    needs_noise = True
+    fixed_inducing = True
+    keeps_rows = True
+    projected = True
+
+
+@METHODS.register
+class SubsetOfData(RegressionMethod):
+    """The exact method on `n_inducing` rows that are chosen one by one.
+
+    Parameters
+    ----------
+    selection : {"entropy", "information"}
+        The next row is the one whose value is least certain, or the one that moves its value most.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import SubsetOfData
+    >>> SubsetOfData(selection="information")
+    SubsetOfData(selection='information')
+    """
+
+    name = "sd"
+    fixed_inducing = True
+    inducing_from = "subset"
+    exact_jitter = True
+
+    def __init__(self, selection: str = "entropy") -> None:
+        self.selection = selection
+
+    @property
+    def active_set(self) -> str | None:  # type: ignore[override]
+        return self.selection
+
+    def check(self) -> Self:
+        one_of("selection", self.selection, SELECTIONS)
+        return self
+
+
+@METHODS.register
+class BCM(RegressionMethod):
+    """Bayesian committee machine: the exact method on parts of the rows, whose predictions are combined.
+
+    Parameters
+    ----------
+    n_blocks : int
+        Number of members.
+    blocks : {"clustered", "random"}
+        Members hold rows that lie together, or random rows.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import BCM
+    >>> BCM(n_blocks=8)
+    BCM(n_blocks=8, blocks='clustered')
+    """
+
+    name = "bcm"
+    fixed_inducing = True
+    inducing_from = "members"
+    exact_jitter = True
+
+    def __init__(self, n_blocks: int = 4, blocks: str = "clustered") -> None:
+        self.n_blocks = n_blocks
+        self.blocks = blocks
+
+    @property
+    def committee(self) -> tuple[int, str] | None:  # type: ignore[override]
+        return self.n_blocks, self.blocks
+
+    def check(self) -> Self:
+        whole("n_blocks", self.n_blocks, 1)
+        one_of("blocks", self.blocks, BLOCKS)
+        return self
+
+    def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
+        return Committee(noise, "noise" in learn)
+
+
+@METHODS.register
+class ConjugateGradients(RegressionMethod):
+    """Learns as `SGPR`, then solves the exact system by preconditioned conjugate gradients.
+
+    Parameters
+    ----------
+    tol : float
+        Iterations end when the residual is this small, relative to the right-hand side.
+
+    Examples
+    --------
+    >>> from cavity.options.methods import ConjugateGradients
+    >>> ConjugateGradients(tol=1e-6)
+    ConjugateGradients(tol=1e-06)
+    """
+
+    name = "cg"
+    needs_noise = True
+    keeps_rows = True
+    site_store = "averaged"
+    removal = 0.0
+
+    def __init__(self, tol: float = 1e-8) -> None:
+        self.tol = tol
+
+    @property
+    def solver_tol(self) -> float:  # type: ignore[override]
+        return float(self.tol)
+
+    def check(self) -> Self:
+        number("tol", self.tol, 0.0, 1.0)
+        return self

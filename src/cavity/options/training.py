@@ -1,0 +1,170 @@
+"""How an estimator trains, as one object: `GPClassifier(training=Training(tol=1e-3))`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cavity.common.params import Parameters
+from cavity.errors import BadOption
+
+OF_CLASSIFIER = ("share", "schedule", "validation_fraction", "patience")  # GPRegressor has no use for them
+
+
+class Training(Parameters):
+    """How a GPClassifier or GPRegressor trains: what is learnt, by which steps, when it stops, and where checkpoints go.
+
+    Grid searches reach its arguments as `training__tol`. Most fits need none of them.
+
+    Parameters
+    ----------
+    learn : subset of ("kernel", "noise", "inducing", "frequencies", "epsilon")
+        What is learnt. () keeps all values and only computes the posterior. "frequencies" are those of inducing="spectrum".
+        "epsilon" is the share of random labels of methods "rep" and "vi".
+    noise : float or array of shape (C,)
+        Variance of the noise on each latent value, where training starts. GPRegressor: variance of the noise on y, in units of
+        y's variance if `normalize_y`; 0 ("exact", "fitc"): y is f itself.
+    share : {"auto", None, "prior", "kernel", "inducing", "both"}
+        What classes have in common. "prior": partial pooling, each class has its own hyper-parameters and a prior draws them
+        towards those of other classes and features. "kernel" also shares the noise. "auto": "prior" with method="auto" and
+        inducing points, else None. Only for GPClassifier.
+    optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
+        GPClassifier: "auto" is the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
+        `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows (5,000 with three or
+        four classes). GPRegressor: "auto" is L-BFGS-B; for "svi" Adam on mini-batches. It also has "newton" (projected Newton,
+        for few hyper-parameters), and for `SVGP(q_update="gradient")` "gradient" (full batches) and "sag" (stochastic average
+        gradient).
+    schedule : {"inner-approx", "inner-exact", "outer"}
+        How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.
+    damping : float in (0, 1] or None
+        None: 0.5 on full batches ("gfitc" 0.8, "vi" 0.2), 1 on mini-batches.
+    tol : float
+        Training stops when the objective per row changed by less than this in the last fifth of the epochs (at least ten), and
+        the gradient promises less for ten more. On mini-batches: when ten epochs gain less than this over the ten before.
+    max_seconds : float or None
+        Time limit of training. One more sweep over the rows then makes the sites consistent. `fit(X, y, time_limit=...)` limits
+        the whole fit.
+    validation_fraction : float or None
+        Share of each class that is held out for early stopping. For a set of your own use `fit(X, y, eval_set=(X_val, y_val))`.
+        Only for GPClassifier.
+    patience : int
+        Epochs without a smaller validation NLL before training stops. Only for GPClassifier.
+    jitter : float or None
+        Relative to the kernel's variance. None: 1e-6, in float32 1e-4; for regression by "exact" 1e-8.
+    dtype : {"float64", "float32"}
+        Type of rows and projections; factorisations are in float64.
+    checkpoint : None or path
+        File, or URI of an object store, that the run is written to every `checkpoint_every` seconds and at the end of training.
+    checkpoint_every : float
+        Seconds between checkpoints.
+    resume : bool
+        Continue from `checkpoint` if that file exists: on the CPU to the same bits as an uninterrupted run (L-BFGS, which
+        method="auto" takes for small tables, continues from its best point).
+    exchange : {"exact", "auto"} or int
+        How often several ranks share what they found on mini-batches. "exact": in every step, so that the model is that of one
+        process. An int k: after k steps that each takes alone, for slow networks. "auto": the first steps are timed; "exact" if
+        that costs less than a tenth of the time, else the smallest k that costs less than a twentieth.
+
+    Examples
+    --------
+    >>> from cavity import GPClassifier, Training
+    >>> clf = GPClassifier(training=Training(tol=1e-3, learn=("kernel", "noise")))
+    >>> clf.set_params(training__max_seconds=60.0).training
+    Training(learn=('kernel', 'noise'), tol=0.001, max_seconds=60.0)
+    """
+
+    def __init__(
+        self,
+        *,
+        learn: Any = ("kernel", "noise", "inducing"),
+        noise: Any = 0.1,
+        share: str | None = "auto",
+        optimizer: str = "auto",
+        schedule: str = "inner-approx",
+        damping: float | None = None,
+        tol: float = 1e-4,
+        max_seconds: float | None = None,
+        validation_fraction: float | None = None,
+        patience: int = 10,
+        jitter: float | None = None,
+        dtype: Any = "float64",
+        checkpoint: Any = None,
+        checkpoint_every: float = 60.0,
+        resume: bool = False,
+        exchange: int | str = "exact",
+    ) -> None:
+        self.learn = learn
+        self.noise = noise
+        self.share = share
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.damping = damping
+        self.tol = tol
+        self.max_seconds = max_seconds
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.jitter = jitter
+        self.dtype = dtype
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.resume = resume
+        self.exchange = exchange
+
+    def changed(self) -> dict[str, Any]:
+        """Return the arguments that differ from their defaults.
+
+        Returns
+        -------
+        dict
+            Argument values by name.
+        """
+        usual = Training().get_params(deep=False)
+        return {k: v for k, v in self.get_params(deep=False).items() if not _is_same(v, usual[k])}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Training):
+            return NotImplemented
+        pairs = zip(self.get_params(deep=False).values(), other.get_params(deep=False).values(), strict=True)
+        return all(_is_same(a, b) for a, b in pairs)
+
+    __hash__ = None  # type: ignore[assignment]  # it can change
+
+    def __repr__(self) -> str:
+        return f"Training({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and np.array_equal(np.asarray(a, object), np.asarray(b, object))
+
+
+def read_training(value: Any) -> Training:
+    """Return the argument `training`; None stands for the defaults."""
+    if value is None:
+        return Training()
+    if not isinstance(value, Training):
+        raise BadOption(
+            f"training={value!r:.60} is not a cavity.Training: use, for example, Training(tol=1e-3)."
+        )
+    return value
+
+
+def flatten(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an estimator's arguments with those of `training` beside them, as files and the command line have them."""
+    given = dict(arguments)
+    return read_training(given.pop("training", None)).get_params(deep=False) | given
+
+
+def nest(**arguments: Any) -> dict[str, Any]:
+    """Return an estimator's arguments with those of `training` in it: undo `flatten`."""
+    given = flatten(arguments)
+    training = Training(**{name: given.pop(name) for name in Training.parameter_names()})
+    return given | {"training": training if training.changed() else None}
+
+
+def check_regression(training: Training) -> None:
+    """Refuse what only a classifier has."""
+    name = next((name for name in training.changed() if name in OF_CLASSIFIER), None)
+    if name is not None:
+        raise BadOption(f"training has {name}=, which only GPClassifier uses: leave it out.")

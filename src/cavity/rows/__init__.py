@@ -1,0 +1,1 @@
+"""What a fit is given, validated and ready for the engine: `files`, their `columns` as numbers, `batches`."""

@@ -1,0 +1,88 @@
+"""Checksums of rows: they show that a source changed between two passes, or between two runs."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+from cavity.rows.batches.permutation import GOLDEN, Words, mix_bits
+from cavity.rows.batches.source import Piece
+
+MASK = (1 << 64) - 1
+
+
+def hash_labels(values: list[Any]) -> Words:
+    """Return one word per label; equal numbers of different types have equal words."""
+    return np.array([_hash_label(value) for value in values], dtype=np.uint64)
+
+
+def _hash_label(value: Any) -> int:
+    if isinstance(value, bool | int | float) and value == int(value):
+        value = int(value)
+    text = f"{'text' if isinstance(value, str) else 'number'} {value!s}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def sum_rows(piece: Piece, labels: Words) -> int:
+    """Return the sum of one word per row, modulo 2⁶⁴. `labels` holds the words of the rows' labels.
+
+    A word depends on the row's number, columns, label and weight; the sum depends neither on the order of the rows nor on
+    how they are cut into pieces or sections.
+    """
+    rows = mix_bits(hash_rows(piece.X) + piece.index.astype(np.uint64) * GOLDEN)
+    rows = mix_bits(rows ^ labels)
+    if piece.weight is not None:
+        rows = mix_bits(rows + _fold(np.ascontiguousarray(piece.weight, dtype=np.float64).view(np.uint64)))
+    return int(rows.sum(dtype=np.uint64))
+
+
+def hash_rows(X: NDArray[np.float64]) -> Words:
+    """Return one word per row, which depends on its numbers alone."""
+    columns = _fold(np.ascontiguousarray(X, dtype=np.float64).view(np.uint64))
+    words: Words = (columns * _multipliers(columns.shape[1])).sum(1, dtype=np.uint64)
+    return words
+
+
+def _fold(bits: Words) -> Words:
+    """Bring the upper bits down: the lower ones of whole numbers are zero."""
+    return bits ^ (bits >> np.uint64(32))
+
+
+def _multipliers(count: int) -> Words:
+    steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
+    return mix_bits(steps) | np.uint64(1)
+
+
+class Content:
+    """Checksums of sections of a source, by the range of their rows; a range that is not known is learnt in its first pass."""
+
+    def __init__(self, classes: NDArray[Any], known: dict[tuple[int, int], int] | None = None) -> None:
+        self.labels = hash_labels(classes.tolist())
+        self.known = dict(known or {})
+
+    def start(self, keep: range) -> PassSum:
+        """Return the sum of a new pass over these rows."""
+        return PassSum(self, keep)
+
+
+class PassSum:
+    """Running checksum of one pass."""
+
+    def __init__(self, content: Content, keep: range) -> None:
+        self.content, self.keep, self.total = content, (keep.start, keep.stop), 0
+
+    def add(self, piece: Piece, codes: NDArray[np.int64]) -> None:
+        """Add rows; `codes` are the numbers of their classes."""
+        self.total = (self.total + sum_rows(piece, self.content.labels[codes])) & MASK
+
+    def finish(self) -> None:
+        """Compare a complete pass with the first one. Raises BadInput if they differ."""
+        if self.content.known.setdefault(self.keep, self.total) != self.total:
+            raise BadInput(
+                "the rows of this pass differ from those of the first pass: a value, a label or a weight has changed. The source "
+                "must give the same rows in every pass; do not write to its files while a fit reads them."
+            )

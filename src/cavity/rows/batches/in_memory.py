@@ -1,0 +1,85 @@
+"""Rows in memory, given out in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity.rows.batches.permutation import Permutation
+
+LONG = 10_000_000  # rows of a table whose order is not kept in memory
+
+
+class Batch(NamedTuple):
+    """Rows with their row numbers, which address the stored sites."""
+
+    index: Tensor  # type: ignore[assignment]  # [B]; a row number, not tuple.index
+    X: Tensor  # [B D]
+    y: Tensor  # [B]
+    weight: Tensor  # [B]
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Split into pieces of at most `size` rows."""
+        if len(self.index) <= size:
+            yield self
+            return
+        yield from (Batch(*parts) for parts in zip(*(torch.split(t, size) for t in self), strict=True))
+
+
+class Rows(NamedTuple):
+    """Table in memory."""
+
+    X: Tensor  # [N D]
+    y: Tensor  # [N]
+    weight: Tensor  # [N]
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.y)
+
+    def n_batches(self, size: int) -> int:
+        return -(-self.n_rows // size)
+
+    def whole(self, keep: range | None = None) -> Batch:
+        """Return all rows, or those in `keep`, as one batch."""
+        keep = range(self.n_rows) if keep is None else keep
+        index = torch.arange(keep.start, keep.stop, device=self.y.device)
+        return Batch(index, *(column[keep.start : keep.stop] for column in self))
+
+    def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
+        """Make one shuffled pass in batches of nearly equal size, at most `size`.
+
+        With `keep`, each batch contains only those of its rows that are in `keep`.
+        """
+        for index in shuffle_rows(self.n_rows, size, generator, keep):
+            index = index.to(self.y.device)
+            yield Batch(index, self.X[index], self.y[index], self.weight[index])
+
+
+def shuffle_rows(
+    n_rows: int, size: int, generator: torch.Generator, keep: range | None = None
+) -> Iterator[Tensor]:
+    """Yield the row numbers of one shuffled pass, batch by batch.
+
+    The seed alone decides which rows form a batch. `keep` then removes the other rows from each batch.
+    """
+    for index in _order_rows(n_rows, -(-n_rows // size), generator):
+        yield index if keep is None else index[(index >= keep.start) & (index < keep.stop)]
+
+
+def _order_rows(n_rows: int, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield a random order of the rows in `count` parts; that of a long table is computed part by part."""
+    if n_rows <= LONG:
+        yield from torch.randperm(n_rows, generator=generator).tensor_split(count)
+        return
+    order = Permutation.draw(n_rows, generator)
+    low, more = divmod(n_rows, count)
+    start = 0
+    for i in range(count):
+        stop = start + low + (i < more)
+        yield torch.from_numpy(order.find(np.arange(start, stop)))
+        start = stop

@@ -1,0 +1,119 @@
+"""Tables that are read by row number but need not be in memory: memory maps and .npy files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.common.object_stores import download, is_uri
+from cavity.errors import BadInput
+from cavity.rows.batches.source import Array, Names, Piece, refuse_masked
+
+
+class Arrays:
+    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file; optionally one weight per row."""
+
+    numbered = True
+
+    def __init__(self, X: Any, y: Any, weight: Any = None, names: Names = None) -> None:
+        self.X, self.y = open_array(X, "X"), open_array(y, "y")
+        self.weight = None if weight is None else open_array(weight, "sample_weight")
+        self.names = names
+        if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
+            raise BadInput(
+                f"X has shape {self.X.shape} and type {self.X.dtype}; give a numeric array of shape (N, D)."
+            )
+        for name, column in (("y", self.y), ("sample_weight", self.weight)):
+            if column is not None and column.shape != self.X.shape[:1]:
+                raise BadInput(
+                    f"X has {len(self.X)} rows and {name} has shape {column.shape}: give one value per row."
+                )
+        self.files = [file for array in (X, y, weight) for file in _mapped_files(array)]
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.X)
+
+    def pieces(self, size: int) -> Iterator[Piece]:
+        return self.section(range(self.n_rows), size)
+
+    def section(self, rows: range, size: int) -> Iterator[Piece]:
+        self._check_files()
+        for start in range(rows.start, rows.stop, size):
+            stop = min(start + size, rows.stop)
+            yield self._make_piece(np.arange(start, stop), slice(start, stop))
+
+    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
+        order = rng.permutation(len(self.X))
+        yield from (self.take(order[i : i + size]) for i in range(0, len(order), size))
+
+    def take(self, index: NDArray[np.int64]) -> Piece:
+        """Return these rows in this order; reads them in file order."""
+        self._check_files()
+        order = np.argsort(index)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return self._make_piece(index[order], index[order]).at(back)
+
+    def _check_files(self) -> None:
+        """Refuse files that shrank: to read a memory map behind the end of its file ends the process (SIGBUS)."""
+        for name, before in self.files:
+            with suppress(
+                FileNotFoundError
+            ):  # a deleted file stays mapped, and so does one that was replaced
+                now = os.stat(name)
+                if now.st_ino == before.st_ino and now.st_size < before.st_size:
+                    raise BadInput(
+                        f"{name} was truncated while it was in use: it had {before.st_size} bytes and has {now.st_size}. "
+                        "Start again with the complete file."
+                    )
+
+    def _make_piece(self, index: NDArray[np.int64], rows: Any) -> Piece:
+        weight: Array | None = None if self.weight is None else np.asarray(self.weight[rows], np.float64)
+        return Piece(index, np.asarray(self.X[rows], np.float64), np.asarray(self.y[rows]), weight)
+
+
+def _mapped_files(value: Any) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the file behind an array, as it is now: of a path, of a memory map, or of a view of one."""
+    name: Any = value if isinstance(value, str | os.PathLike) else None
+    while name is None and isinstance(value, np.ndarray):
+        name = getattr(value, "filename", None)
+        value = value.base
+    if name is not None and os.path.exists(name):
+        yield os.fspath(name), os.stat(name)
+
+
+def open_array(value: Any, what: str) -> NDArray[Any]:
+    """Return an array unchanged, or open a .npy file as a memory map; one in a store is copied to a temporary file first."""
+    refuse_masked(value, what)
+    if not isinstance(value, str | os.PathLike):
+        return value if isinstance(value, np.ndarray) else np.asarray(value)
+    path = os.fspath(value)
+    if not path.endswith(".npy"):
+        raise BadInput(
+            f"{what}={path!r}: only .npy files can be memory-mapped. Save the array with numpy.save."
+        )
+    try:
+        return _map_remote(path) if is_uri(path) else np.asarray(np.load(path, mmap_mode="r"))
+    except BadInput:
+        raise
+    except FileNotFoundError:
+        raise BadInput(f"{what}: file {path!r} does not exist.") from None
+    except (
+        Exception
+    ) as error:  # numpy tokenises the header as Python, so a damaged one raises many kinds of errors
+        raise BadInput(f"{what}={path!r} cannot be memory-mapped: {error!s:.200}") from error
+
+
+def _map_remote(uri: str) -> NDArray[Any]:
+    """Copy a .npy file of a store and map the copy, which the system removes when nobody uses it any more."""
+    with tempfile.NamedTemporaryFile(suffix=".npy") as copy:
+        download(uri, copy)
+        copy.flush()
+        return np.asarray(np.load(copy.name, mmap_mode="r"))

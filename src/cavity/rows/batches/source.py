@@ -1,0 +1,260 @@
+"""Protocols for sources of rows, and the checks on every piece that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from cavity.rows.batches.in_memory import Batch
+
+Array = NDArray[np.float64]
+Names = tuple[str, ...] | None
+
+
+class TensorOptions(Protocol):
+    """Type and device of tensors, as a configuration has them."""
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+
+class Piece(NamedTuple):
+    """Rows of a source, with labels that are not encoded yet."""
+
+    index: NDArray[np.int64]  # type: ignore[assignment]  # [B], row numbers
+    X: NDArray[Any]  # [B D]
+    y: NDArray[Any]  # [B]
+    weight: Array | None  # [B]
+    where: str = ""  # the file, for messages
+
+    def at(self, rows: Any) -> Piece:
+        """Select some of the rows."""
+        weight = None if self.weight is None else self.weight[rows]
+        return Piece(self.index[rows], self.X[rows], self.y[rows], weight, self.where)
+
+
+class Source(Protocol):
+    """Source of rows. Every pass gives the same rows in the same order."""
+
+    @property
+    def names(self) -> Names:
+        """Names of the columns, or None."""
+        ...
+
+    @property
+    def numbered(self) -> bool:
+        """Whether a row has the same number in every pass, as EP needs for its stored sites."""
+        ...
+
+    def pieces(self, size: int) -> Iterator[Piece]:
+        """Read all rows in order, in pieces of at most `size`."""
+        ...
+
+    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
+        """Read all rows in pieces of at most `size`, in an order that is as random as is cheap."""
+        ...
+
+
+class Divided(Source, Protocol):
+    """Source that knows its number of rows and can read a section of them."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    def section(self, rows: range, size: int) -> Iterator[Piece]:
+        """Read these rows in order, in pieces of at most `size`."""
+        ...
+
+
+class Addressed(Divided, Protocol):
+    """Source that can read any rows by number."""
+
+    def take(self, index: NDArray[np.int64]) -> Piece: ...
+
+
+class Visit(NamedTuple):
+    """One step of a shuffled pass: some rows, of which only the wanted ones are read."""
+
+    numbers: NDArray[np.int64]  # [B], row numbers of all rows
+    piece: Piece  # the wanted rows, in the same order
+
+
+class Planned(Divided, Protocol):
+    """Source that can plan a shuffled pass without reading: `visits` is `scattered` without the unwanted rows."""
+
+    def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]: ...
+
+
+class Whole(Protocol):
+    """Table that is read in pieces."""
+
+    def split(self, size: int) -> Iterator[Batch]: ...
+
+
+class Data(Protocol):
+    """Rows for training: encoded labels, positive weights, tensors on the device."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    def n_batches(self, size: int) -> int:
+        """Return the number of batches per pass, including batches that are empty on this rank."""
+        ...
+
+    def whole(self) -> Whole: ...
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Make one shuffled pass."""
+        ...
+
+
+class Divisible(Data, Protocol):
+    """Data that can be restricted to the rows in `keep`; rows keep their numbers."""
+
+    def whole(self, keep: range | None = None) -> Whole: ...
+
+    def batches(
+        self, size: int, generator: torch.Generator, keep: range | None = None
+    ) -> Iterator[Batch]: ...
+
+
+def refuse_masked(value: Any, what: str) -> None:
+    """Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask."""
+    masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
+    if masked:
+        raise BadInput(
+            f"{what} is a masked array with {masked} masked cells, which are missing values. Fill them in, for example with "
+            f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
+        )
+
+
+def check_pieces(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
+    """Yield the pieces after checking each; all must have the same number of columns."""
+    for piece in pieces:
+        check(piece, names, n_columns)
+        n_columns = piece.X.shape[1]
+        yield piece
+
+
+def check(piece: Piece, names: Names, n_columns: int | None) -> None:
+    """Check a piece: finite X, no missing labels, positive weights, the expected number of columns."""
+    _check_shape(piece, n_columns)
+    if not np.isfinite(piece.X).all():
+        _raise_bad_cells(piece, names)
+    _check_labels(piece)
+    _check_weights(piece)
+
+
+def describe_place(piece: Piece) -> str:
+    """Describe the rows and the file of a piece, for messages."""
+    if not len(piece.index):
+        return piece.where or "an empty piece"
+    rows = f"rows {piece.index.min()} to {piece.index.max()}"
+    return f"{rows} ({piece.where})" if piece.where else rows
+
+
+def _check_shape(piece: Piece, n_columns: int | None) -> None:
+    if piece.X.ndim != 2 or piece.y.ndim != 1 or len(piece.X) != len(piece.y):
+        raise BadInput(
+            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
+            "Give X of shape (n, D) and one label per row, y of shape (n,)."
+        )
+    if n_columns is not None and piece.X.shape[1] != n_columns:
+        raise BadInput(
+            f"{describe_place(piece)}: {piece.X.shape[1]} columns, but there were {n_columns} before. "
+            "Give every piece the same columns."
+        )
+
+
+def _raise_bad_cells(piece: Piece, names: Names) -> None:
+    wrong = ~np.isfinite(piece.X)
+    what = []
+    for j in np.flatnonzero(wrong.any(0))[:5]:
+        missing = int(np.isnan(piece.X[:, j]).sum())
+        infinite = int(wrong[:, j].sum()) - missing
+        cells = " and ".join(
+            f"{n} {word}" for n, word in ((missing, "missing or NaN"), (infinite, "infinite")) if n
+        )
+        what.append(f"column {j if names is None else repr(names[j])}: {cells}")
+    raise BadInput(
+        f"Input X contains NaN or infinity in {describe_place(piece)}: {'; '.join(what)}. "
+        "Later rows were not read. Fill in these cells or remove these rows, and write the files again."
+    )
+
+
+def _check_labels(piece: Piece) -> None:
+    if piece.y.dtype.kind == "O":
+        missing = np.array([v is None or v != v for v in piece.y], dtype=bool)
+    elif piece.y.dtype.kind == "f":
+        missing = ~np.isfinite(piece.y)
+        odd = piece.y[piece.y != np.round(piece.y)].tolist()
+        if odd and not missing.any():
+            raise BadInput(
+                f"Unknown label type: continuous. {describe_place(piece)} has labels such as {odd[0]!r}. "
+                "A classifier needs classes: for real targets use GPRegressor."
+            )
+    else:
+        return
+    if missing.any():
+        raise BadInput(
+            f"the label is missing in {int(missing.sum())} of {describe_place(piece)}: "
+            "remove these rows, or give them a class of their own."
+        )
+
+
+def _check_weights(piece: Piece) -> None:
+    if piece.weight is None:
+        return
+    if piece.weight.shape != piece.y.shape:
+        raise BadInput(
+            f"{describe_place(piece)}: weights of shape {piece.weight.shape} for {len(piece.y)} rows; give one weight per row."
+        )
+    wrong = ~(np.isfinite(piece.weight) & (piece.weight > 0))
+    if wrong.any():
+        raise BadInput(
+            f"{int(wrong.sum())} weights in {describe_place(piece)} are missing, infinite or not positive. "
+            "A row of weight w counts as w rows: remove rows of weight 0."
+        )
+
+
+def regroup(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
+    """Yield the same rows in pieces of these (positive) sizes; the last may be smaller."""
+    held: list[Piece] = []
+    missing = next(sizes, 0)
+    for piece in pieces:
+        start = 0
+        while start < len(piece.index):
+            part = piece.at(slice(start, start + missing))
+            start, missing = start + len(part.index), missing - len(part.index)
+            held.append(part)
+            if not missing:
+                yield join(held)
+                held, missing = [], next(sizes, len(piece.index))
+    if held:
+        yield join(held)
+
+
+def intersect(a: range, b: range) -> range:
+    """Return the numbers that are in both ranges; may be empty."""
+    return range(max(a.start, b.start), min(a.stop, b.stop))
+
+
+def join(parts: list[Piece]) -> Piece:
+    """Concatenate pieces; the result has the file of the first."""
+    if len(parts) == 1:
+        return parts[0]
+    weights = [np.ones(len(p.index)) if p.weight is None else p.weight for p in parts]
+    weight = None if all(p.weight is None for p in parts) else np.concatenate(weights)
+    index, X, y = (np.concatenate(columns) for columns in list(zip(*parts, strict=True))[:3])
+    return Piece(index, X, y, weight, parts[0].where)

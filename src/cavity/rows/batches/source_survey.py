@@ -1,0 +1,237 @@
+"""Survey of a source in one pass: class counts, exact column statistics, and a random sample of rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+from cavity.rows.batches.checksums import MASK, hash_labels, sum_rows
+from cavity.rows.batches.prefetch import prefetch
+from cavity.rows.batches.source import Array, Divided, Piece, Source, check_pieces
+from cavity.rows.batches.spread import merge_spread
+
+SAMPLE_ROWS = 20_000
+SURVEY_BYTES = 32 << 20  # maximum size of a piece
+SURVEY_ROWS = 65_536
+MAX_CLASSES = 10_000
+
+
+class ClassMoments(NamedTuple):
+    """Moments per class: number of rows, total and extreme weights, and mean and Σ weight · deviation² of each column."""
+
+    rows: NDArray[np.int64]  # [C]
+    weight: Array  # [C]
+    lightest: Array  # [C]
+    heaviest: Array  # [C]
+    mean: Array  # [C D]
+    square: Array  # [C D]
+
+
+class Summary(NamedTuple):
+    """Summary of a source after the first pass."""
+
+    classes: NDArray[Any]  # [C], sorted
+    moments: ClassMoments
+    low: Array  # [D]
+    high: Array  # [D]
+    sample: Piece  # rows in order, y encoded, weights as in the source
+    content: int = 0  # checksum of all rows
+    sections: dict[tuple[int, int], int] = {}  # noqa: RUF012  # checksums of the rows that this rank has read
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.moments.rows.sum())
+
+    @property
+    def complete(self) -> bool:
+        """Whether the sample contains all rows."""
+        return len(self.sample.index) == self.n_rows
+
+
+def survey(source: Source, seed: Any, limit: int | None = None) -> Summary:
+    """Read all rows once and summarise them.
+
+    The sample contains all rows if there are at most `limit`. Otherwise large classes are reduced to equal size first.
+    """
+    found = survey_section(source, seed, limit=limit).summary()
+    return found._replace(sections={(0, found.n_rows): found.content})
+
+
+def survey_section(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
+    """Survey the rows in `keep` (default all) in one pass.
+
+    Surveys of consecutive sections, joined in order, equal the survey of the whole table.
+    """
+    found, rng, size = Survey(limit), np.random.default_rng(seed), _rows_per_piece(source)
+    pieces = source.pieces(size)
+    if keep is not None:
+        pieces = cast(Divided, source).section(keep, size)
+        rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
+    for piece in prefetch(check_pieces(pieces, source.names)):
+        if len(piece.index):
+            found.add(piece, rng.random(len(piece.index)))
+    return found
+
+
+def _rows_per_piece(source: Source) -> int:
+    columns = len(source.names) if source.names is not None else 1
+    return max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
+
+
+class Survey:
+    """Running summary of rows; classes are numbered in order of appearance."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.labels: dict[Any, int] = {}
+        self.words = hash_labels([])  # of the labels
+        self.content = 0  # checksum of all rows
+        self.moments: ClassMoments | None = None
+        self.low = self.high = np.empty(0)
+        self.sample = _Sample(SAMPLE_ROWS if limit is None else limit)
+
+    def add(self, piece: Piece, keys: Array) -> None:
+        """Add rows; the sample keeps those with the smallest random keys."""
+        values, place = np.unique(piece.y, return_inverse=True)
+        codes = self._number_labels(values.tolist())[place.reshape(-1)]
+        self.content = (self.content + sum_rows(piece, self.words[codes])) & MASK
+        self._add_moments(_compute_moments(piece, codes, len(self.labels)), piece.X.min(0), piece.X.max(0))
+        self.sample.add(piece._replace(y=codes), keys)
+
+    def join(self, other: Survey) -> None:
+        """Add the rows of another survey, which follow these."""
+        if other.moments is None:
+            return
+        numbers = self._number_labels(list(other.labels))
+        self.content = (self.content + other.content) & MASK
+        self._add_moments(_place(other.moments, numbers, len(self.labels)), other.low, other.high)
+        self.sample.level = min(self.sample.level, other.sample.level)
+        for piece, keys in other.sample.parts:
+            self.sample.add(piece._replace(y=numbers[piece.y]), keys)
+
+    def summary(self) -> Summary:
+        """Return the summary, with sorted classes."""
+        if self.moments is None:
+            raise BadInput("the source has no rows: check how it was selected.")
+        classes, order = _sort_classes(self.labels)
+        kept = self.sample.rows()
+        kept = kept._replace(y=np.argsort(order)[kept.y])
+        moments = ClassMoments._make(x[order] for x in self.moments)
+        return Summary(classes, moments, self.low, self.high, kept, self.content)
+
+    def _number_labels(self, values: list[Any]) -> NDArray[np.int64]:
+        numbers = np.array([self.labels.setdefault(v, len(self.labels)) for v in values], dtype=np.int64)
+        if len(self.labels) > MAX_CLASSES:
+            raise BadInput(
+                f"the target has more than {MAX_CLASSES} different values: is it the right column? A classifier needs classes."
+            )
+        fresh = list(self.labels)[len(self.words) :]
+        if fresh:
+            self.words = np.concatenate([self.words, hash_labels(fresh)])
+        return numbers
+
+    def _add_moments(self, moments: ClassMoments, low: Array, high: Array) -> None:
+        if self.moments is None:
+            self.moments, self.low, self.high = moments, low, high
+            return
+        self.moments = _merge(
+            _place(self.moments, np.arange(len(self.moments.rows)), len(self.labels)), moments
+        )
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+
+
+def _sort_classes(labels: dict[Any, int]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    names = list(labels)
+    try:
+        order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+    except TypeError:
+        kinds = ", ".join(sorted({type(name).__name__ for name in names}))
+        raise BadInput(
+            f"the labels cannot be sorted, because their types differ ({kinds}): give labels of one type."
+        ) from None
+    return np.array(names)[order], order
+
+
+def _compute_moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> ClassMoments:
+    weight = np.ones(len(codes)) if piece.weight is None else piece.weight
+    order = np.argsort(codes, kind="stable")
+    X, w = piece.X[order], weight[order]
+    present, start, rows = np.unique(codes[order], return_index=True, return_counts=True)
+    total = np.add.reduceat(w, start)
+    mean = np.add.reduceat(w[:, None] * X, start) / total[:, None]
+    square = np.add.reduceat(w[:, None] * (X - np.repeat(mean, rows, axis=0)) ** 2, start)
+    lightest, heaviest = np.minimum.reduceat(w, start), np.maximum.reduceat(w, start)
+    return _place(ClassMoments(rows, total, lightest, heaviest, mean, square), present, n_classes)
+
+
+def _place(found: ClassMoments, numbers: NDArray[np.int64], n_classes: int) -> ClassMoments:
+    """Expand moments of some classes to all classes; the others are empty."""
+    expanded = _empty_moments(n_classes, found.mean.shape[1])
+    for to, of in zip(expanded, found, strict=True):
+        to[numbers] = of
+    return expanded
+
+
+def _empty_moments(n_classes: int, n_columns: int) -> ClassMoments:
+    table = np.zeros((n_classes, n_columns))
+    rows, weight = np.zeros(n_classes, dtype=np.int64), np.zeros(n_classes)
+    return ClassMoments(rows, weight, np.full(n_classes, np.inf), np.zeros(n_classes), table, table.copy())
+
+
+def _merge(a: ClassMoments, b: ClassMoments) -> ClassMoments:
+    """Merge the moments of two groups of rows."""
+    weight, mean, square = merge_spread(*((m.weight[:, None], m.mean, m.square) for m in (a, b)))
+    lightest, heaviest = np.minimum(a.lightest, b.lightest), np.maximum(a.heaviest, b.heaviest)
+    return ClassMoments(a.rows + b.rows, weight[:, 0], lightest, heaviest, mean, square)
+
+
+class _Sample:
+    """Sample of rows: the `level` rows with the smallest random keys per class, so uniform within each class.
+
+    `level` never increases, so a row that was dropped once would also be dropped at the end.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.level = limit, limit
+        self.parts: list[tuple[Piece, Array]] = []
+        self.count = 0
+
+    def add(self, piece: Piece, keys: Array) -> None:
+        self.parts.append((piece, keys))
+        self.count += len(keys)
+        if self.count > 2 * self.limit:
+            self._thin()
+
+    def _thin(self) -> None:
+        rows, keys = _concatenate(self.parts)
+        order = np.lexsort([keys, rows.y])
+        start = np.flatnonzero(np.r_[True, np.diff(rows.y[order]) > 0])
+        counts = np.diff(np.r_[start, len(order)])
+        self.level = min(self.level, _find_level(counts, self.limit))
+        rank = np.arange(len(order)) - np.repeat(start, counts)
+        keep = np.sort(order[rank < self.level])
+        self.parts, self.count = [(rows.at(keep), keys[keep])], len(keep)
+
+    def rows(self) -> Piece:
+        if self.count > self.limit or self.level < self.limit:  # after thinning, later rows need it too
+            self._thin()
+        rows, _ = _concatenate(self.parts)
+        return rows
+
+
+def _concatenate(parts: list[tuple[Piece, Array]]) -> tuple[Piece, Array]:
+    pieces, keys = zip(*parts, strict=True)
+    weight = np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in pieces])
+    index, X, y = (np.concatenate([p[i] for p in pieces]) for i in range(3))
+    return Piece(index, X, y, weight), np.concatenate(keys)
+
+
+def _find_level(counts: NDArray[np.int64], limit: int) -> int:
+    """Return the largest L ≥ 1 with Σ min(count, L) ≤ limit."""
+    low, high = 1, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(counts, middle).sum() <= limit else (low, middle - 1)
+    return low

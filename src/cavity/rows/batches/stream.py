@@ -1,0 +1,188 @@
+"""Stream a source: read pieces, encode, shuffle, and copy batches to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+from cavity.rows.batches.checksums import Content, PassSum
+from cavity.rows.batches.in_memory import Batch, shuffle_rows
+from cavity.rows.batches.prefetch import prefetch
+from cavity.rows.batches.shuffle import (
+    ABSENT,
+    Encoded,
+    Slots,
+    Store,
+    allocate_rows,
+    count_buffer_rows,
+    draw_batches,
+    plan_batch_sizes,
+)
+from cavity.rows.batches.source import (
+    Addressed,
+    Divided,
+    Piece,
+    Planned,
+    Source,
+    Visit,
+    check,
+    describe_place,
+    regroup,
+)
+
+PIECES = 64  # pieces per shuffle buffer; many small ones mix rows from many places
+PIECE_BYTES = 64 << 20  # maximum size of a piece; a few are in memory at a time
+KINDS = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+class Stream(NamedTuple):
+    """Rows of a source with labels 0..C−1. Holds only a few pieces and the shuffle buffer in memory."""
+
+    source: Source
+    classes: NDArray[Any]  # [C], sorted
+    factor: NDArray[np.float64]  # [C], class weights; they multiply the weights of rows
+    n_rows: int
+    n_columns: int
+    dtype: torch.dtype
+    device: torch.device
+    content: Content | None = None  # to compare every pass with the first
+
+    def n_batches(self, size: int) -> int:
+        return -(-self.n_rows // size)
+
+    def whole(self, keep: range | None = None) -> Pass:
+        """Return the rows in order, or those in `keep`."""
+        return Pass(self, range(self.n_rows) if keep is None else keep)
+
+    def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
+        """Make one shuffled pass.
+
+        If the source can read rows by number, the order is that of the same table in memory. The composition of a batch
+        depends only on the generator and on row numbers, so rows outside `keep` need not be read.
+        """
+        keep = range(self.n_rows) if keep is None else keep
+        rows = self._take_rows if hasattr(self.source, "take") else self._draw_rows
+        yield from self._send(rows(size, generator, keep))
+
+    def _take_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
+        source, total = cast(Addressed, self.source), self._start_sum(keep)
+        for index in shuffle_rows(self.n_rows, size, generator, keep):
+            yield self._encode(source.take(index.numpy()), total)
+        _finish_sum(total)
+
+    def _draw_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
+        """Draw batches from the shuffle buffer."""
+        rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        room = count_buffer_rows(size, self.n_columns)
+        piece = -(-room // PIECES)
+        store = Store(min(len(keep), room + piece), self.n_columns, KINDS[self.dtype])
+        total = self._start_sum(keep)
+
+        def slots(visit: Visit) -> Slots:
+            found = np.full(len(visit.numbers), ABSENT)
+            if len(visit.piece.index):
+                found[_is_inside(visit.numbers, keep)] = store.add(self._encode(visit.piece, total))
+            return found
+
+        waiting = map(slots, self._visits(piece, rng, keep))
+        for drawn in draw_batches(waiting, plan_batch_sizes(self.n_rows, size), room, rng):
+            yield store.take(drawn[drawn != ABSENT])
+        _finish_sum(total)
+
+    def _start_sum(self, keep: range) -> PassSum | None:
+        return None if self.content is None else self.content.start(keep)
+
+    def _visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
+        if hasattr(self.source, "visits"):
+            yield from cast(Planned, self.source).visits(size, rng, keep)
+            return
+        for piece in self.source.scattered(size, rng):
+            yield Visit(piece.index, piece.at(_is_inside(piece.index, keep)))
+
+    def _in_order(self, size: int, keep: range) -> Iterator[Piece]:
+        if hasattr(self.source, "section"):
+            yield from _check_count(cast(Divided, self.source).section(keep, size), len(keep))
+            return
+        for piece in _check_count(self.source.pieces(size), self.n_rows):
+            yield piece.at(_is_inside(piece.index, keep))
+
+    def _encode(self, piece: Piece, total: PassSum | None = None) -> Encoded:
+        check(piece, self.source.names, self.n_columns)
+        y = self._codes(piece)
+        if total is not None:
+            total.add(piece, y)
+        weight = np.ones(len(y)) if piece.weight is None else piece.weight
+        return Encoded(piece.index, piece.X.astype(KINDS[self.dtype]), y, weight * self.factor[y])
+
+    def _encode_all(self, pieces: Iterator[Piece], keep: range) -> Iterator[Encoded]:
+        """Encode the pieces of one pass."""
+        total = self._start_sum(keep)
+        yield from (self._encode(piece, total) for piece in pieces)
+        _finish_sum(total)
+
+    def _codes(self, piece: Piece) -> NDArray[np.int64]:
+        codes = np.searchsorted(self.classes, piece.y).clip(max=len(self.classes) - 1)
+        unseen = piece.y[self.classes[codes] != piece.y].tolist()
+        if unseen:
+            raise BadInput(
+                f"label {unseen[0]!r} in {describe_place(piece)} is not one of the {len(self.classes)} classes of the first pass: "
+                "the source must give the same rows in every pass."
+            )
+        return codes
+
+    def _send(self, rows: Iterator[Encoded]) -> Iterator[Batch]:
+        """Prefetch in a thread; copy to a GPU asynchronously from pinned memory."""
+        on_gpu = self.device.type == "cuda"
+        for batch in prefetch(_make_tensors(rows, on_gpu)):
+            yield Batch(*(t.to(self.device, non_blocking=on_gpu) for t in batch))
+
+
+class Pass(NamedTuple):
+    """Rows of a stream in order, read again at every `split`."""
+
+    stream: Stream
+    keep: range
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Read pieces of at most `size` rows; one empty piece if the range is empty."""
+        stream, keep = self
+        size = max(1, min(size, len(keep), PIECE_BYTES // (8 * stream.n_columns)))
+        pieces = regroup(stream._in_order(size, keep), repeat(size))
+        none = iter([allocate_rows(stream.n_columns, KINDS[stream.dtype])])
+        yield from stream._send(stream._encode_all(pieces, keep) if len(keep) else none)
+
+
+def _make_tensors(rows: Iterator[Encoded], pinned: bool) -> Iterator[Batch]:
+    for part in rows:
+        tensors = [torch.from_numpy(np.ascontiguousarray(column)) for column in part]
+        yield Batch(*(t.pin_memory() if pinned else t for t in tensors))
+
+
+def _finish_sum(total: PassSum | None) -> None:
+    if total is not None:
+        total.finish()
+
+
+def _is_inside(index: NDArray[np.int64], keep: range) -> NDArray[np.bool_]:
+    return (index >= keep.start) & (index < keep.stop)
+
+
+def _check_count(pieces: Iterator[Piece], n_rows: int) -> Iterator[Piece]:
+    """Yield the pieces; raise BadInput if they do not have `n_rows` rows in total."""
+    count = 0
+    for piece in pieces:
+        count += len(piece.index)
+        if count > n_rows:
+            break
+        yield piece
+    if count != n_rows:
+        raise BadInput(
+            f"the first pass had {n_rows} rows, this one has {'more' if count > n_rows else count}: the source must give the "
+            "same rows in every pass."
+        )

@@ -1,0 +1,1 @@
+"""Columns of a table: inspect them, and encode their cells as numbers."""

@@ -1,0 +1,159 @@
+"""Dates and times: cells as days since 1970, and what matters in them as features."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.batches.source import Array
+from cavity.rows.columns.arrow_buffers import find_present, to_floats, to_places
+from cavity.rows.columns.cells import to_text
+
+DAY = 86_400  # seconds
+MAX_DAYS = 4e6  # about eleven thousand years
+PARTS = ("days", "year", "season", "weekday", "clock")
+YEAR = 365.2425  # days
+STEPS = 2.0**32  # per unit, of rounded sines and cosines
+ORDERS = ("day", "month")  # which comes first in 03/04/2020; the day wins if cells can be read both ways
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+EPOCH = datetime(1970, 1, 1)
+_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(:(?P<second>\d{2}([.,]\d+)?))? ?(?P<half>[AaPp][Mm])?"
+_AFTER = rf"([T ,]+{_CLOCK})? ?(Z|UTC|(?P<zone>[+-]\d{{2}}:?\d{{2}}))?"
+_MONTH = r"(?P<word>[A-Za-z]{3,9})\.?"
+PATTERNS = [
+    re.compile(pattern + _AFTER)
+    for pattern in (
+        r"(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})",
+        r"(?P<one>\d{1,2})[-/.](?P<two>\d{1,2})[-/.](?P<year>\d{4}|\d{2})",
+        rf"([A-Za-z]{{3,9}},? )?(?P<day>\d{{1,2}})[ -]{_MONTH}[ -](?P<year>\d{{4}}|\d{{2}})",
+        rf"{_MONTH} (?P<day>\d{{1,2}}),? (?P<year>\d{{4}})",
+    )
+]
+TIME = re.compile(_CLOCK)
+
+
+class Days(NamedTuple):
+    """Cells as days since 1970-01-01, with NaN for missing cells and cells that are not dates."""
+
+    value: Array  # [n]
+    lacks: NDArray[np.bool_]  # [n], missing cells
+    example: str | None  # a cell that is not a date
+    row: int  # its index
+
+
+def to_days(column: Any, order: str) -> Days:
+    """Convert a column of dates, times or their texts. A time without a date is a part of a day."""
+    arrow = import_pyarrow()
+    if arrow.types.is_temporal(column.type):
+        value = _typed_days(column)
+        return Days(value, np.isnan(value), None, -1)
+    text = to_text(column)
+    coded = text.dictionary_encode()
+    known = np.array([parse_date(cell, order) for cell in coded.dictionary.to_pylist()] + [np.nan])
+    lacks = ~find_present(text)
+    place = to_places(coded.indices)
+    value = np.where(lacks, np.nan, known[place])
+    wrong = np.flatnonzero(np.isnan(value) & ~lacks)
+    row = int(wrong[0]) if len(wrong) else -1
+    return Days(value, lacks, text[row].as_py() if row >= 0 else None, row)
+
+
+def _typed_days(column: Any) -> Array:
+    arrow = import_pyarrow()
+    types = arrow.types
+    if types.is_time(column.type):
+        column = column.cast(arrow.time64("us"), safe=False).cast("int64")
+    else:
+        column = column.cast(arrow.timestamp("us"), safe=False).cast("int64")
+    micros = to_floats(column.cast("float64", safe=False))
+    return np.asarray(micros / (1e6 * DAY))
+
+
+def parse_date(text: str, order: str) -> float:
+    """Return days since 1970-01-01, the part of the day for a time alone, NaN for anything else."""
+    try:
+        if time := TIME.fullmatch(text):
+            return _seconds(time.groupdict()) / DAY
+        for pattern in PATTERNS:
+            if found := pattern.fullmatch(text):
+                return _read(found.groupdict(), order)
+    except (ValueError, OverflowError):
+        pass
+    return np.nan
+
+
+def _read(part: dict[str, str | None], order: str) -> float:
+    year = int(part["year"] or 0)
+    if len(part["year"] or "") == 2:
+        year += 1900 if year >= 69 else 2000
+    if part.get("word"):
+        month, day = MONTHS.index(str(part["word"])[:3].lower()) + 1, int(part["day"] or 0)
+    elif part.get("one"):
+        one, two = int(part["one"] or 0), int(part["two"] or 0)
+        day, month = (one, two) if order == "day" else (two, one)
+    else:
+        month, day = int(part["month"] or 0), int(part["day"] or 0)
+    moment = datetime(year, month, day) + timedelta(seconds=_seconds(part) if part.get("hour") else 0.0)
+    if zone := part.get("zone"):
+        sign = -1 if zone[0] == "-" else 1
+        moment -= sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+    return (moment - EPOCH).total_seconds() / DAY
+
+
+def _seconds(part: dict[str, str | None]) -> float:
+    hour, minute = int(part["hour"] or 0), int(part["minute"] or 0)
+    second = float((part.get("second") or "0").replace(",", "."))
+    if half := part.get("half"):
+        if not 1 <= hour <= 12:
+            raise ValueError(hour)
+        hour = hour % 12 + (12 if half.lower() == "pm" else 0)
+    if hour > 23 or minute > 59 or second >= 61:
+        raise ValueError(hour)
+    return 3600 * hour + 60 * minute + second
+
+
+def find_years(days: Array) -> Array:
+    """Return the calendar year of each date."""
+    whole = np.floor(days).astype("datetime64[D]")
+    return np.asarray(whole.astype("datetime64[Y]").astype(np.int64) + 1970.0)
+
+
+def find_season(days: Array) -> Array:
+    """Return the part of the year that has passed, from 0 to 1."""
+    year = np.floor(days).astype("datetime64[D]").astype("datetime64[Y]")
+    return np.asarray((days - year.astype("datetime64[D]").astype(np.float64)) / YEAR)
+
+
+def find_weekdays(days: Array) -> Array:
+    """Return the weekday of each date: 0 is Monday."""
+    return np.asarray((np.floor(days) + 3) % 7)
+
+
+def to_circle(turns: Array) -> Sequence[Array]:
+    """Return a periodic quantity as sine and cosine, so that its end is near its beginning.
+
+    They are rounded: libraries differ in the last bits, and trees may split between Tuesday and Sunday, whose cosines are equal.
+    """
+    angle = 2 * np.pi * turns
+    return np.rint(np.sin(angle) * STEPS) / STEPS, np.rint(np.cos(angle) * STEPS) / STEPS
+
+
+def format_day(days: float) -> str:
+    """Format days since 1970-01-01 as a date."""
+    return str(np.datetime64(int(np.floor(days)), "D"))
+
+
+def check_days(days: Days, name: str, first: int) -> None:
+    """Raise BadInput with the row of the first cell that is not a date."""
+    if days.row >= 0:
+        raise BadInput(
+            f"column {name!r} has dates, but row {first + days.row + 1} has {days.example!r:.60}: correct such cells or leave "
+            "them empty."
+        )

@@ -1,0 +1,58 @@
+"""Which features of a preparation belong together: they share a lengthscale, a unit, or a column of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.common.column_statistics import Sharing
+from cavity.rows.batches.source import Array
+from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
+
+
+def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64]]:
+    """Group the features of columns; also return the number of each feature's column, [D].
+
+    All features of a column share one lengthscale, with the indicator of its missing cells; each part of a date has its own, and
+    so have a number that names groups and the shares of the classes in them.
+    """
+    group: list[int] = []
+    owner: list[int] = []
+    blocks: list[slice] = []
+    indicators: list[int] = []
+    for number, column in enumerate(columns):
+        first = group[-1] + 1 if group else 0
+        parts = _count_parts(column)
+        if isinstance(column, Category):
+            blocks.append(slice(len(group), len(group) + len(parts)))
+        elif isinstance(column, Group):
+            blocks.append(slice(len(group) + parts.count(0), len(group) + len(parts)))
+            indicators += [len(group) + 1] * column.missing
+        elif isinstance(column, Number | Date) and column.missing:
+            indicators.append(len(group) + len(parts) - 1)
+        group += [first + part for part in parts]
+        owner += [number] * len(parts)
+    return Sharing(np.array(group), blocks, indicators), np.array(owner)
+
+
+def _count_parts(column: Column) -> list[int]:
+    """Return the number of each feature's lengthscale within its column."""
+    if isinstance(column, Group):
+        return [0] * len(column.number.features) + [1] * len(column.classes)
+    if not isinstance(column, Date):
+        return [0] * len(column.features)
+    sizes = [1 if part in ("days", "year") else 2 for part in column.parts]
+    parts = [number for number, size in enumerate(sizes) for _ in range(size)]
+    return parts + [parts[-1]] * (len(column.features) - len(parts))
+
+
+def fold_weights(weights: Array, columns: Sequence[Column]) -> Array:
+    """Return the weight of each column from those of its features, [C D]: squares of its lengthscales' weights add."""
+    sharing, owner = group_features(columns)
+    first = np.unique(sharing.group, return_index=True)[1]
+    folded = np.zeros((len(weights), len(columns)))
+    for j in first:
+        folded[:, owner[j]] += weights[:, j] ** 2
+    return np.sqrt(folded)

@@ -1,0 +1,360 @@
+"""Inspection of a table in one pass: the kind of each column, and whether it can be used."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from cavity.errors import BadInput, BadOption
+from cavity.rows.arrow_tables import PANDAS_INDEX, import_pyarrow
+from cavity.rows.columns.cells import (
+    WHOLE,
+    check_finite,
+    classify_type,
+    get_column,
+    has_fractions,
+    match_cells,
+    match_numbers,
+    parse_numbers,
+    raise_continuous,
+    read_labels,
+    read_targets,
+    to_numbers,
+    to_text,
+)
+from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, Target, suggest_column
+from cavity.rows.columns.dates import format_day
+from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
+
+KINDS = ("number", "category", "ignore")
+MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
+MAX_LEVELS = 1000
+MAX_CLASSES = 10_000
+SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
+UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
+FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
+ADVICE = "ignore the column (--ignore, in Python ignore=)"
+# usual names of a column of row numbers; it is ignored if its cells are row numbers, too
+ROW_NUMBER = re.compile(r"unnamed: ?\d+|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE)
+
+
+class Inspection:
+    """Counts and moments of every column, updated batch by batch."""
+
+    def __init__(
+        self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str], strict: bool = False
+    ) -> None:
+        about = "category" if target is None else kinds.get(target, "category")
+        kinds = {name: kind for name, kind in kinds.items() if name != target}
+        wrong = next((k for k in kinds.values() if k not in KINDS), None)
+        wrong = about if about not in (*KINDS, "auto") else wrong
+        if wrong is not None:
+            raise BadOption(
+                f"the kind {wrong!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
+            )
+        self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
+        self.unnamed, self.strict = 0, strict
+        self.seen: dict[str, _ColumnSummary] = {}
+        self.labels = _TargetSummary(target, strict, about) if target is not None else None
+        self.rows = 0
+        self.names: list[str] | None = None
+
+    def add(self, table: Any) -> None:
+        """Add rows."""
+        names = table.column_names
+        if self.names is None:
+            self._check(names)
+            self.names = names
+            skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
+            self.unnamed = names.count("")
+            self.seen = {
+                n: _ColumnSummary(
+                    n,
+                    self.kinds.get(n) or declared_kind(table.schema.field(n).type),
+                    self.strict,
+                    n in self.kinds,
+                )
+                for n in names
+                if n and n not in skip
+            }
+        if names != self.names:
+            raise BadInput(
+                "the columns differ between batches: give every batch the same columns in the same order."
+            )
+        for name, seen in self.seen.items():
+            seen.add(get_column(table, name), self.rows)
+        if self.labels is not None:
+            self.labels.add(get_column(table, self.labels.name), self.rows)
+        self.rows += table.num_rows
+
+    def _check(self, names: list[str]) -> None:
+        twice = next((n for n, count in Counter(names).items() if n and count > 1), None)
+        if twice is not None:
+            raise BadInput(f"two columns have the name {twice!r}: rename one of them.")
+        for what, name in (("the target column", self.target), *(("column", n) for n in self.kinds)):
+            if name is not None and name not in names:
+                raise BadInput(f"{what} {name!r} does not exist; {suggest_column(name, names)}")
+
+    def decide(self) -> tuple[list[Column], Target | None, list[Ignored]]:
+        """Decide how to use each column. One error names all columns that cannot be used."""
+        if not self.rows:
+            raise BadInput("the table has no rows.")
+        decided: list[Column | Ignored] = []
+        wrong: list[str] = []
+        for seen in self.seen.values():
+            try:
+                decided.append(seen.decide())
+            except BadInput as error:
+                wrong.append(str(error))
+        if wrong:
+            more = f" And {len(wrong) - 5} more columns." if len(wrong) > 5 else ""
+            raise BadInput(" ".join(wrong[:5]) + more)
+        unwanted = [Ignored(n, "--ignore") for n, kind in self.kinds.items() if kind == "ignore"]
+        unwanted += [Ignored("", "the header has no name for it")] * self.unnamed
+        columns = [c for c in decided if not isinstance(c, Ignored)]
+        ignored = [c for c in decided if isinstance(c, Ignored)] + unwanted
+        if not columns:
+            raise BadInput(
+                "the table has no features: "
+                + (
+                    ", ".join(f"{c.name!r} is {c.describe()}" for c in ignored[:8])
+                    or "the target is its only column."
+                )
+            )
+        return columns, self.labels.decide() if self.labels is not None else None, ignored
+
+
+def declared_kind(kind: Any) -> str | None:
+    """Return the kind of column that an Arrow type declares: a dictionary is a category, even one of numbers."""
+    return "category" if import_pyarrow().types.is_dictionary(kind) else None
+
+
+class _ColumnSummary:
+    """Running summary of one column."""
+
+    def __init__(self, name: str, wanted: str | None, strict: bool, asked: bool) -> None:
+        self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
+        self.rows = self.missing = 0
+        self.counts_rows = bool(ROW_NUMBER.fullmatch(name)) and wanted is None
+        self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
+        self.levels: set[str] | None = set()
+        self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
+        self.typed: str | None = None
+
+    def add(self, column: Any, first: int) -> None:
+        """Add cells, the first of which is in row `first`."""
+        kind = classify_type(column.type)
+        self.rows += len(column)
+        if kind in ("date", "duration") and self.wanted == "category":
+            self._add_text(to_text(column), first)
+        elif kind in ("date", "other") or (kind == "duration" and self.strict):
+            self.typed = f"{kind.replace('duration', 'date')}:{column.type}"
+            self.missing += column.null_count
+            if kind == "date":
+                self.dates.add(column, np.asarray(column.is_null()))
+        elif kind == "nothing":
+            self.missing += len(column)
+        elif kind in ("number", "duration") and self.wanted != "category":
+            value, lacks = to_numbers(column, self.name, first)
+            self.levels = None if self.typed is None else self.levels
+            self.typed = "number"
+            self._add_numbers(value[~lacks])
+            self.missing += int(lacks.sum())
+        else:
+            self._add_text(to_text(column), first)
+
+    def _add_text(self, text: Any, first: int) -> None:
+        lacks = np.asarray(text.is_null())
+        self.missing += int(lacks.sum())
+        if self.wanted != "category":
+            good = match_numbers(text)
+            value = parse_numbers(text.filter(import_pyarrow().array(good)))
+            check_finite(value, np.zeros(len(value), dtype=bool), self.name, first)
+            self._add_numbers(value)
+            wrong = np.flatnonzero(~good & ~lacks)
+            if len(wrong) and self.odd is None:
+                self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
+            self.styles.add(text, good, lacks)
+            self.dates.add(text, lacks)
+        if self.levels is not None:
+            self.levels.update(v for v in text.unique().to_pylist() if v is not None)
+            if len(self.levels) > MAX_LEVELS:
+                self.levels = None
+
+    def _add_numbers(self, value: Any) -> None:
+        if len(value) and self.counts_rows:
+            begin = self.numbers.low if self.numbers.n else float(value[0])
+            self.counts_rows = np.array_equal(value, begin + self.numbers.n + np.arange(len(value)))
+        self.numbers.add(value)
+
+    def decide(self) -> Column | Ignored:
+        """Decide how to use the column, or raise BadInput."""
+        if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
+            return Ignored(self.name, "index of a data frame")
+        present = self.rows - self.missing
+        if self.typed is not None and self.typed.startswith("other:"):
+            return self._set_aside(f"has the type {self.typed[6:]}, neither numbers nor categories")
+        if not present:
+            return Ignored(self.name, "no values")
+        if self.wanted != "category":
+            found = self._decide_date() or self._decide_style() if self.odd or self.typed else None
+            if found is not None:
+                return found
+            if self.wanted == "number" and self.odd is not None:
+                self._raise(
+                    f"must be numeric, but row {self.odd[1]} has {self.odd[0]!r:.60}",
+                    "correct such cells or leave them empty",
+                )
+            if self.odd is None:
+                return self._decide_number(self.numbers)
+            self._check_mostly_numbers(present)
+        return self._decide_category(present)
+
+    def _decide_date(self) -> Column | Ignored | None:
+        """Return the column if all its cells are dates or times."""
+        is_typed = self.typed is not None and self.typed.startswith("date:")
+        if not is_typed and (self.odd is None or self.numbers.n):
+            return None
+        date = self.dates.decide(self.name, self.missing > 0)
+        if date is None and not is_typed:
+            return None
+        if self.strict or date is None or self.wanted == "number":
+            self._raise(
+                f"has dates or times ({self.typed[5:] if self.typed is not None and is_typed else 'text'})",
+                "replace them by numbers (the year, the month, the weekday, days since an event)",
+            )
+        if date.low == date.high and not self.missing:
+            return Ignored(self.name, f"always {format_day(date.low)}")
+        return date
+
+    def _decide_style(self) -> Column | Ignored | None:
+        """Return the column if all its cells are numbers, some of them formatted."""
+        if self.odd is None or self.typed == "number":
+            return None
+        found = self.styles.decide()
+        if found is None or self.strict:
+            return None
+        return self._decide_number(found[1], found[0])
+
+    def _check_mostly_numbers(self, present: int) -> None:
+        """Refuse numbers in formats that contradict each other, and a few texts between numbers."""
+        assert self.odd is not None
+        formatted = self.styles.formatted
+        if formatted and self.numbers.n + formatted == present:
+            if self.numbers.n > formatted:
+                self._raise_odd_cells()
+            self._raise(
+                f"has formatted numbers such as {self.odd[0]!r:.60} (row {self.odd[1]})",
+                "write them with a decimal point and nothing else (1250.5), declare them categories ([columns] in the file of "
+                "--config)",
+            )
+        many = self.levels is None or len(self.levels) > SOME_LEVELS
+        if many and self.numbers.n > MOSTLY * present:
+            self._raise_odd_cells()
+
+    def _decide_number(self, found: RunningMoments, style: str | None = None) -> Column | Ignored:
+        if self.counts_rows and not self.missing and self.rows > 1:
+            return Ignored(self.name, "row number")
+        if found.low == found.high and not self.missing:
+            return Ignored(self.name, f"always {found.low:g}")
+        if not (np.isfinite(found.mean) and np.isfinite(found.scale)) or found.scale == 0:
+            self._raise(
+                "cannot be standardised: its numbers are too large, or too close to each other",
+                "use other units",
+            )
+        return Number(self.name, found.mean, found.scale, self.missing > 0, style)
+
+    def _decide_category(self, present: int) -> Column | Ignored:
+        n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)
+        unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
+        if self.levels is None or (n > FEW_LEVELS and n > present / 2) or unique:
+            if self.wanted != "category" and self.numbers.n > present / 2:
+                self._raise_odd_cells()
+            many = f"more than {MAX_LEVELS}" if self.levels is None else str(n)
+            return self._set_aside(
+                f"has {many} different texts in {present} rows, and a model cannot learn from names, identifiers or free text",
+                f"{many} different texts in {present} rows: names, identifiers or free text",
+            )
+        if n == 1 and not self.missing:
+            return Ignored(self.name, f"always {next(iter(self.levels))!r:.40}")
+        return Category(self.name, tuple(sorted(self.levels)), self.missing > 0)
+
+    def _set_aside(self, why: str, short: str | None = None) -> Ignored:
+        """Ignore the column; raise BadInput if the user asked for it, or for strictness."""
+        if self.strict or self.asked:
+            self._raise(why)
+        return Ignored(self.name, short or why, informs=True)
+
+    def _raise_odd_cells(self) -> NoReturn:
+        assert self.odd is not None
+        self._raise(
+            f"has numbers in most rows, but {self.odd[0]!r:.60} in row {self.odd[1]}",
+            "correct such cells or leave them empty, declare them categories ([columns] in the file of --config, in Python "
+            "kinds=)",
+        )
+
+    def _raise(self, why: str, advice: str = "") -> NoReturn:
+        raise BadInput(f"column {self.name!r} {why}: {advice + ', or ' if advice else ''}{ADVICE}.")
+
+
+class _TargetSummary:
+    """Running summary of the target: its classes, and whether they are whole numbers.
+
+    `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
+    """
+
+    def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
+        self.name, self.strict, self.kind, self.whole, self.numbers = name, strict, kind, True, True
+        self.missing = self.rows = 0
+        self.classes: set[str] = set()
+
+    def add(self, column: Any, first: int) -> None:
+        """Add labels, the first of which is in row `first`."""
+        self.rows += len(column)
+        if self.kind == "auto" and has_fractions(column):
+            self.kind = "number"
+        if self.kind == "number":
+            self.missing += int(read_targets(column, self.name, first, self.strict)[1].sum())
+            return
+        labels = read_labels(column, self.name, first, self.strict)
+        self.missing += labels.null_count
+        values = labels.drop_null().unique()
+        self.whole &= bool(match_cells(values, WHOLE).all())
+        self.numbers &= bool(match_numbers(values).all())
+        self.classes.update(values.to_pylist())
+        if len(self.classes) > MAX_CLASSES:
+            if self.kind == "auto" and self.numbers:
+                self.kind = "number"
+                return
+            raise BadInput(
+                f"the target {self.name!r} has more than {MAX_CLASSES} different values: is it the right column? A classifier "
+                "needs classes."
+            )
+
+    def decide(self) -> Target:
+        """Decide how to read the labels, or raise BadInput."""
+        if self.missing == self.rows:
+            raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
+        if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
+            return Target(self.name, False, self.missing, number=True)
+        if self.numbers and not self.whole:
+            odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
+            if odd is not None:
+                raise_continuous(self.name, odd)
+        if len(self.classes) < 2:
+            raise BadInput(
+                f"the target {self.name!r} has only one class, {next(iter(self.classes))!r:.60}: a classifier needs at least two."
+            )
+        return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes), self.missing)
+
+    def _is_quantity(self) -> bool:
+        """Return whether the values are numbers with fractions, or many whole numbers in few rows each."""
+        values = self.classes
+        if not self.numbers or len(values) < 2:
+            return False
+        fractions = not self.whole and any(float(v) % 1 for v in values)
+        return fractions or (len(values) > MANY_VALUES and self.rows - self.missing < FEW_EACH * len(values))

@@ -1,0 +1,180 @@
+"""Preparation of tables with mixed columns as a scikit-learn transformer: learned in one pass, applied to any table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from cavity.rows.columns.conversion import to_chunk
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.inspection import Inspection
+
+
+class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: ignore[misc]
+    """Transformer of tables with mixed columns: standardised numbers, one-hot categories, parts of dates, missing cells.
+
+    `fit` stores what it learns of each column, so new rows are treated as the training rows were. `GPClassifier` and
+    `GPRegressor` prepare data frames with it; a fitted model has its preparation as `preparation_`.
+
+    Parameters
+    ----------
+    target : str, optional
+        Name of the column of the labels, if the table has one. It is not a feature.
+    ignore : sequence of str, optional
+        Names of columns to ignore.
+    kinds : dict, optional
+        Kind of a column, "number", "category" or "ignore", by name. Other columns are inspected. The target has classes; "number"
+        makes it a quantity for regression, and "auto" decides by its values.
+    unseen : {"ignore", "error"}, default="ignore"
+        Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
+    strict : bool, default=False
+        Raise an error for dates, formatted numbers, identifiers, free text, nested cells and missing labels. By default dates
+        become numbers, formatted numbers are read, and columns that a model cannot use are ignored.
+
+    Attributes
+    ----------
+    columns_ : tuple of Number, Group, Category, Date or Unchanged
+        The columns to read, with what was learned of each.
+    target_ : Target or None
+        The column of the labels.
+    ignored_ : tuple of Ignored
+        Columns that are not used, with the reasons.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns of the table, without the target.
+    n_features_in_ : int
+        Number of these columns.
+    inputs : tuple of str
+        Names of the columns to read.
+    names : tuple of str
+        Names of the features, the columns of `transform`.
+
+    Examples
+    --------
+    >>> from cavity import Preparation
+    >>> table = {"mass": [3.0, 5.0, None, 4.0], "island": ["Dream", "Biscoe", "Dream", "Dream"], "y": [0, 1, 0, 1]}
+    >>> prepare = Preparation(target="y").fit(table)
+    >>> prepare.names
+    ('mass', 'mass missing', 'island=Biscoe', 'island=Dream')
+    >>> prepare.transform(table)[:2].round(2)
+    array([[-1.22,  0.  ,  0.  ,  1.  ],
+           [ 1.22,  0.  ,  1.  ,  0.  ]])
+    >>> prepare.labels(table)
+    array([0, 1, 0, 1])
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        ignore: Sequence[str] = (),
+        kinds: Mapping[str, str] | None = None,
+        unseen: str = "ignore",
+        strict: bool = False,
+    ) -> None:
+        super().__init__(target, unseen=unseen, strict=strict)
+        self.ignore = ignore
+        self.kinds = kinds
+
+    def fit(self, X: Any, y: Any = None) -> Preparation:
+        """Learn the preparation of a table.
+
+        Parameters
+        ----------
+        X : data frame, pyarrow table, record batch, dict of columns, or array of shape (n, D)
+            The rows. The columns of an array have the names x0, x1, ...
+        y : ignored
+            Only for pipelines.
+
+        Returns
+        -------
+        self : Preparation
+            The fitted preparation.
+        """
+        return self.fit_batches([X])
+
+    def fit_batches(self, batches: Iterable[Any]) -> Preparation:
+        """Learn the preparation in one pass over the consecutive parts of a table.
+
+        Parameters
+        ----------
+        batches : iterable of tables
+            Consecutive rows, in any form that `fit` takes. All must have the same columns.
+
+        Returns
+        -------
+        self : Preparation
+            The fitted preparation.
+        """
+        inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict)
+        for batch in batches:
+            inspection.add(to_chunk(batch).table)
+        columns, target, ignored = inspection.decide()
+        names = [name for name in inspection.names or () if name != self.target]
+        return self._store(columns, target, ignored, names)
+
+    @classmethod
+    def from_encoder(cls, encoder: ColumnEncoder) -> Preparation:
+        """Make a fitted transformer from what a model file holds of it.
+
+        Parameters
+        ----------
+        encoder : ColumnEncoder
+            Columns and target with what was learned of them.
+
+        Returns
+        -------
+        Preparation
+            The preparation.
+        """
+        made = cls(encoder.target, unseen=encoder.unseen, strict=encoder.strict)
+        columns, target, ignored = encoder.columns_, encoder.target_, encoder.ignored_
+        return made._store(columns, target, ignored, encoder.feature_names_in_.tolist())
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the features.
+
+        Parameters
+        ----------
+        input_features : ignored
+            As in scikit-learn.
+
+        Returns
+        -------
+        ndarray of str
+            The columns of `transform`.
+        """
+        check_is_fitted(self, "columns_")
+        return np.array(self.names, dtype=object)
+
+    def transform(self, X: Any, notes: Counter[str] | None = None) -> Any:
+        """Encode rows as numbers.
+
+        Parameters
+        ----------
+        X : data frame, pyarrow table, record batch, dict of columns, or array
+            The rows. Columns may come in any order, and columns that the training rows did not have are ignored. The columns
+            of an array are those of the training rows, in their order.
+        notes : collections.Counter, optional
+            Counts cells that differ from the training rows (new categories, unexpected missing cells), by message.
+
+        Returns
+        -------
+        ndarray of shape (n, len(names))
+            The features; a frame if `set_output` asks for one.
+        """
+        check_is_fitted(self, "columns_")
+        chunk, notes = self.to_chunk(X), Counter() if notes is None else notes
+        rows = self.encode(chunk, notes)
+        self.note_new_columns(chunk.table.column_names, len(rows), notes)
+        return rows
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags

@@ -1,0 +1,1 @@
+"""Files and tables that people have: CSV, Parquet, Arrow, Delta Lake, Iceberg."""

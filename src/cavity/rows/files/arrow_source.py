@@ -1,0 +1,184 @@
+"""Parquet and Arrow files as a source of rows: numeric columns, or any columns with a preparation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput, BadOption
+from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, import_pyarrow
+from cavity.rows.batches.source import Array, Piece, Visit, intersect, regroup
+from cavity.rows.files.fragments import File, Fragments, Part, open_dataset
+
+
+class Named(Protocol):
+    """Something with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Preparing(Protocol):
+    """What `Arrow` needs of a `cavity.Preparation`."""
+
+    @property
+    def target_(self) -> Named | None: ...
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def encode(self, data: Any, notes: Counter[str] | None = None) -> Array: ...
+
+    def labels(self, data: Any) -> NDArray[Any]: ...
+
+
+class Arrow:
+    """Rows of a dataset, numbered in file order.
+
+    `target` is the column of the labels and `weight` the column of the weights. Without `prepare`, the columns
+    `features` (by default all others) must be numeric. With `prepare`, its columns and its target are read and
+    prepared. With `labelled=False`, as for prediction, every label is 0.
+    """
+
+    numbered = True
+
+    def __init__(
+        self,
+        data: Any,
+        target: Any = None,
+        weight: str | None = None,
+        prepare: Preparing | None = None,
+        *,
+        features: Sequence[str] | None = None,
+        labelled: bool = True,
+    ) -> None:
+        files = open_dataset(data)
+        self.notes: Counter[str] = Counter()  # cells that differ from the training rows, by message
+        if prepare is not None and prepare.target_ is not None:
+            target = prepare.target_.name
+        self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
+        if labelled:
+            _check_named(files.schema, target, weight)
+        if features is None:
+            features = list_features(files.schema, target, weight)
+        self.names: tuple[str, ...] = tuple(features) if prepare is None else prepare.names
+        inputs = features if prepare is None else prepare.inputs
+        more = [name for name in (self.target, weight) if name is not None]
+        self.fragments = Fragments(files, [*inputs, *more])
+        for file in self.fragments.files if prepare is None else ():
+            _check_types(file, self.names)
+
+    @property
+    def n_rows(self) -> int:
+        return self.fragments.n_rows
+
+    def pieces(self, size: int) -> Iterator[Piece]:
+        return self.section(range(self.n_rows), size)
+
+    def section(self, rows: range, size: int) -> Iterator[Piece]:
+        """Read these rows in order; opens only row groups that contain some of them."""
+        yield from map(self._make_piece, self.fragments.chunks(size, rows))
+
+    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
+        return (visit.piece for visit in self.visits(size, rng, range(self.n_rows)))
+
+    def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
+        """Make a shuffled pass; parts without a row in `keep` are visited but not opened."""
+        return self.fragments.shuffled(rng, lambda part: self._make_visits(part, size, keep))
+
+    def _make_visits(self, part: Part, size: int, keep: range) -> Iterator[Visit]:
+        """Cut a part at multiples of `size` and read the rows of each cut that are in `keep`."""
+        end = part.first + part.rows
+        cuts = [range(start, min(start + size, end)) for start in range(part.first, end, size)]
+        counts = [len(intersect(cut, keep)) for cut in cuts]
+        read = map(self._make_piece, self.fragments.read(part.within(keep), size))
+        pieces = regroup(read, (n for n in counts if n))
+        for cut, count in zip(cuts, counts, strict=True):
+            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else self._empty_piece())
+
+    def _empty_piece(self) -> Piece:
+        return Piece(np.empty(0, dtype=np.int64), np.empty((0, len(self.names))), np.empty(0), None)
+
+    def _make_piece(self, chunk: Chunk) -> Piece:
+        table, rows = chunk.table, chunk.table.num_rows
+        weight = None if self.weight is None else to_floats(table.column(self.weight))
+        if self.prepare is None:
+            X = np.empty((rows, len(self.names)))
+            for j, name in enumerate(self.names):
+                X[:, j] = to_floats(table.column(name))
+        else:
+            X = self.prepare.encode(chunk, self.notes)
+        return Piece(
+            np.arange(chunk.first, chunk.first + rows), X, self._make_labels(chunk), weight, chunk.where
+        )
+
+    def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
+        if self.target is None:
+            return np.zeros(chunk.table.num_rows, dtype=np.int64)
+        if self.prepare is None or self.prepare.target_ is None:
+            return to_labels(chunk.table.column(self.target))
+        return self.prepare.labels(chunk)
+
+
+def _check_named(schema: Any, target: Any, weight: str | None) -> None:
+    known = ", ".join(map(repr, schema.names))
+    if target is None:
+        raise BadOption(f"target= is missing: name the column of the labels, one of {known}.")
+    for argument, name in (("target", target), ("weight", weight)):
+        if name is not None and name not in schema.names:
+            raise BadInput(f"{argument}={name!r} is not a column; the columns are {known}.")
+
+
+def list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ...]:
+    """Return the names of all other columns than these."""
+    names = tuple(n for n in schema.names if n not in (target, weight) and not PANDAS_INDEX.fullmatch(n))
+    if not names:
+        known = ", ".join(map(repr, schema.names))
+        raise BadInput(f"the data have no features: the only columns are {known}.")
+    return names
+
+
+def _check_types(file: File, names: tuple[str, ...]) -> None:
+    types = import_pyarrow().types
+    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    bad = [f for f in file.schema if f.name in names and not any(is_kind(f.type) for is_kind in numeric)]
+    if bad:
+        named = ", ".join(f"{f.name!r} ({f.type})" for f in bad)
+        raise BadInput(
+            f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass prepare=cavity.Preparation().fit(...), "
+            "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
+        )
+
+
+def to_floats(column: Any) -> Array:
+    """Convert a column to float64, with NaN for missing values."""
+    types = import_pyarrow().types
+    if not column.null_count and (types.is_floating(column.type) or types.is_integer(column.type)):
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)  # faster than a cast
+    values: Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def to_labels(column: Any) -> NDArray[Any]:
+    """Convert a column of labels to NumPy; text goes through its dictionary of distinct values."""
+    types = import_pyarrow().types
+    if column.null_count:
+        return np.array(column.to_pylist(), dtype=object)
+    if types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
+        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return values
+    coded = _combine_chunks(column if types.is_dictionary(column.type) else column.dictionary_encode())
+    levels = np.array(coded.dictionary.to_pylist())
+    return np.asarray(levels[coded.indices.to_numpy(zero_copy_only=False)])
+
+
+def _combine_chunks(column: Any) -> Any:
+    """Return a chunked column as one array."""
+    return column.combine_chunks() if hasattr(column, "combine_chunks") else column

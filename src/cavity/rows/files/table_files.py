@@ -1,0 +1,239 @@
+"""Tables in files: CSV, Parquet, Arrow and .npz, read in chunks. A damaged file raises `BadInput`."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.common import object_stores
+from cavity.common.object_stores import Location, as_path
+from cavity.errors import BadInput
+from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.files.fragments import FORMATS, Fragments, open_dataset
+from cavity.rows.files.iceberg import is_iceberg
+from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
+
+TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter; None: guess it from the header
+PACKED = (".gz", ".bz2", ".zst")
+SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+CHUNK_BYTES = 32 << 20
+CHUNK_ROWS = 65_536
+SPOOL_PAGE = 32 << 10  # bytes
+
+
+class TableFile(Protocol):
+    """File with named columns, which can be read many times in chunks of rows."""
+
+    @property
+    def path(self) -> Location: ...
+
+    @property
+    def names(self) -> list[str]: ...
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on how the file is read."""
+        ...
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        """Read all rows in order, of all columns or of these."""
+        ...
+
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Return the types of these columns if types may differ between chunks, else an empty dict."""
+        ...
+
+
+def open_table(path: str | Path, strict: bool = False) -> TableFile:
+    """Open a table with the reader for its file name, and check its columns.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file (.csv, .tsv, .txt, .parquet, .pq, .arrow, .feather, .ipc, .npz) or a folder of Parquet or Arrow files; also a URI.
+    strict : bool
+        Refuse text in other encodings than UTF-8.
+
+    Returns
+    -------
+    TableFile
+        The open table.
+    """
+    path = as_path(path)
+    suffixes = [s.lower() for s in PurePath(object_stores.get_name(path)).suffixes]
+    kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
+    with explain_errors(path):
+        if not is_iceberg(path) and not object_stores.exists(path):
+            raise BadInput(f"file or folder {str(path)!r} does not exist.")
+        if not is_iceberg(path) and object_stores.is_folder(path) and kind in TEXTS:
+            raise BadInput(f"{str(path)!r} is a folder, not a text file: name the file in it.")
+        if is_iceberg(path) or object_stores.is_folder(path) or kind in FORMATS:
+            table: TableFile = Columnar(path)
+        elif kind in TEXTS:
+            table = Csv(path, TEXTS[kind], strict)
+        elif kind == ".npz":
+            table = Npz(path)
+        elif kind in SHEETS:
+            raise BadInput(f"{str(path)!r} is a spreadsheet: save its sheet as CSV.")
+        else:
+            known = ", ".join([*TEXTS, *FORMATS, ".npz"])
+            raise BadInput(
+                f"{str(path)!r} has an unknown file type: the name must end in {known}, or be that of a folder of such files."
+            )
+        check_names(table.names, path)
+    return table
+
+
+class Columnar:
+    """Parquet or Arrow file, or a folder of such files."""
+
+    notes: list[str] = []  # noqa: RUF012
+
+    def __init__(self, path: Location) -> None:
+        self.path = path
+        if isinstance(path, Path) and path.is_file():
+            path.open("rb").close()  # raises a clearer error than pyarrow if the file cannot be opened
+            if not path.stat().st_size:
+                raise BadInput(f"{path} is empty.")
+        self.names: list[str] = open_dataset(path).schema.names
+
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Return a common type for each column over all files: the widest numeric type, or text."""
+        arrow, found = import_pyarrow(), {}
+        schemas = [fragment.physical_schema for fragment in open_dataset(self.path).get_fragments()]
+        for name in columns:
+            parts = [arrow.schema([schema.field(name)]) for schema in schemas if name in schema.names]
+            try:
+                found[name] = arrow.unify_schemas(parts, promote_options="permissive").field(name).type
+            except (arrow.ArrowException, ValueError):
+                found[name] = arrow.string()
+        return found
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        with explain_errors(self.path):
+            wanted = [name for name in (self.names if columns is None else columns) if name]
+            yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
+
+
+class Npz:
+    """NumPy archive: uses the arrays with one entry per row (those of maximal length); 2-D arrays give several columns."""
+
+    notes: list[str] = []  # noqa: RUF012
+
+    def __init__(self, path: Location) -> None:
+        self.path = path
+        file: Any = path if isinstance(path, Path) else io.BytesIO(object_stores.read_bytes(path))
+        if not zipfile.is_zipfile(file):
+            raise BadInput(f"{path} is damaged, or it is not a NumPy archive: write it with numpy.savez.")
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
+        titles = arrays.get("feature_names")
+        self.columns: dict[str, NDArray[Any]] = {}
+        for name, array in arrays.items():
+            if array.ndim and len(array) == rows:
+                self._add(name, array, titles)
+        self.names = list(self.columns)
+
+    def _add(self, name: str, array: NDArray[Any], titles: NDArray[Any] | None) -> None:
+        array = array.astype(str) if array.dtype.kind == "S" else array
+        if array.ndim == 1:
+            self._put(name, array)
+            return
+        flat = array.reshape(len(array), -1)
+        if flat.shape[1] > MAX_COLUMNS:
+            check_names([""] * flat.shape[1], self.path)
+        named = titles is not None and titles.shape == flat.shape[1:] and titles.dtype.kind == "U"
+        for j in range(flat.shape[1]):
+            self._put(str(titles[j]) if titles is not None and named else f"{name}{j}", flat[:, j])
+
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    def _put(self, name: str, column: NDArray[Any]) -> None:
+        if name in self.columns:
+            raise BadInput(f"{self.path} has two columns with the name {name!r}: rename one of them.")
+        self.columns[name] = column
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        arrow = import_pyarrow()
+        with explain_errors(self.path):
+            wanted = self.names if columns is None else columns
+            size = _rows_per_chunk(len(wanted))
+            for start in range(0, len(self.columns[wanted[0]]) if wanted else 0, size):
+                cells = {
+                    name: arrow.array(self.columns[name][start : start + size].copy()) for name in wanted
+                }
+                yield Chunk(arrow.table(cells), start, str(self.path))
+
+
+def _rows_per_chunk(n_columns: int) -> int:
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
+
+
+@contextmanager
+def spool_table(table: TableFile, prepare: ColumnEncoder, more: Sequence[str]) -> Iterator[Location]:
+    """Give the path of a file that can be read in any order: the table itself, or a temporary copy in Parquet.
+
+    The copy has the columns that `prepare` reads, and `more`, of the rows with a label.
+    """
+    if isinstance(table, Columnar) and not (prepare.target_ and prepare.target_.missing):
+        yield table.path
+        return
+    with tempfile.TemporaryDirectory(prefix="cavity-") as folder:
+        path = Path(folder) / "rows.parquet"
+        try:
+            _write_copy(table, prepare, more, path)
+        except (OSError, import_pyarrow().ArrowException) as error:
+            raise BadInput(
+                f"a copy of {table.path} could not be written to {folder} ({error}): free disk space there, or set TMPDIR."
+            ) from error
+        yield path
+
+
+def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], path: Path) -> None:
+    """Write a copy in Parquet with numeric columns as numbers.
+
+    Pages are small, because a shuffled pass keeps one page per column and lane in memory. Row groups are large, because
+    each open row group keeps the list of all row groups in memory.
+    """
+    import pyarrow.parquet as parquet
+
+    columns = [*prepare.inputs, *more]
+    parts = (_labelled(prepare, chunk, more) for chunk in table.chunks(columns))
+    writer = None
+    try:
+        for group in _join_tables(parts, _rows_per_chunk(len(columns))):
+            writer = writer or parquet.ParquetWriter(path, group.schema, data_page_size=SPOOL_PAGE)
+            writer.write_table(group)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _labelled(prepare: ColumnEncoder, chunk: Chunk, more: Sequence[str]) -> Any:
+    part = prepare.to_table(chunk, more)
+    if not (prepare.target_ and prepare.target_.missing):
+        return part
+    return part.filter(import_pyarrow().array(prepare.find_labelled(chunk)))
+
+
+def _join_tables(tables: Iterable[Any], least: int) -> Iterator[Any]:
+    """Concatenate consecutive tables until each has at least `least` rows."""
+    waiting: list[Any] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(part.num_rows for part in waiting) >= least:
+            yield import_pyarrow().concat_tables(waiting)
+            waiting.clear()
+    if waiting:
+        yield import_pyarrow().concat_tables(waiting)

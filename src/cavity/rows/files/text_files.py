@@ -1,0 +1,191 @@
+"""Text files with a header row, in any of the usual encodings, and errors that name the file."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from cavity.common.object_stores import Location, open_stream
+from cavity.errors import BadInput, CavityError
+from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
+
+ADVICE = {  # by a part of pyarrow's message
+    "UTF8": "save it as UTF-8",
+    "UTF-8": "save it as UTF-8",
+    "columns, got": "every row must have as many cells as the header, and a cell with a delimiter or a quote in it must be quoted",
+}
+MAX_COLUMNS = 50_000
+MAX_HEADER_BYTES = 64 << 20  # bytes
+MAX_QUOTED_BYTES = 1 << 20  # quotes in a header must close within this many bytes
+CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
+QUOTED = re.compile('"[^"]*"')
+BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
+BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
+SCAN_BYTES = 1 << 20
+NOT_CP1252 = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # that Windows-1252 does not define
+
+
+@contextmanager
+def explain_errors(path: Location, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
+    """Turn errors of the libraries that read a file into a BadInput that names the file."""
+    try:
+        yield
+    except CavityError:
+        raise
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8."
+        ) from error
+    except errors as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
+        raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.") from error
+
+
+def check_names(names: list[str], path: Location) -> None:
+    """Raise BadInput for too many columns, and for two columns of one name."""
+    if len(names) > MAX_COLUMNS:
+        raise BadInput(
+            f"{path} has {len(names):,} columns, but the limit is {MAX_COLUMNS:,}: is it the right file? Are rows and "
+            "columns swapped?"
+        )
+    seen: set[str] = set()
+    for name in names:
+        if name in seen and name:
+            raise BadInput(f"{path} has two columns with the name {name!r}: rename one of them.")
+        seen.add(name)
+
+
+class Csv:
+    """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text.
+
+    A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
+    """
+
+    def __init__(self, path: Location, delimiter: str | None, strict: bool = False) -> None:
+        self.path = path
+        self.encoding = "utf8" if strict else self._find_encoding()
+        line = self._read_header()
+        self.block = max(BLOCK_BYTES, 4 * len(line))
+        if delimiter is None:
+            delimiter = max(",;\t|", key=QUOTED.sub("", line).count)  # the first one wins a tie
+        self.delimiter = delimiter
+        if line.count(delimiter) >= MAX_COLUMNS:  # before a million strings are made
+            check_names([""] * (line.count(delimiter) + 1), path)
+        self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
+
+    def _find_encoding(self) -> str:
+        """Read the file once to find its encoding."""
+        decoder, encoding = codecs.getincrementaldecoder("utf-8")(), "utf8"
+        with open_stream(self.path) as stream:
+            block = stream.read(SCAN_BYTES)
+            if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                return "utf-16"
+            while block:
+                try:
+                    if encoding == "utf8":
+                        decoder.decode(block)
+                except UnicodeDecodeError:
+                    encoding = "cp1252"
+                if encoding == "cp1252" and block.translate(None, NOT_CP1252) != block:
+                    return "latin-1"
+                block = stream.read(SCAN_BYTES)
+        return encoding
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on how the file is read."""
+        names = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
+        return (
+            [] if self.encoding == "utf8" else [f"{self.path} is not UTF-8: read as {names[self.encoding]}"]
+        )
+
+    def _open(self) -> Any:
+        """Open the file as a stream of UTF-8."""
+        arrow = import_pyarrow()
+        stream = open_stream(self.path)
+        return (
+            stream
+            if self.encoding == "utf8"
+            else arrow.transcoding_input_stream(stream, self.encoding, "utf8")
+        )
+
+    def _read_header(self) -> str:
+        """Read the header, which may have line ends between quotes; skips empty lines before it."""
+        with self._open() as stream:
+            content, found = b"", None
+            while found is None and (more := stream.read(1 << 20)):
+                content = (content + more).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
+                found = _cut_first_record(content)
+                if len(content) > MAX_HEADER_BYTES:
+                    raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
+        text = (_cut_first_line(content) if found is None else found).decode("utf-8")
+        if CONTROL.search(text):
+            raise BadInput(f"{self.path} is not a text file: save the rows as CSV in UTF-8.")
+        if not text.strip():
+            raise BadInput(f"{self.path} is empty: the first line must contain the names of the columns.")
+        return text
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        arrow = import_pyarrow()
+        import pyarrow.csv as text
+
+        with explain_errors(self.path):
+            wanted = list(self.names if columns is None else columns)
+            last = self.names[-1]
+            reader = text.open_csv(
+                self._open(),
+                text.ReadOptions(block_size=self.block, use_threads=False),
+                text.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                text.ConvertOptions(
+                    column_types=dict.fromkeys(self.names, arrow.string()),
+                    include_columns=list(dict.fromkeys([*wanted, last])),
+                    strings_can_be_null=False,
+                ),
+            )
+            first, final = 0, ""
+            try:
+                for batch in reader:
+                    found = arrow.Table.from_batches([batch])
+                    final = found.column(last)[-1].as_py() if batch.num_rows else final
+                    yield Chunk(found.select(wanted), first, str(self.path))
+                    first += batch.num_rows
+            finally:
+                release_memory()
+            if LINE_END.search((final or "").encode()) and not self._read_tail().endswith(b'"'):
+                raise BadInput(
+                    f"a quote in row {first} of {self.path} is never closed, so the rest of the file is one cell: "
+                    "close or remove the quote."
+                )
+
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        return {}
+
+    def _read_tail(self) -> bytes:
+        """Read the end of the file, without trailing white space."""
+        tail = b""
+        with self._open() as stream:
+            while more := stream.read(1 << 20):
+                tail = (tail + more)[-(1 << 16) :]
+        return tail.rstrip()
+
+
+def _cut_first_record(content: bytes) -> bytes | None:
+    """Cut at the first line end that is not between quotes; after MAX_QUOTED_BYTES, at the first line end."""
+    quotes = begin = 0
+    for end in (found.start() for found in LINE_END.finditer(content)):
+        quotes, begin = quotes + content.count(b'"', begin, end), end
+        if quotes % 2 == 0:
+            return content[:end]
+        if end > MAX_QUOTED_BYTES:
+            return _cut_first_line(content)
+    return None
+
+
+def _cut_first_line(content: bytes) -> bytes:
+    return LINE_END.split(content, 1)[0]

@@ -1,0 +1,295 @@
+"""Rows that are not in memory: find the source that `fit`'s arguments name, and survey it in one pass."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from cavity.common.column_statistics import from_moments
+from cavity.distributed import Local, check_same, run_together
+from cavity.errors import BadInput, BadOption
+from cavity.kernels import inducing
+from cavity.rows.batches import (
+    Arrays,
+    Batches,
+    Divided,
+    Source,
+    Stream,
+    Summary,
+    Survey,
+    shard_range,
+    survey,
+    survey_section,
+)
+from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
+from cavity.rows.batches.source import TensorOptions
+from cavity.rows.columns.cells import classify_type
+from cavity.rows.files.arrow_source import Arrow, list_features
+from cavity.rows.files.fragments import Fragments, has_missing, is_table, open_dataset
+from cavity.rows.frames import warn_unused
+from cavity.rows.tables import Array, LabelledTable, Request, Start, Table
+from cavity.rows.validation import Features, check_labels, prepared_features, weight_of_class
+
+CHUNK_ROWS = 65_536
+PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
+
+
+def find_source(
+    request: Request,
+    *,
+    reads_whole_table: bool = False,
+    features: Features | None = None,
+    check: Callable[[Any, int], Any] = check_labels,
+) -> Source | None:
+    """Return the source that these arguments of `fit` name, or None for a table in memory.
+
+    Rows are read only to prepare mixed columns. With `features`, those of a fitted model, the source must have them.
+    `check` validates a y in memory.
+    """
+    X, y, sample_weight, target, weight = request[:5]
+    path = path_of(X)
+    if path.endswith(".npy") or _is_readable_map(X, sample_weight, reads_whole_table):
+        _refuse("this source", target=target, weight=weight)
+        return Arrays(X, _read_y(y, check), sample_weight)
+    if hasattr(X, "pieces") and hasattr(X, "scattered"):
+        _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
+        source: Source = X
+        return source
+    if path or (is_table(X) and y is None):
+        _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
+        return (
+            open_arrow(X, target, weight) if features is None else select_columns(X, features, target, weight)
+        )
+    if y is None and is_batches(X):
+        _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
+        return Batches(X)
+    _refuse("a table in memory", target=target, weight=weight)
+    return None
+
+
+def path_of(X: Any) -> str:
+    """Return X if it is a path, else an empty string."""
+    return os.fspath(X) if isinstance(X, str | os.PathLike) else ""
+
+
+def open_arrow(X: Any, target: Any, weight: Any) -> Arrow:
+    """Open files or Arrow tables for a fit; one pass learns how to prepare columns that are mixed or have missing cells."""
+    data = open_dataset(X)
+    names = list_features(data.schema, target, weight)
+    mixed = any(classify_type(data.schema.field(name).type) != "number" for name in names)
+    if target is None or not (mixed or has_missing(data, names)):
+        return Arrow(data, target, weight)
+    from cavity.rows.columns.preparation import Preparation
+
+    prepare = Preparation().fit_batches(Fragments(data, names).chunks(CHUNK_ROWS))
+    warn_unused(prepare)
+    return Arrow(data, target, weight, prepare)
+
+
+def select_columns(
+    X: Any, features: Features, target: Any = None, weight: Any = None, labelled: bool = True
+) -> Arrow:
+    """Open files or Arrow tables with a fitted model's features, by name if the model knows names.
+
+    A model that the command line fitted knows how its columns were prepared, and prepares these alike.
+    """
+    data = open_dataset(X)
+    prepare = features.preparation
+    if prepare is not None:
+        prepare.check(data.schema.names)
+        source = Arrow(data, target, weight, prepare, labelled=labelled)
+        others = [name for name in data.schema.names if name not in (target, weight)]
+        prepare.note_new_columns(others, source.n_rows, source.notes)
+        return source
+    rest = [name for name in data.schema.names if name not in (target, weight)]
+    names = rest if features.names is None else list(features.names)
+    absent = [name for name in names if name not in rest]
+    if absent:
+        raise BadInput(
+            f"the source lacks {', '.join(map(repr, absent))}, which the model was fitted on; its columns are "
+            f"{', '.join(map(repr, data.schema.names))}."
+        )
+    if len(names) != features.n:
+        raise BadInput(
+            f"X has {len(names)} features ({', '.join(map(repr, names))}), but {features.owner} is expecting {features.n} features "
+            "as input. The model was fitted on columns without names: give files that have only these columns, in that order."
+        )
+    return Arrow(data, target, weight, features=names, labelled=labelled)
+
+
+def _read_y(y: Any, check: Callable[[Any, int], Any]) -> Any:
+    """Keep a path; check a y in memory now."""
+    if isinstance(y, str | os.PathLike):
+        return y
+    return check(y, len(y) if hasattr(y, "__len__") else 0)
+
+
+def is_map(X: Any) -> bool:
+    """Return whether X is a memory map with rows and columns of numbers."""
+    return isinstance(X, np.memmap) and X.ndim == 2 and 0 not in X.shape and X.dtype.kind in "fiub"
+
+
+def _is_readable_map(X: Any, sample_weight: Any, reads_whole_table: bool) -> bool:
+    """Return whether X is a memory map that can be read in pieces, which takes positive weights."""
+    if not is_map(X) or reads_whole_table:
+        return False
+    return sample_weight is None or bool((np.asarray(sample_weight) > 0).all())
+
+
+def is_batches(X: Any) -> bool:
+    """Return whether X can be called or iterated, and is not itself a table."""
+    if isinstance(X, list | tuple):
+        return bool(X) and all(
+            isinstance(b, tuple) and len(b) in (2, 3) and np.ndim(b[0]) == 2 for b in X[:1]
+        )
+    return (callable(X) or hasattr(X, "__iter__")) and not hasattr(X, "shape") and not hasattr(X, "columns")
+
+
+def _refuse(what: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise BadOption(
+                f"{name}= has no meaning for {what}; target= and weight= name columns of Parquet and Arrow files, y and "
+                "sample_weight belong to arrays and .npy files."
+            )
+
+
+class Streamed(NamedTuple):
+    """A source after its survey: what the engine needs to know about its rows, and the rows when asked."""
+
+    source: Source
+    summary: Summary
+    factor: Array  # [C], factors of class_weight
+
+    @property
+    def n_rows(self) -> int:
+        return self.summary.n_rows
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.summary.classes)
+
+    @property
+    def n_latent(self) -> int:
+        return 1 if self.n_classes == 2 else self.n_classes
+
+    @property
+    def class_totals(self) -> Array:
+        return self.summary.moments.weight * self.factor
+
+    @property
+    def lightest(self) -> float:
+        return float((self.summary.moments.lightest * self.factor).min())
+
+    @property
+    def heaviest(self) -> float:
+        return float((self.summary.moments.heaviest * self.factor).max())
+
+    def sample(self) -> tuple[Any, ...]:
+        return self.summary.low, self.summary.high, self.class_totals, self.summary.sample.X
+
+    def start(self, rng: np.random.Generator) -> Start:
+        """Return the starting values of a table in memory if the sample is complete; else exact column statistics and a sample."""
+        sample = self._sample()
+        if self.summary.complete:
+            return sample.start(rng)
+        center, var = self._center_and_var()
+        low, high = self.summary.low, self.summary.high
+        columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
+        pool = inducing.candidates(
+            sample.X, sample.y, sample.weight, self.n_classes, columns, rng, limit=len(sample.X)
+        )
+        return Start(columns, pool)
+
+    def _sample(self) -> Table:
+        """Return the sampled rows, each weighted by the rows of its class that it stands for."""
+        rows, moments = self.summary.sample, self.summary.moments
+        kept = np.bincount(rows.y, minlength=self.n_classes)
+        weight = np.asarray(rows.weight) * (self.factor * moments.rows / kept)[rows.y]
+        return Table(rows.X, rows.y, weight, self.n_classes)
+
+    def _center_and_var(self) -> tuple[Array, Array]:
+        """Return mean and variance of the columns: Σ_c within and between classes."""
+        moments, total = self.summary.moments, self.class_totals
+        share = (total / total.sum())[:, None]
+        center = (share * moments.mean).sum(0)
+        within = (self.factor[:, None] * moments.square).sum(0) / total.sum()
+        return center, within + (share * (moments.mean - center) ** 2).sum(0)
+
+    def content(self) -> str:
+        return f"{self.summary.content:016x}"
+
+    def rows(self, config: TensorOptions) -> Stream:
+        return Stream(
+            self.source,
+            self.summary.classes,
+            self.factor,
+            self.n_rows,
+            self.summary.low.shape[0],
+            config.dtype,
+            config.device,
+            Content(self.summary.classes, self.summary.sections),
+        )
+
+
+def features_of_source(source: Source, owner: str, n: int) -> Features:
+    """Return the features of a source."""
+    prepare: Any = getattr(source, "prepare", None)
+    return Features(owner, n, source.names) if prepare is None else prepared_features(owner, prepare)
+
+
+def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce: Local) -> LabelledTable:
+    """Survey a labelled source in one pass."""
+    from sklearn.utils.multiclass import check_classification_targets
+
+    summary = survey_ranks(source, (seed, 1), reduce)
+    classes = summary.classes
+    check_classification_targets(classes)
+    if len(classes) < 2:
+        raise BadInput(
+            f"the source has only one class, {str(classes[0])!r}: a classifier needs at least two; "
+            "check how the rows were selected."
+        )
+    factor = np.ones(len(classes))
+    if class_weight is not None:
+        factor = weight_of_class(class_weight, classes, summary.moments.weight)
+    if not (factor > 0).all():
+        raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
+    return LabelledTable(
+        Streamed(source, summary, factor), features_of_source(source, owner, len(summary.low)), classes
+    )
+
+
+def _probe(source: Source) -> tuple[Any, ...]:
+    """Return what tells sources apart that ranks divide among them, which no rank reads as a whole."""
+    divided, found = cast(Divided, source), []
+    N = divided.n_rows
+    for first in sorted({0, N // 2, max(0, N - PROBE_ROWS)}):
+        for piece in divided.section(range(first, min(N, first + PROBE_ROWS)), PROBE_ROWS):
+            found.append(sum_rows(piece, hash_labels(piece.y.tolist())))
+    return N, source.names, found
+
+
+def survey_ranks(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:
+    """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
+    if reduce.world == 1 or not hasattr(source, "section"):
+        return survey(source, seed)
+    check_same(
+        reduce,
+        {"the first, middle and last rows of the source": run_together(reduce, lambda: _probe(source))},
+    )
+    found: Survey | BadInput
+    mine = shard_range(cast(Divided, source).n_rows, reduce.rank, reduce.world)
+    try:
+        found = survey_section(source, seed, mine)
+    except BadInput as error:
+        found = error
+    together, section = Survey(), getattr(found, "content", 0)
+    for part in reduce.in_turn(found):
+        if isinstance(part, BadInput):
+            raise part
+        together.join(part)
+    return together.summary()._replace(sections={(mine.start, mine.stop): section})

@@ -1,0 +1,95 @@
+"""How rows are split: into folds, or into rows to fit and rows held out. Every split of the package is made here.
+
+- Equal rows stay together, and so do rows of one group. Such a set of rows is a unit; its class is that of its first row.
+- Splits are stratified: each part has its share of the units of each class.
+- Every class keeps a unit in every training part. A class with a single one is never held out, so no estimate from held-out rows
+  contains it.
+- A unit counts once, however many rows it has and whatever they weigh, so a row of weight 2 is split as two equal rows are.
+  Rows of weight 0 are never held out, and the other rows are split as without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.common.column_statistics import distinct_rows
+from cavity.rows.batches.checksums import hash_rows
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+SORTED_ROWS = 10_000  # equal rows of longer tables are found by hashes: sorting rows takes time
+
+
+def choose_folds(
+    X: Array, y: Labels | None, k: int, seed: Any, *, weight: Array | None = None, groups: Any = None
+) -> Labels:
+    """Return the fold of each row, 0 to k − 1, or −1 for a row that every fit needs. `y` is None without classes."""
+    rng = np.random.default_rng(seed)
+    return _split(X, y, rng, lambda n: (np.arange(n) + rng.integers(k)) % k, weight, groups)
+
+
+def hold_out(
+    X: Array, y: Labels | None, share: float, seed: Any, *, weight: Array | None = None, groups: Any = None
+) -> NDArray[np.bool_]:
+    """Return which rows are held out: a share of the units of each class, as near as its number allows."""
+    rng = np.random.default_rng(seed)
+    part = _split(X, y, rng, lambda n: np.where(np.arange(n) < round(share * n), 0, -1), weight, groups)
+    return np.asarray(part == 0)
+
+
+def _split(
+    X: Array,
+    y: Labels | None,
+    rng: np.random.Generator,
+    choose: Callable[[int], Labels],
+    weight: Array | None,
+    groups: Any,
+) -> Labels:
+    """Return the part of each row; `choose` returns those of the n units of a class, which are in random order."""
+    found = np.full(len(X), -1)
+    kept = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
+    if not len(kept):
+        return found
+    unit = _number_units(
+        X if len(kept) == len(X) else X[kept], None if groups is None else np.asarray(groups)[kept]
+    )
+    codes = np.zeros(len(kept), dtype=np.int64) if y is None else np.asarray(y)[kept]
+    classes = codes[np.unique(unit, return_index=True)[1]]
+    part, n_classes = np.full(len(classes), -1), int(codes.max()) + 1
+    for label in range(n_classes):
+        rows = rng.permutation(np.flatnonzero(classes == label))
+        if len(rows) > 1:
+            part[rows] = choose(len(rows))
+    part[_find_needed(part[unit], unit, codes, n_classes)] = -1
+    found[kept] = part[unit]
+    return found
+
+
+def _number_units(X: Array, groups: NDArray[Any] | None) -> Labels:
+    """Return the number of each row's unit: rows that are equal or of one group, directly or through others, have the same."""
+    if len(X) > SORTED_ROWS:
+        unit = np.unique(hash_rows(X + 0.0), return_inverse=True)[1].reshape(-1)  # minus zero is zero
+    else:
+        unit = distinct_rows(X)[1]
+    if groups is None:
+        return unit
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    group = unit.max() + 1 + np.unique(groups, return_inverse=True)[1].reshape(-1)
+    links = coo_array((np.ones(len(X)), (unit, group)), shape=(group.max() + 1, group.max() + 1))
+    return np.asarray(connected_components(links)[1][unit])
+
+
+def _find_needed(part: Labels, unit: Labels, codes: Labels, n_classes: int) -> Labels:
+    """Return a unit of each class that is wholly in one part: its rows share units with those of other classes."""
+    low, high, first = (np.full(n_classes, fill) for fill in (len(part), -1, len(part)))
+    np.minimum.at(low, codes, part)
+    np.maximum.at(high, codes, part)
+    np.minimum.at(first, codes, unit)
+    return np.asarray(first[low == high])

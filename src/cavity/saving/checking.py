@@ -1,0 +1,258 @@
+"""Check a model file against the schema: names, types and shapes before a tensor is read, then the values. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.common import tensor_files
+from cavity.errors import BadFile
+from cavity.saving import schema
+from cavity.saving.json_checks import refuse_prior_mean, unpack_labels
+from cavity.saving.ranges import FINITE, Sizes
+from cavity.saving.schema import Tensor
+
+Declared = dict[str, tensor_files.Entry]
+Arrays = dict[str, NDArray[Any]]
+Meta = dict[str, Any]
+
+TREES = ("pool",)
+MOST_TREES = 1 << 30  # bytes that the trees may have
+ROOM = 64  # times the posterior's size: values of an own kernel or likelihood, arrays among the arguments
+LEAST = 1 << 20  # bytes that any model may have
+CORE = ("mean", "lower", "prior_lower", "prior.inducing")
+RBF: Meta = {"kernel": "RBF", "arguments": {}}
+LINEAR: Meta = {"kernel": "Linear", "arguments": {}}
+ROUNDING = {"float64": 1e-6, "float32": 1e-2}  # of k(Z, Z), relative to its largest variance
+
+
+class Contents(NamedTuple):
+    """What a checked file holds."""
+
+    tensors: dict[str, tuple[Tensor, Sizes]]  # what letters stand for
+    sizes: Sizes
+    kernel: Any  # as JSON
+
+
+def check_header(declared: Declared, meta: Meta, own_bytes: int = 0) -> Contents:
+    """Raise BadFile for JSON outside the schema, and for tensors of other names, types, shapes or sizes than it says.
+
+    `own_bytes` is the size of a kernel of the user's own.
+    """
+    refuse_prior_mean(meta)
+    sizes = _find_sizes(declared, meta)
+    schema.check_facts(meta, schema.FACTS, meta["format"], sizes)
+    kernel = find_kernel(declared, meta)
+    tensors = {prefix + t.name: (t, of) for prefix, t, of in _expect(declared, meta, kernel, sizes)}
+    known = {name.removesuffix("?"): about for name, about in tensors.items()}
+    for name, (tensor, of) in known.items():
+        if name in declared:
+            _check_entry(name, declared[name], tensor, of, declared["mean"].dtype)
+        elif not tensor.name.endswith("?"):
+            raise BadFile(f"the file lacks the tensor {name!r:.100}.")
+    others = {name: entry for name, entry in declared.items() if name not in known}
+    _check_others(others, _own_parts(kernel))
+    _check_bytes(declared, others, own_bytes, sizes)
+    return Contents(known, sizes, kernel)
+
+
+def check_values(arrays: Arrays, contents: Contents) -> None:
+    """Raise BadFile for values outside their range, and for tensors that contradict each other."""
+    for name, array in arrays.items():
+        if not name.startswith(schema.FREE):
+            tensor, sizes = contents.tensors.get(name, (None, contents.sizes))
+            (FINITE if tensor is None else tensor.range).check(name, array, sizes)
+    for at, kernel, arguments in walk(contents.kernel):
+        group = arrays.get(f"{at}.group")
+        if group is not None and len(np.unique(group)) != contents.sizes["G"]:
+            raise BadFile("the groups of columns that share lengthscales do not fit together.")
+        if kernel == "Ranked" and not _fit_ranks(at, arguments, arrays):
+            raise BadFile("the columns of the kernel on ranks do not fit together.")
+
+
+def _fit_ranks(at: str, arguments: Meta, arrays: Arrays) -> bool:
+    """Return whether a kernel on ranks has the columns and knots of its arguments."""
+    place, left, height, last = (arrays[f"{at}.{name}"] for name in ("place", "left", "height", "last"))
+    ((kind, columns),) = arguments["columns"].items()
+    columns = arrays[columns].tolist() if kind == "array" else columns
+    knots, scores = (arrays[arguments[name]["array"]] for name in ("knots", "scores"))
+    same = str(columns) == str(place.tolist())  # 0.0 is not an index
+    if not (same and knots.shape == scores.shape == (left.shape[1] + 1, len(place))):
+        return False
+    pairs = ((left, knots[:-1].T), (last, knots[-1]), (height, scores[:-1].T))
+    return all(np.array_equal(a, b.astype(a.dtype)) for a, b in pairs)
+
+
+def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
+    """Return the numbers that the letters of shapes stand for."""
+    for name in ("mean", "prior.center", "prior.inducing"):
+        if name not in declared:
+            raise BadFile(f"the file lacks the tensor {name!r}.")
+        if not declared[name].shape:
+            raise BadFile(f"{name} has shape ().")
+    labels = meta.get("classes")
+    n_classes = None if labels is None else len(unpack_labels(labels))
+    regresses = meta["kind"] == "regressor"
+    if (n_classes is None) != regresses or (meta.get("units") is None) == regresses:
+        raise BadFile("a classifier has classes, and a regressor has units of its targets.")
+    rows = declared["mean"].shape[0]
+    C = rows if n_classes is None else 1 if n_classes == 2 else n_classes
+    D, H = declared["prior.center"].shape[0], declared["prior.inducing"].shape[-2]
+    M = H * (2 if meta["prior"].get("spectrum") else 1)  # a frequency has a cosine and a sine
+    if not C * D * M:
+        raise BadFile("the file lacks inducing points or columns.")
+    B, K = 1 if n_classes is not None and rows < C else C, meta["prior"]["kernels"]
+    if K not in (1, C) or isinstance(K, bool):
+        raise BadFile(f"the kernel has {K!r:.20} sets of parameters for {C} latent functions.")
+    prepare = meta.get("preparation")
+    columns = len(prepare["features"]) if isinstance(prepare, dict) and "features" in prepare else D
+    counts = {f"{kind} members": len((meta.get(kind) or {"boosted": ()})["boosted"]) for kind in TREES}
+    grouped = [
+        e.shape[1] for name, e in declared.items() if name.endswith(".log_lengthscale") and len(e.shape) > 1
+    ]
+    G = min([D, *grouped]) if any(name.endswith(".group") for name in declared) else D
+    sizes = {"C": C, "D": D, "H": H, "M": M, "B": B, "W": C // B * M, "K": K, "G": G, "columns": columns}
+    return sizes | counts | {"classes": n_classes or 0}
+
+
+def find_kernel(declared: Any, meta: Meta) -> Any:
+    """Return the kernel as JSON: the selected one, the given one, or the default."""
+    selected = (meta.get("selection") or {}).get("kernel")
+    found = selected or meta["arguments"].get("kernel")
+    if found is not None:
+        return found
+    if "prior.kernel.k2.log_lengthscale" not in declared:
+        return RBF
+    return {"kernel": "Sum", "arguments": {"k1": RBF, "k2": LINEAR}}
+
+
+def walk(kernel: Any, at: str = "prior.kernel") -> Iterator[tuple[str, str | None, dict[str, Any]]]:
+    """Yield where each part of a kernel is, its class and its arguments; no class for a part that the schema does not know."""
+    if not isinstance(kernel, dict) or "same" in kernel:
+        return  # a kernel that is used twice is stored once
+    name, arguments = kernel.get("kernel"), kernel.get("arguments")
+    if name not in schema.KERNELS or not isinstance(arguments, dict):
+        yield at, None, {}
+        return
+    yield at, name, arguments
+    for part in ("k1", "k2", "base"):
+        if part in arguments:
+            yield from walk(arguments[part], f"{at}.{part}")
+
+
+def _own_parts(kernel: Any) -> tuple[str, ...]:
+    return tuple(f"{at}." for at, name, _ in walk(kernel) if name is None)
+
+
+def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterator[tuple[str, Tensor, Sizes]]:
+    """Yield the tensors that the file of this JSON must have, or may have, after a prefix; and their sizes by letter."""
+    learn = meta["prior"]["learn"]
+    noise = schema.LEARNT_NOISE if "noise" in learn else schema.FIXED_NOISE
+    groups: list[tuple[str, tuple[Tensor, ...], Sizes]] = [("", (*schema.MODEL, noise), sizes)]
+    for at, name, _ in walk(kernel):
+        groups.append(
+            (f"{at}.", schema.KERNELS.get(name or "", ()), dict(sizes) if name == "Ranked" else sizes)
+        )
+    if any(name.startswith("rows.") for name in declared):
+        groups.append(("rows.", schema.ROWS, sizes))
+    if meta.get("growing") is not None:
+        if not _own_parts(kernel):
+            sizes |= _count_learnt(declared, learn)
+        groups.append(("growing.", schema.GROWING, sizes))
+        numbers = range(meta["growing"]["optimiser"])
+        groups += [("growing.", (schema.OPTIMISER._replace(name=f"optimiser.{i}"),), sizes) for i in numbers]
+    for kind in TREES:
+        for i, boosted in enumerate((meta.get(kind) or {"boosted": ()})["boosted"]):
+            n = sizes["classes"]
+            of = {"boosted": boosted, "leaf": 1 if boosted else n, "scores": 1 if boosted and n == 2 else n}
+            groups.append((f"{kind}.{i}.", schema.TREES, sizes | of))
+    return ((prefix, tensor, of) for prefix, tensors, of in groups for tensor in tensors)
+
+
+def _count_learnt(declared: Declared, learn: list[str]) -> Sizes:
+    """Return how many numbers are learnt, and how many of them are logarithms of the prior."""
+
+    def count(*names: str) -> int:
+        return sum(math.prod(declared[name].shape) for name in names)
+
+    kernel = [name for name in declared if name.startswith("prior.kernel.") and ".log_" in name]
+    logs = count(*(kernel if "kernel" in learn else ()), *(("prior.log_noise",) if "noise" in learn else ()))
+    own = [name for name in declared if name.startswith("factor.") and name != "factor.epsilon"]
+    return {"Q": logs, "P": logs + count(*own, *(("prior.inducing",) if "inducing" in learn else ()))}
+
+
+def _check_entry(name: str, entry: tensor_files.Entry, tensor: Tensor, sizes: Sizes, of_model: str) -> None:
+    """Check type and shape of a tensor; letters without a meaning get one."""
+    types = tensor.dtype.split("|")
+    if tensor.dtype == schema.T:
+        types = [of_model] if of_model in schema.FLOAT else schema.FLOAT.split("|")
+    shapes = (
+        tensor.shape.split("|") if tensor.shape.startswith("|") else [tensor.shape]
+    )  # "|P": a number, or P of them
+    fits = any(_fits(shape.split(), entry.shape, sizes) for shape in shapes)
+    if not fits or (entry.size and entry.dtype not in types):
+        wanted = " ".join(f"{part}={sizes[part]}" if part in sizes else part for part in tensor.shape.split())
+        raise BadFile(
+            f"{name:.100} has shape {entry.shape} and type {entry.dtype}; expected ({wanted}), {' or '.join(types)}."
+        )
+
+
+def _fits(parts: list[str], shape: tuple[int, ...], sizes: Sizes) -> bool:
+    if len(parts) != len(shape):
+        return False
+    for part, n in zip(parts, shape, strict=True):
+        letters = part.split("|")
+        if len(letters) == 1 and not part.isdigit():
+            sizes.setdefault(part, n)
+        if n not in (int(p) if p.isdigit() else sizes[p] for p in letters):
+            return False
+    return True
+
+
+def _check_others(others: Declared, own: tuple[str, ...]) -> None:
+    """Check names and types of tensors whose shape only a kernel, a likelihood or an argument of the user's knows."""
+    for name, entry in others.items():
+        if name.startswith(schema.FREE):
+            continue
+        if name.startswith("prior.") and not name.startswith(own or "own"):
+            raise BadFile(
+                f"the tensor {name!r:.100} is not known to this kernel: create kernel= as for the fit."
+            )
+        if not name.startswith(("prior.", "factor.")):
+            raise BadFile(f"the tensor {name!r:.100} is not known: update cavity.")
+        if entry.dtype not in ("F64", "F32", "I64"):
+            raise BadFile(f"{name!r:.100} is of type {entry.dtype}, which no model has.")
+
+
+def _check_bytes(declared: Declared, others: Declared, own_bytes: int, sizes: Sizes) -> None:
+    """Check how much memory the tensors of any shape take, and the trees."""
+    core = own_bytes + sum(declared[name].size for name in CORE)
+    if sum(entry.size for entry in others.values()) > ROOM * core + LEAST:
+        name = max(others, key=lambda n: others[n].size)
+        raise BadFile(
+            f"the tensor {name!r:.100} of {others[name].size} bytes is larger than a model of {sizes['C']} latent functions, "
+            f"{sizes['M']} inducing points and {sizes['D']} columns needs."
+        )
+    if sum(entry.size for name, entry in declared.items() if name.startswith(TREES)) > MOST_TREES:
+        raise BadFile(f"the trees of the model take more than {MOST_TREES >> 20} MB.")
+
+
+def check_factor(covariance: NDArray[Any], lower: NDArray[Any]) -> None:
+    """Raise BadFile unless L Lᵀ = k(Z, Z) + jitter · I of each latent function, both [C M M] or [1 M M].
+
+    A random vector v is multiplied instead of matrices: L (Lᵀ v) takes M² operations.
+    """
+    K, L = covariance.astype(np.float64, copy=False), np.tril(lower.astype(np.float64, copy=False))
+    v = np.random.default_rng().choice([-1.0, 1.0], K.shape[-1])
+    variance = K.diagonal(0, -2, -1)
+    close = ROUNDING[lower.dtype.name] * variance.max(-1, keepdims=True)
+    excess = np.square(L).sum(-1) - variance
+    jitter = excess.mean(-1, keepdims=True)
+    product = (L @ (L.swapaxes(-1, -2) @ v)[..., None])[..., 0]
+    near = np.abs(product - K @ v - jitter * v) <= len(v) * close
+    if not (near & (np.abs(excess - jitter) <= close) & (jitter >= -close)).all():
+        raise BadFile("prior_lower is not the Cholesky factor of the kernel at the inducing points.")

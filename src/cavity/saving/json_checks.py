@@ -1,0 +1,84 @@
+"""Values from the JSON of a model file that the schema has checked. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadFile
+from cavity.prediction.estimate import Estimate
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.validation import Features, prepared_features
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
+
+
+def refuse_prior_mean(meta: dict[str, Any]) -> None:
+    """Raise BadFile for a model with trees as a prior mean, an option between versions 0.2.0 and 0.3.0."""
+    if meta.get("prior_mean") is not None:
+        raise BadFile(
+            "this model has trees as a prior mean (mean=), which version 0.3.0 removed: fit again without mean=, for example with "
+            "ensemble='trees'. Only development versions between 0.2.0 and 0.3.0 read this file."
+        )
+
+
+def read_estimate(value: Any) -> Estimate | None:
+    """Return the estimate of the fit's quality, or None."""
+    if value is None:
+        return None
+    found = Estimate(**{name: value[name] for name in Estimate._fields})
+    return found._replace(true=tuple(found.true), predicted=tuple(found.predicted))
+
+
+def read_relevance(found: NDArray[Any] | None, features: Features) -> Any:
+    """Return the share of each column of X; files of 0.2 have those of the features instead."""
+    prepare = features.preparation
+    n = features.n if prepare is None else prepare.n_features_in_
+    if found is None or len(found) == n:
+        return None if found is None else found.copy()
+    if prepare is None or len(found) != features.n:
+        raise BadFile(f"feature_relevance has {len(found)} values for {n} columns.")
+    folded = prepare.fold_relevance(found[None])[0]
+    return folded / folded.sum()
+
+
+def read_features(meta: dict[str, Any], owner: str, D: int) -> Features:
+    """Return the columns that the model was fitted on, D features."""
+    names = None if meta["names"] is None else tuple(np.array(meta["names"], dtype=object))
+    if meta["preparation"] is None:
+        return Features(owner, D, names)
+    features = prepared_features(owner, ColumnEncoder.from_json(meta["preparation"]))
+    if features.n != D:
+        raise BadFile(f"the preparation makes {features.n} features, but the model has {D}.")
+    return features
+
+
+def read_units(units: list[float] | None) -> tuple[float, float]:
+    """Return shift and scale of a regressor's targets; those of a classifier have none."""
+    shift, scale = units or (0.0, 1.0)
+    return float(shift), float(scale)
+
+
+def unpack_labels(packed: Any) -> NDArray[Any]:
+    """Return the array of labels that was packed: at least two, in order, none twice."""
+    kind, values = packed["type"], packed["values"]
+    if kind not in ("str", "object", *NUMBERS) or not isinstance(values, list):
+        raise BadFile(f"the labels are of an unknown type, {kind!r:.40}.")
+    if not all(isinstance(v, str if kind in ("str", "object") else bool | int | float) for v in values):
+        raise BadFile(f"the labels are not all of type {kind}.")
+    classes = np.array(values, dtype=kind)
+    if len(classes) < 2 or not all(a < b for a, b in pairwise(values)):
+        raise BadFile("the labels are fewer than two, or not in order.")
+    return classes
+
+
+def format_label(label: Any) -> str:
+    """Format a label as text: whole numbers without a point, booleans in lower case as in Arrow."""
+    value = label.item() if isinstance(label, np.generic) else label
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

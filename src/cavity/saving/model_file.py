@@ -1,0 +1,305 @@
+"""A fitted estimator as one file, and back: the posterior, the arguments, the history; no code, and rows only if needed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cavity._version import __version__
+from cavity.common import tensor_files
+from cavity.errors import BadFile, CavityError
+from cavity.fitting.results import Result, settle_kernel
+from cavity.kernels import Kernel
+from cavity.kernels.spectrum import Spectrum
+from cavity.options.classification_methods import Auto
+from cavity.options.method import Method, method_names, read_method
+from cavity.options.training import flatten
+from cavity.options.value_checks import resolve_device
+from cavity.prediction.model import FittedModel
+from cavity.prediction.regression import TENSORS, TrainingRows, with_canonical_layout
+from cavity.saving.checking import Contents, check_header, check_values
+from cavity.saving.json_checks import read_estimate, read_features, read_relevance, read_units, unpack_labels
+from cavity.saving.likelihoods import likelihood_tensors, restore_likelihood
+from cavity.saving.partial_fit_sums import describe_growing, growing_tensors, restore_growing
+from cavity.saving.pools import describe_pool, pool_tensors, restore_pool
+from cavity.saving.posterior import check_training_rows, describe_prior, model_tensors, restore_model
+from cavity.saving.ranges import Sizes
+from cavity.saving.schema import KINDS
+from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
+from cavity.saving.summary import summarise
+
+PATHS = (
+    "checkpoint",
+    "resume",
+)  # arguments that name files: a model file must not choose where a later fit writes
+REMOVED = ("mean", "selection")  # arguments of older versions
+OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
+
+
+class Record(NamedTuple):
+    """What a model file holds."""
+
+    kind: str
+    arguments: dict[str, Any]  # flat: those of `training` beside the others, in files of every version
+    result: Result
+    notes: dict[str, Any] = {}  # noqa: RUF012
+
+
+class Savable(Protocol):
+    """An estimator class that files can name."""
+
+    _kind: ClassVar[str]
+
+    @classmethod
+    def _from_record(cls, record: Record) -> Any: ...
+
+
+E = TypeVar("E", bound=type[Savable])
+ESTIMATORS: dict[str, type[Savable]] = {}
+
+
+def register(cls: E) -> E:
+    """Register the class of estimator that files of its kind hold."""
+    ESTIMATORS[cls._kind] = cls
+    return cls
+
+
+def save(record: Record, path: str | Path) -> None:
+    """Write a fitted estimator; `load` reads it."""
+    packing, result = Packing(), record.result
+    prepare = result.features.preparation
+    names = result.features.names if prepare is None else None  # a preparation has them
+    evidence = None if math.isnan(result.evidence) else result.evidence
+    scalars = {"log_marginal_likelihood_": evidence} | ({"elbo_": evidence} if result.is_bound else {})
+    meta: dict[str, Any] = {
+        "version": __version__,
+        "arguments": {
+            k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items() if k not in PATHS
+        },
+        "names": None if names is None else list(names),
+        "prior": describe_prior(result.model.prior),
+        "likelihood": packing.pack(result.model.likelihood, "likelihood"),
+        "history": result.history,
+        "warnings": list(result.warnings),
+        "scalars": scalars,
+        "preparation": None if prepare is None else prepare.to_json(),
+        "notes": record.notes,
+        "rows": describe_rows_inside(result.model, result.rows),
+        "summary": describe(record),
+        "classes": None if result.classes is None else pack_labels(result.classes),
+        "units": list(result.units) if result.classes is None else None,
+        "growing": describe_growing(result.growing),
+        "pool": describe_pool(result.model.pool),
+        "calibration": result.calibration,
+        "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
+        "estimate": None if result.estimate is None else result.estimate._asdict(),
+        "importance": None if result.importance is None else result.importance.tolist(),
+    }
+    tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
+    tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
+    if result.relevance is not None:
+        tensors["feature_relevance"] = torch.tensor(result.relevance)
+    if result.rows is not None:
+        tensors |= {f"rows.{name}": getattr(result.rows, name).clone() for name in TENSORS}
+    tensor_files.write(path, record.kind, tensors, meta)
+
+
+def describe(record: Record) -> dict[str, Any]:
+    """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
+    result = record.result
+    rows = describe_rows_inside(result.model, result.rows)
+    return summarise(record.arguments, result, rows)
+
+
+def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
+    """Read the estimator that `save` wrote. It makes the same predictions, to the bit.
+
+    Nothing in the file is run.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    device : None, str or torch.device
+        Where the model predicts, and the `device` of later fits. None: the CPU.
+    kernel : None, or a kernel
+        Needed if the model's kernel is a torch module of your own, or a `Deep` one: make it as for the fit. The file has its
+        learnt values but not its code.
+
+    Returns
+    -------
+    GPClassifier or GPRegressor
+        Ready to predict, and to continue with `partial_fit`; `warm_start` starts again.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier, load
+    >>> X, y = load_iris(return_X_y=True)
+    >>> path = Path(tempfile.mkdtemp()) / "iris.cavity"
+    >>> GPClassifier(n_inducing=10, max_epochs=20, random_state=0).fit(X, y).save(path)
+    >>> load(path).predict(X[:1]).tolist()
+    [0]
+    """
+    record = read_record(path, device, kernel)
+    return ESTIMATORS[record.kind]._from_record(record)
+
+
+def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Record:
+    """Read what a model file holds, as `load` does, but without the estimator: predictions then need no scikit-learn.
+
+    Names of arguments are checked only if the estimators are loaded: predictions do not depend on other arguments.
+    """
+    with torch.inference_mode(False):  # parameters that a later fit can learn
+        return _read_record(path, device, kernel)
+
+
+def restore_record(stored: tensor_files.Stored, path: str | Path, kernel: Any = None) -> Record:
+    """Return the record of a file that has been read; `path` is its name, for messages."""
+    try:
+        return _read(stored, kernel)
+    except CavityError as error:
+        kind = BadFile if kernel is None else type(error)
+        raise kind(f"{path}: {error}") from error
+    except tensor_files.DAMAGE as error:
+        raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
+
+
+def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
+    where = None if device is None else resolve_device(device)
+    stored = tensor_files.read(path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel))
+    record = restore_record(stored, path, kernel)
+    if where is not None:
+        rows = record.result.rows
+        moved = record.result._replace(
+            model=record.result.model.to(where), rows=None if rows is None else rows.to(where)
+        )
+        record = record._replace(result=moved, arguments=record.arguments | {"device": device})
+    return record
+
+
+def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
+    """Return which training rows a file of this model holds."""
+    if rows is not None:
+        return "every training row, with its target"
+    if model.prior.learn_inducing or isinstance(model.prior, Spectrum):
+        return "none"
+    return "the inducing points, which were not learnt: training rows, unless you gave them"
+
+
+def _check(declared: dict[str, tensor_files.Entry], meta: dict[str, Any], kernel: Any) -> Contents:
+    held = (*kernel.parameters(), *kernel.buffers()) if isinstance(kernel, nn.Module) else ()
+    return check_header(declared, meta, own_bytes=sum(t.numel() * t.element_size() for t in held))
+
+
+def _read(stored: tensor_files.Stored, kernel: Any) -> Record:
+    tensors, meta = stored
+    contents = _check(stored.declared(), meta, kernel)
+    check_values({name: t.numpy() for name, t in tensors.items()}, contents)
+    arguments = _read_arguments(meta, Unpacking(tensors, kernel))
+    return Record(
+        meta["kind"], arguments, _read_result(tensors, meta, arguments, contents.sizes), meta["notes"]
+    )
+
+
+def _read_result(
+    tensors: dict[str, Tensor], meta: dict[str, Any], arguments: dict[str, Any], sizes: Sizes
+) -> Result:
+    owner, task, default = KINDS[meta["kind"]]
+    method = read_method(arguments.get("method", default), task)
+    classes = None if meta.get("classes") is None else unpack_labels(meta["classes"])
+    n_classes, D = None if classes is None else len(classes), sizes["D"]
+    if classes is None and method.committee is None and sizes["C"] > 1:
+        raise BadFile(f"mean has {sizes['C']} latent functions; expected one.")
+    likelihood = restore_likelihood(tensors, meta, method, n_classes, tensors["mean"].dtype)
+    model = restore_model(tensors, meta["prior"], arguments.get("kernel"), sizes, likelihood)
+    settle_kernel(model)
+    if n_classes is not None:
+        model = model._replace(pool=restore_pool(tensors, meta.get("pool")))
+    scalars, features = meta["scalars"], read_features(meta, owner, D)
+    evidence, relevance = scalars.get("log_marginal_likelihood_"), tensors.get("feature_relevance")
+    shares, importance = meta.get("class_prior"), meta.get("importance")
+    return Result(
+        model=model,
+        features=features,
+        evidence=math.nan if evidence is None else float(evidence),
+        is_bound="elbo_" in scalars,
+        history=list(meta["history"]),
+        relevance=read_relevance(None if relevance is None else relevance.numpy(), features),
+        warnings=tuple(meta.get("warnings") or ()),
+        classes=classes,
+        growing=restore_growing(tensors, meta.get("growing"), model, meta["history"]),
+        units=read_units(meta.get("units")),
+        rows=_read_rows(tensors, method, model) if method.keeps_rows else None,
+        predicts_residual=method.predicts_residual,
+        calibration=meta.get("calibration"),
+        class_prior=None if shares is None else np.array(shares, dtype=np.float64),
+        estimate=read_estimate(meta.get("estimate")),
+        importance=None if importance is None else np.array(importance, dtype=np.float64),
+    )
+
+
+def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
+    """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
+    given = {name: value for name, value in meta["arguments"].items() if name not in (*PATHS, *REMOVED)}
+    values = {name: unpacking.unpack(value) for name, value in given.items()}
+    values = {name: v for name, v in values.items() if not _is_omitted(v)}
+    if meta["format"] == 1:
+        values = _upgrade(values, KINDS[meta["kind"]].task)
+    values |= _read_selected(meta.get("selection"), unpacking)
+    cls: Any = ESTIMATORS.get(meta["kind"])
+    unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
+    if unknown:
+        raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
+    return values
+
+
+def _read_selected(about: dict[str, Any] | None, unpacking: Unpacking) -> dict[str, Any]:
+    """Return the arguments of a model that a version before 0.3 selected among candidates."""
+    if about is None:
+        return {}
+    kernel = unpacking.unpack(about["kernel"])
+    if not (kernel is None or isinstance(kernel, Kernel)):
+        raise BadFile("the selected kernel is not one.")
+    return ({} if kernel is None else {"kernel": kernel}) | (
+        {"method": Auto(robust=True)} if about["robust"] else {}
+    )
+
+
+def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:
+    """Move the options of a method from the estimator to the method's object."""
+    known = method_names(task)
+    if values.get("method") not in known:
+        return values
+    cls = known[values["method"]]
+    moved = {name for kind in known.values() for name in kind.parameter_names()}
+    old = {
+        OLD_NAMES.get(name, name): name
+        for name in values
+        if OLD_NAMES.get(name, name) in moved and name != "tol"
+    }
+    own = {new: values[name] for new, name in old.items() if new in cls.parameter_names()}
+    if own.get("likelihood") == "auto":
+        own["likelihood"] = None
+    method: Method = cls(**own)
+    kept = {name: value for name, value in values.items() if name not in old.values()}
+    return kept | {"method": method.name if method.label == method.name else method}
+
+
+def _is_omitted(value: Any) -> bool:
+    members = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(v, Omitted) for v in members)
+
+
+def _read_rows(tensors: dict[str, Tensor], method: Method, model: FittedModel) -> TrainingRows:
+    found = {name: tensors[f"rows.{name}"] for name in TENSORS}
+    rows = with_canonical_layout(TrainingRows(**found, tol=method.solver_tol))
+    check_training_rows(model, rows)
+    return rows

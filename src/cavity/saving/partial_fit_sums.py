@@ -1,0 +1,113 @@
+"""What `partial_fit` adds to, in a model file: sums, counts and the optimiser's memory; no rows."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cavity.common.column_statistics import Columns
+from cavity.errors import BadFile
+from cavity.fitting import build
+from cavity.fitting.partial_fit import Growing
+from cavity.inference import Engine, State, Tied, empty_sites, name_parameters
+from cavity.inference.posterior import Sums
+from cavity.kernels import inducing
+from cavity.prediction.model import FittedModel
+from cavity.rows.tables import Start
+
+SCALARS = ("damping", "rate", "jitter", "clock")
+
+
+def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
+    """Return the part that is not a tensor; None if no rows can be added."""
+    if kept is None:
+        return None
+    sites = kept.engine.sites
+    assert isinstance(sites, Tied)
+    return {
+        "sites": {"weighted": sites.weighted, "unit": sites.unit, "tempers": sites.tempers},
+        "optimiser": len(kept.state.optimiser),
+        "width": kept.state.sites.tau.shape[1],
+        "exact": kept.engine.exact,
+        "pooled": bool(kept.engine.hyper_prior.pools),
+        "distance": kept.begin.columns.distance,
+        "lightest": kept.lightest,
+        "heaviest": kept.heaviest,
+    }
+
+
+def growing_tensors(kept: Growing | None) -> dict[str, Tensor]:
+    """Return the tensors by name."""
+    if kept is None:
+        return {}
+    engine, state = kept.engine, kept.state
+    assert isinstance(engine.sites, Tied)
+    found = {
+        "theta": state.theta,
+        "P": state.sums.P,
+        "h": state.sums.h,
+        "counts": engine.sites.counts,
+        "total": engine.total,
+        "prior.mean": engine.hyper_prior.mean[engine.hyper_prior.precision > 0],  # the others have no prior
+        "center": torch.tensor(kept.begin.columns.center),
+        "spread": torch.tensor(kept.begin.columns.spread),
+        "epoch": state.epoch,
+        **{name: getattr(state, name) for name in SCALARS},
+        **{f"optimiser.{i}": t for i, t in enumerate(state.optimiser)},
+    }
+    return {f"growing.{name}": t.detach().clone() for name, t in found.items()}
+
+
+def restore_growing(
+    tensors: dict[str, Tensor], about: Any, model: FittedModel, history: list[dict[str, Any]]
+) -> Growing | None:
+    """Make the model that can take more rows, on copies of the fitted model's modules."""
+    if about is None:
+        return None
+    prior, factor = copy.deepcopy((model.prior, model.likelihood))
+    parameters = name_parameters(prior, factor)
+    found = {name.removeprefix("growing."): t for name, t in tensors.items() if name.startswith("growing.")}
+    pooled = bool(about.get("pooled"))  # older files do not say, and have independent priors
+    hyper_prior = build.make_hyper_prior(prior, parameters, 0, pooled=pooled)
+    held = hyper_prior.precision > 0
+    if held.shape != found["theta"].shape or int(held.sum()) != len(found["prior.mean"]):
+        raise BadFile("growing.theta does not fit the parameters.")
+    engine = Engine(
+        prior=prior,
+        parameters=parameters,
+        factor=factor,
+        sites=_sites(found["counts"], about["sites"]),
+        hyper_prior=hyper_prior._replace(mean=hyper_prior.mean.masked_scatter(held, found["prior.mean"])),
+        total=found["total"],
+        exact=bool(about["exact"]),
+    )
+    state = _state(found, about, model.mean.dtype)
+    columns = Columns(
+        found["center"].numpy().copy(), found["spread"].numpy().copy(), float(about["distance"])
+    )
+    none = np.empty((0, len(columns.center)))
+    pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
+    lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
+    return Growing(engine, state, Start(columns, pool), lightest, heaviest, list(history))
+
+
+def _sites(counts: Tensor, about: dict[str, Any]) -> Tied:
+    return Tied(counts, bool(about["weighted"]), float(about["unit"]), bool(about["tempers"]), grows=True)
+
+
+def _state(found: dict[str, Tensor], about: dict[str, Any], dtype: torch.dtype) -> State:
+    memory = tuple(found[f"optimiser.{i}"] for i in range(about["optimiser"]))
+    return State(
+        theta=found["theta"],
+        sites=empty_sites(0, about["width"], dtype, torch.device("cpu")),
+        sums=Sums(found["P"], found["h"]),
+        optimiser=memory,
+        generator=torch.empty(0, dtype=torch.uint8),
+        epoch=found["epoch"],
+        position=torch.zeros((), dtype=torch.int64),
+        **{name: found[name] for name in SCALARS},
+    )

@@ -1,0 +1,246 @@
+"""The schema of a model file: every tensor with its shape, type and range, and every JSON value. A new entry is one line.
+
+Both readers and `cavity info` check files against these tables, so that they refuse the same files in the same words.
+
+Letters of shapes (`1|C` is either; a letter without a meaning here is any number, the same in one group of tensors):
+
+    C  latent functions       H  inducing points, or frequencies       D  features
+    M  values per function    B  blocks of q, C or 1 if coupled        W  values per block
+    K  sets of kernel parameters, 1 or C                               G  lengthscales, D if none are shared
+    P  learnt numbers         Q  learnt logarithms, which have a prior
+
+Types: T is the type of the model, float64 or float32. A "?" marks what may be missing or null; `since` is the first format that
+needs a value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from cavity.errors import BadFile
+from cavity.saving import ranges as r
+
+F64, I64, T = "F64", "I64", "T"
+INT, FLOAT = "I32|I64", "F64|F32"
+
+
+class Tensor(NamedTuple):
+    """A tensor of a model file."""
+
+    name: str
+    shape: str
+    dtype: str
+    range: r.Range = r.FINITE
+
+
+class Fact(NamedTuple):
+    """A JSON value of a model file."""
+
+    name: str
+    check: r.Check
+    since: int = 1
+
+
+class Kind(NamedTuple):
+    """What a file says about its estimator, known without the estimator's class, which needs scikit-learn."""
+
+    owner: str  # name of the class
+    task: str
+    method: Any  # default of the argument
+
+
+KINDS = {
+    "model": Kind("GPClassifier", "classification", "auto"),
+    "regressor": Kind("GPRegressor", "regression", "exact"),
+}  # by what a file calls itself
+
+
+# fmt: off
+MODEL = (  # name, shape, type, range
+    Tensor("mean",               "B W",     T, r.BOUNDED),
+    Tensor("lower",              "B W W",   T, r.PRECISION_FACTOR),
+    Tensor("prior_lower",        "1|C M M", T, r.FACTOR),
+    Tensor("prior.inducing",     "1|C H D", T),
+    Tensor("prior.center",       "D",       T),
+    Tensor("prior.spread",       "D",       T, r.POSITIVE),
+    Tensor("factor.log_noise?",  "1",       T, r.LOG),  # Gaussian
+    Tensor("factor.epsilon?",    "",        F64, r.SHARE),  # RobustMax
+    Tensor("factor.log_odds?",   "1",       T, r.LOG),  # RobustMax, if it is learnt
+    Tensor("feature_relevance?", "F",       F64, r.SHARES),
+)
+
+LEARNT_NOISE = Tensor("prior.log_noise", "1|C", T, r.LOG)
+FIXED_NOISE = Tensor("prior.fixed_noise", "1|C", T, r.NOT_NEGATIVE)
+
+SCALED = (
+    Tensor("log_lengthscale", "K G", T, r.LOG),
+    Tensor("log_variance",    "K",   T, r.LOG),
+    Tensor("unit",            "D",   T, r.POSITIVE),
+    Tensor("center",          "D",   T),
+    Tensor("group?",          "D",   I64, r.index("G")),
+)
+RANKS = (
+    Tensor("place",  "d",       I64, r.index("D")),
+    Tensor("left",   "d knots", T),
+    Tensor("height", "d knots", T),
+    Tensor("slope",  "d knots", T),
+    Tensor("last",   "d",       T),
+)
+KERNELS = {  # below prior.kernel; parts of a kernel are found in its arguments
+    "RBF": SCALED,
+    "Matern12": SCALED,
+    "Matern32": SCALED,
+    "Matern52": SCALED,
+    "RationalQuadratic": (*SCALED, Tensor("log_alpha", "K", T, r.LOG)),
+    "Linear": SCALED,
+    "Constant": (Tensor("log_variance", "K", T, r.LOG),),
+    "Ranked": RANKS,
+    "Sum": (),
+    "Product": (),
+}
+
+ROWS = (  # below rows., of a regressor that predicts from its training rows
+    Tensor("y",      "N",   F64, r.BOUNDED),
+    Tensor("X",      "N D", F64),
+    Tensor("weight", "N",   F64, r.POSITIVE),
+    Tensor("a",      "M N", F64),
+    Tensor("lower",  "M M", F64, r.PRECISION_FACTOR),
+    Tensor("alpha",  "N",   F64, r.WIDE),
+)
+
+GROWING = (  # below growing., what partial_fit adds to
+    Tensor("P",          "C M M", F64, r.PRECISION),
+    Tensor("h",          "C M",   F64),
+    Tensor("counts",     "C",     F64, r.NOT_NEGATIVE),
+    Tensor("total",      "",      F64, r.NOT_NEGATIVE),
+    Tensor("center",     "D",     F64),
+    Tensor("spread",     "D",     F64, r.POSITIVE),
+    Tensor("theta",      "P",     T),
+    Tensor("prior.mean", "Q",     T),
+    Tensor("epoch",      "",      I64, r.NOT_NEGATIVE),
+    Tensor("damping",    "",      F64, r.NOT_NEGATIVE),
+    Tensor("rate",       "",      F64, r.NOT_NEGATIVE),
+    Tensor("jitter",     "",      F64, r.NOT_NEGATIVE),
+    Tensor("clock",      "",      F64),
+)
+OPTIMISER = Tensor("optimiser.", "|P", T)  # followed by a number
+
+TREES = (  # below pool., of each member
+    Tensor("feature",   "nodes",      INT, r.index("D")),
+    Tensor("threshold", "nodes",      FLOAT),
+    Tensor("left",      "nodes",      INT, r.CHILD),
+    Tensor("right",     "nodes",      INT, r.CHILD),
+    Tensor("value",     "nodes leaf", FLOAT, r.LEAVES),
+    Tensor("root",      "trees",      INT, r.index("nodes")),
+    Tensor("column",    "trees",      INT, r.index("scores")),
+    Tensor("start",     "scores",     FLOAT, r.BOUNDED),
+)
+
+# fmt: on
+
+FREE = ("arguments.", "likelihood.", "selection.")  # arrays that a user gave, of any shape and type
+
+RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
+NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
+SCALE, ANY = r.number(0, 1e150, above=True), r.number(finite=False)
+FACTS = (
+    Fact("version?", r.text),
+    Fact("arguments", r.mapping),
+    Fact("notes", r.mapping),
+    Fact("names?", r.many(r.text, "D")),
+    Fact("preparation?", r.mapping),
+    Fact("rows?", r.text),
+    Fact("summary?", r.mapping),
+    Fact("prior.learn", r.many(r.text)),
+    Fact("prior.kernels", r.whole(1, 1, "C")),
+    Fact("prior.spectrum", r.flag, since=2),
+    Fact("likelihood", r.mapping, since=2),
+    Fact("factor?", r.text),  # of format 1
+    Fact("learnt noise?", r.flag),  # of format 1
+    Fact("history", r.many(r.by_name(r.scalar, *RECORDED))),
+    Fact("warnings?", r.many(r.text)),
+    Fact("scalars.log_marginal_likelihood_?", ANY),
+    Fact("units?", r.row(r.number(-1e300, 1e300), SCALE)),  # shift and scale of a regressor's targets
+    Fact("classes?.type", r.text),
+    Fact("classes?.values", r.many(r.scalar)),
+    Fact("calibration?", r.text),
+    Fact("class_prior?", r.shares),
+    Fact("importance?", r.many(r.number(0), "columns")),
+    Fact("pool?.weight", r.number(0, 1000, above=True)),
+    Fact("pool?.weights", r.many(WEIGHT, "pool members", most=1000)),
+    Fact("pool?.boosted", r.many(r.flag, "pool members")),
+    Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
+    Fact("pool?.gate?.usual", r.number(-1, 1)),
+    Fact("growing?.sites.weighted", r.flag),
+    Fact("growing?.sites.tempers", r.flag),
+    Fact("growing?.sites.unit", SCALE),
+    Fact("growing?.optimiser", r.whole(0, 8)),
+    Fact("growing?.width", r.whole(0, 2, "C")),
+    Fact("growing?.exact", r.flag),
+    Fact("growing?.pooled?", r.flag),
+    Fact("growing?.distance", SCALE),
+    Fact("growing?.lightest", r.number(0)),
+    Fact("growing?.heaviest", r.number(0)),
+    Fact("estimate?.how", r.text),
+    Fact("estimate?.rows", COUNT),
+    Fact("estimate?.log_loss", ANY),
+    Fact("estimate?.standard_error", ANY),
+    Fact("estimate?.accuracy", r.number(0, 1.001)),
+    Fact("estimate?.baseline_log_loss", ANY),  # infinite if a class has weight 0
+    Fact("estimate?.baseline_accuracy", r.number(0, 1.001)),
+    Fact("estimate?.true", r.many(r.number(0), "classes")),
+    Fact("estimate?.predicted", r.many(r.number(0), "classes")),
+    Fact("selection?.robust", r.flag),  # of files before 0.3
+    Fact("selection?.kernel?", r.mapping),
+)
+
+SUMMARY = (  # what `cavity info` prints
+    Fact("method", r.text),
+    Fact("kernel", r.text),
+    Fact("classes", r.many(r.text)),
+    Fact("inducing_points", COUNT),
+    Fact("features?", COUNT),
+    Fact("noise", r.number_or_list),  # of each class, or of the targets
+    Fact("rows_inside", r.text),
+    Fact("n_features", COUNT),
+    Fact("dtype", r.text),
+    Fact("epochs", COUNT),
+    Fact("log_marginal_likelihood?", ANY),
+    Fact("temperature", r.number(0)),
+    Fact("calibration?", r.text),
+    Fact("ensemble_weights", r.many(WEIGHT)),
+    Fact("target?", r.text),
+    Fact("columns?", r.by_name(r.text)),
+    Fact("relevance?", r.by_name(NUMBER)),
+)
+LATER = (  # files of 0.2 have none
+    Fact("importance?", r.by_name(NUMBER)),
+)
+
+
+def check_facts(meta: dict[str, Any], facts: tuple[Fact, ...], number: int, sizes: r.Sizes) -> None:
+    """Raise BadFile unless the JSON of a file of this format has these facts."""
+    for fact in facts:
+        value: Any = meta
+        for part in fact.name.split("."):
+            key = part.removesuffix("?")
+            if not isinstance(value, dict):
+                raise BadFile(f"{fact.name} is not a JSON object.")
+            value, missing = value.get(key), key not in value
+            if value is None and (part.endswith("?") or (missing and number < fact.since)):
+                break
+            if missing:
+                raise BadFile(f"the file lacks {fact.name.replace('?', '')}.")
+        else:
+            fact.check(value, fact.name.replace("?", ""), sizes)
+
+
+def read_summary(meta: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what `cavity info` prints of a file; None if the file is older than that."""
+    found = meta.get("summary")
+    if not isinstance(found, dict) or not {fact.name.removesuffix("?") for fact in SUMMARY} <= found.keys():
+        return None
+    check_facts(found, (*SUMMARY, *LATER), meta["format"], {})
+    if isinstance(found["noise"], list) != bool(found["classes"]):
+        raise BadFile("noise: each class has one, or the targets.")
+    return found

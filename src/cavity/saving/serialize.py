@@ -1,0 +1,180 @@
+"""Values as JSON and tensors, and back: arguments of estimators, kernels, methods and likelihoods, and labels."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cavity.common.params import Parameters
+from cavity.common.registry import Registry
+from cavity.errors import BadFile, BadInput
+from cavity.kernels import KERNELS, Kernel, KernelLike
+from cavity.likelihoods import LIKELIHOODS, Likelihood
+from cavity.options import METHODS, Method
+from cavity.saving.json_checks import NUMBERS
+
+REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
+
+
+class Omitted:
+    """Stands for an argument that a file does not hold: a callback, a random number generator."""
+
+
+class Packing:
+    """Turns values into JSON, and collects arrays as tensors."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._kernels: dict[int, int] = {}
+
+    def pack(self, value: Any, name: str) -> Any:
+        """Return `value` as JSON; an array becomes the tensor `name`."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, nn.Module | KernelLike):
+            return self._kernel(value, name)
+        if isinstance(value, Method | Likelihood):
+            return self._object(value, name)
+        if isinstance(value, dict):
+            return {
+                "pairs": [
+                    [self.pack(k, f"{name}.key"), self.pack(v, f"{name}.{k}")] for k, v in value.items()
+                ]
+            }
+        if isinstance(value, list | tuple | set | frozenset):
+            kind = "list" if isinstance(value, list) else "tuple"
+            members = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+            return {kind: [self.pack(v, f"{name}.{i}") for i, v in enumerate(members)]}
+        if isinstance(value, torch.dtype):
+            return str(value).removeprefix("torch.")
+        if isinstance(value, torch.device | os.PathLike):
+            return str(value)
+        return self._array(value, name)
+
+    def _array(self, value: Any, name: str) -> Any:
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        if array.dtype.name not in NUMBERS:
+            return {"left out": type(value).__name__}
+        self.tensors[name] = torch.tensor(array)
+        return {"array": name}
+
+    def _object(self, value: Parameters, name: str) -> Any:
+        """Return the class name of a method or likelihood, and its arguments."""
+        kind = "method" if isinstance(value, Method) else "likelihood"
+        if not REGISTRIES[kind].holds(value):
+            raise BadInput(
+                f"{type(value).__name__} cannot be saved by name: register the class first, with the decorator "
+                f"{kind.upper()}S.register of {'cavity.methods' if kind == 'method' else 'cavity.likelihoods'}."
+            )
+        arguments = {k: self.pack(v, f"{name}.{k}") for k, v in value.get_params(deep=False).items()}
+        return {kind: type(value).__name__, "arguments": arguments}
+
+    def _kernel(self, kernel: Any, name: str) -> Any:
+        """Return the name of a registered kernel with its arguments, once if it is used twice; of another kernel, its class."""
+        if not _is_registered(kernel):
+            return {"foreign": _spell(kernel)}
+        if id(kernel) in self._kernels:
+            return {"same": self._kernels[id(kernel)]}
+        number = self._kernels[id(kernel)] = len(self._kernels)
+        arguments = {k: self.pack(v, f"{name}.{k}") for k, v in kernel.get_params(deep=False).items()}
+        return {"kernel": type(kernel).__name__, "number": number, "arguments": arguments}
+
+
+def _is_registered(kernel: Any) -> bool:
+    """Return whether a name is enough for a kernel and every part of it; a torch module inside has code of its own."""
+    if not KERNELS.holds(kernel):
+        return False
+    return all(_is_registered(k) for k in kernel.get_params(deep=False).values() if isinstance(k, nn.Module))
+
+
+def _spell(kernel: Any) -> str:
+    """Return the class names of a kernel and of its parts."""
+    inner = kernel.get_params(deep=False).values() if isinstance(kernel, Kernel) else ()
+    parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))
+    return f"{type(kernel).__name__}({parts})" if parts else type(kernel).__name__
+
+
+class Unpacking:
+    """Turns JSON back into values; a kernel that is not registered must be given."""
+
+    def __init__(self, tensors: dict[str, Tensor], kernel: Any = None) -> None:
+        self.tensors, self.kernel = tensors, kernel
+        self._kernels: dict[int, Any] = {}
+
+    def unpack(self, packed: Any) -> Any:
+        """Return the value that `Packing.pack` was given."""
+        if packed is None or isinstance(packed, bool | int | float | str):
+            return packed
+        if not isinstance(packed, dict):
+            raise BadFile(f"{packed!r:.60} is not a value of a model.")
+        if "kernel" in packed:
+            return self._kernel(packed)
+        for kind, registry in REGISTRIES.items():
+            if kind in packed:
+                return self._object(packed, kind, registry)
+        if len(packed) != 1:
+            raise BadFile(f"{packed!r:.60} is not a value of a model.")
+        ((kind, content),) = packed.items()
+        makers = {
+            "list": lambda: [self.unpack(v) for v in content],
+            "tuple": lambda: tuple(self.unpack(v) for v in content),
+            "pairs": lambda: {self.unpack(k): self.unpack(v) for k, v in content},
+            "array": lambda: self.tensors[content].numpy().copy(),
+            "same": lambda: self._kernels[content],
+            "foreign": lambda: self._foreign(content),
+            "left out": Omitted,
+        }
+        if kind not in makers:
+            raise BadFile(f"a value of kind {kind!r:.40} is unknown.")
+        return makers[kind]()
+
+    def _object(self, packed: dict[str, Any], kind: str, registry: Registry[Any]) -> Any:
+        name = packed[kind]
+        if name not in list(registry):
+            raise BadFile(
+                f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. Import the module that registers it first."
+            )
+        arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
+        unknown = set(arguments) - set(registry[name].parameter_names())
+        if unknown:
+            raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name}: update cavity.")
+        return registry[name](**arguments)
+
+    def _kernel(self, packed: dict[str, Any]) -> Any:
+        made = self._kernels[packed["number"]] = self._object(packed, "kernel", KERNELS)
+        return made
+
+    def _foreign(self, name: str) -> Any:
+        if self.kernel is None:
+            raise BadFile(
+                f"the model's kernel is a {name!s:.200}, which a file does not store: create it as for the fit and pass it, "
+                "cavity.load(path, kernel=...). The file has its learnt values."
+            )
+        if _spell(self.kernel) != name:
+            raise BadFile(
+                f"the model's kernel is a {name!s:.200}, and kernel= is a {_spell(self.kernel)}: create it as for the fit."
+            )
+        return self.kernel
+
+
+def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
+    """Return class labels as JSON, with their type."""
+    kind = (
+        classes.dtype.name
+        if classes.dtype.name in NUMBERS
+        else {"U": "str", "O": "object"}.get(classes.dtype.kind)
+    )
+    values = classes.tolist()
+    if kind is None or (kind == "object" and not all(isinstance(v, str) for v in values)):
+        raise BadInput(
+            f"labels of type {type(values[0]).__name__} ({classes.dtype}) cannot be saved: fit with text, integers or "
+            "booleans, for example y.astype(str)."
+        )
+    return {"type": kind, "values": values}

@@ -1,1 +1,0 @@
-"""Tables with mixed columns: read files, inspect the columns, encode them as numbers."""
