@@ -199,6 +199,22 @@ def test_trees_count_at_rows_like_the_training_rows_and_not_far_away(table, pool
     np.testing.assert_allclose(pooled.predict_log_proba(far), predict_log_proba(plain, far)[0], atol=1e-12)
 
 
+@pytest.mark.parametrize("cell", [4e38, -1e300])
+def test_a_cell_beyond_float32_is_fitted_and_predicted(table, cell):
+    X, y, new, _ = table
+    X, new = X.copy(), new.copy()
+    X[3, 1] = new[0, 1] = cell
+    fitted = model(ensemble="trees").fit(X, y)
+    assert np.isfinite(fitted.predict_log_proba(new)).all()
+
+
+def test_large_tables_get_no_trees_unless_they_are_asked_for(table, monkeypatch):
+    X, y, _, _ = table
+    monkeypatch.setattr(calibration, "POOL_ROWS", 100)
+    assert len(model(ensemble="auto").fit(X, y).ensemble_weights_) == 1
+    assert len(model(ensemble="trees").fit(X, y).ensemble_weights_) == 3
+
+
 def test_members_may_be_your_own(table):
     X, y, _, _ = table
     fitted = model(ensemble=[HistGradientBoostingClassifier(max_iter=5)]).fit(X, y)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.leave_one_out import LeaveOneOut
-from cavity.fitting.sklearn_trees import make_forest
+from cavity.fitting.sklearn_trees import limit_cells, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.options import ClassifierConfig
@@ -48,6 +48,7 @@ LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
 TREES = {"fast": 100, "balanced": 100, "best": 200}  # of the forest; [decision 39]
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
 MOST_LEAVES = 4096
+POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows take minutes on one core
 FIXED_SHARE = 0.2  # seconds of a fit at known hyper-parameters, as a share of one that learns them
 BOOSTING_WORK = (
     2e8  # rows × features × classes up to which boosting is a member: its time grows with all three
@@ -173,6 +174,8 @@ class Calibration(NamedTuple):
     def _make_members(self) -> list[Any]:
         table, config = self.table, self.config
         if not isinstance(table, Table):
+            return []
+        if config.arguments["ensemble"] == "auto" and table.n_rows > POOL_ROWS:
             return []
         work, twins = table.X.size * table.n_classes, find_twins(table) is not None
         return make_members(config.ensemble, config.effort, self.seed, work, twins)
@@ -311,7 +314,7 @@ def fit_member(member: Any, table: Table) -> Any:
     weight = None if table.lightest == table.heaviest else table.weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return clone(member).fit(table.X, table.y, weight)
+        return clone(member).fit(limit_cells(table.X), table.y, weight)
 
 
 def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:

@@ -6,9 +6,16 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.errors import BadOption
 from cavity.prediction.tree_ensembles import Forest
+
+
+def limit_cells(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rows within the range of a float32, in which scikit-learn's forests compare cells."""
+    most = float(np.finfo(np.float32).max)
+    return X if np.abs(X).max(initial=0.0) <= most else np.clip(X, -most, most)
 
 
 def make_forest(model: Any) -> Forest:

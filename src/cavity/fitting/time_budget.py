@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.fitting.sklearn_trees import limit_cells
 from cavity.options.configuration import ClassifierConfig
 from cavity.options.value_checks import number
 from cavity.rows.tables import Table
@@ -88,7 +89,7 @@ def predict_seconds(member: Any, table: Table, seconds: float) -> float:
     if len(np.unique(table.y[rows])) < 2:
         rows = np.concatenate([np.flatnonzero(table.y == label)[:n] for label in range(table.n_classes)])
     begun = time.perf_counter()
-    clone(member).fit(table.X[rows], table.y[rows])
+    clone(member).fit(limit_cells(table.X[rows]), table.y[rows])
     return (time.perf_counter() - begun) * table.n_rows / len(rows)
 
 

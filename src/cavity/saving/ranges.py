@@ -145,11 +145,6 @@ def number_or_list(value: Any, name: str, sizes: Sizes) -> None:
     (many(number()) if isinstance(value, list) else number())(value, name, sizes)
 
 
-def maybe(check: Check) -> Check:
-    """Return the check of a value that may be null."""
-    return lambda value, name, sizes: None if value is None else check(value, name, sizes)
-
-
 def row(*checks: Check) -> Check:
     """Return the check of a list with one value for each check."""
 
