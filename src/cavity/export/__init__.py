@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from cavity._version import __version__
 from cavity.common import tensor_files
 from cavity.common.namespaces import NUMPY
 from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value, mirrors
 from cavity.errors import BadOption
-from cavity.estimators import GPClassifier
+from cavity.estimators import GPClassifier, view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
 from cavity.export.trees import add_trees
@@ -97,19 +96,19 @@ def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = Fal
     >>> [output.name for output in export.onnx_model(clf).graph.output]
     ['label', 'probabilities']
     """
-    check_is_fitted(clf, "_fitted")
-    features, result = clf._features(), clf._result
+    result = view_fit(clf)
+    features, model = result.features, result.model
     preparation = None if prepared else features.preparation
     if isinstance(clf, GPClassifier):
         return make_onnx_model(
-            clf._fitted, clf.classes_, features.n, _metadata(clf), dtype=dtype, preparation=preparation
+            model, clf.classes_, features.n, _metadata(clf), dtype=dtype, preparation=preparation
         )
-    if result.rows is not None or len(clf._fitted.lower) > 1:
+    if result.rows is not None or len(model.lower) > 1:
         raise BadOption(
             f"method={clf.method!r} predicts from its training rows or as a committee, which the ONNX graph cannot express: use "
             "method='vi', 'svi', 'fitc' or 'exact'."
         )
-    model, noise = clf._fitted, target_noise(clf._fitted)
+    noise = target_noise(model)
     _check(model, 1, {}, dtype)
     draft = Draft(features.n, preparation, dtype, ("mean", "std"))
     shift, scale = result.units
@@ -262,7 +261,7 @@ def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:
 
 
 def _metadata(clf: GPEstimator) -> dict[str, str]:
-    names = clf._features().names
+    names = view_fit(clf).features.names
     classes = {"classes": json.dumps(clf.classes_.tolist(), default=str)} if hasattr(clf, "classes_") else {}
     columns = json.dumps(None if names is None else [str(name) for name in names])
     return {"method": str(clf.method), **classes, "columns": columns}
