@@ -13,10 +13,13 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
 
 import numpy as np
 

@@ -29,6 +29,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `experiments`
+
 import numpy as np
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
