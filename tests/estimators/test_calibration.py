@@ -174,6 +174,12 @@ def test_a_bootstrapped_forest_is_weighed_by_rows_that_its_trees_did_not_draw(ta
     np.testing.assert_allclose(np.exp(held[0].parts[1]), np.maximum(expected, 1e-6), atol=1e-5)
 
 
+def test_many_classes_get_no_boosting():
+    X, y = np.random.default_rng(0).normal(size=(63, 2)), np.arange(63) % 21
+    assert len(model(ensemble="trees", max_epochs=1).fit(X, y).ensemble_weights_) == 2
+    assert len(model(ensemble="trees", max_epochs=1).fit(X, y % 20).ensemble_weights_) == 3
+
+
 def test_a_forest_does_not_know_a_row_by_its_twin():
     drawn = [make_members("trees", "balanced", 0, twins=twins)[1].bootstrap for twins in (False, True)]
     assert drawn == [True, False]

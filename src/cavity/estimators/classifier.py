@@ -73,8 +73,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     ensemble : {"auto", None, "trees"}, or classifiers
         Classifiers to pool with: probabilities are proportional to p_GP^w₀ p₁^w₁ ..., with weights fitted to rows of folds. Far
         from the training rows the Gaussian process predicts alone. "trees": HistGradientBoostingClassifier and
-        ExtraTreesClassifier, on very wide tables only the latter. "auto": "trees" with method="auto" for a table in memory
-        of at most 200,000 rows, unless effort="fast" or calibration=None.
+        ExtraTreesClassifier; only the latter on very wide tables and with more than 20 classes. "auto": "trees" with
+        method="auto" for a table in memory of at most 200,000 rows, unless effort="fast" or calibration=None.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
         feature, `RBF() + Linear()`.

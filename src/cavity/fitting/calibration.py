@@ -50,9 +50,9 @@ BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
 MOST_LEAVES = 4096
 POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows take minutes on one core
 FIXED_SHARE = 0.2  # seconds of a fit at known hyper-parameters, as a share of one that learns them
-BOOSTING_WORK = (
-    2e8  # rows × features × classes up to which boosting is a member: its time grows with all three
-)
+# Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
+# a tree per class.
+BOOSTING_WORK, BOOSTING_CLASSES = 2e8, 20
 
 
 class Held(NamedTuple):
@@ -98,8 +98,10 @@ class Calibrated(NamedTuple):
     notes: tuple[str, ...] = ()  # what a time limit left out
 
 
-def make_members(ensemble: Any, effort: str, seed: int, work: float = 0.0, twins: bool = False) -> list[Any]:
-    """Return unfitted classifiers to pool with; `work`: rows × features × classes; `twins`: some rows are equal.
+def make_members(
+    ensemble: Any, effort: str, seed: int, boosts: bool = True, twins: bool = False
+) -> list[Any]:
+    """Return unfitted classifiers to pool with; `boosts`: boosting is one of them; `twins`: some rows are equal.
 
     A bootstrapped forest predicts the rows that its trees did not draw, so it needs no folds. It would know a row by its twin.
     """
@@ -115,7 +117,7 @@ def make_members(ensemble: Any, effort: str, seed: int, work: float = 0.0, twins
         boosting = HistGradientBoostingClassifier(
             max_iter=BOOSTING_ROUNDS[effort], early_stopping=False, random_state=seed
         )
-        return [boosting, forest] if work <= BOOSTING_WORK else [forest]
+        return [boosting, forest] if boosts else [forest]
     from sklearn.base import clone
 
     return [clone(member) for member in ensemble]
@@ -177,8 +179,10 @@ class Calibration(NamedTuple):
             return []
         if config.arguments["ensemble"] == "auto" and table.n_rows > POOL_ROWS:
             return []
-        work, twins = table.X.size * table.n_classes, find_twins(table) is not None
-        return make_members(config.ensemble, config.effort, self.seed, work, twins)
+        work = table.X.size * table.n_classes
+        boosts = work <= BOOSTING_WORK and table.n_classes <= BOOSTING_CLASSES
+        twins = find_twins(table) is not None
+        return make_members(config.ensemble, config.effort, self.seed, boosts, twins)
 
     def _weigh_leave_one_out(self, loo: LeaveOneOut, model: FittedModel) -> float:
         if isinstance(self.table, Table):
