@@ -13,9 +13,6 @@ from cavity.common.scoring import average, score_rows
 Array = NDArray[np.float64]
 
 SEEN = "Hyper-parameters saw these rows: on small tables the log loss is too small, by up to 0.2 nats."
-PARTLY_SEEN = (
-    "Hyper-parameters saw these rows, the rest of the models did not: the log loss may be a little too small."
-)
 UNSEEN = "From rows that the models did not see."
 
 
@@ -64,9 +61,8 @@ class Estimate(NamedTuple):
     @property
     def trust(self) -> str:
         """Return how far to trust the estimate, in a sentence."""
-        if self.how.startswith("leave-one-out"):
-            return SEEN
-        return PARTLY_SEEN if "learnt hyper-parameters" in self.how else UNSEEN
+        seen = self.how.startswith("leave-one-out") or "learnt hyper-parameters" in self.how
+        return SEEN if seen else UNSEEN
 
     @property
     def never_predicted(self) -> tuple[int, ...]:
