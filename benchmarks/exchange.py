@@ -64,8 +64,8 @@ def work(job: dict[str, Any]) -> None:
     import torch
 
     from cavity import GPClassifier, distributed
+    from cavity.callbacks import Callback
     from cavity.common.scoring import score_log_proba
-    from cavity.fitting.callbacks import Callback
     from cavity.options import nest
     from cavity.training.exchange import measure_costs
 

@@ -26,10 +26,10 @@ from step_time import make_cavity_step, make_gpytorch_step, make_start, repeat_b
 from torch import nn
 
 from cavity import GPClassifier, Training
+from cavity.callbacks import Callback
 from cavity.common.scoring import score_log_proba
 from cavity.distributed import Local
 from cavity.fitting import monitoring, runs
-from cavity.fitting.callbacks import Callback
 from cavity.kernels import RBF, Deep
 from cavity.options import nest
 from cavity.rows import tables

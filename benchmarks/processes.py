@@ -31,7 +31,7 @@ def measure_rate(args: argparse.Namespace, method: str) -> float:
     X = rng.standard_normal((args.rows, 16))
     y = (X[:, :5] + 0.3 * rng.standard_normal((args.rows, 5))).argmax(1)
     stamps: list[float] = []
-    from cavity.fitting.callbacks import Callback
+    from cavity.callbacks import Callback
 
     class Clock(Callback):
         def epoch(self, run: object, row: dict[str, object]) -> bool:

@@ -33,7 +33,7 @@ import torch
 from sklearn.metrics import r2_score
 
 from cavity import GPRegressor
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.options import nest
 from cavity.prediction.model import predict_latent, snapshot
 from experiments.jobs import versions

@@ -120,7 +120,7 @@ def bytes_from_disk() -> int:
 
 def make_clock(job: dict[str, Any], chief: bool) -> Any:
     """Return a callback that times the pass, reports its progress and leaves out the sweeps that settle the sites."""
-    from cavity.fitting.callbacks import Callback, Memory
+    from cavity.callbacks import Callback, Memory
 
     steps = -(-job["rows"] // job["batch"])
 

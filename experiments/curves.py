@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.likelihoods import Latents, Likelihood
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from experiments.jobs import Row

@@ -26,10 +26,10 @@ from numpydoc.validate import ERROR_MSGS, validate
 ROOT = Path(__file__).parents[1]
 MODULES = (
     "cavity",
-    "cavity.options.methods",
+    "cavity.methods",
     "cavity.kernels",
     "cavity.likelihoods",
-    "cavity.fitting.callbacks",
+    "cavity.callbacks",
     "cavity.report",
     "cavity.export",
     "cavity.report.plots",

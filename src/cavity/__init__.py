@@ -12,12 +12,10 @@ from cavity._version import __version__
 from cavity.errors import BadFile, BadInput, BadOption, CavityError, NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from cavity import distributed, export, kernels, likelihoods, report
+    from cavity import callbacks, distributed, export, kernels, likelihoods, methods, report
     from cavity.estimators import GPClassifier, GPRegressor, load
     from cavity.export import autogluon as autogluon
     from cavity.export import mlflow as mlflow
-    from cavity.fitting import callbacks
-    from cavity.options import methods
     from cavity.options.training import Training
     from cavity.report import plots
     from cavity.rows.columns.preparation import Preparation
@@ -47,12 +45,12 @@ __all__ = [
 
 _MODULES = {  # modules that are attributes of `cavity`
     "autogluon": "cavity.export.autogluon",
-    "callbacks": "cavity.fitting.callbacks",
+    "callbacks": "cavity.callbacks",
     "distributed": "cavity.distributed",
     "export": "cavity.export",
     "kernels": "cavity.kernels",
     "likelihoods": "cavity.likelihoods",
-    "methods": "cavity.options.methods",
+    "methods": "cavity.methods",
     "mlflow": "cavity.export.mlflow",
     "plots": "cavity.report.plots",
     "report": "cavity.report",

@@ -22,7 +22,7 @@ TIMEOUT = 4.0  # of one communication
 def run_rank(rank: int, world: int, port: int, how: str, who: int, step: int) -> tuple[str, float]:
     """Fit as one of several ranks; rank `who` does something else. Return the error, and the seconds until it."""
     from cavity import CavityError, GPClassifier, distributed
-    from cavity.fitting.callbacks import Callback
+    from cavity.callbacks import Callback
     from cavity.options import nest
 
     class Fall(Callback):

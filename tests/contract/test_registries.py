@@ -14,7 +14,7 @@ from cavity.errors import CavityError
 from cavity.kernels import KERNELS
 from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
 from cavity.likelihoods.normal_tails import hazard, log_ndtr
-from cavity.options.methods import EP, SEP, VI, Laplace, PowerEP
+from cavity.methods import EP, SEP, VI, Laplace, PowerEP
 from registered import CLASSIFIERS, make_likelihood
 from support import toy
 

@@ -20,7 +20,7 @@ from torch import distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import GPClassifier, distributed
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.options import nest
 from cavity.rows.batches import shuffle, source_survey, stream
 from support import toy

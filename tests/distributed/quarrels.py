@@ -17,9 +17,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cavity import CavityError, GPClassifier, GPRegressor, distributed
+from cavity.callbacks import Callback
 from cavity.distributed import heartbeat
 from cavity.fitting import agreement
-from cavity.fitting.callbacks import Callback
 from cavity.options import nest
 from support import toy
 

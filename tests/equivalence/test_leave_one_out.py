@@ -11,8 +11,8 @@ from cavity.fitting.classification_job import prepare_classification
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.kernels import RBF
+from cavity.methods import EP, GFITC, REP, SEP, VI, PowerEP
 from cavity.options import nest
-from cavity.options.methods import EP, GFITC, REP, SEP, VI, PowerEP
 from cavity.rows.tables import Request
 from support import slow
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cavity import BadOption, CavityError, GPClassifier, kernels
+from cavity.methods import REP
 from cavity.options import nest
-from cavity.options.methods import REP
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 import cavity
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
-from cavity.fitting.callbacks import Validation
+from cavity.callbacks import Validation
 from cavity.options import nest
 from cavity.rows.frames import Prepared
 

@@ -11,9 +11,9 @@ from sklearn.datasets import load_diabetes, make_classification
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, GPRegressor, Training
+from cavity.callbacks import Validation
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import time_budget
-from cavity.fitting.callbacks import Validation
 from cavity.options import nest
 from cavity.rows.tables import Table
 

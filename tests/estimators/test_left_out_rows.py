@@ -6,8 +6,8 @@ from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
 from cavity.fitting.twins import effective_share
+from cavity.methods import GFITC
 from cavity.options import nest
-from cavity.options.methods import GFITC
 from cavity.prediction.pool import fit_temperature
 from support import toy
 

@@ -11,9 +11,9 @@ from sklearn.model_selection import GridSearchCV
 from cavity import BadOption, GPClassifier, Training
 from cavity.kernels import RBF
 from cavity.likelihoods import RobustMax
+from cavity.methods import EP, PowerEP
 from cavity.options import nest
 from cavity.options.method import method_names
-from cavity.options.methods import EP, PowerEP
 from support import classifier
 
 pytestmark = [

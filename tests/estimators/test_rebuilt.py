@@ -12,9 +12,9 @@ from cavity import BadInput, BadOption, GPClassifier, GPRegressor, Training
 from cavity.cli.settings import make_method
 from cavity.explain import sampling
 from cavity.likelihoods import RobustMax
+from cavity.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.options import nest
 from cavity.options.method import METHODS, method_names
-from cavity.options.methods import EP, SVGP, PowerEP, SubsetOfRegressors
 from cavity.report.model_card import describe_model
 from cavity.rows.tables import Request, read_table_of_fit
 from support import toy

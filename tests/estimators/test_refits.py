@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cavity import BadFile, BadInput, BadOption, GPRegressor
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.kernels import RBF, Matern12
 from support import classifier, slow, toy
 

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor
-from cavity.fitting.callbacks import Validation
+from cavity.callbacks import Validation
 from cavity.kernels import RBF
 from cavity.options.method import method_names
 from support import regressor, slow

@@ -19,8 +19,8 @@ import torch
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from cavity import GPClassifier, GPRegressor
+from cavity.methods import BCM, REP, SVGP, VI, ConjugateGradients, Laplace, PowerEP, SubsetOfData
 from cavity.options import nest
-from cavity.options.methods import BCM, REP, SVGP, VI, ConjugateGradients, Laplace, PowerEP, SubsetOfData
 
 FILE = Path(__file__).parent / "predictions.json"
 LEARN = ("kernel", "noise", "inducing")

@@ -14,7 +14,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from cavity import GPClassifier, GPRegressor, Preparation, Training
 from cavity.common import tensor_files
 from cavity.kernels import Constant, Linear, Matern52
-from cavity.options.methods import REP
+from cavity.methods import REP
 from cavity.rows.frames import Prepared
 
 FOLDER = Path(__file__).parent / "models"

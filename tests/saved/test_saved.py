@@ -18,9 +18,9 @@ from sklearn.exceptions import NotFittedError
 
 import cavity
 from cavity import BadFile, BadInput, BadOption, Preparation
+from cavity.callbacks import Callback
 from cavity.common import tensor_files
 from cavity.errors import OldFormat
-from cavity.fitting.callbacks import Callback
 from cavity.kernels import (
     RBF,
     Constant,

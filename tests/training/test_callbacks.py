@@ -9,7 +9,7 @@ import torch
 
 import cavity
 from cavity import BadInput, BadOption, GPClassifier, callbacks, distributed
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.inference import Engine
 from cavity.options import nest
 from cavity.training.loop import Run

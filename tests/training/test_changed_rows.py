@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor, Training
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.options import nest
 from cavity.rows.batches import Batches, survey, survey_section
 from cavity.rows.batches.checksums import hash_labels, sum_rows

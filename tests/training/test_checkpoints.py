@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from cavity import BadFile, BadOption, GPClassifier
+from cavity.callbacks import Callback, Memory, Validation
 from cavity.common import tensor_files
-from cavity.fitting.callbacks import Callback, Memory, Validation
 from cavity.options import nest
 from cavity.training import checkpoint
 from support import slow, toy
@@ -401,7 +401,7 @@ import json, sys, time, warnings
 from pathlib import Path
 import numpy as np
 from cavity import GPClassifier
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.options import nest
 from cavity.rows.batches import shuffle, stream
 shuffle.SHUFFLE_ROWS, stream.PIECES = 45, 9  # as in the parent

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier, Training
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.training import lbfgs
 from support import toy
 

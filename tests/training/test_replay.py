@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from cavity.callbacks import Callback
 from cavity.fitting import runs as module
-from cavity.fitting.callbacks import Callback
 from cavity.inference import Engine
 from support import classifier, toy
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cavity import GPClassifier, Training
-from cavity.fitting.callbacks import Callback
+from cavity.callbacks import Callback
 from cavity.training import threads
 from support import toy
 

@@ -152,7 +152,7 @@ class Validation(Callback):
     --------
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier
-    >>> from cavity.fitting.callbacks import Validation
+    >>> from cavity.callbacks import Validation
     >>> X, y = load_iris(return_X_y=True)
     >>> stop = Validation(X[::5], y[::5], patience=3)
     >>> clf = GPClassifier(callbacks=[stop], n_inducing=10, max_epochs=20, random_state=0).fit(X, y)

@@ -52,7 +52,7 @@ class Auto(Method):
     Examples
     --------
     >>> from cavity import GPClassifier
-    >>> from cavity.options.methods import Auto
+    >>> from cavity.methods import Auto
     >>> GPClassifier().method, Auto().name
     ('auto', 'auto')
     """
@@ -88,7 +88,7 @@ class EP(_ProbitMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import EP
+    >>> from cavity.methods import EP
     >>> EP()
     EP(likelihood=None)
     """
@@ -107,7 +107,7 @@ class SEP(_ProbitMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import SEP
+    >>> from cavity.methods import SEP
     >>> SEP().site_store
     'tied'
     """
@@ -129,7 +129,7 @@ class PowerEP(_ProbitMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import PowerEP
+    >>> from cavity.methods import PowerEP
     >>> PowerEP(power=0.3)
     PowerEP(power=0.3, likelihood=None)
     """
@@ -175,7 +175,7 @@ class REP(Method):
 
     Examples
     --------
-    >>> from cavity.options.methods import REP
+    >>> from cavity.methods import REP
     >>> REP(epsilon=0.05)
     REP(epsilon=0.05, sites='own')
     """
@@ -209,7 +209,7 @@ class GFITC(Method):
 
     Examples
     --------
-    >>> from cavity.options.methods import GFITC
+    >>> from cavity.methods import GFITC
     >>> GFITC().needs_all_rows
     True
     """

@@ -75,7 +75,7 @@ class Method(Parameters):
 
     Examples
     --------
-    >>> from cavity.options.methods import EP
+    >>> from cavity.methods import EP
     >>> class SlowEP(EP):
     ...     sweep_damping = 0.1
     >>> SlowEP().site_store, SlowEP().removal

@@ -41,7 +41,7 @@ class RegressionMethod(Method):
 
     Examples
     --------
-    >>> from cavity.options.methods import FITC, RegressionMethod
+    >>> from cavity.methods import FITC, RegressionMethod
     >>> isinstance(FITC(), RegressionMethod), FITC().has_evidence
     (True, True)
     """
@@ -109,7 +109,7 @@ class Exact(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import Exact
+    >>> from cavity.methods import Exact
     >>> Exact().inducing_from
     'rows'
     """
@@ -127,7 +127,7 @@ class FITC(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import FITC
+    >>> from cavity.methods import FITC
     >>> FITC().removal
     0.5
     """
@@ -142,7 +142,7 @@ class SGPR(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import SGPR
+    >>> from cavity.methods import SGPR
     >>> SGPR().name
     'vi'
     """
@@ -167,7 +167,7 @@ class SVGP(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import SVGP
+    >>> from cavity.methods import SVGP
     >>> SVGP(q_update="gradient").site_store
     'free'
     """
@@ -207,7 +207,7 @@ class ProjectedProcess(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import ProjectedProcess
+    >>> from cavity.methods import ProjectedProcess
     >>> ProjectedProcess().projected
     True
     """
@@ -224,7 +224,7 @@ class SubsetOfRegressors(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import SubsetOfRegressors
+    >>> from cavity.methods import SubsetOfRegressors
     >>> SubsetOfRegressors().predicts_residual
     False
     """
@@ -242,7 +242,7 @@ class Nystrom(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import Nystrom
+    >>> from cavity.methods import Nystrom
     >>> Nystrom().keeps_rows
     True
     """
@@ -265,7 +265,7 @@ class SubsetOfData(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import SubsetOfData
+    >>> from cavity.methods import SubsetOfData
     >>> SubsetOfData(selection="information")
     SubsetOfData(selection='information')
     """
@@ -300,7 +300,7 @@ class BCM(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import BCM
+    >>> from cavity.methods import BCM
     >>> BCM(n_blocks=8)
     BCM(n_blocks=8, blocks='clustered')
     """
@@ -338,7 +338,7 @@ class ConjugateGradients(RegressionMethod):
 
     Examples
     --------
-    >>> from cavity.options.methods import ConjugateGradients
+    >>> from cavity.methods import ConjugateGradients
     >>> ConjugateGradients(tol=1e-6)
     ConjugateGradients(tol=1e-06)
     """

@@ -41,7 +41,7 @@ class VI(Method):
 
     Examples
     --------
-    >>> from cavity.options.methods import VI
+    >>> from cavity.methods import VI
     >>> VI(likelihood="softmax").removal
     0.0
     """
@@ -181,7 +181,7 @@ class Laplace(Method):
 
     Examples
     --------
-    >>> from cavity.options.methods import Laplace
+    >>> from cavity.methods import Laplace
     >>> Laplace().in_memory
     True
     """

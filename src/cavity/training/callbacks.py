@@ -58,7 +58,7 @@ class Callback:
 
     Examples
     --------
-    >>> from cavity.fitting.callbacks import Callback
+    >>> from cavity.callbacks import Callback
     >>> class StopAfter(Callback):
     ...     def __init__(self, epochs):
     ...         self.epochs = epochs
@@ -151,7 +151,7 @@ class JsonLines(Callback):
 
     Examples
     --------
-    >>> from cavity.fitting.callbacks import JsonLines
+    >>> from cavity.callbacks import JsonLines
     >>> JsonLines("history.jsonl").path.name
     'history.jsonl'
     """
@@ -179,7 +179,7 @@ class TimeBudget(Callback):
 
     Examples
     --------
-    >>> from cavity.fitting.callbacks import TimeBudget
+    >>> from cavity.callbacks import TimeBudget
     >>> TimeBudget(60.0).seconds
     60.0
     """
@@ -206,7 +206,7 @@ class TensorBoard(Callback):
 
     Examples
     --------
-    >>> from cavity.fitting.callbacks import TensorBoard
+    >>> from cavity.callbacks import TensorBoard
     >>> TensorBoard("runs").folder.name
     'runs'
     """
