@@ -79,6 +79,27 @@ def test_frames_of_numbers_are_not_prepared():
         np.testing.assert_array_equal(clf.predict_proba(frame), expected)
 
 
+@pytest.mark.parametrize("more", [{}, {"colour": COLOUR}], ids=["numbers", "mixed"])
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, lambda columns: pa.table(dict(columns))])
+def test_row_numbers_are_left_out_in_any_order_with_a_warning(frame, more):
+    number = RNG.permutation(2 * N)[:N]
+    columns = {"Unnamed: 0": number, "a": SIZE, **more}
+    with pytest.warns(UserWarning, match=r"not used as features: 'Unnamed: 0' \(row number\)"):
+        clf = model().fit(frame(columns), Y)
+    P = clf.predict_proba(frame(columns))
+    np.testing.assert_array_equal(P, clf.predict_proba(frame({**columns, "Unnamed: 0": number[::-1]})))
+    np.testing.assert_array_equal(P, clf.predict_proba(frame({"a": SIZE, **more})))
+
+
+def test_numbers_with_gaps_are_not_row_numbers():
+    frame = pd.DataFrame({"id": pd.array([None, *range(1, N)], dtype="Int64"), "a": SIZE})
+    assert "id" in model().fit(frame, Y).preparation_.names
+
+
+def test_row_numbers_are_a_feature_if_there_is_no_other():
+    assert model().fit(pd.DataFrame({"index": np.arange(N)}), Y).n_features_in_ == 1
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_a_missing_cell_is_the_mean_of_a_column_that_had_none(frame):
     clf = model().fit(frame({"a": SIZE, "b": SIZE**2}), Y)

@@ -17,6 +17,7 @@ from cavity.rows.frames import (
     apply_preparation,
     fill_missing,
     find_mixed_columns,
+    has_row_numbers,
     is_frame,
     is_missing,
     is_number,
@@ -49,7 +50,7 @@ def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
         return check_rows(X, features), features
     reader, frame = _reader(owner), is_frame(X)
     _refuse_nothing(X)
-    if not frame or not find_mixed_columns(X):
+    if not frame or not (find_mixed_columns(X) or has_row_numbers(X)):
         rows = _convert(X, reader, reset=True)
         names = getattr(reader, "feature_names_in_", None)
         if not frame or names is None or np.isfinite(rows).all() or np.isinf(rows).any():
