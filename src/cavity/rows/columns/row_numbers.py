@@ -28,7 +28,7 @@ class RowNumbers:
             return
         self.begin = self.begin if self.n else float(value[0])
         if self.in_order and not np.array_equal(value, self.begin + self.n + np.arange(len(value))):
-            self.in_order, self.shuffled = False, [self.begin + np.arange(self.n)]
+            self.in_order, self.shuffled = False, [self.begin + np.arange(self.n, dtype=np.float64)]
         self.n += len(value)
         if not self.in_order:
             self.shuffled.append(value)
