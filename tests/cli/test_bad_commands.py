@@ -17,6 +17,7 @@ def spoilt(folder):
     (folder / "header.csv").write_text("bill,species\n")
     (folder / "wide.csv").write_bytes(b"x," * 10**6 + b"species\n")
     (folder / "folder").mkdir(exist_ok=True)
+    (folder / "short.csv").write_text("x,y\n1,a\n2,b\n")
     (folder / "other.csv").write_text("bill,weight\n1,2\n")
     (folder / "unknown.csv").write_text("bill,mass,island,sex,species\n40,3000,Dream,male,Emperor\n")
     (folder / "text.csv").write_text("bill,mass,island,sex,species\n40,heavy,Dream,male,Gentoo\n")
@@ -55,7 +56,14 @@ BAD = {
     "resume without a checkpoint": (2, ("fit", "penguins.csv", *TO, "--ignore", "id", "--resume"), "resume=True needs checkpoint="),
     "a missing model": (1, ("predict", "none.cavity", "new.csv"), "file or folder 'none.cavity' does not exist"),
     "half a model": (1, ("predict", "half.cavity", "new.csv"), "half.cavity is truncated"),
-    "a table as a model": (1, ("predict", "new.csv", "new.csv"), "new.csv is truncated, or not a cavity file"),
+    "a target in another case": (1, ("fit", "penguins.csv", "--out", "m", "--target", "SPECIES"), "did you mean 'species'?"),
+    "a short target in another case": (1, ("fit", "short.csv", "--out", "m", "--target", "Y"), "did you mean 'y'?"),
+    "swapped arguments": (
+        1, ("predict", "new.csv", "birds.cavity"), "new.csv is a table, not a model: did you swap the arguments?"
+    ),
+    "swapped arguments of evaluate": (1, ("evaluate", "new.csv", "birds.cavity"), "did you swap the arguments?"),
+    "a table to describe": (1, ("info", "new.csv"), "new.csv is a table, not a model."),
+    "a graph of another suffix": (2, ("export", "birds.cavity", "--onnx", "p.txt"), "--onnx p.txt: the name must end in .onnx"),
     "a folder as a model": (1, ("info", "folder"), "folder is not a file"),
     "a missing table to predict": (1, (*PREDICT, "none.csv"), "does not exist"),
     "wrong columns": (1, (*PREDICT, "other.csv"), "no column 'mass' (and 2 more), which the model was trained with"),
@@ -67,7 +75,7 @@ BAD = {
     "an empty table to evaluate": (1, (*EVALUATE, "empty.csv"), "is empty"),
     "a label that the model does not know": (1, (*EVALUATE, "unknown.csv"), "row 1 of unknown.csv has the label 'Emperor'"),
     "no labels": (1, (*EVALUATE, "other.csv"), "has no column 'species' for the labels"),
-    "a table as a model to export": (1, ("export", "new.csv", "--onnx", "birds.onnx"), "not a cavity file"),
+    "a table as a model to export": (1, ("export", "new.csv", "--onnx", "birds.onnx"), "new.csv is a table, not a model."),
     "an unknown command": (2, ("train", "penguins.csv"), "No such command 'train'"),
     "too few arguments": (2, ("evaluate", "birds.cavity"), "Missing argument"),
 }  # fmt: skip
@@ -84,6 +92,12 @@ def test_bad_input_ends_with_a_code_and_a_message(birds, name, monkeypatch):
     message = done.stderr if done.stderr else done.output
     assert words in " ".join(message.split()) and len(message) < 1500
     assert not (birds / "m.cavity").exists()
+
+
+def test_a_model_may_have_the_suffix_of_a_table(birds, tmp_path):
+    model = tmp_path / "model.txt"
+    model.write_bytes((birds / "birds.cavity").read_bytes())
+    assert run("info", model).exit_code == 0
 
 
 def test_unseen_categories_are_noted_or_refused(birds, tmp_path):

@@ -30,13 +30,20 @@ def test_version_prints_the_version() -> None:
     assert (result.exit_code, result.output.strip()) == (0, cavity.__version__)
 
 
+def test_the_flag_prints_name_and_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"cavity {cavity.__version__}\n")
+
+
 def test_help_lists_the_commands() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
     assert "demo" in result.output and "version" in result.output
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["info", "no-such-file"], ["version"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["fit", "--help"], ["info", "no-such-file"], ["version"], ["--version"]]
+)
 def test_what_needs_no_torch_does_not_import_it(arguments: list[str]) -> None:
     code = """
 import runpy, sys

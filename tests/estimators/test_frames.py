@@ -79,6 +79,77 @@ def test_frames_of_numbers_are_not_prepared():
         np.testing.assert_array_equal(clf.predict_proba(frame), expected)
 
 
+@pytest.mark.parametrize("more", [{}, {"colour": COLOUR}], ids=["numbers", "mixed"])
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, lambda columns: pa.table(dict(columns))])
+def test_row_numbers_are_left_out_in_any_order_with_a_warning(frame, more):
+    number = RNG.permutation(2 * N)[:N]
+    columns = {"Unnamed: 0": number, "a": SIZE, **more}
+    with pytest.warns(UserWarning, match=r"not used as features: 'Unnamed: 0' \(row number\)"):
+        clf = model().fit(frame(columns), Y)
+    P = clf.predict_proba(frame(columns))
+    np.testing.assert_array_equal(P, clf.predict_proba(frame({**columns, "Unnamed: 0": number[::-1]})))
+    np.testing.assert_array_equal(P, clf.predict_proba(frame({"a": SIZE, **more})))
+
+
+TWICE = pd.DataFrame(np.column_stack([SIZE, SIZE, SIZE]), columns=["b", "a", "a"])
+COMPLEX = pd.DataFrame({"a": SIZE, "z": SIZE + 1j})
+LISTS = {
+    "lists": [[1, 2]] * N,
+    "one list": [[1], *SIZE[1:]],
+    "dicts": [{"q": 1}] * N,
+    "arrays": [np.ones(2)] * N,
+}
+FOREIGN = {
+    "names": (TWICE, "two columns have the name 'a'"),
+    "numbers as names": (TWICE.set_axis([0, 1, 1], axis=1), "two columns have the name 1"),
+    "names in Arrow": (pa.table([SIZE, SIZE], names=["a", "a"]), "two columns have the name 'a'"),
+    "names, mixed": (TWICE.assign(colour=COLOUR), "two columns have the name 'a'"),
+    "complex": (COMPLEX, "Complex data not supported: column 'z'"),
+    "complex, mixed": (COMPLEX.assign(colour=COLOUR), "Complex data not supported: column 'z'"),
+    "complex objects": (COMPLEX.astype({"z": object}), "Complex data not supported: column 'z'"),
+    "a complex array": (COMPLEX.to_numpy(), "Complex data not supported: column 1 "),
+    "lists of polars": (pl.DataFrame({"a": SIZE, "z": LISTS["lists"]}), "column 'z' has lists"),
+} | {
+    k: (pd.DataFrame({"a": SIZE}).assign(z=pd.Series(v, dtype=object)), "column 'z' has lists")
+    for k, v in LISTS.items()
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_columns_of_no_kind_are_named(name):
+    table, words = FOREIGN[name]
+    with pytest.raises(BadInput, match=words):
+        model().fit(table, Y)
+    if "column 'z' has lists" != words:
+        with pytest.raises(BadInput, match=words.replace("column 1 ", "column ('x1'|1) ")):
+            Preparation().fit(table)
+
+
+def test_columns_of_no_kind_are_named_in_new_rows_too(fitted):
+    numbers = model().fit(pd.DataFrame({"a": SIZE, "z": SIZE}), Y)
+    for name in ("complex", "lists", "dicts"):
+        table, words = FOREIGN[name]
+        with pytest.raises(BadInput, match=words):
+            numbers.predict(table)
+    with pytest.raises(BadInput, match="two columns have the name 'size'"):
+        fitted.predict(pd.concat([FRAME, FRAME[["size"]]], axis=1))
+
+
+def test_columns_may_have_the_names_of_attributes():
+    frame = pd.DataFrame({"column_names": SIZE, "columns": SIZE**2, "id": RNG.permutation(N)})
+    with pytest.warns(UserWarning, match="'id'"):
+        assert model().fit(frame, Y).preparation_.names == ("column_names", "columns")
+
+
+def test_numbers_with_gaps_are_not_row_numbers():
+    frame = pd.DataFrame({"id": pd.array([None, *range(1, N)], dtype="Int64"), "a": SIZE})
+    assert "id" in model().fit(frame, Y).preparation_.names
+
+
+def test_row_numbers_are_a_feature_if_there_is_no_other():
+    assert model().fit(pd.DataFrame({"index": np.arange(N)}), Y).n_features_in_ == 1
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_a_missing_cell_is_the_mean_of_a_column_that_had_none(frame):
     clf = model().fit(frame({"a": SIZE, "b": SIZE**2}), Y)

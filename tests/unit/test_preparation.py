@@ -252,7 +252,35 @@ def test_a_column_that_counts_the_rows_and_says_so_is_left_out(name, cells):
     assert learnt.names == ("x",) and learnt.ignored_[0][:2] == (name, "row number")
     assert Preparation(target="y", kinds={name: "number"}).fit_batches(pieces).names == (name, "x")
     assert Preparation(target="y").fit(table.rename_columns(["step", "x", "y"])).names == ("step", "x")
-    assert Preparation(target="y").fit(table.take([0, 2, 1, 3])).names == (name, "x")
+    shuffled = table.take([0, 2, 1, 3])
+    for rows in ([shuffled], [shuffled.slice(0, 1), shuffled.slice(1, 3)]):
+        learnt = Preparation(target="y").fit_batches(rows)
+        assert learnt.names == ("x",) and learnt.ignored_[0][:2] == (name, "row number")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.75, 0.2])
+@pytest.mark.parametrize("first", [0, 1, 5000])
+def test_shuffled_and_sampled_row_numbers_are_left_out(share, first):
+    rng = np.random.default_rng(0)
+    number = first + rng.permutation(400)[: int(400 * share)]
+    columns = {"x": rng.normal(size=len(number)), "y": np.arange(len(number)) % 2}
+    for cells in (number, number.astype(float), number.astype(str)):
+        assert Preparation(target="y").fit({"index": cells, **columns}).names == ("x",)
+    assert "step" in Preparation(target="y").fit({"step": number, **columns}).names
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        np.r_[0, np.arange(59)],  # twice the same
+        np.arange(60)[::-1] / 2,
+        np.arange(60)[::-1] - 3,  # below 0
+        np.random.default_rng(0).choice(100_000, 60, replace=False),  # too far apart to be row numbers
+    ],
+)
+def test_other_numbers_are_features_whatever_their_name(cells):
+    table = {"id": cells, "x": np.arange(60) % 7, "y": np.arange(60) % 2}
+    assert Preparation(target="y").fit(table).names[0] == "id"
 
 
 def test_truth_values_are_the_categories_that_a_text_file_spelt(tmp_path):

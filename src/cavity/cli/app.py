@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
@@ -14,7 +14,6 @@ from cavity.common.object_stores import is_uri
 from cavity.errors import BadInput, BadOption, missing_extra
 
 app = typer.Typer(
-    help="Gaussian process classification and regression of tables: train, predict, evaluate.",
     epilog=f"{EXIT_CODES} Example: cavity fit --help",
     no_args_is_help=True,
     add_completion=False,
@@ -23,6 +22,7 @@ app = typer.Typer(
 )
 
 
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".npz")
 SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
 
 Data = Annotated[str, typer.Argument(metavar="DATA", show_default=False, hidden=True)]
@@ -37,6 +37,33 @@ def _check_exist(*paths: str | None) -> None:
     for path in paths:
         if path is not None and not is_uri(path) and not Path(path).exists():
             raise BadInput(f"file or folder {path!r} does not exist.")
+
+
+def _check_model(model: str, data: str | None = None) -> None:
+    """Check that the files exist and that the model is not a table; `data` is the table."""
+    _check_exist(model, data)
+    if PurePath(model).suffix.lower() in TABLES and not is_uri(model) and Path(model).is_file():
+        with Path(model).open("rb") as file:
+            is_model = file.read(9)[8:] == b"{"  # JSON after its length, as in every safetensors file
+        if not is_model:
+            swapped = "." if data is None else ": did you swap the arguments?"
+            raise BadInput(f"{model} is a table, not a model{swapped}")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"cavity {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print name and version."),
+    ] = False,
+) -> None:
+    """Gaussian process classification and regression of tables: train, predict, evaluate."""
 
 
 @app.command(epilog="Example: cavity version")
@@ -154,7 +181,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict the rows of DATA: the label and one probability per class, or mean, std and a 95 % interval."""
-    _check_exist(model, data)
+    _check_model(model, data)
     if as_json and out is None:
         raise BadOption(
             "--json and the predictions would both go to stdout: write the predictions to a file with --out."
@@ -187,7 +214,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95 % intervals."""
-    _check_exist(model, data)
+    _check_model(model, data)
     from cavity.cli import evaluating
 
     evaluating.evaluate(model, data, target, weight, importance, device, Terminal(as_json, quiet))
@@ -211,7 +238,7 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a self-contained HTML report on MODEL and, if given, on the rows of DATA."""
-    _check_exist(model, data)
+    _check_model(model, data)
     from cavity.cli import reporting
 
     reporting.report(model, data, out, target, rows, device, Terminal(as_json, quiet))
@@ -232,7 +259,7 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write MODEL as an ONNX graph that takes raw columns and computes predictions."""
-    _check_exist(model)
+    _check_model(model)
     from cavity.cli import exporting
 
     exporting.export(model, onnx, dtype, Terminal(as_json, quiet))
@@ -271,7 +298,7 @@ def serve(
     device: Device = None,
 ) -> None:
     """Serve predictions of MODEL over HTTP: /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
-    _check_exist(model)
+    _check_model(model)
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         if find_spec(package) is None:
             raise missing_extra(package, "serve")
@@ -294,7 +321,7 @@ def serve(
 @handle_errors
 def info(model: ModelFile, as_json: Json = False) -> None:
     """Describe MODEL: method, classes, columns and their preparation."""
-    _check_exist(model)
+    _check_model(model)
     from cavity.cli import describing
 
     describing.print_info(model, Terminal(as_json))

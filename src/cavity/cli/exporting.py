@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cavity.cli.evaluating import shorten
 from cavity.cli.models import Model
@@ -17,6 +17,8 @@ def export(path: str | Path, onnx: str | Path | None, dtype: str, terminal: Term
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
     check_out(onnx, path, flag="--onnx", example="model.onnx")
+    if PurePath(onnx).suffix.lower() != ".onnx":
+        raise BadOption(f"--onnx {onnx}: the name must end in .onnx.")
     from cavity.export import onnx as write_onnx
 
     opened = Model.open(path, regressor=True)

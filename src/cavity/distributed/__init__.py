@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -19,7 +21,17 @@ from cavity.distributed.heartbeat import Heartbeat, announce_end, print_error
 from cavity.distributed.missing_ranks import find_silent, get_store
 from cavity.errors import BadOption, LostRank
 
-__all__ = ["Local", "ProcessGroup", "check_same", "current", "join", "leave", "run_together", "select_gpu"]
+__all__ = [
+    "Local",
+    "ProcessGroup",
+    "check_same",
+    "current",
+    "join",
+    "leave",
+    "run_together",
+    "select_gpu",
+    "warn_unjoined",
+]
 
 T = TypeVar("T", bound=tuple[Any, ...])
 TIMEOUT = 300.0  # seconds to wait for other ranks
@@ -309,6 +321,30 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
     joined = dist.group.WORLD
     Heartbeat(get_store(), rank, world, lambda: dist.group.WORLD is joined, print_error).start()
     return current()
+
+
+def warn_unjoined() -> None:
+    """Warn, once per process, if torchrun started several processes and this one has not joined the others.
+
+    Examples
+    --------
+    >>> from cavity import distributed
+    >>> distributed.warn_unjoined()
+    """
+    world = os.environ.get("WORLD_SIZE", "")
+    joined = dist.is_available() and dist.is_initialized()
+    if "RANK" in os.environ and world.isdecimal() and int(world) > 1 and not joined:
+        _warn_alone(int(world))
+
+
+@functools.cache
+def _warn_alone(world: int) -> None:
+    warnings.warn(
+        f"torchrun started {world} processes, but this one has not joined the others: each of the {world} processes fits a model "
+        "of its own, on the rows that it is given. Call cavity.distributed.join() before fit to fit one model together.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def leave() -> None:

@@ -516,7 +516,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         X : array-like of shape (n_rows, D), or a source
             As for `predict`.
         n : int or None
-            Return only the best n.
+            Return only the best n. With fewer rows it returns all of them and warns.
 
         Returns
         -------

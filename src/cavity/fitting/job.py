@@ -86,6 +86,7 @@ class Session(NamedTuple):
 
 def open_session(config: Config, earlier: Continuation | None) -> Session:
     """Draw the seed of a fit, after checking what its ranks can do."""
+    distributed.warn_unjoined()
     begun, reduce = time.perf_counter(), distributed.current()
     config.check_ranks(reduce.world)
     agreement.check_arguments(config, reduce)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -65,12 +66,18 @@ def split_entropy(model: FittedModel, f: Normal | Joint) -> tuple[Array, Array]:
 
 
 def rank_rows(uncertainty: Uncertainty, n: int | None) -> NDArray[np.int64]:
-    """Return row numbers by epistemic uncertainty, largest first; ties keep their order. Raises BadInput if a value is NaN."""
+    """Return row numbers by epistemic uncertainty, largest first; ties keep their order. Raises BadInput if a value is NaN.
+
+    Warns if there are fewer than n rows.
+    """
     unknown = np.flatnonzero(np.isnan(uncertainty.epistemic))
     if len(unknown):
         raise BadInput(
             f"{len(unknown)} rows cannot be ranked, such as row {unknown[0]} (counted from 0): their epistemic part is not a "
             "number. Look at these rows' features, and at predict_uncertainty of them; leave them out."
         )
+    if n is not None and n > len(uncertainty.epistemic):
+        rows = len(uncertainty.epistemic)
+        warnings.warn(f"n={n}, but X has {rows} rows: all of them are returned.", UserWarning, stacklevel=3)
     order = np.argsort(-uncertainty.epistemic, kind="stable")
     return np.asarray(order[:n], dtype=np.int64)

@@ -15,7 +15,9 @@ from cavity.errors import BadInput
 from cavity.rows.batches.source import Array, refuse_masked
 from cavity.rows.columns.cells import classify_type
 from cavity.rows.columns.column_kinds import MEAN_IS_USED, EncodingContext
+from cavity.rows.columns.conversion import is_arrow, list_columns
 from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
 
 MAX_NAMES = 8  # columns that a warning names
 
@@ -41,6 +43,34 @@ def find_mixed_columns(X: Any) -> list[Any]:
     if len(set(map(str, columns))) < len(columns):  # scikit-learn's message is about the names
         return []
     return [name for name in columns if _is_mixed(X[name])]
+
+
+def find_nested_columns(X: Any) -> list[Any]:
+    """Return the names of a frame's columns with lists, dicts or arrays in their cells."""
+    return [] if is_arrow(X) else [name for name in list_columns(X) if _is_nested(X[name])]
+
+
+def _is_nested(column: Any) -> bool:
+    kind = str(getattr(column, "dtype", "")).lower()
+    if kind == "object":
+        return any(isinstance(cell, list | tuple | dict | set | np.ndarray) for cell in column)
+    return kind.startswith(("list", "array", "struct"))
+
+
+def has_row_numbers(X: Any) -> bool:
+    """Return whether a frame of numbers has a column of row numbers, and others beside it."""
+    names = list_columns(X)
+    named = [name for name in names if ROW_NUMBER.fullmatch(str(name))]
+    return 0 < len(named) < len(names) == len(set(map(str, names))) and any(_counts_rows(X[n]) for n in named)
+
+
+def _counts_rows(column: Any) -> bool:
+    found = RowNumbers()
+    try:
+        found.add(np.asarray(column, dtype=np.float64))
+    except (TypeError, ValueError):  # missing or nested cells
+        return False
+    return found.decide()
 
 
 def learn_preparation(X: Any) -> tuple[Array, ColumnEncoder]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.batches.source import refuse_masked
+from cavity.rows.columns.conversion import refuse_foreign
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.frames import (
@@ -17,6 +18,8 @@ from cavity.rows.frames import (
     apply_preparation,
     fill_missing,
     find_mixed_columns,
+    find_nested_columns,
+    has_row_numbers,
     is_frame,
     is_missing,
     is_number,
@@ -49,7 +52,7 @@ def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
         return check_rows(X, features), features
     reader, frame = _reader(owner), is_frame(X)
     _refuse_nothing(X)
-    if not frame or not find_mixed_columns(X):
+    if not frame or not (find_mixed_columns(X) or has_row_numbers(X)):
         rows = _convert(X, reader, reset=True)
         names = getattr(reader, "feature_names_in_", None)
         if not frame or names is None or np.isfinite(rows).all() or np.isinf(rows).any():
@@ -99,6 +102,7 @@ def _convert(X: Any, reader: Any, reset: bool) -> Array:
 
     refuse_masked(X, "X")
     _refuse_nothing(X)
+    refuse_foreign(X)
     _refuse_text(X, type(reader).__name__)
     X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1)
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
@@ -202,6 +206,12 @@ def _refuse_nothing(X: Any) -> None:
 def _refuse_text(X: Any, estimator: str) -> None:
     """Refuse columns that are not numbers: in an array always, in a frame if the model was fitted on numbers."""
     if is_frame(X):
+        nested = find_nested_columns(X)
+        if nested:
+            raise BadInput(
+                f"column {nested[0]!r} has lists, dicts or arrays in its cells, not numbers: spread them over columns of numbers, "
+                "or drop the column."
+            )
         bad = find_mixed_columns(X)
         if bad:
             raise BadInput(

@@ -307,8 +307,9 @@ def _indicator(column: Number | Category | Date) -> list[str]:
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:
     """Suggest the column that a wrong name may mean, or list the columns."""
-    near = get_close_matches(name, names, 1)
+    folded = {known.casefold(): known for known in reversed(names)}
+    near = get_close_matches(name.casefold(), folded, 1)
     if near:
-        return f"did you mean {near[0]!r}?"
+        return f"did you mean {folded[near[0]]!r}?"
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"the columns are {', '.join(map(repr, names[:most]))}{more}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -28,6 +27,7 @@ from cavity.rows.columns.cells import (
 )
 from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, Target, suggest_column
 from cavity.rows.columns.dates import format_day
+from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
 from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
 
 KINDS = ("number", "category", "ignore")
@@ -38,8 +38,6 @@ SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, o
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
 ADVICE = "ignore the column (--ignore, in Python ignore=)"
-# usual names of a column of row numbers; it is ignored if its cells are row numbers, too
-ROW_NUMBER = re.compile(r"unnamed: ?\d+|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE)
 
 
 class Inspection:
@@ -139,7 +137,7 @@ class _ColumnSummary:
     def __init__(self, name: str, wanted: str | None, strict: bool, asked: bool) -> None:
         self.name, self.wanted, self.strict, self.asked = name, wanted, strict, asked
         self.rows = self.missing = 0
-        self.counts_rows = bool(ROW_NUMBER.fullmatch(name)) and wanted is None
+        self.row_numbers = RowNumbers() if ROW_NUMBER.fullmatch(name) and wanted is None else None
         self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
@@ -186,9 +184,8 @@ class _ColumnSummary:
                 self.levels = None
 
     def _add_numbers(self, value: Any) -> None:
-        if len(value) and self.counts_rows:
-            begin = self.numbers.low if self.numbers.n else float(value[0])
-            self.counts_rows = np.array_equal(value, begin + self.numbers.n + np.arange(len(value)))
+        if self.row_numbers is not None:
+            self.row_numbers.add(value)
         self.numbers.add(value)
 
     def decide(self) -> Column | Ignored:
@@ -257,8 +254,8 @@ class _ColumnSummary:
             self._raise_odd_cells()
 
     def _decide_number(self, found: RunningMoments, style: str | None = None) -> Column | Ignored:
-        if self.counts_rows and not self.missing and self.rows > 1:
-            return Ignored(self.name, "row number")
+        if self.row_numbers is not None and not self.missing and self.row_numbers.decide():
+            return Ignored(self.name, "row number", informs=True)
         if found.low == found.high and not self.missing:
             return Ignored(self.name, f"always {found.low:g}")
         if not (np.isfinite(found.mean) and np.isfinite(found.scale)) or found.scale == 0:
