@@ -50,7 +50,7 @@ def test_report_of_a_model_and_of_rows(birds):
     [
         (("report", "{m}", "nowhere.csv"), 1, "does not exist"),
         (("report", "{m}", "{csv}", "--target", "colour"), 1, "no column 'colour'"),
-        (("report", "{csv}"), 1, "not a cavity file"),
+        (("report", "{csv}"), 1, "is a table, not a model"),
         (("export", "{m}"), 2, "--onnx FILE"),
         (("export", "{m}", "--onnx", "x.onnx", "--dtype", "int8"), 2, "dtype='int8'"),
         (("export", "{m}", "--onnx", "/nowhere/x.onnx"), 2, "the folder '/nowhere' does not exist"),
