@@ -129,13 +129,14 @@ def default_sizes(n_rows: int, n_classes: int) -> tuple[int, int | None]:
     """M and batch size that GPClassifier() chooses for a table of this size."""
     from cavity import GPClassifier
     from cavity.options import read_classifier
-    from cavity.options.completed import complete
-    from cavity.options.value_checks import inducing_count
+    from cavity.options.plan import TableSize
+    from cavity.options.policy import complete, count_points
 
     default = read_classifier(GPClassifier().get_params(deep=False))
     n_latent = 1 if n_classes == 2 else n_classes
-    M = min(inducing_count(default.inducing_points(n_rows, n_latent), n_rows), n_rows)
-    return M, complete(default, n_rows, n_latent, M).batch_size
+    size = TableSize(n_rows, 1, n_classes, n_latent, n_rows)
+    M = min(count_points(default, size), n_rows)
+    return M, complete(default, size, M).plan.batch_size
 
 
 def missing_package(method: str) -> str:

@@ -20,8 +20,9 @@ from cavity.fitting import build
 from cavity.inference import Engine, Optimiser, State
 from cavity.inference.posterior import Normal, marginals, posterior
 from cavity.options import nest, read_classifier
-from cavity.options.completed import complete
 from cavity.options.method import method_names
+from cavity.options.plan import TableSize
+from cavity.options.policy import complete
 from cavity.rows import tables
 from cavity.rows.batches import Rows
 
@@ -128,7 +129,9 @@ def machine(
     config = read_classifier(estimator.get_params(deep=False))
     begin = table.start(np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
-    chosen = complete(config, len(X), table.n_latent, Z.shape[1])
+    chosen = complete(
+        config, TableSize(len(X), X.shape[1], table.n_classes, table.n_latent, weight.sum()), Z.shape[1]
+    )
     engine = build.make_engine(build.make_prior(chosen, table, begin, Z), table, chosen, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
     rows = table.rows(config)._replace(y=torch.tensor(y))

@@ -12,7 +12,8 @@ from cavity.inference import Engine, State
 from cavity.kernels import RBF, Matern32
 from cavity.likelihoods import Gaussian, Latents
 from cavity.options import nest, read_regressor
-from cavity.options.completed import complete
+from cavity.options.plan import TableSize
+from cavity.options.policy import complete
 from cavity.rows.tables import Request
 from cavity.rows.targets import read_targets
 from cavity.training.optimisers import AverageGradient
@@ -148,7 +149,7 @@ def machine_of(estimator, points) -> Machine:
     config = read_regressor(estimator.get_params(deep=False))
     table, _ = read_targets(Request(X, Y), "GPRegressor", config.method.merges_rows, config.normalize_y)
     begin = table.start(np.random.default_rng(0))
-    chosen = complete(config, table.n_rows, 1, len(points))
+    chosen = complete(config, TableSize(table.n_rows, table.X.shape[1], 1, 1, table.n_rows), len(points))
     module = build.make_prior(chosen, table, begin, points[None])
     engine = build.make_engine(module, table, chosen, regression_rows.make_likelihood(config))
     rows = table.rows(config)

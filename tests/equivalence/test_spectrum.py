@@ -16,7 +16,8 @@ from cavity.fitting import build
 from cavity.kernels import RBF, Constant, Matern12, Matern32, Matern52, RationalQuadratic
 from cavity.kernels.spectrum import Spectrum, draw
 from cavity.options import nest, read_classifier
-from cavity.options.completed import complete
+from cavity.options.plan import TableSize
+from cavity.options.policy import complete
 from cavity.report.model_card import describe_model as describe_card
 from cavity.rows.tables import Table
 from cavity.saving import describe_rows_inside
@@ -154,7 +155,9 @@ def test_the_gradient_in_frequencies_kernel_and_noise_is_that_of_differences(C):
     begin = table.start(np.random.default_rng(0))
     config = read_classifier(estimator.get_params(deep=False))
     Z = build.choose_points(config, begin.pool, 4, table.n_latent, np.random.default_rng(1))
-    options = complete(config, 9, table.n_latent, build.whitened_size(config, Z))
+    options = complete(
+        config, TableSize(9, X.shape[1], C, table.n_latent, 9.0), build.whitened_size(config, Z)
+    )
     engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
     rows = table.rows(config)
     run = Machine(engine, rows, build.make_first_state(engine, rows, options, 0.8, 0))

@@ -12,11 +12,11 @@ from sklearn.metrics import log_loss
 import cavity
 from cavity import GPClassifier
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.fitting import calibration, classification_job, leave_one_out
-from cavity.fitting.calibration import FOLDS, make_members
+from cavity.fitting import calibration, leave_one_out
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
-from cavity.options import nest
+from cavity.options import nest, policy
+from cavity.options.plan import TableSize
 from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
 from cavity.rows.splitting import choose_folds
@@ -92,8 +92,8 @@ def test_folds_at_the_learnt_hyper_parameters_are_fits_without_the_fold(table, m
         "_calibrate",
         lambda self, rows, *rest: held.append(rows) or calibration.Calibrated(Pool(), "none"),
     )
-    monkeypatch.setattr(classification_job, "FOLD_SWEEPS", 200)
-    monkeypatch.setattr(classification_job, "FOLD_TOL", 1e-9)
+    monkeypatch.setattr(policy, "FOLD_SWEEPS", 200)
+    monkeypatch.setattr(policy, "FOLD_TOL", 1e-9)
     fitted = model().fit(X, y)
     fold = choose_folds(X, y, 3, np.random.RandomState(0).randint(2**31 - 1))
     options = {"kernel": fitted.kernel_, "inducing": fitted.inducing_points_, "noise": fitted.noise_}
@@ -134,7 +134,7 @@ def test_a_fold_that_cannot_be_fitted_is_left_out(table, monkeypatch, failing, h
 def test_the_estimate_has_the_rows_of_the_folds_that_were_fitted(table, options, fitted_folds, how):
     X, y, _, _ = table
     fitted = model(max_epochs=1, **options).fit(X, y)
-    fold = choose_folds(X, y, FOLDS[fitted.effort], seed=0)
+    fold = choose_folds(X, y, policy.FOLDS[fitted.effort], seed=0)
     held = np.isin(fold, fitted_folds)
     assert (fitted.calibration_, fitted.estimate_.how, fitted.estimate_.rows) == (how, how, held.sum())
     np.testing.assert_array_equal(fitted.estimate_.true, np.bincount(y[held]))
@@ -181,7 +181,9 @@ def test_many_classes_get_no_boosting():
 
 
 def test_a_forest_does_not_know_a_row_by_its_twin():
-    drawn = [make_members("trees", "balanced", 0, twins=twins)[1].bootstrap for twins in (False, True)]
+    config, size = model(ensemble="trees")._config(), TableSize(100, 5, 3, 3, 100)
+    planned = lambda twins: policy.plan_calibration(config, size, in_memory=True, twins=twins, held=None)
+    drawn = [calibration.make_members("trees", planned(t), 0)[1].bootstrap for t in (False, True)]
     assert drawn == [True, False]
 
 
@@ -216,7 +218,7 @@ def test_a_cell_beyond_float32_is_fitted_and_predicted(table, cell):
 
 def test_large_tables_get_no_trees_unless_they_are_asked_for(table, monkeypatch):
     X, y, _, _ = table
-    monkeypatch.setattr(calibration, "POOL_ROWS", 100)
+    monkeypatch.setattr(policy, "POOL_ROWS", 100)
     assert len(model(ensemble="auto").fit(X, y).ensemble_weights_) == 1
     assert len(model(ensemble="trees").fit(X, y).ensemble_weights_) == 3
 
@@ -237,10 +239,10 @@ def test_members_may_be_your_own(table):
 
 def test_large_tables_hold_rows_out(table, monkeypatch):
     X, y, _, _ = table
-    monkeypatch.setattr(calibration, "FOLD_ROWS", 50)
+    monkeypatch.setattr(policy, "FOLD_ROWS", 50)
     assert "at the learnt hyper-parameters, then a fit on all rows" in model().fit(X, y).calibration_
-    monkeypatch.setattr("cavity.options.configuration.REFIT_ROWS", 60)
-    monkeypatch.setattr(calibration, "HELD_MOST", 20)
+    monkeypatch.setattr(policy, "REFIT_ROWS", 60)
+    monkeypatch.setattr(policy, "HELD_MOST", 20)
     fitted = model().fit(X, y)
     assert fitted.calibration_.endswith("rows held out")
     with pytest.raises(AttributeError, match="loo_log_proba_"):
@@ -250,8 +252,8 @@ def test_large_tables_hold_rows_out(table, monkeypatch):
 def test_rows_sorted_by_class_are_held_out_from_every_class(monkeypatch):
     X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) // 100
     found = []
-    monkeypatch.setattr(calibration, "HELD_MOST", 30)
-    monkeypatch.setattr(calibration, "FOLD_ROWS", 50)
+    monkeypatch.setattr(policy, "HELD_MOST", 30)
+    monkeypatch.setattr(policy, "FOLD_ROWS", 50)
 
     def keep(self, held, *rest):
         found.append(held)
@@ -295,7 +297,7 @@ def count_integrals(monkeypatch):
 
 def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch):
     X, y = crowd
-    monkeypatch.setattr(leave_one_out, "SAMPLE_MANY", 50)
+    monkeypatch.setattr(policy, "LOO_ROWS_MANY", 50)
     rows = count_integrals(monkeypatch)
     many = model(effort="fast", max_epochs=1).fit(X, y)
     assert rows == [50] and many.calibration_ == "leave-one-out of 50 rows"
@@ -307,7 +309,7 @@ def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch
 
 def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
     X, y = crowd
-    monkeypatch.setattr(leave_one_out, "SAMPLE_MANY", 50)
+    monkeypatch.setattr(policy, "LOO_ROWS_MANY", 50)
     monkeypatch.setattr(loop, "OVERTIME", (0.0, 0.0))  # any pass takes long
     late = model(effort="fast", batch_size=100, max_seconds=1e-3).fit(X, y)
     assert late.calibration_ == "leave-one-out of 50 rows" and late.history_[-1]["settling_sweeps"] == 0
@@ -316,7 +318,7 @@ def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
 
 
 def test_rows_of_a_temperature_fall_with_the_classes():
-    found = [leave_one_out.most_rows(C) for C in (2, 30, 31, 500, 1000, 10_000)]
+    found = [policy.most_loo_rows(C) for C in (2, 30, 31, 500, 1000, 10_000)]
     assert found[0] == found[1] > 10**9 and found[2:] == [4000, 4000, 2097, 1000]
 
 
@@ -329,12 +331,13 @@ def test_random_rows_are_distinct_and_ascending():
 @pytest.mark.parametrize("effort", ["fast", "balanced", "best"])
 def test_points_grow_with_the_rows_within_the_effort(effort):
     config = lambda **o: GPClassifier(**nest(effort=effort, device="cpu", **o))._config()
-    counts = [config().inducing_points(n, 3) for n in (100, 5_000, 20_000, 10**6)]
+    points = lambda config, n, C=3: policy.count_points(config, TableSize(n, 5, C, C, n))
+    counts = [points(config(), n) for n in (100, 5_000, 20_000, 10**6)]
     assert counts == sorted(counts) and counts[0] == 100
     assert (counts[-1] == 100) == (effort == "fast")
-    assert config(n_inducing=17).inducing_points(10**6, 3) == 17
-    assert config(method="ep").inducing_points(10**6, 3) == 100
-    assert config().inducing_points(10**6, 1000) < 100
+    assert points(config(n_inducing=17), 10**6) == 17
+    assert points(config(method="ep"), 10**6) == 100
+    assert points(config(), 10**6, 1000) < 100
 
 
 def test_onnx_has_the_temperature(table, calibrated):

@@ -248,8 +248,8 @@ def test_batching_rows_at_predict_changes_nothing(name, C):
 @pytest.mark.parametrize("name", FIXED)
 def test_projecting_rows_in_pieces_changes_nothing(name, monkeypatch):
     X, y, new = table(3)
-    monkeypatch.setattr("cavity.options.completed.LEAST_M", 4)
-    monkeypatch.setattr("cavity.options.completed.BATCH_BYTES", 10 * 3 * 4 * 8)  # pieces of 10 rows
+    monkeypatch.setattr("cavity.options.policy.LEAST_M", 4)
+    monkeypatch.setattr("cavity.options.policy.BATCH_BYTES", 10 * 3 * 4 * 8)  # pieces of 10 rows
     assert_same(model(name).fit(X, y), fitted(name, 3), new, 1e-8)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from cavity import BadInput, BadOption, distributed
 from cavity.kernels import RBF
-from cavity.options.completed import LEAST_M
+from cavity.options.policy import LEAST_M
 from cavity.rows import tables
 from cavity.rows.batches import Arrays
 from cavity.rows.files.arrow_source import Arrow
@@ -101,8 +101,8 @@ def test_full_batches_are_read_in_pieces(kind, tmp_path, monkeypatch):
     X, y = draw(150)
     options = {"method": kind, "batch_size": None, "max_epochs": 2, "tol": 1.0}
     memory = fit(X, y, **options)
-    monkeypatch.setattr("cavity.options.completed.LEAST_M", 10)
-    monkeypatch.setattr("cavity.options.completed.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
+    monkeypatch.setattr("cavity.options.policy.LEAST_M", 10)
+    monkeypatch.setattr("cavity.options.policy.BATCH_BYTES", 3 * 10 * 8 * 64)  # pieces of 64 rows
     model = fit(Arrow(as_table(X, y), "label"), **options)
     np.testing.assert_allclose(model.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-8)
 
@@ -177,7 +177,7 @@ class Counting(Arrays):
 
 def test_no_more_rows_are_read_at_a_time_than_a_piece(monkeypatch):
     monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 100)
-    monkeypatch.setattr("cavity.options.completed.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
+    monkeypatch.setattr("cavity.options.policy.BATCH_BYTES", 3 * LEAST_M * 8 * 128)
     X, y = draw(2000)
     source = Counting(X, y)
     fit(source, method="sep", batch_size=100, max_epochs=1)

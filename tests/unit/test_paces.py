@@ -2,14 +2,13 @@
 
 import pytest
 
-from cavity.options.auto_pace import (
+from cavity.options.policy import (
     BRISK,
     CROWDED,
     MOST_BATCH_ROWS,
     MOST_STEPS,
     STEADY,
     choose_pace,
-    lbfgs_epochs,
     prefers_lbfgs,
 )
 
@@ -50,4 +49,3 @@ def test_lbfgs_is_for_small_tables_and_for_larger_ones_with_two_to_four_latent_f
         for latent in (1, 2, 4, 5)
     }
     assert largest == {1: 1000, 2: 5000, 4: 5000, 5: 1000}
-    assert [lbfgs_epochs(latent) for latent in (1, 4, 5, 40)] == [8, 8, 12, 12]

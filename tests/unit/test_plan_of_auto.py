@@ -6,8 +6,13 @@ import pytest
 import torch
 
 from cavity import GPClassifier
-from cavity.options import read_classifier
-from cavity.options.completed import complete
+from cavity.options import policy, read_classifier
+from cavity.options.plan import TableSize
+from cavity.options.policy import choose_device, complete, count_points
+
+
+def size(rows, latent):
+    return TableSize(rows, 5, 2 if latent == 1 else latent, latent, rows)
 
 
 @pytest.mark.parametrize(
@@ -15,14 +20,14 @@ from cavity.options.completed import complete
     [(1000, 1, "lbfgs"), (1001, 1, "adam"), (5000, 3, "lbfgs"), (5001, 3, "adam"), (1001, 6, "adam")],
 )
 def test_small_tables_are_trained_by_lbfgs_on_all_rows(rows, latent, optimizer):
-    options = complete(read_classifier(GPClassifier().get_params(deep=False)), rows, latent, 100)
+    options = complete(read_classifier(GPClassifier().get_params(deep=False)), size(rows, latent), 100).plan
     assert options.optimizer == optimizer
     assert (options.batch_size is None) == (optimizer == "lbfgs")
 
 
 def test_a_chosen_batch_size_is_kept():
     config = read_classifier(GPClassifier(batch_size=200).get_params(deep=False))
-    options = complete(config, 2000, 3, 100)
+    options = complete(config, size(2000, 3), 100).plan
     assert (options.optimizer, options.batch_size) == ("adam", 200)
 
 
@@ -41,7 +46,7 @@ def test_a_chosen_batch_size_is_kept():
 )
 def test_quick_fits_of_five_to_ten_classes_take_small_batches(options, rows, latent, batch):
     given = GPClassifier(**({"effort": "fast"} | options)).get_params(deep=False)
-    found = complete(read_classifier(given), rows, latent, 100)
+    found = complete(read_classifier(given), size(rows, latent), 100).plan
     assert found.batch_size == batch
     assert found.rate == (0.08 if batch == 166 else 0.03)
     steps = found.max_epochs * rows / batch
@@ -63,13 +68,13 @@ def test_quick_fits_of_five_to_ten_classes_take_small_batches(options, rows, lat
 def test_many_classes_have_points_by_the_rows_per_class(effort, rows, latent, points):
     """From 31 classes on, and never more than C M² allows."""
     config = read_classifier(GPClassifier(effort=effort, device="cpu").get_params(deep=False))
-    assert config.inducing_points(rows, latent) == points
-    assert replace(config, n_inducing=7).inducing_points(rows, latent) == 7
+    assert count_points(config, size(rows, latent)) == points
+    assert count_points(replace(config, n_inducing=7), size(rows, latent)) == 7
 
 
 def test_named_methods_keep_100_points():
     config = read_classifier(GPClassifier("ep").get_params(deep=False))
-    assert config.inducing_points(3000, 100) == 100
+    assert count_points(config, size(3000, 100)) == 100
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ def test_named_methods_keep_100_points():
 )
 def test_many_classes_have_smaller_batches_and_larger_steps(method, latent, batch):
     config = read_classifier(GPClassifier(method).get_params(deep=False))
-    options = complete(config, 3000, latent, 20)
+    options = complete(config, size(3000, latent), 20).plan
     assert options.batch_size == batch
     assert options.rate == (0.06 if batch == 200 else 0.03)
 
@@ -88,7 +93,7 @@ def test_many_classes_have_smaller_batches_and_larger_steps(method, latent, batc
 )
 def test_sites_of_very_many_rows_and_classes_are_tied(method, rows, latent, store):
     config = read_classifier(GPClassifier(method).get_params(deep=False))
-    assert complete(config, rows, latent, 20).method.site_store == store
+    assert complete(config, size(rows, latent), 20).method.site_store == store
 
 
 @pytest.mark.parametrize(
@@ -111,9 +116,48 @@ def test_a_small_table_stays_on_the_cpu(given, rows, latent, device):
     config = read_classifier(GPClassifier(**{**given, "device": "cpu"}).get_params(deep=False))
     arguments = config.arguments | {"device": given.get("device", "auto")}
     on_gpu = replace(config, device=torch.device("cuda"), arguments=arguments)
-    assert on_gpu.choose_device(rows, latent).device.type == device
+    assert choose_device(on_gpu, size(rows, latent)).device.type == device
 
 
 def test_auto_is_the_cpu_without_a_gpu():
     config = read_classifier(GPClassifier(device="cpu").get_params(deep=False))
-    assert config.choose_device(10**6, 10) is config
+    assert choose_device(config, size(10**6, 10)) is config
+
+
+@pytest.mark.parametrize(("latent", "epochs"), [(1, 8), (4, 8), (5, 12), (40, 12)])
+def test_lbfgs_takes_more_epochs_with_more_classes(latent, epochs):
+    config = read_classifier(GPClassifier().get_params(deep=False))
+    assert complete(config, size(500, latent), 20).plan.max_epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("given", "facts", "how", "fits", "members"),
+    [
+        ({}, {}, "folds", 3, (100, 50)),
+        ({"effort": "best"}, {}, "folds", 5, (200, 100)),
+        ({"effort": "fast"}, {}, "leave-one-out", 0, (0, 0)),
+        ({}, {"in_memory": False}, "leave-one-out", 0, (0, 0)),
+        ({}, {"rows": 2001}, "folds", 1, (100, 50)),
+        ({}, {"rows": 60_000, "held": "held out"}, "held out", 0, (100, 50)),
+        ({}, {"held": "eval_set"}, "eval_set", 0, (100, 50)),
+        ({"calibration": None}, {}, "none", 0, (0, 0)),
+        ({"calibration": None, "ensemble": "trees"}, {}, "folds", 3, (100, 50)),
+        ({"ensemble": None}, {}, "folds", 3, (0, 0)),
+        ({"method": "ep"}, {}, "none", 0, (0, 0)),
+        ({"method": "ep", "calibration": "temperature"}, {}, "folds", 3, (0, 0)),
+        ({}, {"rows": 200_001, "held": "held out"}, "held out", 0, (0, 0)),
+    ],
+)
+def test_the_calibration_depends_on_effort_rows_and_what_is_asked_for(given, facts, how, fits, members):
+    config = read_classifier(GPClassifier(**given).get_params(deep=False))
+    facts = {"rows": 500, "in_memory": True, "held": None, "twins": False} | facts
+    rows = facts.pop("rows")
+    plan = policy.plan_calibration(config, size(rows, 3), **facts)
+    assert (plan.how, plan.fits, (plan.trees, plan.rounds)) == (how, fits, members)
+    assert policy.holds_out(config, rows) == (facts["held"] == "held out")
+
+
+def test_training_gets_less_of_the_time_limit_if_more_fits_follow():
+    assert policy.share_time(10.0, None, more_follows=True) == 4.0
+    assert policy.share_time(10.0, None, more_follows=False) == 8.0
+    assert policy.share_time(10.0, 3.0, more_follows=True) == policy.share_time(None, 3.0, True) == 3.0

@@ -24,8 +24,8 @@ from cavity.kernels import Sum
 from cavity.kernels.hyper_prior import HyperPrior
 from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.options import ClassifierConfig, Config, Options, RegressorConfig
-from cavity.options.completed import complete
+from cavity.options import ClassifierConfig, Config, Options, RegressorConfig, policy
+from cavity.options.plan import TableSize
 from cavity.options.reading import read_names
 from cavity.options.value_checks import number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
@@ -133,7 +133,9 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table | Targets
             f"nothing in over= is a hyper-parameter of {config.method.argument} with inducing={config.inducing!r:.40}: use "
             "over=('kernel', 'noise')."
         )
-    options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z))
+    total = float(table.weight.sum())
+    size = TableSize(table.n_rows, Z.shape[-1], table.n_classes, table.n_latent, total)
+    options = policy.complete(config, size, build.whitened_size(config, Z))
     begin = table.start(np.random.default_rng(0))
     center, spread = as_array(model.prior.center), as_array(model.prior.spread)
     begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))

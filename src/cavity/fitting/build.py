@@ -52,7 +52,6 @@ POOLED_ELSE = Spread(all=PRIOR_SD, each_class=0.0, column=0.0, own=0.5)
 PLACEMENTS: dict[str, Callable[[], Placement]] = {"t": OnT, "f": OnF, "mode": AtMode}
 FAR = 1e5  # distance from 0 in spreads of a column at which a float32 is still within a hundredth of a spread
 SHARE_OF_NOISE = 1e-4  # that jitter may have of the noise in a model without any other approximation
-POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF
 
 
 def choose_points(
@@ -73,16 +72,16 @@ def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
     """Make kernel, inducing inputs and noise into one module; the user's kernel is copied."""
     config, C = options.config, table.n_latent
     _check_precision(begin, config)
-    linear = options.recommended and POINTS_PER_FEATURE * Z.shape[-1] <= whitened_size(config, Z)
+    linear = options.plan.kernel == "RBF() + Linear()"
     kernel = make_default_kernel(linear) if config.kernel is None else copy.deepcopy(config.kernel)
     if isinstance(kernel, Kernel):
-        kernel.bind(1 if options.share_kernel else C, begin.columns)
+        kernel.bind(1 if options.plan.share_kernel else C, begin.columns)
     kernel.requires_grad_("kernel" in options.learn)
     noisy = options.method.latent_noise
     noise = noise_values(config.noise, C) if noisy else np.zeros(1)
-    leading = 1 if options.share_kernel else C
+    leading = 1 if options.plan.share_kernel else C
     noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
-    if options.share_inducing:
+    if options.plan.share_inducing:
         Z = Z[:1]
     kind = spectrum.Spectrum if config.spectral else Prior
     module = kind(
@@ -200,24 +199,24 @@ def make_engine(
         factor=likelihood,
         sites=sites,
         hyper_prior=make_hyper_prior(
-            module, parameters, sites.size, likelihood.log_parameters, options.share_prior
+            module, parameters, sites.size, likelihood.log_parameters, options.plan.share_prior
         ),
         total=_scalar(table.class_totals.sum(), options.device),
         removal=options.method.removal,
         placement=placement,
-        chunk=options.chunk,
-        exact=options.schedule == "inner-exact" or options.method.at_mode,
+        chunk=options.plan.chunk,
+        exact=options.plan.schedule == "inner-exact" or options.method.at_mode,
     )
 
 
 def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
     """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
     total = float(engine.total)
-    if options.optimizer == "gradient":
+    if options.plan.optimizer == "gradient":
         return Ascent(total)
-    if options.optimizer == "sag":
-        return AverageGradient(total, data.n_batches(options.batch_size or data.n_rows))
-    return OPTIMISERS.get(options.optimizer, OPTIMISERS["adam"])
+    if options.plan.optimizer == "sag":
+        return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
+    return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
 
 
 def make_warm_up(engine: Engine, options: Options) -> Engine | None:
@@ -230,7 +229,11 @@ def make_warm_up(engine: Engine, options: Options) -> Engine | None:
         return None
     if method.site_store == "averaged":
         return replace(engine, removal=1.0)
-    return replace(engine, removal=1.0, sites=Averaged(engine.total)) if options.batch_size is None else None
+    return (
+        replace(engine, removal=1.0, sites=Averaged(engine.total))
+        if options.plan.batch_size is None
+        else None
+    )
 
 
 def make_first_state(engine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:
@@ -248,7 +251,7 @@ def make_first_state(engine: Engine, data: Data, options: Options, damping: floa
         sums=Sums(zeros, zeros[:, :, 0].clone()),
         optimiser=rule.init(theta),
         damping=_scalar(damping, device),
-        rate=_scalar(options.rate, device),
+        rate=_scalar(options.plan.rate, device),
         jitter=_scalar(find_jitter(engine, options.config), device),
         clock=_scalar(0.0, device),
         generator=torch.Generator().manual_seed(seed).get_state(),

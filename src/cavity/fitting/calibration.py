@@ -13,7 +13,6 @@ Folds at the learnt hyper-parameters have fewer rows to predict from, which make
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,7 +27,8 @@ from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.sklearn_trees import limit_cells, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
-from cavity.options import ClassifierConfig
+from cavity.options import policy
+from cavity.options.plan import CalibrationPlan
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
 from cavity.prediction.pool import Gate, Pool, fit_temperature, fit_weights, normalised
@@ -40,19 +40,7 @@ from cavity.training.progress import log, show_progress
 Array = NDArray[np.float64]
 FitPart = Callable[[Table, float | None], FittedModel]  # rows, seconds
 
-FOLD_ROWS = 2000
-FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
-LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
 FAILED_PART = "a fit on part of the rows could not be factorised: the calibration comes from the other rows."
-LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
-TREES = {"fast": 100, "balanced": 100, "best": 200}  # of the forest; [decision 39]
-BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
-MOST_LEAVES = 4096
-POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows take minutes on one core
-FIXED_SHARE = 0.2  # seconds of a fit at known hyper-parameters, as a share of one that learns them
-# Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
-# a tree per class.
-BOOSTING_WORK, BOOSTING_CLASSES = 2e8, 20
 
 
 class Held(NamedTuple):
@@ -98,34 +86,32 @@ class Calibrated(NamedTuple):
     notes: tuple[str, ...] = ()  # what a time limit left out
 
 
-def make_members(
-    ensemble: Any, effort: str, seed: int, boosts: bool = True, twins: bool = False
-) -> list[Any]:
-    """Return unfitted classifiers to pool with; `boosts`: boosting is one of them; `twins`: some rows are equal.
-
-    A bootstrapped forest predicts the rows that its trees did not draw, so it needs no folds. It would know a row by its twin.
-    """
-    if ensemble is None:
+def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Any]:
+    """Return unfitted classifiers to pool with: those of the plan, or copies of the user's own."""
+    if not plan.pools:
         return []
-    if isinstance(ensemble, str):
-        from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+    if not isinstance(ensemble, str):
+        from sklearn.base import clone
 
-        drawn = effort != "best" and not twins
-        forest = ExtraTreesClassifier(
-            TREES[effort], max_leaf_nodes=MOST_LEAVES, bootstrap=drawn, oob_score=drawn, random_state=seed
-        )
-        boosting = HistGradientBoostingClassifier(
-            max_iter=BOOSTING_ROUNDS[effort], early_stopping=False, random_state=seed
-        )
-        return [boosting, forest] if boosts else [forest]
-    from sklearn.base import clone
+        return [clone(member) for member in ensemble]
+    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 
-    return [clone(member) for member in ensemble]
+    forest = ExtraTreesClassifier(
+        plan.trees,
+        max_leaf_nodes=policy.MOST_LEAVES,
+        bootstrap=plan.bootstrap,
+        oob_score=plan.bootstrap,
+        random_state=seed,
+    )
+    if not plan.rounds:
+        return [forest]
+    boosting = HistGradientBoostingClassifier(max_iter=plan.rounds, early_stopping=False, random_state=seed)
+    return [boosting, forest]
 
 
 def hold_out_for_calibration(table: Table, seed: int) -> tuple[Table, Table]:
     """Split a large table into rows to train on and rows to calibrate with, a share of each class."""
-    held = choose_folds(table.X, table.y, math.ceil(table.n_rows / HELD_MOST), seed) == 0
+    held = choose_folds(table.X, table.y, policy.count_held_parts(table.n_rows), seed) == 0
     return table.select(~held), table.select(held)
 
 
@@ -142,47 +128,36 @@ class Folds(NamedTuple):
 class Calibration(NamedTuple):
     """How the pool of one fit is found."""
 
-    config: ClassifierConfig
+    plan: CalibrationPlan
+    members: list[Any]  # unfitted classifiers to pool with
     table: Facts
     reduce: Local
     seed: int
     fit_part: FitPart
     budget: Budget
+    verbose: int = 0
     gate: Gate | None = None
     held: Table | None = None  # rows that the fit did not see
     held_name: str = "held out"
 
     def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> Calibrated:
         """Return the pool, and how it was found; leave-one-out if time for more fits is up."""
-        members = self._make_members()
-        if not self.config.calibrates and not members:
-            return Calibrated(Pool(), "none")
         if self.held is not None:
-            return self._use_held(self.held, model, members)
+            return self._use_held(self.held, model)
         notes: tuple[str, ...] = ()
-        if isinstance(self.table, Table) and self._needs_folds(members):
-            found, notes = self._use_folds(self.table, members)
+        if self.plan.how == "folds":
+            assert isinstance(self.table, Table)
+            found, notes = self._use_folds(self.table)
             if found is not None:
                 return found
-        if loo is None or not self.config.calibrates:
+        if loo is None or not self.plan.temperature:
             return Calibrated(Pool(), "none", notes=notes)
         used = loo.sample()
         w = self._weigh_leave_one_out(used, model)
         sampled = self.reduce.world == 1 and len(used.y) < self.table.n_rows
         how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
         log.info("temperature: %s", how)
-        return Calibrated(Pool(w**LOO_EXPONENT if w > 1 else w), how, notes=notes)
-
-    def _make_members(self) -> list[Any]:
-        table, config = self.table, self.config
-        if not isinstance(table, Table):
-            return []
-        if config.arguments["ensemble"] == "auto" and table.n_rows > POOL_ROWS:
-            return []
-        work = table.X.size * table.n_classes
-        boosts = work <= BOOSTING_WORK and table.n_classes <= BOOSTING_CLASSES
-        twins = find_twins(table) is not None
-        return make_members(config.ensemble, config.effort, self.seed, boosts, twins)
+        return Calibrated(Pool(w**policy.LOO_EXPONENT if w > 1 else w), how, notes=notes)
 
     def _weigh_leave_one_out(self, loo: LeaveOneOut, model: FittedModel) -> float:
         if isinstance(self.table, Table):
@@ -195,9 +170,9 @@ class Calibration(NamedTuple):
     def _share_of(self, table: Table) -> float:
         return effective_share(table.weight, find_twins(table))
 
-    def _use_held(self, held: Table, model: FittedModel, members: list[Any]) -> Calibrated:
+    def _use_held(self, held: Table, model: FittedModel) -> Calibrated:
         """Calibrate with rows that the fit did not see."""
-        table, notes, left = self.table, list[str](), self.budget.left()
+        table, members, notes, left = self.table, self.members, list[str](), self.budget.left()
         forests: tuple[Forest, ...] = ()
         logs: list[Array] = []
         if members:
@@ -206,7 +181,7 @@ class Calibration(NamedTuple):
                 stages = self.reduce.first(partial(choose_members, members, table, left, 1.0))
                 members, notes = stages.members, self._note_members(stages.left_out)
             forests, logs = fit_members(members, table, held.X)
-        if not members and not self.config.calibrates:
+        if not members and not self.plan.temperature:
             return Calibrated(Pool(), "none", notes=tuple(notes))
         rows = self._predict(model, held, np.arange(held.n_rows), logs)
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}", self._share_of(held))
@@ -218,17 +193,17 @@ class Calibration(NamedTuple):
         totals = self.table.class_totals
         return Calibrated(pool, how, held.estimate(pool, totals / totals.sum(), how))
 
-    def _use_folds(self, table: Table, members: list[Any]) -> tuple[Calibrated | None, tuple[str, ...]]:
+    def _use_folds(self, table: Table) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
-        k, wanted, members, reserve, notes = self._plan_folds(table, members)
-        if not self._needs_folds(members):
+        k, wanted, members, reserve, notes = self._choose_folds(table)
+        if not members and not self.plan.refits:
             return None, notes
         alone = np.arange(float(table.n_rows))[:, None]  # rows of a table of cells are different cases
         fold = choose_folds(alone if has_cells(table) else table.X, table.y, k, self.seed)
         folded = [member for member in members if not predicts_own_rows(member)]
         found: list[Held] = []
         folds = [i for i in range(k) if (fold == i).any()]
-        for i in show_progress(folds[:wanted], "fit", self.config.verbose):
+        for i in show_progress(folds[:wanted], "fit", self.verbose):
             left = self.budget.left()
             if left is not None and self.reduce.agree(left <= reserve):
                 if self.budget.limit is None:
@@ -261,34 +236,25 @@ class Calibration(NamedTuple):
 
     def _describe(self, held: Held, done: int, k: int, wanted: int) -> str:
         """Say where the held-out rows come from."""
-        known = "" if self.config.relearns else " at the learnt hyper-parameters"
+        known = "" if self.plan.relearns else " at the learnt hyper-parameters"
         if wanted == 1:
             return f"{len(held.y)} rows held out{known}, then a fit on all rows"
         return (f"{k} folds" if done == k else f"{done} of {k} folds") + known
 
-    def _plan_folds(self, table: Table, members: list[Any]) -> Folds:
-        """Plan the fits to parts of the rows: all of them, or those that a time limit allows."""
-        k, wanted, left = *self._count_folds(table), self.budget.left()
+    def _choose_folds(self, table: Table) -> Folds:
+        """Return the planned fits to parts of the rows, or those that a time limit allows."""
+        k, wanted, left = self.plan.parts, self.plan.fits, self.budget.left()
         if self.budget.limit is None or left is None:
-            return Folds(k, wanted, members)
-        share, spent = 1 - 1 / k, self.budget.spent() * (1.0 if self.config.relearns else FIXED_SHARE)
-        stages = self.reduce.first(partial(choose_stages, members, table, wanted, share, spent, left))
+            return Folds(k, wanted, self.members)
+        first = self.budget.spent() * (1.0 if self.plan.relearns else policy.FIXED_SHARE)
+        stages = self.reduce.first(
+            partial(choose_stages, self.members, table, wanted, 1 - 1 / k, first, left)
+        )
         notes = self._note_members(stages.left_out)
         if stages.folds < wanted:
             notes.append(self._note_folds(stages.folds, wanted))
-            wanted, k = stages.folds, max(k, LEAST_PARTS)
+            wanted, k = stages.folds, max(k, policy.LEAST_PARTS)
         return Folds(k, wanted, stages.members, stages.member_seconds, tuple(notes))
-
-    def _count_folds(self, table: Table) -> tuple[int, int]:
-        """Return the number of parts of the rows, and how many of them are held out of a fit."""
-        if table.n_rows > FOLD_ROWS:
-            return max(LEAST_PARTS, math.ceil(table.n_rows / HELD_MOST)), 1
-        k = FOLDS[self.config.effort]
-        return k, k
-
-    def _needs_folds(self, members: Sequence[Any]) -> bool:
-        """Return whether more fits are of use: for a pool, or for a temperature that does not come from leave-one-out."""
-        return bool(members) or (self.config.calibrates and self.config.effort != "fast")
 
     def _note_members(self, names: Sequence[str]) -> list[str]:
         """Say which members a time limit left out of the pool."""

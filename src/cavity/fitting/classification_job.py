@@ -13,16 +13,25 @@ from numpy.typing import NDArray
 
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, monitoring, runs
-from cavity.fitting.calibration import Calibration, hold_out_for_calibration
-from cavity.fitting.job import Job, Session, choose_device, open_session, read_budget, start_run, start_values
+from cavity.fitting.calibration import Calibration, hold_out_for_calibration, make_members
+from cavity.fitting.job import (
+    Job,
+    Session,
+    choose_device,
+    measure,
+    open_session,
+    read_budget,
+    start_run,
+    start_values,
+)
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
-from cavity.fitting.time_budget import Budget, more_follows
+from cavity.fitting.time_budget import Budget
+from cavity.fitting.twins import find_twins
 from cavity.kernels import Ranked
-from cavity.options import ClassifierConfig
-from cavity.options.completed import complete
-from cavity.options.value_checks import inducing_count
+from cavity.options import ClassifierConfig, Plan, policy
+from cavity.options.plan import CalibrationPlan
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.eval_set import read_eval_labels
@@ -31,10 +40,6 @@ from cavity.rows.tables import Facts, Request, Table, read_table
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
-
-# Of fits at known hyper-parameters, whose models only predict other rows. [decision 39]
-FOLD_SWEEPS, FOLD_TOL = 5, 1e-2
-GATE_ROWS = 500  # training rows that say how well f is known near them
 
 
 class FitRows(NamedTuple):
@@ -61,7 +66,7 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     agreement.check_rows(rows.table, rows.features, rows.classes, session.reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
-    session, config = choose_device(session, config, rows.table)
+    session, config = choose_device(session, config, measure(rows.table, rows.features))
     rows, held = hold_rows_out(session, config, request, rows)
     return ClassifierFits(session, config, rows, held, budget).prepare()
 
@@ -87,7 +92,7 @@ def hold_rows_out(
     if request.eval_set is not None:
         held = read_eval_labels(request.eval_set, rows.features, rows.classes)
         return rows, HeldOut(held, "of eval_set", (monitoring.make_early_stopping(held, config.patience),))
-    if config.holds_out(rows.table.n_rows) and isinstance(rows.table, Table):
+    if isinstance(rows.table, Table) and policy.holds_out(config, rows.table.n_rows):
         table, held = hold_out_for_calibration(rows.table, session.seed)
         return rows._replace(table=table), HeldOut(held)
     return rows, HeldOut()
@@ -105,16 +110,30 @@ class ClassifierFits:
 
     def prepare(self) -> Job:
         """Return the fit to all rows, which the calibration follows."""
-        config = self.config
-        seconds = self.budget.training_seconds(more_follows(config, self.held.table is not None))
-        chosen = replace(config, max_seconds=seconds)
-        stopping = self.held.stopping
+        limit, stopping = self.budget.limit, self.held.stopping
+        plan = self.plan_calibration()
+        more = plan.how == "folds" or plan.pools
+        seconds = policy.share_time(limit, self.config.max_seconds, more)
+        session = self.session._replace(config=replace(self.config, max_seconds=seconds))
         every_row = self.held.table is None or bool(stopping)
-        job = prepare_table(self.session._replace(config=chosen), self.rows, every_row, stopping)
-        job.limit = "max_seconds" if self.budget.limit is None else "time_limit"
-        if config.calibrates or config.ensemble is not None:
-            job.finish = self.calibrate
+        job = prepare_table(session, self.rows, every_row, stopping)
+        job.plan = replace(job.plan, calibration=plan, time_limit=limit)
+        if plan.how != "none":
+            job.finish = partial(self.calibrate, plan)
         return job
+
+    def plan_calibration(self) -> CalibrationPlan:
+        """Return which rows calibrate the model, and what is pooled with it."""
+        table, held = self.rows.table, None
+        if self.held.table is not None:
+            held = "eval_set" if self.held.stopping else "held out"
+        return policy.plan_calibration(
+            self.config,
+            measure(table, self.rows.features),
+            in_memory=isinstance(table, Table),
+            twins=policy.pools(self.config) and find_twins(table) is not None,
+            held=held,
+        )
 
     def fit_part(self, config: ClassifierConfig, part: Table, seconds: float | None) -> FittedModel:
         """Train on part of the rows, for a model that only predicts others: rough sites are good enough."""
@@ -128,15 +147,22 @@ class ClassifierFits:
         run = job.train_quietly(settle=False)
         return extract_model(run.engine, run.state)
 
-    def calibrate(self, result: Result) -> Result:
+    def calibrate(self, plan: CalibrationPlan, result: Result) -> Result:
         """Find the temperature, or the pool with trees."""
-        session, (held, name, _) = self.session, self.held
-        used = self.config if self.config.relearns else fix_hyperparameters(self.config, result.model)
-        fit_part = partial(self.fit_part, used)
-        table, pools = self.rows.table, self.config.ensemble is not None
-        gate = find_gate(result.model, table) if pools and isinstance(table, Table) else None
+        session, table, config = self.session, self.rows.table, self.config
+        used = config if plan.relearns else fix_hyperparameters(config, result.model, plan)
         about = Calibration(
-            self.config, table, session.reduce, session.seed, fit_part, self.budget, gate, held, name
+            plan,
+            make_members(config.ensemble, plan, session.seed),
+            table,
+            session.reduce,
+            session.seed,
+            partial(self.fit_part, used),
+            self.budget,
+            config.verbose,
+            gate=find_gate(result.model, table) if plan.pools and isinstance(table, Table) else None,
+            held=self.held.table,
+            held_name=self.held.name,
         )
         pool, how, estimate, notes = about.find_pool(result.model, result.loo)
         model = result.model._replace(pool=pool)
@@ -147,14 +173,16 @@ class ClassifierFits:
 def find_gate(model: FittedModel, table: Table) -> Gate | None:
     """Return how much the trees of a pool count at a row, by the variances of f at some training rows."""
     rng, share = np.random.default_rng(0), table.weight / table.weight.sum()
-    rows = table.X[rng.choice(table.n_rows, GATE_ROWS, p=share)]
+    rows = table.X[rng.choice(table.n_rows, policy.GATE_ROWS, p=share)]
     prior = model.prior
     known = as_array(prior.kernel.diag(as_tensor(rows).to(model.mean)).mean(-1) + prior.noise)
     var = as_array(predict_latent(model, as_tensor(rows)).var)
     return make_gate(np.broadcast_to(known, (prior.n_latent,)), var)
 
 
-def fix_hyperparameters(config: ClassifierConfig, model: FittedModel) -> ClassifierConfig:
+def fix_hyperparameters(
+    config: ClassifierConfig, model: FittedModel, plan: CalibrationPlan
+) -> ClassifierConfig:
     """Return the configuration of fits at the hyper-parameters of a fitted model: only their sites are found."""
     prior = model.prior
     return replace(
@@ -163,8 +191,8 @@ def fix_hyperparameters(config: ClassifierConfig, model: FittedModel) -> Classif
         inducing=None if config.inducing is None else as_array(prior.Z),  # as its kernel sees them
         noise=as_array(prior.noise),
         learn=frozenset(),
-        max_epochs=FOLD_SWEEPS,
-        tol=FOLD_TOL,
+        max_epochs=plan.sweeps,
+        tol=plan.tol,
     )
 
 
@@ -178,9 +206,9 @@ def prepare_table(
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
         stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
     begin = start_values(session, as_scores(config.kernel, table), features)
-    M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.class_totals.sum())
-    Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
-    options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z), numbered)
+    size = measure(table, features, numbered)
+    Z = build.choose_points(config, begin.pool, policy.count_points(config, size), table.n_latent, rng)
+    options = policy.complete(config, size, build.whitened_size(config, Z))
     module = build.make_prior(options, table, begin, Z)
     engine = build.make_engine(module, table, options)
     run = start_run(session, engine, table, options, features, classes, stopping)
@@ -192,7 +220,7 @@ def prepare_table(
         prior = table.class_totals / table.class_totals.sum()
         return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior)
 
-    return Job(run, options, make_result, table.lightest)
+    return Job(run, options, Plan(training=options.plan), make_result, table.lightest)
 
 
 def as_scores(kernel: Any, table: Facts) -> Facts:

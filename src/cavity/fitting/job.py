@@ -17,7 +17,8 @@ from cavity.fitting import agreement, monitoring, runs
 from cavity.fitting.results import Continuation, Result
 from cavity.fitting.time_budget import Budget, read_limit
 from cavity.inference import Engine
-from cavity.options import Config, Options
+from cavity.options import Config, Options, Plan, policy
+from cavity.options.plan import TableSize
 from cavity.rows.tables import Facts, Request, Start, share_lengthscales
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
@@ -34,10 +35,10 @@ class Job:
 
     run: Run
     options: Options
+    plan: Plan
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
     finish: Callable[[Result], Result] | None = None  # after training: select and calibrate
-    limit: str = "max_seconds"  # the argument that limits the time of training
 
     def train_quietly(self, settle: bool = True) -> Run:
         """Train to the end without results, warnings or a progress bar; `settle`: sites converge fully at the end."""
@@ -56,21 +57,25 @@ class Job:
     def _train(self, store: Callable[[Result], None]) -> list[str]:
         try:
             self.run = runs.find_loop(self.run, self.options)(self.run)
-            result = self.make_result(self.run)
+            result = self._make_result()
             store(result)
         except KeyboardInterrupt:
             monitoring.restore_best(self.run)
-            store(self.make_result(self.run))
+            store(self._make_result())
             raise
         if self.finish is not None:  # an interrupt from here on leaves the model as it is
             result = self.finish(result)
             store(result)
-        found = runs.find_warnings(self.run, self.options, self.lightest, self.limit)
+        limit = "max_seconds" if self.plan.time_limit is None else "time_limit"
+        found = runs.find_warnings(self.run, self.options, self.lightest, limit)
         found += [(text, UserWarning) for text in result.warnings]
         found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
             found.append(runs.NO_EVIDENCE)
         return runs.warn(found, stacklevel=4)
+
+    def _make_result(self) -> Result:
+        return self.make_result(self.run)._replace(plan=self.plan)
 
 
 class Session(NamedTuple):
@@ -94,10 +99,16 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
     return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun)
 
 
-def choose_device(session: Session, config: AnyConfig, table: Facts) -> tuple[Session, AnyConfig]:
+def measure(table: Facts, features: Features, numbered: bool = True) -> TableSize:
+    """Return the facts of a table that decisions depend on."""
+    total = float(table.class_totals.sum())
+    return TableSize(table.n_rows, features.n, table.n_classes, table.n_latent, total, numbered)
+
+
+def choose_device(session: Session, config: AnyConfig, size: TableSize) -> tuple[Session, AnyConfig]:
     """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
     if session.reduce.world == 1:
-        config = config.choose_device(table.n_rows, table.n_latent)
+        config = policy.choose_device(config, size)
     return session._replace(config=config), config
 
 
@@ -132,7 +143,7 @@ def start_run(
     facts: dict[str, Any] = {}
     if config.checkpoint:  # an optimiser cannot read what another one remembers
         facts = monitoring.describe_run(config, table, classes, engine.prior.size, seed)
-        facts["optimizer"] = options.optimizer
+        facts["optimizer"] = options.plan.optimizer
     run.callbacks = (*stopping, *monitoring.make_callbacks(config, features, classes, facts, reduce))
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:

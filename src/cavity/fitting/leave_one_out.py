@@ -12,19 +12,13 @@ from cavity.fitting.twins import find_twins
 from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.posterior import Normal
-from cavity.options.auto_pace import CROWDED_LATENT
+from cavity.options import policy
 from cavity.prediction.model import FittedModel, log_probabilities
 from cavity.rows.tables import Facts, Table
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 
-SAMPLE = 50_000  # rows of leave-one-out for a table that is not kept whole
-SAMPLE_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
-SAMPLE_NUMBERS, SAMPLE_LEAST = (
-    1 << 21,
-    1000,
-)  # with hundreds of classes so many log-probabilities, and at least so many rows
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 
 
@@ -39,7 +33,7 @@ class LeaveOneOut(NamedTuple):
 
     def sample(self) -> LeaveOneOut:
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
-        chosen = choose_sample(len(self.y), most_rows(self.f.mean.shape[1]))
+        chosen = choose_sample(len(self.y), policy.most_loo_rows(self.f.mean.shape[1]))
         if chosen is None:
             return self
         f = Normal(self.f.mean[chosen], self.f.var[chosen])
@@ -60,7 +54,7 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
         return None
     n, C = run.rows.n_rows, table.n_classes
     whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
-    most = max(1, min(SAMPLE, most_rows(C), KEPT // C) // run.reduce.world)
+    most = max(1, min(policy.LOO_ROWS, policy.most_loo_rows(C), KEPT // C) // run.reduce.world)
     chosen = None if whole else choose_sample(n, most)
     together = find_twins(table) if run.reduce.world == 1 else None
     places, twins = (None if x is None else torch.from_numpy(x) for x in (chosen, together))
@@ -72,13 +66,6 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
     rows = numbers if chosen is None else numbers[chosen]
     labels = y.long().numpy()
     return LeaveOneOut(Normal(mean, var), labels, weight.double().numpy(), rows, whole and every_row)
-
-
-def most_rows(n_classes: int) -> int:
-    """Return the most rows that a temperature from leave-one-out is fitted to."""
-    if n_classes <= CROWDED_LATENT:
-        return 1 << 62
-    return min(SAMPLE_MANY, max(SAMPLE_LEAST, SAMPLE_NUMBERS // n_classes))
 
 
 def choose_sample(n: int, most: int) -> NDArray[np.int64] | None:

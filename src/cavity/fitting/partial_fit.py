@@ -17,9 +17,8 @@ from cavity.errors import BadInput, BadOption
 from cavity.fitting import build
 from cavity.inference import Engine, Info, Optimiser, State, Tied
 from cavity.kernels import inducing
-from cavity.options import ClassifierConfig, Config, Method, Options
-from cavity.options.completed import complete
-from cavity.options.value_checks import inducing_count
+from cavity.options import ClassifierConfig, Config, Method, Options, policy
+from cavity.options.plan import TableSize
 from cavity.prediction.model import to_cpu
 from cavity.rows.batches import Batch, Rows
 from cavity.rows.tables import Facts, Request, Start, Table, share_lengthscales
@@ -125,12 +124,13 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, known: Known 
     config.check_passing_rows(numbered=False)
     table, features, labels = _read_table(config, request, classes, known)
     old = None if known is None else known.growing
-    points = config.inducing_points(table.n_rows, table.n_latent)
-    M = old.engine.prior.size if old is not None else inducing_count(points, table.weight.sum())
-    options = complete(config, table.n_rows, table.n_latent, M, numbered=False)
+    total = float(table.weight.sum())
+    size = TableSize(table.n_rows, features.n, table.n_classes, table.n_latent, total, numbered=False)
+    M = old.engine.prior.size if old is not None else policy.count_points(config, size)
+    options = policy.complete(config, size, M)
     config.method.check_classes(table.n_classes)
     if old is None:
-        old = _start(config, table, options, features)
+        old = _start(config, table, options, features, M)
     _check_learn(old.engine, options.learn)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
     engine = _add_rows(_engine_to(old.engine, config.device), table, lightest, heaviest, options)
@@ -173,13 +173,12 @@ def _first_classes(labels: NDArray[Any], classes: Any) -> NDArray[Any]:
     return found
 
 
-def _start(config: Config, table: Table, options: Options, features: Features) -> Growing:
+def _start(config: Config, table: Table, options: Options, features: Features, M: int) -> Growing:
     """Return a model without rows; its starting values come from the rows that will be the first."""
     from sklearn.utils import check_random_state
 
     rng = np.random.default_rng(int(check_random_state(config.random_state).randint(2**31 - 1)))
     begin = share_lengthscales(table.start(rng), features, rng)
-    M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.weight.sum())
     Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
     engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
     state = build.make_first_state(engine, table.rows(config), options, 1.0, int(rng.integers(2**31 - 1)))
@@ -203,11 +202,11 @@ def _add_rows(engine: Engine, table: Table, lightest: float, heaviest: float, op
     weighted = not lightest == heaviest == 1
     sites = _retied(old, old.counts + new.counts, min(1.0, heaviest), weighted)
     total = engine.total + float(table.weight.sum())
-    return replace(engine, total=total, sites=sites, chunk=options.chunk)
+    return replace(engine, total=total, sites=sites, chunk=options.plan.chunk)
 
 
 def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, options: Options) -> Run:
-    rate = RATE if options.config.learning_rate is None else options.rate
+    rate = RATE if options.config.learning_rate is None else options.plan.rate
     optimiser = OPTIMISERS["sign" if options.config.optimizer == "sign" else "adam"]
     plan = RunSettings(learn=bool(len(state.theta)), optimiser=optimiser, rate=rate, max_epochs=1, tol=0.0)
     state = state._replace(damping=torch.ones_like(state.damping), rate=torch.full_like(state.rate, rate))

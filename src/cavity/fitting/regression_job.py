@@ -9,10 +9,17 @@ import torch
 
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, regression_rows, runs
-from cavity.fitting.job import Job, choose_device, open_session, read_budget, start_run, start_values
+from cavity.fitting.job import (
+    Job,
+    choose_device,
+    measure,
+    open_session,
+    read_budget,
+    start_run,
+    start_values,
+)
 from cavity.fitting.results import Continuation, Result, common_result
-from cavity.options import Method, RegressorConfig
-from cavity.options.completed import complete
+from cavity.options import Method, Plan, RegressorConfig, policy
 from cavity.prediction.model import FittedModel
 from cavity.prediction.regression import TrainingRows, make_training_rows, target_noise
 from cavity.rows.eval_set import read_eval_targets
@@ -29,7 +36,7 @@ PATIENCE = 10  # epochs without a smaller loss of the eval_set before training s
 def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
     budget = read_budget(config, request)
-    config = replace(config, max_seconds=budget.training_seconds(more_follows=False))
+    config = replace(config, max_seconds=policy.share_time(budget.limit, config.max_seconds, False))
     session = open_session(config, earlier)
     rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
@@ -44,11 +51,12 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
         else read_target_source(source, config.normalize_y, config.owner, session.seed, session.reduce)
     )
     agreement.check_rows(given, features, None, reduce)
-    session, config = choose_device(session, config, given)
+    session, config = choose_device(session, config, measure(given, features))
     begin = start_values(session, given, features)
     table = regression_rows.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
-    Z = regression_rows.choose_points(config, begin.pool, table, rng)
-    options = complete(config, table.n_rows, table.n_latent, build.whitened_size(config, Z))
+    size = measure(table, features)
+    Z = regression_rows.choose_points(config, begin.pool, table, size, rng)
+    options = policy.complete(config, size, build.whitened_size(config, Z))
     module = build.make_prior(options, table, begin, Z)
     engine = build.make_engine(module, table, options, regression_rows.make_likelihood(config))
 
@@ -71,7 +79,8 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
             predicts_residual=config.method.predicts_residual,
         )
 
-    return Job(run, options, make_result, limit="max_seconds" if budget.limit is None else "time_limit")
+    plan = Plan(training=options.plan, time_limit=budget.limit)
+    return Job(run, options, plan, make_result)
 
 
 def keep_rows(method: Method, model: FittedModel, table: Targets) -> TrainingRows | None:

@@ -15,7 +15,8 @@ from cavity.fitting import build, subset
 from cavity.inference import Engine, State
 from cavity.kernels import RBF, Kernel, inducing
 from cavity.likelihoods import Gaussian
-from cavity.options import RegressorConfig
+from cavity.options import RegressorConfig, policy
+from cavity.options.plan import TableSize
 from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import TrainingRows, predict_moments, target_noise
@@ -41,7 +42,8 @@ def select_rows(config: RegressorConfig, table: Targets, begin: Start, rng: np.r
 
 def _select_active_set(config: RegressorConfig, selection: str, table: Targets, begin: Start) -> Targets:
     distinct, place = distinct_rows(table.X)
-    M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.weight.sum())
+    assert config.n_inducing is not None
+    M = inducing_count(config.n_inducing, table.weight.sum())
     if M >= len(distinct):
         return table
     weight = np.bincount(place, weights=table.weight)
@@ -63,6 +65,7 @@ def choose_points(
     config: RegressorConfig,
     candidates: inducing.Candidates,
     table: Targets | StreamedTargets,
+    size: TableSize,
     rng: np.random.Generator,
 ) -> Array:
     """Choose inducing inputs [1 M D]; for a committee those of each member, [p M D]."""
@@ -74,8 +77,7 @@ def choose_points(
     config.check_size(table.n_rows)
     if origin == "rows" or config.inducing is None:
         return inducing.choose(None, candidates, 0, 1, rng)
-    M = inducing_count(config.inducing_points(table.n_rows, table.n_latent), table.class_totals.sum())
-    return build.choose_points(config, candidates, M, 1, rng)
+    return build.choose_points(config, candidates, policy.count_points(config, size), 1, rng)
 
 
 def make_likelihood(config: RegressorConfig) -> Gaussian:

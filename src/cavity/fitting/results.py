@@ -12,6 +12,7 @@ from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.partial_fit import Growing
 from cavity.inference import State
 from cavity.kernels import Kernel
+from cavity.options import Plan
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel, extract_model, to_cpu
 from cavity.prediction.regression import TrainingRows
@@ -50,6 +51,7 @@ class Result(NamedTuple):
     calibration: str | None = None  # how the temperature or the pool was found; None: there is none
     class_prior: Array | None = None  # [C], class frequencies of the training rows
     estimate: Estimate | None = None  # of a classifier, from rows that were held out
+    plan: Plan | None = None
     importance: Array | None = None  # [columns], computed when it is first needed
     background: Array | None = (
         None  # [n D], some training rows to compute it from; model files do not have them

@@ -25,9 +25,8 @@ def make_run(
 ) -> Run:
     """Make a run that has not started; it continues from `earlier`, the last fit's state, if given."""
     data: Data = rows if reduce.world == 1 else Shard(rows, reduce.rank, reduce.world)
-    config, full = options.config, options.batch_size is None or not len(engine.hyper_prior.mean)
-    sweep_damping = options.method.sweep_damping
-    damping = config.damping or (sweep_damping if full else 1.0)
+    config, chosen = options.config, options.plan
+    damping = chosen.damping if len(engine.hyper_prior.mean) else chosen.sweep_damping
     state = build.make_first_state(engine, data, options, damping, seed)
     has_q = False  # and not only a prior to start from
     if earlier is not None:
@@ -35,23 +34,23 @@ def make_run(
         state = engine.at(state, state.theta)
     plan = RunSettings(
         learn=bool(len(state.theta)),
-        schedule=options.schedule,
-        rough=options.quick,
+        schedule=chosen.schedule,
+        rough=chosen.rough,
         optimiser=build.make_optimiser(options, engine, data),
-        rate=options.rate,
-        final_rate=options.final_rate,
-        sweep_damping=config.damping or sweep_damping,
+        rate=chosen.rate,
+        final_rate=chosen.final_rate,
+        sweep_damping=chosen.sweep_damping,
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),
-        batch_size=options.batch_size,
-        max_epochs=options.max_epochs,
-        tol=config.tol,
-        max_seconds=config.max_seconds,
-        reshuffle=options.optimizer != "sag",
+        batch_size=chosen.batch_size,
+        max_epochs=chosen.max_epochs,
+        tol=chosen.tol,
+        max_seconds=chosen.max_seconds,
+        reshuffle=chosen.optimizer != "sag",
         exchange=config.exchange,
         replay=records_steps(options, reduce),
         report=make_reporter(
-            config.verbose if reduce.rank == 0 else 0, options.max_epochs, float(engine.total)
+            config.verbose if reduce.rank == 0 else 0, chosen.max_epochs, float(engine.total)
         ),
     )
     return Run(engine, data, plan, state, reduce)
@@ -70,7 +69,7 @@ def count_work(run: Run) -> int:
 
 def find_loop(run: Run, options: Options) -> Callable[[Run], Run]:
     """Return the function that trains to the end: the common loop, or that of an optimiser that brings its own."""
-    return LOOPS.get(options.optimizer, Run.train) if run.plan.learn else Run.train
+    return LOOPS.get(options.plan.optimizer, Run.train) if run.plan.learn else Run.train
 
 
 def final_evidence(run: Run) -> float:
@@ -121,8 +120,8 @@ def find_warnings(
         )
         found.append((text, RuntimeWarning))
     # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
-    planned = options.planned and (options.batch_size is not None or options.recommended)
-    as_planned = planned and len(run.history) == options.max_epochs
+    planned = options.plan.planned and (options.plan.batch_size is not None or options.plan.recommended)
+    as_planned = planned and len(run.history) == options.plan.max_epochs
     if not run.converged and not as_planned:
         text = (
             f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "

@@ -9,14 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.fitting.sklearn_trees import limit_cells
-from cavity.options.configuration import ClassifierConfig
+from cavity.options.policy import LEAST_SHARE, PROBE_ROWS, SPENT_BEFORE_END
 from cavity.options.value_checks import number
 from cavity.rows.tables import Table
-
-ALONE, FIRST = 0.8, 0.4  # share of the limit for training, if nothing or if more fits follow
-SPENT_BEFORE_END = 0.9  # share of the limit after which no stage starts
-LEAST_SHARE = 0.5  # of the time of the first fit that a fit to a part of the rows needs
-PROBE_ROWS = 500  # that the time of a pool's members is measured with
 
 
 class Budget(NamedTuple):
@@ -25,13 +20,6 @@ class Budget(NamedTuple):
     begun: float
     limit: float | None = None  # time_limit: of the whole fit
     training: float | None = None  # max_seconds: of training, as the user gave it
-
-    def training_seconds(self, more_follows: bool) -> float | None:
-        """Return the seconds of training, start-up included."""
-        if self.limit is None:
-            return self.training
-        own = (FIRST if more_follows else ALONE) * self.limit
-        return own if self.training is None else min(own, self.training)
 
     def spent(self) -> float:
         """Return the seconds since the fit began."""
@@ -47,12 +35,6 @@ class Budget(NamedTuple):
 def read_limit(value: Any) -> float | None:
     """Check `time_limit`."""
     return None if value is None else number("time_limit", value, 0.0)
-
-
-def more_follows(config: ClassifierConfig, has_held: bool) -> bool:
-    """Return whether other fits follow training. `has_held`: some rows are held out for the calibration."""
-    refits = config.calibrates and config.effort != "fast" and not has_held
-    return refits or config.ensemble is not None
 
 
 class Stages(NamedTuple):

@@ -1,9 +1,10 @@
 """Arguments, read before any row: one frozen configuration, and methods as objects."""
 
 from cavity.options import classification_methods, variational_methods  # noqa: F401  register the methods
-from cavity.options.completed import Options
 from cavity.options.configuration import ClassifierConfig, Config, RegressorConfig
 from cavity.options.method import METHODS, Method
+from cavity.options.plan import Plan
+from cavity.options.policy import Options
 from cavity.options.reading import read_classifier, read_regressor
 from cavity.options.training import Training, flatten, nest, read_training
 
@@ -13,6 +14,7 @@ __all__ = [
     "Config",
     "Method",
     "Options",
+    "Plan",
     "RegressorConfig",
     "Training",
     "flatten",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -13,30 +12,12 @@ from cavity.common.object_stores import Location
 from cavity.errors import BadOption
 from cavity.kernels import spectrum
 from cavity.kernels.inducing import CANDIDATES
-from cavity.options.auto_pace import is_crowded, prefers_lbfgs
 from cavity.options.method import Method
 from cavity.options.regression_methods import RegressionMethod
-from cavity.options.value_checks import inducing_count, read_jitter
+from cavity.options.value_checks import read_jitter
 from cavity.training.callbacks import Callback
 
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else separates the model from the exact one
-
-LEAST_POINTS, MOST_POINTS = 100, 2000  # that n_inducing="auto" may choose
-# By effort, and whether on a GPU: points per square root of the rows, and the most C M², about the operations per row of a step.
-POINTS = {
-    ("balanced", False): (3.0, 1e6),
-    ("balanced", True): (4.0, 1e7),
-    ("best", False): (4.5, 2.5e6),
-    ("best", True): (9.0, 4e7),
-}
-CROWDED_POINTS = {  # by effort: points per row of an average class, and the most C M²
-    "fast": (0.8, 4e5),
-    "balanced": (1.33, 1e6),
-    "best": (2.0, 4e6),
-}
-LEAST_CROWDED_POINTS = 20
-SMALL_WORK = 3e7  # rows x latent functions x M² up to which one core of a CPU is as fast as a GPU
-REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +51,7 @@ class Config:
     exchange: int | str  # mini-batch steps of a rank between exchanges, or "auto"; 1: a sum in every step
     verbose: int
     arguments: dict[str, Any]  # as given, those of `training` beside the others
+    effort: str = "balanced"  # only classifiers have others
     share: str | None = None
     schedule: str = "inner-approx"
 
@@ -92,29 +74,6 @@ class Config:
         """Return the same configuration in float64; the default jitter depends on the type."""
         jitter = choose_jitter(self.arguments["jitter"], torch.float64, self.method)
         return replace(self, dtype=torch.float64, jitter=jitter)
-
-    @property
-    def hurries(self) -> bool:
-        """Whether a shorter training is worth a little evidence."""
-        return False
-
-    def inducing_points(self, n_rows: int, n_latent: int) -> int | float:
-        """Return the number of inducing points, or their share of the rows."""
-        assert self.n_inducing is not None
-        return self.n_inducing
-
-    def choose_device(self, n_rows: int, n_latent: int) -> Self:
-        """Return the configuration for a table of this size: device="auto" takes the CPU where the table is small.
-
-        Each operation of a small fit is shorter than its launch on a GPU, and the first fit there takes seconds to start.
-        """
-        if self.arguments["device"] != "auto" or self.device.type == "cpu":
-            return self
-        on_cpu = replace(self, device=torch.device("cpu"))
-        every_row = self.method.inducing_from == "rows" or self.inducing is None
-        M = n_rows if every_row else inducing_count(on_cpu.inducing_points(n_rows, n_latent), n_rows)
-        small = prefers_lbfgs(n_rows, n_latent) and n_rows * n_latent * M**2 <= SMALL_WORK
-        return on_cpu if small else self
 
     def check_ranks(self, world: int) -> None:
         """Refuse what several processes cannot do."""
@@ -141,50 +100,13 @@ class ClassifierConfig(Config):
     class_weight: Any
     validation_fraction: float | None
     patience: int
-    effort: str
-    calibrates: bool  # whether a temperature is fitted
-    ensemble: Any  # None, "trees", or classifiers to pool with
-
-    @property
-    def hurries(self) -> bool:
-        return self.effort != "best"
-
-    @property
-    def relearns(self) -> bool:
-        """Whether fits to parts of the rows learn hyper-parameters again, instead of keeping those of all rows."""
-        return self.effort == "best" or self.spectral or not self.method.recommended
-
-    def inducing_points(self, n_rows: int, n_latent: int) -> int | float:
-        """Return `n_inducing`; the library's choice grows with the square root of the rows, within what the effort allows.
-
-        With many classes it is limited by the rows per class, since the time of a step grows with C M².
-        """
-        if self.n_inducing is not None:
-            return self.n_inducing
-        if not self.method.recommended:
-            return LEAST_POINTS
-        usual = LEAST_POINTS
-        if self.effort != "fast":
-            scale, work = POINTS[self.effort, self.device.type == "cuda"]
-            most = min(MOST_POINTS, math.isqrt(int(work / n_latent)))
-            usual = max(LEAST_POINTS, min(most, round(scale * math.sqrt(n_rows))))
-        if not is_crowded(n_latent):
-            return usual
-        scale, work = CROWDED_POINTS[self.effort]
-        few = min(math.isqrt(int(work / n_latent)), round(scale * n_rows / n_latent))
-        return min(usual, max(LEAST_CROWDED_POINTS, few))
-
-    def holds_out(self, n_rows: int) -> bool:
-        """Whether rows to calibrate with are held out of the only fit, because a second one would take long."""
-        asked = self.ensemble is not None or (self.calibrates and self.effort != "fast")
-        return asked and n_rows > REFIT_ROWS
+    calibration: str | None  # "auto", None or "temperature"
+    ensemble: Any  # "auto", None, "trees", or classifiers to pool with
 
     def for_folds(self, seconds: float | None) -> ClassifierConfig:
         """Return the configuration of a fit to a part of the rows, whose model only predicts the other rows."""
         return replace(
             self,
-            calibrates=False,
-            ensemble=None,
             callbacks=(),
             checkpoint=None,
             resume=False,
@@ -196,7 +118,7 @@ class ClassifierConfig(Config):
     def check_source(self, numbered: bool) -> None:
         """Refuse what rows that are not in memory cannot do; `numbered`: a row has the same number in every pass."""
         self.check_passing_rows(numbered)
-        if self.ensemble is not None and self.arguments["ensemble"] != "auto":
+        if self.ensemble is not None and self.ensemble != "auto":
             raise BadOption(
                 "ensemble= fits other classifiers to a table in memory, which a source is not: leave it out, or give an array."
             )

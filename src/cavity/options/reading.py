@@ -73,24 +73,17 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
         class_weight=read_class_weight(given["class_weight"]),
         validation_fraction=None if fraction is None else number("validation_fraction", fraction, 0.0, 0.9),
         patience=whole("patience", given["patience"], 1),
-        **_read_effort(given, method),
+        effort=one_of("effort", given["effort"], EFFORTS),
+        calibration=one_of("calibration", given["calibration"], ("auto", None, "temperature")),
+        ensemble=_read_ensemble(given["ensemble"]),
     )
 
 
-def _read_effort(given: dict[str, Any], method: Method) -> dict[str, Any]:
-    """Read how far `fit` goes: `effort`, and what it stands for in `calibration` and `ensemble`."""
-    effort = one_of("effort", given["effort"], EFFORTS)
-    calibration = one_of("calibration", given["calibration"], ("auto", None, "temperature"))
-    ensemble = given["ensemble"]
-    if isinstance(ensemble, str):
-        one_of("ensemble", ensemble, ("auto", None, "trees"))
-        if ensemble == "auto":
-            pools = effort != "fast" and method.recommended and calibration is not None and given["learn"]
-            ensemble = "trees" if pools else None
-    elif ensemble is not None:
-        ensemble = _read_members(ensemble)
-    calibrates = calibration == "temperature" or (calibration == "auto" and method.recommended)
-    return {"effort": effort, "calibrates": calibrates, "ensemble": ensemble}
+def _read_ensemble(value: Any) -> Any:
+    """Read the name of a pool, or its classifiers."""
+    if isinstance(value, str):
+        return one_of("ensemble", value, ("auto", "trees"))
+    return None if value is None else _read_members(value)
 
 
 def _read_members(value: Any) -> tuple[Any, ...]:

@@ -1,0 +1,226 @@
+"""A plan: what a fit will do, as values that can be printed, compared and stored. `policy` makes it, `fitting` executes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Self
+
+
+class TableSize(NamedTuple):
+    """The facts of a table that decisions depend on."""
+
+    rows: int
+    columns: int
+    classes: int  # 1 for regression
+    latent: int  # latent functions: one per class, a single one for two classes
+    total: float  # sum of the weights
+    numbered: bool = True  # a row has the same number in every pass
+
+
+class Choice(NamedTuple):
+    """One decision, in words."""
+
+    what: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """How one model is trained on the rows of one table."""
+
+    rows: int
+    columns: int
+    classes: int
+    latent: int
+    device: str
+    method: str
+    sites_per_row: bool  # rows have numbers, and there is memory for their sites
+    recommended: bool  # kernel, prior and epochs are the library's choice
+    kernel: str  # "RBF() + Linear()", "RBF()", or "given"
+    share_kernel: bool
+    share_inducing: bool
+    share_prior: bool
+    n_inducing: int  # M, whitened values per latent function
+    optimizer: str
+    schedule: str
+    rough: bool  # L-BFGS with roughly converged sites
+    rate: float
+    final_rate: float
+    batch_size: int | None  # None: all rows
+    chunk: int  # rows that are in memory at once within a step
+    max_epochs: int
+    planned: bool  # the number of epochs is the library's choice
+    damping: float
+    sweep_damping: float
+    tol: float
+    max_seconds: float | None
+    why: dict[str, str] = field(default_factory=dict)  # reasons by field
+
+    def choices(self) -> list[Choice]:
+        """Return the decisions in words."""
+        each = " per class" if self.latent > 1 else ""
+        linear = f", rate {self.rate:g}" if self.optimizer not in ("lbfgs", "newton") else ""
+        return [
+            self._choice("inference", "method", self.method),
+            self._choice("device", "device", self.device),
+            self._choice("kernel", "kernel", self.kernel),
+            self._choice("inducing points", "n_inducing", f"{self.n_inducing}{each}"),
+            self._choice("optimizer", "optimizer", f"{self.optimizer}{linear}, damping {self.damping:g}"),
+            self._choice("rows per step", "batch_size", "all" if self.batch_size is None else f"{self.batch_size}"),
+            self._choice("epochs", "max_epochs", f"at most {self.max_epochs}, tolerance {self.tol:g}"),
+        ]  # fmt: skip
+
+    def _choice(self, what: str, name: str, value: str) -> Choice:
+        return Choice(what, value, self.why.get(name, ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationPlan:
+    """Which rows calibrate the model, and which trees are pooled with it."""
+
+    how: str  # "none", "leave-one-out", "folds", "held out", "eval_set"
+    temperature: bool  # a temperature is fitted, also without a pool
+    refits: bool  # more fits are worth their time, also without a pool
+    relearns: bool  # these learn hyper-parameters again
+    parts: int = 0  # of the rows
+    fits: int = 0  # each without one of the parts
+    sweeps: int = 0  # of the sites, in fits at the learnt hyper-parameters
+    tol: float = 0.0  # the same
+    pools: bool = False
+    trees: int = 0  # of the forest; 0 with classifiers of the user's own
+    rounds: int = 0  # of boosting
+    bootstrap: bool = False  # the forest predicts the rows that its trees did not draw, so it needs no folds
+    why: dict[str, str] = field(default_factory=dict)
+
+    def choices(self) -> list[Choice]:
+        """Return the decisions in words."""
+        return [
+            Choice("rows to calibrate with", self._describe_rows(), self.why.get("how", "")),
+            Choice("pool", self._describe_pool(), self.why.get("pools", "")),
+        ]
+
+    def _describe_rows(self) -> str:
+        known = "" if self.relearns else " at the learnt hyper-parameters"
+        words = {
+            "folds": f"{self.fits} folds{known}" if self.fits > 1 else f"1 of {self.parts} parts{known}",
+            "held out": "rows that are not trained on",
+            "eval_set": "rows of eval_set",
+        }
+        return words.get(self.how, self.how)
+
+    def _describe_pool(self) -> str:
+        drawn = "bootstrapped " if self.bootstrap else ""
+        forest = f"{self.trees} {drawn}extra trees"
+        if self.rounds:
+            return f"boosting ({self.rounds} rounds), {forest}"
+        return forest if self.trees else "given classifiers" if self.pools else "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a fit does, with the reason of each decision. `print(clf.plan_)` shows it as a table.
+
+    Attributes
+    ----------
+    training : TrainingPlan
+        How the Gaussian process is trained: device, method, kernel, number of inducing points, optimizer, batches, epochs.
+    calibration : CalibrationPlan or None
+        Which rows calibrate it, and which trees are pooled with it; None for a regressor.
+    seconds : dict
+        Estimated seconds by stage ("training", "folds", "trees").
+    fast_seconds : float or None
+        Estimated seconds with effort="fast", if that is less.
+    time_limit : float or None
+        The argument of `fit`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> plan = GPClassifier(n_inducing=10, max_epochs=5, random_state=0).fit(X, y).plan_
+    >>> plan.training.n_inducing, plan.calibration.fits
+    (10, 3)
+    """
+
+    training: TrainingPlan
+    calibration: CalibrationPlan | None = None
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+    fast_seconds: float | None = field(default=None, compare=False)
+    time_limit: float | None = None
+
+    @property
+    def total_seconds(self) -> float:
+        """Estimated seconds of the whole fit."""
+        total = sum(self.seconds.values())
+        return total if self.time_limit is None else min(total, self.time_limit)
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The decisions: what, value, why."""
+        rest = [] if self.calibration is None else self.calibration.choices()
+        limit = self.training.max_seconds
+        if limit is not None:
+            whole = "max_seconds" if self.time_limit is None else f"time_limit {self.time_limit:g} s"
+            rest.append(Choice("time of training", f"at most {limit:.3g} s", whole))
+        return (*self.training.choices(), *rest)
+
+    def describe_time(self) -> str:
+        """Return the estimated seconds in words: 'about 40 s; effort="fast" about 8 s'."""
+        if not self.seconds:
+            return "of unknown length"
+        fast = self.fast_seconds
+        quick = "" if fast is None else f'; effort="fast" about {format_seconds(fast)}'
+        return f"about {format_seconds(self.total_seconds)}{quick}"
+
+    def summarise(self) -> str:
+        """Return the plan in one line."""
+        t, c = self.training, self.calibration
+        rows = "all rows" if t.batch_size is None else f"{t.batch_size} rows"
+        parts = [
+            f"{t.method} with {t.n_inducing} inducing points{' per class' if t.latent > 1 else ''}",
+            f"{t.optimizer} on {rows} per step",
+        ]
+        if c is not None and c.how != "none":
+            parts += [word for _, word, _ in c.choices() if word != "none"]
+        return f"{', '.join(parts)} ({t.device}); {self.describe_time()}"
+
+    def __str__(self) -> str:
+        t = self.training
+        classes = f", {t.classes} classes" if t.classes > 1 else ""
+        head = f"Plan for {t.rows:,} rows, {t.columns} columns{classes}; {self.describe_time()}"
+        wide, value = (max(len(choice[i]) for choice in self.choices) for i in (0, 1))
+        rows = (f"  {c.what:<{wide}}  {c.value:<{value}}  {c.why}".rstrip() for c in self.choices)
+        return "\n".join([head, *rows])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self | None:
+        """Return a stored plan; None if another version wrote it with other fields."""
+        try:
+            calibration = value["calibration"]
+            found = cls(
+                **{
+                    **value,
+                    "training": TrainingPlan(**value["training"]),
+                    "calibration": None if calibration is None else CalibrationPlan(**calibration),
+                }
+            )
+            str(found)  # numbers and texts where they belong
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+        return found
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a rough number of seconds in words."""
+    if seconds < 1:
+        return "1 s"
+    if seconds < 100:
+        return f"{float(f'{seconds:.1g}' if seconds < 10 else f'{seconds:.2g}'):g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,426 @@
+"""Every decision that the library takes where the user leaves it open, with the constants behind it. [decision 40]
+
+`method="auto"`, `effort`, `device="auto"`, `ensemble="auto"`, `calibration="auto"` and `time_limit` become a plan here, from the
+configuration and the size of the table. A number in brackets is the decision record that set a constant; those of pace have
+their figures beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from cavity.errors import BadOption
+from cavity.options.configuration import ClassifierConfig, Config
+from cavity.options.method import Method, method_names
+from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
+from cavity.options.value_checks import inducing_count, is_whole
+
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+# Inducing points. [32, 33]
+LEAST_POINTS, MOST_POINTS = 100, 2000
+# By effort, and whether on a GPU: points per square root of the rows, and the most C M², about the operations per row of a step.
+POINTS = {
+    ("balanced", False): (3.0, 1e6),
+    ("balanced", True): (4.0, 1e7),
+    ("best", False): (4.5, 2.5e6),
+    ("best", True): (9.0, 4e7),
+}
+CROWDED_LATENT = 30  # latent functions above which method="auto" plans for many classes [29, 40]
+CROWDED_POINTS = {  # by effort: points per row of an average class, and the most C M²
+    "fast": (0.8, 4e5),
+    "balanced": (1.33, 1e6),
+    "best": (2.0, 4e6),
+}
+LEAST_CROWDED_POINTS = 20
+POINTS_PER_FEATURE = 2  # that a linear term needs: fewer points cannot carry it together with the RBF [24]
+
+# Devices and memory. [21, 40]
+SMALL_WORK = 3e7  # rows x latent functions x M² up to which one core of a CPU is as fast as a GPU
+MOST_SITES = 1 << 27  # of EP with many classes: 2 GB. Above, method="auto" takes SEP
+BATCH_BYTES = 128 << 20  # of one C × M × batch array
+LEAST_M = 64  # below, a row's sites and moments take more than its projection
+
+# Steps on all rows. [24, 29, 40]
+FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton", "gradient")
+FULL_BATCH_ROWS = 1000
+FULL_BATCH_EPOCHS = 500
+RECOMMENDED_EPOCHS = 200  # of method="auto" with the sign rule
+SWEEPS = 10_000  # where nothing is learnt
+LBFGS_LATENT = 5  # latent functions from which L-BFGS is for few rows only
+LBFGS_ROWS = 1000  # up to which method="auto" takes L-BFGS
+# The same with few latent functions, but not with one: on 2,000 rows, mini-batches had the lower NLL for two classes and for six.
+LBFGS_ROWS_FEW = 5000
+LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 12  # with fewer latent functions than LBFGS_LATENT, and with more
+
+# Mini-batches. [40]
+MOST_BATCH_ROWS = 1000
+MOST_STEPS = 2000
+
+
+class Pace(NamedTuple):
+    """How mini-batches train, where the user leaves it to the library."""
+
+    least_rows: int  # of a batch
+    parts: int  # batches of a pass, between the least and the most rows of a batch
+    least_steps: int  # more with the number of rows
+    rate: float  # of Adam
+
+    def batch_rows(self, n_rows: int) -> int:
+        """Return the number of rows of a batch."""
+        return min(max(self.least_rows, n_rows // self.parts), MOST_BATCH_ROWS)
+
+    def epochs(self, n_rows: int, batch: int) -> int:
+        """Return the number of passes over the rows in batches of this size."""
+        return max(3, math.ceil(min(MOST_STEPS, self.least_steps + n_rows // 50) * batch / n_rows))
+
+
+STEADY = Pace(least_rows=200, parts=6, least_steps=600, rate=0.03)
+# Half of the rows per step, half of the steps, larger ones: a third of the time. On seven splits of satellite with 2,000 rows the
+# NLL changes by -.0010 (standard error .0019). A twentieth of the rows per step is faster, but lost .005 on three of these splits,
+# .06 on letter (26 classes), .01 on 4,000 rows of satellite and .005 on phoneme (two classes).
+BRISK = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08)
+BRISK_LATENT, BRISK_ROWS = range(5, 11), 2000  # latent functions and most rows of it
+CROWDED = STEADY._replace(parts=15, rate=0.06)
+
+# Rows to calibrate with. [29, 39]
+FOLD_ROWS = 2000  # up to which every row is once held out
+FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
+REFIT_ROWS = 50_000  # up to which a second fit finds the temperature
+LEAST_PARTS, HELD_MOST = 5, 4000  # at most a fifth of the rows is held out, and at most 4,000
+FOLD_SWEEPS, FOLD_TOL = 5, 1e-2  # of fits at known hyper-parameters, whose models only predict other rows
+LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
+LOO_ROWS = 50_000  # of leave-one-out for a table that is not kept whole
+LOO_ROWS_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
+LOO_NUMBERS, LOO_LEAST = (
+    1 << 21,
+    1000,
+)  # with hundreds of classes so many log-probabilities, at least so many rows
+
+# Pool with trees. [39]
+TREES = {"fast": 100, "balanced": 100, "best": 200}
+BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
+MOST_LEAVES = 4096
+POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows take minutes on one core
+# Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
+# a tree per class.
+BOOSTING_WORK, BOOSTING_CLASSES = 2e8, 20
+GATE_ROWS = 500  # training rows that say how well f is known near them
+
+# Time. [40]
+ALONE, FIRST = 0.8, 0.4  # share of the limit for training, if nothing or if more fits follow
+SPENT_BEFORE_END = 0.9  # share of the limit after which no stage starts
+LEAST_SHARE = 0.5  # of the time of the first fit that a fit to a part of the rows needs
+FIXED_SHARE = 0.2  # seconds of a fit at known hyper-parameters, as a share of one that learns them
+PROBE_ROWS = 500  # that the time of a pool's members is measured with
+
+GIVEN = "given"
+
+
+@dataclass(frozen=True)
+class Options:
+    """A configuration and the plan that was made of it: what building and running a model need."""
+
+    config: Config
+    method: Method  # never "auto"
+    plan: TrainingPlan
+
+    @property
+    def learn(self) -> frozenset[str]:
+        return self.config.learn
+
+    @property
+    def device(self) -> torch.device:
+        return self.config.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.config.dtype
+
+
+def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
+    """Return the configuration with its device: device="auto" takes the CPU where the table is small.
+
+    Each operation of a small fit is shorter than its launch on a GPU, and the first fit there takes seconds to start.
+    """
+    if config.arguments["device"] != "auto" or config.device.type == "cpu":
+        return config
+    on_cpu = replace(config, device=torch.device("cpu"))
+    every_row = config.method.inducing_from == "rows" or config.inducing is None
+    M = size.rows if every_row else count_points(on_cpu, size)
+    small = prefers_lbfgs(size.rows, size.latent) and size.rows * size.latent * M**2 <= SMALL_WORK
+    return on_cpu if small else config
+
+
+def count_points(config: Config, size: TableSize) -> int:
+    """Return the number of inducing points: as given, or the library's choice.
+
+    It grows with the square root of the rows, within what the effort allows. With many classes it is limited by the rows per
+    class, since the time of a step grows with C M².
+    """
+    if config.n_inducing is not None:
+        return inducing_count(config.n_inducing, size.total)
+    if not config.method.recommended:
+        return LEAST_POINTS
+    usual = LEAST_POINTS
+    if config.effort != "fast":
+        scale, work = POINTS[config.effort, config.device.type == "cuda"]
+        most = min(MOST_POINTS, math.isqrt(int(work / size.latent)))
+        usual = max(LEAST_POINTS, min(most, round(scale * math.sqrt(size.rows))))
+    if not is_crowded(size.latent):
+        return usual
+    scale, work = CROWDED_POINTS[config.effort]
+    few = min(math.isqrt(int(work / size.latent)), round(scale * size.rows / size.latent))
+    return min(usual, max(LEAST_CROWDED_POINTS, few))
+
+
+def is_crowded(n_latent: int) -> bool:
+    """Return whether there are so many classes that method="auto" plans for them."""
+    return n_latent > CROWDED_LATENT
+
+
+def prefers_lbfgs(n_rows: int, n_latent: int) -> bool:
+    """Return whether L-BFGS on all rows is the best choice."""
+    few = 1 < n_latent < LBFGS_LATENT
+    return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS)
+
+
+def choose_pace(n_rows: int, n_latent: int, *, recommended: bool, hurries: bool) -> Pace:
+    """Return the pace of mini-batches; `hurries`: a shorter training is worth a little evidence."""
+    if recommended and is_crowded(n_latent):
+        return CROWDED
+    return BRISK if hurries and n_latent in BRISK_LATENT and n_rows <= BRISK_ROWS else STEADY
+
+
+def complete(config: Config, size: TableSize, M: int) -> Options:
+    """Plan the training of a model with M whitened values per latent function on a table of this size."""
+    too_large = is_crowded(size.latent) and 2 * size.rows * size.latent > MOST_SITES
+    sites_per_row = size.numbered and not too_large
+    method = config.method.resolve(sites_per_row)
+    # what "auto" stands for may not take these options
+    method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
+    recommended = config.method.recommended and not config.spectral
+    free = recommended and size.numbered and _is_free(config)
+    quick = free and prefers_lbfgs(size.rows, size.latent)
+    pace = choose_pace(
+        size.rows, size.latent, recommended=recommended, hurries=free and config.effort != "best"
+    )
+    schedule = "outer" if method.sweeps_first or quick else config.schedule
+    width = size.latent * config.dtype.itemsize
+    batch = _batch_size(config, method, schedule, size.rows, max(1, BATCH_BYTES // (width * M)), pace)
+    optimizer = config.optimizer
+    if optimizer == "auto":
+        full = "lbfgs" if quick else method.full_batch_optimizer
+        optimizer = "adam" if batch is not None else full
+    rate = config.learning_rate or (pace.rate if batch is not None else 0.01)
+    linear = recommended and POINTS_PER_FEATURE * size.columns <= M
+    default_kernel = "RBF() + Linear()" if linear else "RBF()"
+    committee = method.committee is not None
+    plan = TrainingPlan(
+        rows=size.rows,
+        columns=size.columns,
+        classes=size.classes,
+        latent=size.latent,
+        device=str(config.device),
+        method=method.label,
+        sites_per_row=sites_per_row,
+        recommended=recommended,
+        kernel=default_kernel if config.kernel is None else type(config.kernel).__name__,
+        share_kernel=committee or config.share in ("kernel", "both"),
+        share_inducing=not committee and (config.inducing is None or config.share in ("inducing", "both")),
+        share_prior=config.share == "prior" or (config.share == "auto" and recommended),
+        n_inducing=M,
+        optimizer=optimizer,
+        schedule=schedule,
+        rough=quick,
+        rate=rate,
+        final_rate=0.1 * rate if batch is not None and optimizer == "adam" else rate,
+        batch_size=batch,
+        chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
+        max_epochs=config.max_epochs or _count_epochs(config, method, batch, size, pace, quick),
+        planned=config.max_epochs is None,
+        damping=config.damping or (method.sweep_damping if batch is None else 1.0),
+        sweep_damping=config.damping or method.sweep_damping,
+        tol=config.tol,
+        max_seconds=config.max_seconds,
+        why=_explain_training(config, size, sites_per_row, quick),
+    )
+    return Options(config, method, plan)
+
+
+def _is_free(config: Config) -> bool:
+    """Return whether the user left batches, optimiser, schedule and step size to the library."""
+    chosen = config.learning_rate is not None or config.batch_size not in ("auto", None)
+    return (
+        not chosen and config.optimizer == "auto" and config.schedule == "inner-approx" and bool(config.learn)
+    )
+
+
+def _batch_size(
+    config: Config, method: Method, schedule: str, n_rows: int, room: int, pace: Pace
+) -> int | None:
+    """Return the batch size; None for full batches."""
+    value, optimizer = config.batch_size, config.optimizer
+    needs_all = schedule != "inner-approx" or optimizer in FULL_BATCH_OPTIMIZERS
+    if value == "auto":
+        if n_rows <= FULL_BATCH_ROWS or needs_all:
+            return None
+        return min(pace.batch_rows(n_rows), room)
+    if value is None or (is_whole(value) and int(value) >= n_rows):
+        return None
+    if needs_all and method.needs_all_rows:
+        known = method_names(method.task).items()
+        others = [repr(name) for name, cls in known if not (cls.needs_all_rows or cls.recommended)]
+        raise BadOption(
+            f"{method.argument} needs all rows at once, but batch_size={value}: use batch_size=None, or a method that takes "
+            f"mini-batches: {', '.join(others[:-1])}{' or ' if others[1:] else ''}{others[-1]}."
+        )
+    if needs_all:
+        what = f"schedule={schedule!r}" if schedule != "inner-approx" else f"optimizer={optimizer!r}"
+        raise BadOption(
+            f"{what} needs all rows at once, but batch_size={value}: use batch_size=None, or schedule='inner-approx' with "
+            "optimizer='adam'."
+        )
+    return int(value)
+
+
+def _count_epochs(
+    config: Config, method: Method, batch: int | None, size: TableSize, pace: Pace, quick: bool
+) -> int:
+    """Return the most epochs, where the user leaves them to the library."""
+    if not config.learn and method.site_store != "free":
+        return SWEEPS
+    if batch is not None:
+        return pace.epochs(size.rows, batch)
+    if quick:
+        return LBFGS_EPOCHS if size.latent < LBFGS_LATENT else LBFGS_EPOCHS_MANY
+    return RECOMMENDED_EPOCHS if config.method.recommended and not config.spectral else FULL_BATCH_EPOCHS
+
+
+def _explain_training(config: Config, size: TableSize, sites_per_row: bool, quick: bool) -> dict[str, str]:
+    """Return why the plan is as it is, by the field of the plan."""
+    given, crowded = config.arguments, is_crowded(size.latent)
+    points = "100 with effort='fast' or a named method"
+    if crowded:
+        points = f"{CROWDED_POINTS[config.effort][0]:g} per row of an average class [decision 40]"
+    elif config.effort != "fast" and config.method.recommended:
+        scale, work = POINTS[config.effort, config.device.type == "cuda"]
+        points = f"{scale:g} √rows, at least {LEAST_POINTS}, classes × points² ≤ {work:.1e} [decision 33]"
+    stored = "sites per row" if sites_per_row else "tied sites: rows have no numbers, or their sites no room"
+    why = {
+        "method": f"{stored} [decision 24]" if config.method.recommended else GIVEN,
+        "device": "large enough for the GPU" if config.device.type == "cuda" else "no GPU, or a small table",
+        "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature [decision 24]",
+        "n_inducing": points,
+        "optimizer": "by rows and classes [decision 40]" if quick else "by method and batches [decision 40]",
+        "batch_size": f"L-BFGS up to {LBFGS_ROWS} rows, {LBFGS_ROWS_FEW} with 3 or 4 classes [decision 40]",
+        "max_epochs": "by optimizer, classes and rows [decision 40]",
+    }
+    usual = {"device": "auto", "n_inducing": "auto", "optimizer": "auto", "batch_size": "auto"}
+    for name in why:
+        if not _is_default(given.get(name), usual.get(name)) and name != "method":
+            why[name] = GIVEN
+    if _is_default(given.get("inducing"), None) or not isinstance(given.get("inducing"), str):
+        why["n_inducing"] = "by inducing="
+    return why
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is None if default is None else isinstance(value, str) and value == default
+
+
+def holds_out(config: ClassifierConfig, n_rows: int) -> bool:
+    """Return whether rows to calibrate with are held out of the only fit, because a second one would take long."""
+    asked = pools(config) or (calibrates(config) and config.effort != "fast")
+    return asked and n_rows > REFIT_ROWS
+
+
+def calibrates(config: ClassifierConfig) -> bool:
+    """Return whether a temperature is fitted."""
+    return config.calibration == "temperature" or (config.calibration == "auto" and config.method.recommended)
+
+
+def pools(config: ClassifierConfig) -> bool:
+    """Return whether trees or classifiers of the user's own are pooled with the model."""
+    if config.ensemble != "auto":
+        return config.ensemble is not None
+    wanted = config.effort != "fast" and config.calibration is not None and bool(config.arguments["learn"])
+    return config.method.recommended and wanted
+
+
+def count_held_parts(n_rows: int) -> int:
+    """Return the number of parts of the rows of which one is held out of the only fit."""
+    return math.ceil(n_rows / HELD_MOST)
+
+
+def plan_calibration(
+    config: ClassifierConfig, size: TableSize, *, in_memory: bool, twins: bool, held: str | None
+) -> CalibrationPlan:
+    """Plan which rows calibrate the model and what is pooled with it.
+
+    `twins`: some rows are equal, and a bootstrapped forest would know a row by its twin. `held`: where rows come from that the
+    fit does not see, "held out" or "eval_set".
+    """
+    temperature, effort = calibrates(config), config.effort
+    members = in_memory and pools(config) and not (config.ensemble == "auto" and size.rows > POOL_ROWS)
+    refits = temperature and effort != "fast"
+    how = held or (
+        "folds" if in_memory and (members or refits) else "leave-one-out" if temperature else "none"
+    )
+    if not temperature and not members:
+        how = "none"
+    parts = fits = FOLDS[effort]
+    if size.rows > FOLD_ROWS:
+        parts, fits = max(LEAST_PARTS, math.ceil(size.rows / HELD_MOST)), 1
+    trees = members and isinstance(config.ensemble, str)
+    boosts = size.rows * size.columns * size.classes <= BOOSTING_WORK and size.classes <= BOOSTING_CLASSES
+    return CalibrationPlan(
+        how=how,
+        temperature=temperature,
+        refits=refits,
+        relearns=effort == "best" or config.spectral or not config.method.recommended,
+        parts=parts,
+        fits=fits if how == "folds" else 0,
+        sweeps=FOLD_SWEEPS,
+        tol=FOLD_TOL,
+        pools=members,
+        trees=TREES[effort] if trees else 0,
+        rounds=BOOSTING_ROUNDS[effort] if trees and boosts else 0,
+        bootstrap=trees and effort != "best" and not twins,
+        why=_explain_calibration(config, size, how, members),
+    )
+
+
+def _explain_calibration(
+    config: ClassifierConfig, size: TableSize, how: str, members: bool
+) -> dict[str, str]:
+    rows = {
+        "folds": f"up to {FOLD_ROWS:,} rows by effort, then one part of at most {HELD_MOST:,} [decision 39]",
+        "leave-one-out": "no more fits: effort='fast', or rows that are not in memory [decision 29]",
+        "held out": f"more than {REFIT_ROWS:,} rows [decision 29]",
+        "eval_set": GIVEN,
+        "none": "calibration=None, or a named method" if config.calibration != "temperature" else "",
+    }
+    pool = f"effort={config.effort!r} [decision 39]" if config.ensemble == "auto" else GIVEN
+    if not members and size.rows > POOL_ROWS:
+        pool = f"more than {POOL_ROWS:,} rows [decision 39]"
+    return {"how": rows[how], "pools": pool}
+
+
+def most_loo_rows(n_classes: int) -> int:
+    """Return the most rows that a temperature from leave-one-out is fitted to. [29]"""
+    if not is_crowded(n_classes):
+        return 1 << 62
+    return min(LOO_ROWS_MANY, max(LOO_LEAST, LOO_NUMBERS // n_classes))
+
+
+def share_time(limit: float | None, max_seconds: float | None, more_follows: bool) -> float | None:
+    """Return the seconds of training, start-up included; `more_follows`: other fits follow within `limit`."""
+    if limit is None:
+        return max_seconds
+    own = (FIRST if more_follows else ALONE) * limit
+    return own if max_seconds is None else min(own, max_seconds)
