@@ -9,7 +9,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 def words(block):
     """Return the sorted lines without numbers and spacing, and the sorted numbers; times are dropped."""
-    block = re.sub(r'in [\d.]+ s|"seconds": [\d.]+', "", block)
+    block = re.sub(r'in [\d.]+ s|"seconds": [\d.]+|; about .*', "", block)
     lines = sorted(" ".join(NUMBER.sub("#", line).split()) for line in block.splitlines())
     return lines, sorted(float(n) for n in NUMBER.findall(block))
 

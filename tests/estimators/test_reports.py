@@ -124,7 +124,7 @@ def test_messages_go_to_the_logger(table, caplog):
     with caplog.at_level(logging.DEBUG):
         model().fit(X, y)
     ours = [record for record in caplog.records if record.name.split(".")[0] == "cavity"]
-    assert len(ours) >= 5 and "objective" in ours[0].getMessage()
+    assert len(ours) >= 5 and "Plan" in ours[0].getMessage() and "objective" in ours[-1].getMessage()
 
 
 def test_the_version_is_one():

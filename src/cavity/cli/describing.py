@@ -59,6 +59,8 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
     if len(found["ensemble_weights"]) > 1:
         weights = ", ".join(f"{w:.2f}" for w in found["ensemble_weights"])
         rows.append(("pool", f"weights {weights} of Gaussian process and trees"))
+    if found.get("plan"):
+        rows.append(("plan", found["plan"]))
     if found["rows_inside"] != "none":
         rows.append(("stored rows", found["rows_inside"]))
     trained = found["training"]

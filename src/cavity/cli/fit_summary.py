@@ -45,6 +45,7 @@ def report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Est
             "rows": notes["rows"],
             "classes": classes,
             "columns": dict(model.preparation_.describe()),
+            "plan": model.plan_.summarise(),
             "epochs": model.n_epochs_,
             "seconds": notes["seconds"],
             "log_marginal_likelihood": evidence,

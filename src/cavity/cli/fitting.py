@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from cavity.rows.files.table_files import open_table, spool_table
 from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
+from cavity.training.progress import forward_stages
 
 EXACT_ROWS, FULL_BATCH_ROWS = (
     1500,
@@ -130,7 +132,10 @@ def _fit(
     """
     prepare = table.prepare
     terminal.say(f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the current model)")
-    with name_file_in_errors(table.file):
+    silent = (
+        nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
+    )  # else verbose=1 says them
+    with name_file_in_errors(table.file), silent:
         if table.fits_memory:
             X, y, weight = read_rows(table, settings.weight, terminal)
             if y.dtype.kind == "i" and len(np.unique(y)) > MANY_VALUES:

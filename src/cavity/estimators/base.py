@@ -91,6 +91,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_epochs_ = len(result.history)
         self.fit_warnings_ = list(result.warnings)
         self.feature_relevance_ = result.relevance
+        self._set_optional("plan_", result.plan)
 
     def _set_optional(self, name: str, value: Any) -> None:
         """Set an attribute that only some fits have; remove an older one."""

@@ -107,7 +107,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     callbacks : sequence of cavity.callbacks.Callback
         JsonLines, TensorBoard, TimeBudget, Validation, or your own.
     verbose : int
-        1 shows a progress bar.
+        1 shows the plan with a time estimate, the stages of the fit, and progress bars.
 
     Attributes
     ----------
@@ -140,6 +140,9 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How the temperature and the weights of the pool were found.
     ensemble_weights_ : ndarray
         Weight of the Gaussian process, then of each member of the pool.
+    plan_ : Plan
+        What the fit decided, with reasons: device, kernel, number of inducing points, optimizer, batches, calibration, pool and
+        estimated seconds. `print` shows a table.
     class_prior_ : ndarray of shape (n_classes,)
         Class frequencies of the training rows, by weight.
     estimate_ : Estimate
@@ -312,7 +315,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         found = common_result(grown.run, grown.growing.begin, grown.features, evidence, self.warm_start)
         if known is not None:  # new rows do not change the calibration
             kept = found.model._replace(pool=self._fitted.pool)
-            found = found._replace(model=kept, calibration=self.calibration_)
+            found = found._replace(model=kept, calibration=self.calibration_, plan=self._result.plan)
         self._store(found._replace(classes=grown.classes, growing=grown.growing))
         return self
 

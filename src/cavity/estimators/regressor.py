@@ -77,6 +77,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         The kernel with learnt values.
     inducing_points_ : ndarray of shape (M, D)
         Inducing points in the units of X.
+    plan_ : Plan
+        What the fit decided, with reasons. `print` shows a table.
     frequencies_ : ndarray of shape (H, D)
         Frequencies in radians per unit of a feature, with inducing="spectrum".
     feature_importance_ : ndarray of shape (n_features_in_,)

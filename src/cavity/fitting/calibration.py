@@ -35,7 +35,7 @@ from cavity.prediction.pool import Gate, Pool, fit_temperature, fit_weights, nor
 from cavity.prediction.tree_ensembles import LEAST, Forest
 from cavity.rows.splitting import choose_folds
 from cavity.rows.tables import Facts, Table
-from cavity.training.progress import log, show_progress
+from cavity.training.progress import announce, log, show_progress
 
 Array = NDArray[np.float64]
 FitPart = Callable[[Table, float | None], FittedModel]  # rows, seconds
@@ -180,12 +180,21 @@ class Calibration(NamedTuple):
             if self.budget.limit is not None and left is not None:
                 stages = self.reduce.first(partial(choose_members, members, table, left, 1.0))
                 members, notes = stages.members, self._note_members(stages.left_out)
-            forests, logs = fit_members(members, table, held.X)
+            forests = tuple(map(make_forest, self._fit_all(members, table)))
+            logs = [forest.log_proba(held.X) for forest in forests]
         if not members and not self.plan.temperature:
             return Calibrated(Pool(), "none", notes=tuple(notes))
         rows = self._predict(model, held, np.arange(held.n_rows), logs)
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}", self._share_of(held))
         return found._replace(notes=tuple(notes))
+
+    def _fit_all(self, members: Sequence[Any], table: Table) -> list[Any]:
+        """Fit the members of the pool to all rows."""
+        if members:
+            announce(f"  trees: {', '.join(type(member).__name__ for member in members)}", self.verbose)
+        return [
+            fit_member(member, table) for member in show_progress(members, "trees", "member", self.verbose)
+        ]
 
     def _calibrate(self, held: Held, members: tuple[Forest, ...], how: str, share: float) -> Calibrated:
         """Fit a pool to held-out rows."""
@@ -203,7 +212,8 @@ class Calibration(NamedTuple):
         folded = [member for member in members if not predicts_own_rows(member)]
         found: list[Held] = []
         folds = [i for i in range(k) if (fold == i).any()]
-        for i in show_progress(folds[:wanted], "fit", self.verbose):
+        announce(f"  calibration: {wanted} more fits, each without 1 of {k} parts of the rows", self.verbose)
+        for i in show_progress(folds[:wanted], "calibration", "fit", self.verbose):
             left = self.budget.left()
             if left is not None and self.reduce.agree(left <= reserve):
                 if self.budget.limit is None:
@@ -216,11 +226,11 @@ class Calibration(NamedTuple):
             except NotPositiveDefinite:
                 notes = (*notes, FAILED_PART)
                 continue
-            logs = fit_members(folded, rest, held.X)[1]
+            logs = [make_forest(fit_member(member, rest)).log_proba(held.X) for member in folded]
             found.append(self._predict(model, held, np.flatnonzero(fold == i), logs))
         if not found:
             return None, notes
-        joined, fitted = _join(found), [fit_member(member, table) for member in members]
+        joined, fitted = _join(found), self._fit_all(members, table)
         used = self._calibrate(
             joined.insert(members, fitted),
             tuple(map(make_forest, fitted)),
@@ -285,12 +295,6 @@ def fit_member(member: Any, table: Table) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return clone(member).fit(limit_cells(table.X), table.y, weight)
-
-
-def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
-    """Fit the members to a table; return them as arrays, and their log-probabilities at X."""
-    forests = tuple(make_forest(fit_member(member, table)) for member in members)
-    return forests, [forest.log_proba(X) for forest in forests]
 
 
 def _join(found: list[Held]) -> Held:

@@ -111,27 +111,37 @@ class ClassifierFits:
     def prepare(self) -> Job:
         """Return the fit to all rows, which the calibration follows."""
         limit, stopping = self.budget.limit, self.held.stopping
-        plan = self.plan_calibration()
+        plan = self.plan_calibration(self.config)
         more = plan.how == "folds" or plan.pools
         seconds = policy.share_time(limit, self.config.max_seconds, more)
         session = self.session._replace(config=replace(self.config, max_seconds=seconds))
         every_row = self.held.table is None or bool(stopping)
         job = prepare_table(session, self.rows, every_row, stopping)
         job.plan = replace(job.plan, calibration=plan, time_limit=limit)
+        job.fast = self.plan_fast(job.plan.training.n_inducing)
         if plan.how != "none":
             job.finish = partial(self.calibrate, plan)
         return job
 
-    def plan_calibration(self) -> CalibrationPlan:
+    def plan_fast(self, M: int) -> Plan | None:
+        """Return what effort="fast" would do with at most M inducing points; None if it changes nothing."""
+        if self.config.effort == "fast" or not self.config.method.recommended:
+            return None
+        config = replace(self.config, effort="fast")
+        size = measure(self.rows.table, self.rows.features, self.rows.numbered)
+        training = policy.complete(config, size, min(M, policy.count_points(config, size))).plan
+        return Plan(training=training, calibration=self.plan_calibration(config))
+
+    def plan_calibration(self, config: ClassifierConfig) -> CalibrationPlan:
         """Return which rows calibrate the model, and what is pooled with it."""
         table, held = self.rows.table, None
         if self.held.table is not None:
             held = "eval_set" if self.held.stopping else "held out"
         return policy.plan_calibration(
-            self.config,
+            config,
             measure(table, self.rows.features),
             in_memory=isinstance(table, Table),
-            twins=policy.pools(self.config) and find_twins(table) is not None,
+            twins=policy.pools(config) and find_twins(table) is not None,
             held=held,
         )
 
@@ -159,7 +169,7 @@ class ClassifierFits:
             session.seed,
             partial(self.fit_part, used),
             self.budget,
-            config.verbose,
+            config.verbose if session.reduce.rank == 0 else 0,
             gate=find_gate(result.model, table) if plan.pools and isinstance(table, Table) else None,
             held=self.held.table,
             held_name=self.held.name,

@@ -19,11 +19,13 @@ from cavity.fitting.time_budget import Budget, read_limit
 from cavity.inference import Engine
 from cavity.options import Config, Options, Plan, policy
 from cavity.options.plan import TableSize
+from cavity.options.time_estimate import add_estimate
 from cavity.rows.tables import Facts, Request, Start, share_lengthscales
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.checkpoint import restore_run
 from cavity.training.loop import Run
+from cavity.training.progress import announce
 from cavity.training.threads import flush_denormals, limit_threads
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -38,7 +40,8 @@ class Job:
     plan: Plan
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
-    finish: Callable[[Result], Result] | None = None  # after training: select and calibrate
+    finish: Callable[[Result], Result] | None = None  # after training: calibrate
+    fast: Plan | None = None  # what effort="fast" would do, for the estimate of its time
 
     def train_quietly(self, settle: bool = True) -> Run:
         """Train to the end without results, warnings or a progress bar; `settle`: sites converge fully at the end."""
@@ -52,7 +55,17 @@ class Job:
         On an interrupt, `store` gets the best state so far.
         """
         with limit_threads(runs.count_work(self.run)), flush_denormals(self.options.config.dtype):
+            self._announce()
             return self._train(store)
+
+    def _announce(self) -> None:
+        """Estimate the time of the fit, and say what it will do."""
+        if self.run.reduce.world == 1:
+            self.plan = add_estimate(self.plan, self.fast)
+        if self.run.reduce.rank == 0:
+            verbose, time_needed = self.options.config.verbose, self.plan.describe_time()
+            announce("; ".join(filter(None, [f"Plan: {self.plan.summarise()}", time_needed])), verbose)
+            announce(f"  Gaussian process: at most {self.plan.training.max_epochs} epochs", verbose)
 
     def _train(self, store: Callable[[Result], None]) -> list[str]:
         try:

@@ -168,15 +168,15 @@ class Plan:
         return (*self.training.choices(), *rest)
 
     def describe_time(self) -> str:
-        """Return the estimated seconds in words: 'about 40 s; effort="fast" about 8 s'."""
+        """Return the estimated seconds in words: 'about 40 s; effort="fast" about 8 s'; empty if they are unknown."""
         if not self.seconds:
-            return "of unknown length"
-        fast = self.fast_seconds
-        quick = "" if fast is None else f'; effort="fast" about {format_seconds(fast)}'
-        return f"about {format_seconds(self.total_seconds)}{quick}"
+            return ""
+        fast, total = self.fast_seconds, self.total_seconds
+        quick = "" if fast is None or fast > 0.7 * total else f'; effort="fast" about {format_seconds(fast)}'
+        return f"about {format_seconds(total)}{quick}"
 
     def summarise(self) -> str:
-        """Return the plan in one line."""
+        """Return the plan in one line, without its time."""
         t, c = self.training, self.calibration
         rows = "all rows" if t.batch_size is None else f"{t.batch_size} rows"
         parts = [
@@ -185,15 +185,16 @@ class Plan:
         ]
         if c is not None and c.how != "none":
             parts += [word for _, word, _ in c.choices() if word != "none"]
-        return f"{', '.join(parts)} ({t.device}); {self.describe_time()}"
+        return f"{', '.join(parts)} ({t.device})"
 
     def __str__(self) -> str:
         t = self.training
         classes = f", {t.classes} classes" if t.classes > 1 else ""
-        head = f"Plan for {t.rows:,} rows, {t.columns} columns{classes}; {self.describe_time()}"
+        head = f"Plan for {t.rows:,} rows, {t.columns} columns{classes}"
+        time = self.describe_time()
         wide, value = (max(len(choice[i]) for choice in self.choices) for i in (0, 1))
         rows = (f"  {c.what:<{wide}}  {c.value:<{value}}  {c.why}".rstrip() for c in self.choices)
-        return "\n".join([head, *rows])
+        return "\n".join([f"{head}: {time}" if time else head, *rows])
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as values that JSON can hold."""

@@ -149,6 +149,7 @@ def render_page(
                 "data", "Data quality", sections.render_quality(model, scored, _list_remarks(model, scored))
             ),
             Section("scores", "All scores", _render_scores(scored), folded=True),
+            Section("plan", "What the fit decided", _render_plan(model), folded=True),
             Section(
                 "model",
                 "About the model",
@@ -159,6 +160,12 @@ def render_page(
         ],
         lead,
     )
+
+
+def _render_plan(model: Any) -> str:
+    """Render the decisions of the fit; empty for files of older versions."""
+    plan = getattr(model, "plan_", None)
+    return "" if plan is None else render_table("Plan of the fit", ("Decision", "Value", "Why"), plan.choices)
 
 
 def find_target(model: Any) -> str:

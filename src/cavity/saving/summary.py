@@ -40,6 +40,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "log_marginal_likelihood": None if math.isnan(result.evidence) else float(result.evidence),
         "temperature": 1 / pool.weight,
         "calibration": result.calibration,
+        "plan": None if result.plan is None else result.plan.summarise(),
         "ensemble_weights": [pool.weight, *pool.weights],
         "target": None if prepare is None or prepare.target_ is None else prepare.target_.name,
         "columns": None if prepare is None else dict(prepare.describe()),

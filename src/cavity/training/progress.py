@@ -1,13 +1,50 @@
-"""A progress bar with the objective, the learning rate and the time left."""
+"""What a fit says as it runs: its stages, and progress bars with the objective, the learning rate and the time left."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 log = logging.getLogger("cavity")
+stages = logging.getLogger("cavity.stages")
 T = TypeVar("T")
+
+
+def announce(text: str, verbose: int) -> None:
+    """Say which stage of a fit begins: to the log, and to stderr if `verbose`."""
+    stages.info(text)
+    if verbose:
+        import sys
+
+        from tqdm.auto import tqdm
+
+        tqdm.write(text, file=sys.stderr)
+
+
+class _Forward(logging.Handler):
+    """Hands the text of each stage to a function."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self.say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say(record.getMessage())
+
+
+@contextmanager
+def forward_stages(say: Callable[[str], None]) -> Iterator[None]:
+    """Hand the stages of fits within the block to a function."""
+    handler, level = _Forward(say), stages.level
+    stages.addHandler(handler)
+    stages.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        stages.removeHandler(handler)
+        stages.setLevel(level)
 
 
 def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str, Any]], None]:
@@ -20,7 +57,7 @@ def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str
         return quiet
     from tqdm.auto import tqdm
 
-    bar = tqdm(total=epochs, unit="epoch", desc="cavity", leave=verbose > 1)
+    bar = tqdm(total=epochs, unit="epoch", desc="Gaussian process", leave=verbose > 1)
 
     def show(row: dict[str, Any]) -> None:
         quiet(row)
@@ -30,15 +67,17 @@ def make_reporter(verbose: int, epochs: int, total: float) -> Callable[[dict[str
             repairs=row["repairs"],
         )
         bar.update()
+        if row["epoch"] == epochs:
+            bar.close()
 
     return show
 
 
-def show_progress(items: Sequence[T], unit: str, verbose: int) -> Iterable[T]:
+def show_progress(items: Sequence[T], what: str, unit: str, verbose: int) -> Iterable[T]:
     """Return the items, with a bar that counts them if `verbose`."""
     if not verbose:
         return items
     from tqdm.auto import tqdm
 
-    found: Iterable[T] = tqdm(items, unit=unit, desc="calibration", leave=verbose > 1)
+    found: Iterable[T] = tqdm(items, unit=unit, desc=what, leave=verbose > 1)
     return found

@@ -1,0 +1,120 @@
+"""`plan_`: what a fit decided is what it did, and anyone can read it."""
+
+import pickle
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import GPClassifier, GPRegressor, Training
+from cavity.options.plan import Plan, format_seconds
+from cavity.options.time_estimate import estimate_seconds, measure_slowness
+from cavity.training.progress import forward_stages
+from support import toy
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return GPClassifier(n_inducing=8, max_epochs=3, random_state=0, device="cpu").fit(*toy(60, 3))
+
+
+def test_the_plan_is_what_the_fit_did(fitted):
+    training, calibration = fitted.plan_.training, fitted.plan_.calibration
+    assert training.n_inducing == fitted.inducing_points_.shape[1] and training.rows == 60
+    assert training.max_epochs == fitted.n_epochs_ == 3 and training.optimizer == "lbfgs"
+    assert fitted.calibration_.startswith(f"{calibration.fits} folds at the learnt hyper-parameters")
+    assert len(fitted.ensemble_weights_) == 1 + bool(calibration.rounds) + bool(calibration.trees)
+    assert training.kernel == repr(GPClassifier().fit(*toy(60, 3)).plan_.training.kernel).strip("'")
+
+
+def test_the_plan_says_what_and_why_in_aligned_columns(fitted):
+    lines = str(fitted.plan_).splitlines()
+    assert lines[0].startswith("Plan for 60 rows, 2 columns, 3 classes: about 1 s")
+    points = next(line for line in lines if "inducing points" in line)
+    assert points.split() == ["inducing", "points", "8", "per", "class", "given"]
+    assert any("3 folds at the learnt hyper-parameters" in line and "[decision 39]" in line for line in lines)
+    places = {line.index(choice.value) for line, choice in zip(lines[1:], fitted.plan_.choices, strict=True)}
+    assert len(places) == 1
+
+
+def test_a_plan_cannot_be_changed(fitted):
+    with pytest.raises(FrozenInstanceError):
+        fitted.plan_.training.n_inducing = 5
+
+
+def test_files_and_pickles_hold_the_plan(fitted, tmp_path):
+    fitted.save(tmp_path / "m.cavity")
+    for copy in (cavity.load(tmp_path / "m.cavity"), pickle.loads(pickle.dumps(fitted))):
+        assert copy.plan_ == fitted.plan_ and str(copy.plan_) == str(fitted.plan_)
+    assert cavity.report.html.render_page(copy).count("Plan of the fit") > 0
+
+
+def test_a_plan_of_another_version_is_left_out(fitted):
+    stored = fitted.plan_.as_json()
+    assert Plan.from_json(stored) == fitted.plan_
+    assert Plan.from_json(stored | {"colour": "red"}) is None
+    assert Plan.from_json(stored | {"training": {"rows": 5}}) is None
+    assert Plan.from_json(stored | {"training": stored["training"] | {"rows": "many"}}) is None
+
+
+def test_regressors_have_a_plan_without_calibration():
+    X = np.linspace(0, 1, 20)[:, None]
+    plan = GPRegressor("vi", n_inducing=5, max_epochs=2).fit(X, X[:, 0]).plan_
+    assert plan.calibration is None and plan.training.n_inducing == 5 and "regress" not in str(plan)
+
+
+def test_a_time_limit_is_part_of_the_plan():
+    plan = GPClassifier(n_inducing=5, max_epochs=1).fit(*toy(30, 2), time_limit=10).plan_
+    assert plan.training.max_seconds == 4.0 and "at most 4 s" in str(plan) and "time_limit 10 s" in str(plan)
+    limited = GPClassifier("ep", n_inducing=5, max_epochs=1, training=Training(max_seconds=7.0))
+    assert limited.fit(*toy(30, 2)).plan_.training.max_seconds == 7.0
+
+
+def test_stages_are_announced_in_order():
+    said = []
+    with forward_stages(said.append):
+        GPClassifier(n_inducing=5, max_epochs=1, random_state=0).fit(*toy(40, 2))
+    assert [line.split(":")[0].strip() for line in said] == [
+        "Plan",
+        "Gaussian process",
+        "calibration",
+        "trees",
+    ]
+    assert said[0].endswith("about 1 s")
+
+
+def test_verbose_says_plan_and_stages(capsys):
+    GPClassifier(n_inducing=5, max_epochs=1, random_state=0, verbose=1).fit(*toy(40, 2))
+    shown = capsys.readouterr().err
+    assert "Plan: ep with 5 inducing points" in shown and "calibration: 3 more fits" in shown
+
+
+def test_the_estimate_grows_with_the_work(fitted):
+    plan = fitted.plan_
+    seconds = lambda **change: sum(
+        estimate_seconds(replace(plan, training=replace(plan.training, **change)), 1.0).values()
+    )
+    usual = seconds()
+    assert all(
+        seconds(**{name: 10 * getattr(plan.training, name)}) > usual for name in ("rows", "n_inducing")
+    )
+    assert seconds(max_epochs=30) > usual and seconds(latent=30) > usual
+    assert sum(estimate_seconds(plan, 2.0).values()) == pytest.approx(2 * usual)
+    assert 0.01 < measure_slowness() < 1000
+
+
+def test_nothing_is_said_about_the_time_of_what_ends_by_its_tolerance(fitted):
+    plan = replace(fitted.plan_, training=replace(fitted.plan_.training, rough=False))
+    assert estimate_seconds(plan, 1.0) == {}
+    assert "about" not in str(replace(plan, seconds={}))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (4.4, "4 s"), (43.7, "44 s"), (130.0, "2 min"), (7300.0, "2.0 h")],
+)
+def test_seconds_are_rough(seconds, text):
+    assert format_seconds(seconds) == text
