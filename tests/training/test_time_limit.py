@@ -36,7 +36,7 @@ def test_the_last_sweep_is_left_out_if_time_is_up_and_it_would_take_long(method,
         and clf.log_marginal_likelihood_ == clf.history_[-1]["log_evidence"]
     )
     assert np.isfinite(clf.predict_proba(np.zeros((2, 3)))).all()
-    assert "raise max_epochs= or max_seconds=" in clf.fit_warnings_[0]
+    assert "raise max_epochs= or Training(max_seconds=...)" in clf.fit_warnings_[0]
 
 
 def test_the_last_sweep_is_made_if_it_takes_little_time():

@@ -131,7 +131,9 @@ def test_a_failing_batch_leaves_no_trace_in_the_sites():
 def test_giving_up_says_what_to_try():
     run, _, guard = setting([-1])
     state = run.state
-    with pytest.raises(NotPositiveDefinite, match=r"jitter=.*raise jitter=.*inducing='kmeans'"):
+    with pytest.raises(
+        NotPositiveDefinite, match=r"jitter=.*raise jitter \(Training\(jitter=.*inducing='kmeans'"
+    ):
         for _ in range(200):
             state, info = guard.advance(state, run.rows.whole(), None, True)
             assert info is None

@@ -80,7 +80,8 @@ class LogDensity:
         state = self._converge(begin, self.run.engine.freeze(begin, self.run.rows))
         if state is None:
             raise NotPositiveDefinite(
-                "the posterior could not be factorised at the fitted hyper-parameters: raise jitter= and fit again."
+                "the posterior could not be factorised at the fitted hyper-parameters: raise Training(jitter=...) and fit "
+                "again."
             )
         return state
 

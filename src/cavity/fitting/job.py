@@ -79,7 +79,7 @@ class Job:
         if self.finish is not None:  # an interrupt from here on leaves the model as it is
             result = self.finish(result)
             store(result)
-        limit = "max_seconds" if self.plan.time_limit is None else "time_limit"
+        limit = "Training(max_seconds=...)" if self.plan.time_limit is None else "time_limit="
         found = runs.find_warnings(self.run, self.options, self.lightest, limit)
         found += [(text, UserWarning) for text in result.warnings]
         found += monitoring.find_failed_checkpoint(self.run)

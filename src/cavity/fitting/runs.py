@@ -12,6 +12,7 @@ from cavity.inference import Engine, Sites, State
 from cavity.inference.posterior import Sums
 from cavity.options import Options
 from cavity.rows.batches import Data, Divisible, Shard
+from cavity.training.guard import JITTER
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
 from cavity.training.newton import train_newton
@@ -93,13 +94,13 @@ def label_evidence(run: Run) -> float:
 
 NO_EVIDENCE = (
     "training stopped while the sites were far from their fixed point, where log Z_q is not an evidence (it was above 0): "
-    "log_marginal_likelihood_ is NaN. Raise max_epochs= or max_seconds= before you compare models by it.",
+    "log_marginal_likelihood_ is NaN. Raise max_epochs= or Training(max_seconds=...) before you compare models by it.",
     RuntimeWarning,
 )
 
 
 def find_warnings(
-    run: Run, options: Options, lightest: float = 1.0, limit: str = "max_seconds"
+    run: Run, options: Options, lightest: float = 1.0, limit: str = "Training(max_seconds=...)"
 ) -> list[tuple[str, type[Warning]]]:
     """Return what the user should know about a run.
 
@@ -116,7 +117,7 @@ def find_warnings(
     if run.guard.repairs:
         text = (
             f"{run.guard.repairs} steps lost their Cholesky factor and were repaired (see 'repairs' in history_); the fit went "
-            "on with smaller steps. If the result is poor, raise jitter= or lower learning_rate=."
+            f"on with smaller steps. If the result is poor, raise {JITTER} or lower learning_rate=."
         )
         found.append((text, RuntimeWarning))
     # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
@@ -125,7 +126,8 @@ def find_warnings(
     if not run.converged and not as_planned:
         text = (
             f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "
-            f"max_epochs= or {limit}=, or accept a larger tol=."
+            f"max_epochs= or {limit}, or accept a larger Training(tol=...) (command line: --max-epochs, "
+            "--max-seconds, or tol = ... in the file of --config)."
         )
         from sklearn.exceptions import ConvergenceWarning
 

@@ -172,8 +172,10 @@ class Plan:
         if not self.seconds:
             return ""
         fast, total = self.fast_seconds, self.total_seconds
-        quick = "" if fast is None or fast > 0.7 * total else f'; effort="fast" about {format_seconds(fast)}'
-        return f"about {format_seconds(total)}{quick}"
+        about = f"about {format_seconds(total)}"
+        if fast is None or fast > 0.7 * total or format_seconds(fast) == format_seconds(total):
+            return about
+        return f'{about}; effort="fast" about {format_seconds(fast)}'
 
     def summarise(self) -> str:
         """Return the plan in one line, without its time."""

@@ -63,6 +63,9 @@ class Guard:
         return origin._replace(**keep)
 
 
+JITTER = "jitter (Training(jitter=...); on the command line jitter = ... in the file of --config)"
+
+
 def raise_jitter(state: State) -> Tensor:
     """Return ten times the jitter, at most a hundredth of the kernel's variance."""
     return (state.jitter * 10).clamp(1e-10, MOST_JITTER)
@@ -72,7 +75,7 @@ def factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
     """Return the error to raise when repairs have not helped."""
     return NotPositiveDefinite(
         f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {repairs} repairs: "
-        "raise jitter=, use dtype='float64', or choose inducing points that do not coincide (inducing='kmeans')."
+        f"raise {JITTER}, use float64, or choose inducing points that do not coincide (inducing='kmeans')."
     )
 
 
