@@ -65,7 +65,7 @@ def make_start(method: str, C: int, M: int, batch: int, D: int, dtype: str, devi
     begin = data.start(rng)
     Z = choosing.choose("random", begin.pool, M, data.n_latent, rng)
     config = read_classifier(estimator.get_params(deep=False))
-    options = complete(config, TableSize(ROWS, D, C, data.n_latent, ROWS), M)
+    options = complete(config, TableSize.of(data, D), M)
     engine = build.make_engine(build.make_prior(options, data, begin, Z), data, options)
     rows = data.on_device(config)
     return Start(engine, rows, build.make_first_state(engine, rows, options, 1.0, 0))

@@ -129,9 +129,7 @@ def machine(
     config = read_classifier(estimator.get_params(deep=False))
     begin = table.start(np.random.default_rng(0))
     Z = np.broadcast_to(Z, (table.n_latent, *Z.shape[-2:])).copy()
-    chosen = complete(
-        config, TableSize(len(X), X.shape[1], table.n_classes, table.n_latent, weight.sum()), Z.shape[1]
-    )
+    chosen = complete(config, TableSize.of(table, X.shape[1]), Z.shape[1])
     engine = build.make_engine(build.make_prior(chosen, table, begin, Z), table, chosen, factor)
     engine = replace(engine, chunk=chunk or engine.chunk)
     rows = table.rows(config)._replace(y=torch.tensor(y))

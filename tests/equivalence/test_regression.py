@@ -149,7 +149,7 @@ def machine_of(estimator, points) -> Machine:
     config = read_regressor(estimator.get_params(deep=False))
     table, _ = read_targets(Request(X, Y), "GPRegressor", config.method.merges_rows, config.normalize_y)
     begin = table.start(np.random.default_rng(0))
-    chosen = complete(config, TableSize(table.n_rows, table.X.shape[1], 1, 1, table.n_rows), len(points))
+    chosen = complete(config, TableSize.of(table, table.X.shape[1]), len(points))
     module = build.make_prior(chosen, table, begin, points[None])
     engine = build.make_engine(module, table, chosen, regression_rows.make_likelihood(config))
     rows = table.rows(config)

@@ -155,9 +155,7 @@ def test_the_gradient_in_frequencies_kernel_and_noise_is_that_of_differences(C):
     begin = table.start(np.random.default_rng(0))
     config = read_classifier(estimator.get_params(deep=False))
     Z = build.choose_points(config, begin.pool, 4, table.n_latent, np.random.default_rng(1))
-    options = complete(
-        config, TableSize(9, X.shape[1], C, table.n_latent, 9.0), build.whitened_size(config, Z)
-    )
+    options = complete(config, TableSize.of(table, X.shape[1]), build.whitened_size(config, Z))
     engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options)
     rows = table.rows(config)
     run = Machine(engine, rows, build.make_first_state(engine, rows, options, 0.8, 0))

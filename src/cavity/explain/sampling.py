@@ -133,9 +133,7 @@ def make_sampling_run(config: Config, model: FittedModel, table: Table | Targets
             f"nothing in over= is a hyper-parameter of {config.method.argument} with inducing={config.inducing!r:.40}: use "
             "over=('kernel', 'noise')."
         )
-    total = float(table.weight.sum())
-    size = TableSize(table.n_rows, Z.shape[-1], table.n_classes, table.n_latent, total)
-    options = policy.complete(config, size, build.whitened_size(config, Z))
+    options = policy.complete(config, TableSize.of(table, Z.shape[-1]), build.whitened_size(config, Z))
     begin = table.start(np.random.default_rng(0))
     center, spread = as_array(model.prior.center), as_array(model.prior.spread)
     begin = begin._replace(columns=begin.columns._replace(center=center, spread=spread))

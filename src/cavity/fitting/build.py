@@ -76,7 +76,7 @@ def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
     kernel = make_default_kernel(linear) if config.kernel is None else copy.deepcopy(config.kernel)
     if isinstance(kernel, Kernel):
         kernel.bind(1 if options.plan.share_kernel else C, begin.columns)
-    kernel.requires_grad_("kernel" in options.learn)
+    kernel.requires_grad_("kernel" in options.config.learn)
     noisy = options.method.latent_noise
     noise = noise_values(config.noise, C) if noisy else np.zeros(1)
     leading = 1 if options.plan.share_kernel else C
@@ -91,9 +91,9 @@ def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
         torch.tensor(begin.columns.center),
         torch.tensor(begin.columns.spread),
         C,
-        options.learn if noisy else options.learn - {"noise"},
+        options.config.learn if noisy else options.config.learn - {"noise"},
     )
-    return module.to(options.device, options.dtype)
+    return module.to(options.config.device, options.config.dtype)
 
 
 def _check_precision(begin: Start, config: Config) -> None:
@@ -152,12 +152,14 @@ def _is_log(module: Prior, name: str) -> bool:
 
 def make_likelihood(table: Facts, options: Options) -> Likelihood:
     """Make the method's likelihood on the run's device."""
-    return options.method.make_likelihood(table.n_classes, options.learn).to(options.device, options.dtype)
+    return options.method.make_likelihood(table.n_classes, options.config.learn).to(
+        options.config.device, options.config.dtype
+    )
 
 
 def make_site_store(table: Facts, likelihood: Likelihood, M: int, options: Options) -> Own | Tied | Averaged:
     """Make the store of sites, with the weighted counts that it needs."""
-    total = _scalar(table.class_totals.sum(), options.device)
+    total = _scalar(table.class_totals.sum(), options.config.device)
     kind, tempers = options.method.site_store, likelihood.tempers
     weighted, fractional = not table.lightest == table.heaviest == 1, table.lightest < 1
     if kind == "own":
@@ -167,7 +169,9 @@ def make_site_store(table: Facts, likelihood: Likelihood, M: int, options: Optio
     if kind == "free":
         return Free(total, table.n_latent, M)
     unit = min(1.0, table.heaviest)
-    return Tied(torch.tensor(count_sites(table, likelihood), device=options.device), weighted, unit, tempers)
+    return Tied(
+        torch.tensor(count_sites(table, likelihood), device=options.config.device), weighted, unit, tempers
+    )
 
 
 def count_sites(table: Facts, likelihood: Likelihood) -> Array:
@@ -201,7 +205,7 @@ def make_engine(
         hyper_prior=make_hyper_prior(
             module, parameters, sites.size, likelihood.log_parameters, options.plan.share_prior
         ),
-        total=_scalar(table.class_totals.sum(), options.device),
+        total=_scalar(table.class_totals.sum(), options.config.device),
         removal=options.method.removal,
         placement=placement,
         chunk=options.plan.chunk,
@@ -238,7 +242,7 @@ def make_warm_up(engine: Engine, options: Options) -> Engine | None:
 
 def make_first_state(engine: Engine, data: Data, options: Options, damping: float, seed: int) -> State:
     """Make the state without sites, in which q is the prior."""
-    device = options.device
+    device = options.config.device
     C, M = engine.shape
     S = engine.factor.sites(torch.zeros(1, dtype=torch.int64, device=device)).shape[1]
     kept = 0 if engine.sites.tied else data.n_rows
@@ -247,7 +251,7 @@ def make_first_state(engine: Engine, data: Data, options: Options, damping: floa
     rule = make_optimiser(options, engine, data)
     return State(
         theta=theta,
-        sites=empty_sites(kept, S, options.dtype, device),
+        sites=empty_sites(kept, S, options.config.dtype, device),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
         optimiser=rule.init(theta),
         damping=_scalar(damping, device),

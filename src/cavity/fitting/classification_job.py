@@ -18,7 +18,6 @@ from cavity.fitting.job import (
     Job,
     Session,
     choose_device,
-    measure,
     open_session,
     read_budget,
     start_run,
@@ -31,7 +30,7 @@ from cavity.fitting.time_budget import Budget
 from cavity.fitting.twins import find_twins
 from cavity.kernels import Ranked
 from cavity.options import ClassifierConfig, Plan, policy
-from cavity.options.plan import CalibrationPlan
+from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.eval_set import read_eval_labels
@@ -66,7 +65,7 @@ def prepare_classification(config: ClassifierConfig, request: Request, earlier: 
     agreement.check_rows(rows.table, rows.features, rows.classes, session.reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
-    session, config = choose_device(session, config, measure(rows.table, rows.features))
+    session, config = choose_device(session, config, TableSize.of(rows.table, rows.features.n))
     rows, held = hold_rows_out(session, config, request, rows)
     return ClassifierFits(session, config, rows, held, budget).prepare()
 
@@ -128,7 +127,7 @@ class ClassifierFits:
         if self.config.effort == "fast" or not self.config.method.recommended:
             return None
         config = replace(self.config, effort="fast")
-        size = measure(self.rows.table, self.rows.features, self.rows.numbered)
+        size = TableSize.of(self.rows.table, self.rows.features.n, self.rows.numbered)
         training = policy.complete(config, size, min(M, policy.count_points(config, size))).plan
         return Plan(training=training, calibration=self.plan_calibration(config))
 
@@ -139,7 +138,7 @@ class ClassifierFits:
             held = "eval_set" if self.held.stopping else "held out"
         return policy.plan_calibration(
             config,
-            measure(table, self.rows.features),
+            TableSize.of(table, self.rows.features.n),
             in_memory=isinstance(table, Table),
             twins=policy.pools(config) and find_twins(table) is not None,
             held=held,
@@ -216,7 +215,7 @@ def prepare_table(
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
         stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
     begin = start_values(session, as_scores(config.kernel, table), features)
-    size = measure(table, features, numbered)
+    size = TableSize.of(table, features.n, numbered)
     Z = build.choose_points(config, begin.pool, policy.count_points(config, size), table.n_latent, rng)
     options = policy.complete(config, size, build.whitened_size(config, Z))
     module = build.make_prior(options, table, begin, Z)

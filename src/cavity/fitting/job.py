@@ -112,12 +112,6 @@ def open_session(config: Config, earlier: Continuation | None) -> Session:
     return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun)
 
 
-def measure(table: Facts, features: Features, numbered: bool = True) -> TableSize:
-    """Return the facts of a table that decisions depend on."""
-    total = float(table.class_totals.sum())
-    return TableSize(table.n_rows, features.n, table.n_classes, table.n_latent, total, numbered)
-
-
 def choose_device(session: Session, config: AnyConfig, size: TableSize) -> tuple[Session, AnyConfig]:
     """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
     if session.reduce.world == 1:

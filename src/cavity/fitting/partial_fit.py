@@ -124,14 +124,13 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, known: Known 
     config.check_passing_rows(numbered=False)
     table, features, labels = _read_table(config, request, classes, known)
     old = None if known is None else known.growing
-    total = float(table.weight.sum())
-    size = TableSize(table.n_rows, features.n, table.n_classes, table.n_latent, total, numbered=False)
+    size = TableSize.of(table, features.n, numbered=False)
     M = old.engine.prior.size if old is not None else policy.count_points(config, size)
     options = policy.complete(config, size, M)
     config.method.check_classes(table.n_classes)
     if old is None:
         old = _start(config, table, options, features, M)
-    _check_learn(old.engine, options.learn)
+    _check_learn(old.engine, options.config.learn)
     lightest, heaviest = min(old.lightest, table.lightest), max(old.heaviest, table.heaviest)
     engine = _add_rows(_engine_to(old.engine, config.device), table, lightest, heaviest, options)
     run = _make_run(engine, table.on_device(config), _state_to(old.state, config.device), old, options)
@@ -224,7 +223,7 @@ def _absorb(run: Run, options: Options) -> None:
         skipped += int(info.skipped)
     if run.plan.learn:
         stepped, info = _advance(run, run.rows.whole(), run.plan.optimiser)
-        theta = torch.where(_learnt_entries(run.engine, options.learn), stepped.theta, run.state.theta)
+        theta = torch.where(_learnt_entries(run.engine, options.config.learn), stepped.theta, run.state.theta)
         run.state = run.state._replace(theta=theta, optimiser=stepped.optimiser)
     assert info is not None
     run.record(Outcome(float(info.objective), float(info.evidence), skipped))

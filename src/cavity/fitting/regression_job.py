@@ -12,7 +12,6 @@ from cavity.fitting import agreement, build, regression_rows, runs
 from cavity.fitting.job import (
     Job,
     choose_device,
-    measure,
     open_session,
     read_budget,
     start_run,
@@ -20,6 +19,7 @@ from cavity.fitting.job import (
 )
 from cavity.fitting.results import Continuation, Result, common_result
 from cavity.options import Method, Plan, RegressorConfig, policy
+from cavity.options.plan import TableSize
 from cavity.prediction.model import FittedModel
 from cavity.prediction.regression import TrainingRows, make_training_rows, target_noise
 from cavity.rows.eval_set import read_eval_targets
@@ -51,10 +51,10 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
         else read_target_source(source, config.normalize_y, config.owner, session.seed, session.reduce)
     )
     agreement.check_rows(given, features, None, reduce)
-    session, config = choose_device(session, config, measure(given, features))
+    session, config = choose_device(session, config, TableSize.of(given, features.n))
     begin = start_values(session, given, features)
     table = regression_rows.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
-    size = measure(table, features)
+    size = TableSize.of(table, features.n)
     Z = regression_rows.choose_points(config, begin.pool, table, size, rng)
     options = policy.complete(config, size, build.whitened_size(config, Z))
     module = build.make_prior(options, table, begin, Z)

@@ -59,7 +59,7 @@ def make_run(
 
 def records_steps(options: Options, reduce: Local) -> bool:
     """Return whether mini-batch steps are recorded and replayed: on a GPU that one process has to itself."""
-    return options.device.type == "cuda" and reduce.world == 1
+    return options.config.device.type == "cuda" and reduce.world == 1
 
 
 def count_work(run: Run) -> int:
@@ -121,8 +121,7 @@ def find_warnings(
         )
         found.append((text, RuntimeWarning))
     # the library's own plan for mini-batches ends with its last epoch; any other limit is a limit
-    planned = options.plan.planned and (options.plan.batch_size is not None or options.plan.recommended)
-    as_planned = planned and len(run.history) == options.plan.max_epochs
+    as_planned = options.plan.planned and len(run.history) == options.plan.max_epochs
     if not run.converged and not as_planned:
         text = (
             f"training stopped after {len(run.history)} epochs, before the objective converged to tol={run.plan.tol:g}: raise "

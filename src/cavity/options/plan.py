@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
+
+from cavity.rows.tables import Facts
 
 
 class TableSize(NamedTuple):
@@ -16,6 +18,12 @@ class TableSize(NamedTuple):
     latent: int  # latent functions: one per class, a single one for two classes
     total: float  # sum of the weights
     numbered: bool = True  # a row has the same number in every pass
+
+    @classmethod
+    def of(cls, table: Facts, columns: int, numbered: bool = True) -> Self:
+        """Return the facts of a table."""
+        total = float(table.class_totals.sum())
+        return cls(table.n_rows, columns, table.n_classes, table.n_latent, total, numbered)
 
 
 class Choice(NamedTuple):
@@ -36,8 +44,6 @@ class TrainingPlan:
     latent: int
     device: str
     method: str
-    sites_per_row: bool  # rows have numbers, and there is memory for their sites
-    recommended: bool  # kernel, prior and epochs are the library's choice
     kernel: str  # "RBF() + Linear()", "RBF()", or "given"
     share_kernel: bool
     share_inducing: bool
@@ -51,7 +57,7 @@ class TrainingPlan:
     batch_size: int | None  # None: all rows
     chunk: int  # rows that are in memory at once within a step
     max_epochs: int
-    planned: bool  # the number of epochs is the library's choice
+    planned: bool  # the number of epochs is the library's choice: training may end there
     damping: float
     sweep_damping: float
     tol: float
@@ -197,10 +203,6 @@ class Plan:
         wide, value = (max(len(choice[i]) for choice in self.choices) for i in (0, 1))
         rows = (f"  {c.what:<{wide}}  {c.value:<{value}}  {c.why}".rstrip() for c in self.choices)
         return "\n".join([f"{head}: {time}" if time else head, *rows])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan as values that JSON can hold."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self | None:

@@ -8,8 +8,8 @@ their figures beside them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -118,28 +118,13 @@ LEAST_SHARE = 0.5  # of the time of the first fit that a fit to a part of the ro
 FIXED_SHARE = 0.2  # seconds of a fit at known hyper-parameters, as a share of one that learns them
 PROBE_ROWS = 500  # that the time of a pool's members is measured with
 
-GIVEN = "given"
 
-
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """A configuration and the plan that was made of it: what building and running a model need."""
 
     config: Config
     method: Method  # never "auto"
     plan: TrainingPlan
-
-    @property
-    def learn(self) -> frozenset[str]:
-        return self.config.learn
-
-    @property
-    def device(self) -> torch.device:
-        return self.config.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.config.dtype
 
 
 def choose_device(config: AnyConfig, size: TableSize) -> AnyConfig:
@@ -227,8 +212,6 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         latent=size.latent,
         device=str(config.device),
         method=method.label,
-        sites_per_row=sites_per_row,
-        recommended=recommended,
         kernel=default_kernel if config.kernel is None else type(config.kernel).__name__,
         share_kernel=committee or config.share in ("kernel", "both"),
         share_inducing=not committee and (config.inducing is None or config.share in ("inducing", "both")),
@@ -242,12 +225,12 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
         batch_size=batch,
         chunk=max(1, BATCH_BYTES // (width * max(M, LEAST_M))),
         max_epochs=config.max_epochs or _count_epochs(config, method, batch, size, pace, quick),
-        planned=config.max_epochs is None,
+        planned=config.max_epochs is None and (batch is not None or recommended),
         damping=config.damping or (method.sweep_damping if batch is None else 1.0),
         sweep_damping=config.damping or method.sweep_damping,
         tol=config.tol,
         max_seconds=config.max_seconds,
-        why=_explain_training(config, size, sites_per_row, quick),
+        why=_explain_training(config, size, sites_per_row),
     )
     return Options(config, method, plan)
 
@@ -301,36 +284,36 @@ def _count_epochs(
     return RECOMMENDED_EPOCHS if config.method.recommended and not config.spectral else FULL_BATCH_EPOCHS
 
 
-def _explain_training(config: Config, size: TableSize, sites_per_row: bool, quick: bool) -> dict[str, str]:
-    """Return why the plan is as it is, by the field of the plan."""
-    given, crowded = config.arguments, is_crowded(size.latent)
-    points = "100 with effort='fast' or a named method"
-    if crowded:
+def _explain_training(config: Config, size: TableSize, sites_per_row: bool) -> dict[str, str]:
+    """Return why the plan is as it is, by the field of the plan: "given", or the rule."""
+    points = f"{LEAST_POINTS} with effort='fast'"
+    if is_crowded(size.latent):
         points = f"{CROWDED_POINTS[config.effort][0]:g} per row of an average class [decision 40]"
-    elif config.effort != "fast" and config.method.recommended:
+    elif config.effort != "fast":
         scale, work = POINTS[config.effort, config.device.type == "cuda"]
-        points = f"{scale:g} √rows, at least {LEAST_POINTS}, classes × points² ≤ {work:.1e} [decision 33]"
-    stored = "sites per row" if sites_per_row else "tied sites: rows have no numbers, or their sites no room"
-    why = {
-        "method": f"{stored} [decision 24]" if config.method.recommended else GIVEN,
+        points = f"{scale:g} √rows, at least {LEAST_POINTS}, classes × points² ≤ {work:g} [decision 33]"
+    rules = {
+        "method": "sites per row" if sites_per_row else "rows have no numbers, or their sites no room",
         "device": "large enough for the GPU" if config.device.type == "cuda" else "no GPU, or a small table",
         "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature [decision 24]",
         "n_inducing": points,
-        "optimizer": "by rows and classes [decision 40]" if quick else "by method and batches [decision 40]",
-        "batch_size": f"L-BFGS up to {LBFGS_ROWS} rows, {LBFGS_ROWS_FEW} with 3 or 4 classes [decision 40]",
+        "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows with numbers, {LBFGS_ROWS_FEW} with 3 or 4 classes [decision 40]",
+        "batch_size": "all rows, or by the pace of mini-batches [decision 40]",
         "max_epochs": "by optimizer, classes and rows [decision 40]",
     }
-    usual = {"device": "auto", "n_inducing": "auto", "optimizer": "auto", "batch_size": "auto"}
-    for name in why:
-        if not _is_default(given.get(name), usual.get(name)) and name != "method":
-            why[name] = GIVEN
-    if _is_default(given.get("inducing"), None) or not isinstance(given.get("inducing"), str):
-        why["n_inducing"] = "by inducing="
-    return why
+    if not config.method.recommended:
+        rules |= dict.fromkeys(
+            ("kernel", "n_inducing", "optimizer", "max_epochs"), "as usual for a named method"
+        )
+    free = {name for name in rules if config.arguments.get(name) is None or _is_auto(config, name)}
+    if not _is_auto(config, "inducing"):
+        free.discard("n_inducing")
+    return {name: rule if name in free else "given" for name, rule in rules.items()}
 
 
-def _is_default(value: Any, default: Any) -> bool:
-    return value is None if default is None else isinstance(value, str) and value == default
+def _is_auto(config: Config, name: str) -> bool:
+    value = config.arguments.get(name)
+    return (isinstance(value, str) and value == "auto") or (name == "method" and config.method.recommended)
 
 
 def holds_out(config: ClassifierConfig, n_rows: int) -> bool:
@@ -391,24 +374,21 @@ def plan_calibration(
         trees=TREES[effort] if trees else 0,
         rounds=BOOSTING_ROUNDS[effort] if trees and boosts else 0,
         bootstrap=trees and effort != "best" and not twins,
-        why=_explain_calibration(config, size, how, members),
+        why=_explain_calibration(config, how),
     )
 
 
-def _explain_calibration(
-    config: ClassifierConfig, size: TableSize, how: str, members: bool
-) -> dict[str, str]:
+def _explain_calibration(config: ClassifierConfig, how: str) -> dict[str, str]:
     rows = {
         "folds": f"up to {FOLD_ROWS:,} rows by effort, then one part of at most {HELD_MOST:,} [decision 39]",
         "leave-one-out": "no more fits: effort='fast', or rows that are not in memory [decision 29]",
         "held out": f"more than {REFIT_ROWS:,} rows [decision 29]",
-        "eval_set": GIVEN,
-        "none": "calibration=None, or a named method" if config.calibration != "temperature" else "",
+        "none": "calibration=None, or a named method",
     }
-    pool = f"effort={config.effort!r} [decision 39]" if config.ensemble == "auto" else GIVEN
-    if not members and size.rows > POOL_ROWS:
-        pool = f"more than {POOL_ROWS:,} rows [decision 39]"
-    return {"how": rows[how], "pools": pool}
+    rule = f"effort={config.effort!r}, at most {POOL_ROWS:,} rows in memory [decision 39]"
+    if not config.method.recommended:
+        rule = "only with method='auto'"
+    return {"how": rows.get(how, "given"), "pools": rule if config.ensemble == "auto" else "given"}
 
 
 def most_loo_rows(n_classes: int) -> int:

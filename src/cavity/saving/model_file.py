@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -100,7 +101,7 @@ def save(record: Record, path: str | Path) -> None:
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
         "estimate": None if result.estimate is None else result.estimate._asdict(),
         "importance": None if result.importance is None else result.importance.tolist(),
-        "plan": None if result.plan is None else result.plan.as_json(),
+        "plan": None if result.plan is None else asdict(result.plan),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
