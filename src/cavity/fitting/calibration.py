@@ -1,11 +1,13 @@
 """Calibration after training: a temperature, or the weights of a pool with trees, from rows that the model did not see.
 
-How these rows are found depends on the table and on `effort`:
+The plan says how these rows are found (`options/policy.py` decides it by the table and `effort`):
 
-    up to FOLD_ROWS rows       folds: fits without one fold, at the learnt hyper-parameters; effort="best" learns them again
-    up to REFIT_ROWS rows      the same once, without a part of the rows
-    more rows                  rows are held out of the only fit
-    a source, or effort="fast" without a pool    leave-one-out from the sites; no more fits
+    "folds"            fits without one part of the rows, at the learnt hyper-parameters; effort="best" learns them again
+    "held out"         rows are held out of the only fit
+    "eval_set"         rows that the user gave
+    "leave-one-out"    from the sites; no more fits
+
+What a time limit leaves out is decided here, from measured seconds.
 
 Leave-one-out keeps hyper-parameters that saw the row, so it is too confident: if it asks for w > 1, w^¾ is used. [METHOD 13]
 Folds at the learnt hyper-parameters have fewer rows to predict from, which makes up for that. [decision 39]

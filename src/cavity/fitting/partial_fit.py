@@ -27,9 +27,6 @@ from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Run, RunSettings
 from cavity.training.optimisers import OPTIMISERS
 
-STEP_ROWS = 50  # rows whose sites are found at once: each sees the rows before it, and none of the others
-RATE = 0.03
-
 
 class Growing(NamedTuple):
     """A model that can take more rows."""
@@ -205,7 +202,7 @@ def _add_rows(engine: Engine, table: Table, lightest: float, heaviest: float, op
 
 
 def _make_run(engine: Engine, rows: Rows, state: State, old: Growing, options: Options) -> Run:
-    rate = RATE if options.config.learning_rate is None else options.plan.rate
+    rate = policy.GROWING_RATE if options.config.learning_rate is None else options.plan.rate
     optimiser = OPTIMISERS["sign" if options.config.optimizer == "sign" else "adam"]
     plan = RunSettings(learn=bool(len(state.theta)), optimiser=optimiser, rate=rate, max_epochs=1, tol=0.0)
     state = state._replace(damping=torch.ones_like(state.damping), rate=torch.full_like(state.rate, rate))
@@ -254,7 +251,13 @@ def _learnt_entries(engine: Engine, learn: frozenset[str]) -> torch.Tensor:
 
 def _batches(run: Run, batch_size: int | str | None) -> list[Batch]:
     """Return the call's rows in small batches, in a random order that depends on the number of the call."""
-    size = STEP_ROWS if batch_size == "auto" else run.rows.n_rows if batch_size is None else int(batch_size)
+    size = (
+        policy.GROWING_ROWS
+        if batch_size == "auto"
+        else run.rows.n_rows
+        if batch_size is None
+        else int(batch_size)
+    )
     return list(run.rows.batches(size, torch.Generator().manual_seed(len(run.history))))
 
 

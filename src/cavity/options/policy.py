@@ -87,6 +87,9 @@ BRISK = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08)
 BRISK_LATENT, BRISK_ROWS = range(5, 11), 2000  # latent functions and most rows of it
 CROWDED = STEADY._replace(parts=15, rate=0.06)
 
+# Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
+GROWING_ROWS, GROWING_RATE = 50, 0.03
+
 # Rows to calibrate with. [29, 39]
 FOLD_ROWS = 2000  # up to which every row is once held out
 FOLDS = {"fast": 3, "balanced": 3, "best": 5}  # "fast": only if there are trees to pool with
