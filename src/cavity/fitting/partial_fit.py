@@ -19,7 +19,7 @@ from cavity.inference import Engine, Info, Optimiser, State, Tied
 from cavity.kernels import inducing
 from cavity.options import ClassifierConfig, Config, Method, Options, policy
 from cavity.options.plan import TableSize
-from cavity.prediction.model import to_cpu
+from cavity.prediction.model import to_device
 from cavity.rows.batches import Batch, Rows
 from cavity.rows.tables import Facts, Request, Start, Table, share_lengthscales
 from cavity.rows.validation import Features, check_rows, read_labels, read_rows
@@ -279,7 +279,7 @@ def _detach(engine: Engine, state: State, begin: Start) -> dict[str, Any]:
     pool = inducing.Candidates(X[:0].copy(), U[:0].copy(), class_weight[:0].copy(), distance)
     return {
         "engine": _engine_to(copy.deepcopy(engine), torch.device("cpu")),
-        "state": to_cpu(state._replace(generator=torch.empty(0, dtype=torch.uint8))),
+        "state": to_device(state, torch.device("cpu"))._replace(generator=torch.empty(0, dtype=torch.uint8)),
         "begin": begin._replace(pool=pool),
     }
 
@@ -299,11 +299,6 @@ def _engine_to(engine: Engine, device: torch.device) -> Engine:
 
 def _state_to(state: State, device: torch.device) -> State:
     """Move a state to a device; the generator and the counters stay."""
-    moved: dict[str, Any] = {
-        name: value.to(device)
-        for name, value in state._asdict().items()
-        if isinstance(value, torch.Tensor) and name not in ("generator", "epoch", "position")
-    }
-    for name, value in (("sites", state.sites), ("sums", state.sums)):
-        moved[name] = type(value)(*(t.to(device) for t in value))
-    return state._replace(**moved, optimiser=tuple(t.to(device) for t in state.optimiser))
+    stay = {name: getattr(state, name) for name in ("generator", "epoch", "position")}
+    moved: State = to_device(state, device)._replace(**stay)
+    return moved

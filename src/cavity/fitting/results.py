@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
@@ -14,7 +15,7 @@ from cavity.inference import State
 from cavity.kernels import Kernel
 from cavity.options import Plan
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import FittedModel, extract_model, to_cpu
+from cavity.prediction.model import FittedModel, extract_model, to_device
 from cavity.prediction.regression import TrainingRows
 from cavity.rows.tables import Start
 from cavity.rows.validation import Features
@@ -60,7 +61,7 @@ class Result(NamedTuple):
 
 def common_result(run: Run, begin: Start, features: Features, evidence: float, warm_start: bool) -> Result:
     """Return what the fits of both estimators leave."""
-    state = to_cpu(run.state) if warm_start else None
+    state = to_device(run.state, torch.device("cpu")) if warm_start else None
     model = extract_model(run.engine, run.state)
     settle_kernel(model)
     return Result(

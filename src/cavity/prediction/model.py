@@ -174,11 +174,11 @@ def with_canonical_layout(
     return FittedModel(prior, prior_lower, mean.contiguous(), lower, likelihood, pool)
 
 
-def to_cpu(state: Any) -> Any:
-    """Return the same nest of tuples with its tensors on the CPU, so that it unpickles without a GPU."""
+def to_device(state: Any, device: torch.device) -> Any:
+    """Return the same nest of tuples with its tensors on a device."""
     if isinstance(state, Tensor):
-        return state.cpu()
-    parts = [to_cpu(part) for part in state]
+        return state.to(device)
+    parts = [to_device(part, device) for part in state]
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
