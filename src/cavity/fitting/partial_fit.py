@@ -22,8 +22,9 @@ from cavity.options.completed import complete
 from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import to_cpu
 from cavity.rows.batches import Batch, Rows
+from cavity.rows.labels import read_labels
 from cavity.rows.tables import Facts, Request, Start, Table, share_lengthscales
-from cavity.rows.validation import Features, check_rows, read_labels, read_rows
+from cavity.rows.validation import Features, check_rows, read_rows
 from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Run, RunSettings
 from cavity.training.optimisers import OPTIMISERS

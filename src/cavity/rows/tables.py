@@ -17,7 +17,8 @@ from cavity.rows.batches import Arrays, Divisible, Rows, Stream
 from cavity.rows.batches.source import TensorOptions
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
-from cavity.rows.validation import Features, check_rows, encode, prepared_features, read_labels, read_rows
+from cavity.rows.labels import encode, read_labels
+from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
 
 Array = NDArray[np.float64]
 
@@ -214,21 +215,11 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     if not present.all():
         rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
     encoded = encoded.reshape(-1)
-    if groups:
-        found = Labels(encoded, weight, tuple(map(str, classes)))
-        rows, features = learn_groups(rows, features, found)
-    return LabelledTable(Table(rows, encoded, weight, len(classes), given), features, classes)
-
-
-def learn_groups(rows: Array, features: Features, labels: Labels) -> tuple[Array, Features]:
-    """Add the shares of classes in groups of rows, where a prepared number names groups."""
     prepare = features.preparation
-    if prepare is None:
-        return rows, features
-    found, columns = find_groups(rows, prepare.columns_, labels)
-    if found is rows:
-        return rows, features
-    return found, prepared_features(features.owner, prepare.replace_columns(columns))
+    if groups and prepare is not None:
+        rows, columns = find_groups(rows, prepare.columns_, Labels(encoded, weight, tuple(map(str, classes))))
+        features = prepared_features(owner, prepare.replace_columns(columns))
+    return LabelledTable(Table(rows, encoded, weight, len(classes), given), features, classes)
 
 
 def read_table_of_fit(

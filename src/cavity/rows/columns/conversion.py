@@ -1,4 +1,4 @@
-"""Tables of other libraries as Arrow tables: data frames, record batches, dicts of columns, arrays."""
+"""Tables of other libraries (data frames, record batches, dicts of columns, arrays): what they hold, and as Arrow tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ import numpy as np
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.columns.cells import classify_type
+from cavity.rows.columns.row_numbers import ROW_NUMBER, are_row_numbers
+from cavity.rows.labels import is_missing, refuse_masked
+
+NESTED = (list, tuple, dict, set, np.ndarray)
+MIXED = ("categor", "enum", "str", "utf8", "date", "time", "duration")  # in names of types
 
 
 def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
@@ -39,6 +45,11 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
     return Chunk(table, 0, "")
 
 
+def is_frame(X: Any) -> bool:
+    """Return whether X is a data frame or an Arrow table: it has named columns."""
+    return hasattr(X, "columns") and hasattr(X, "shape")
+
+
 def is_arrow(X: Any) -> bool:
     """Return whether X is a table of pyarrow, without loading pyarrow."""
     return type(X).__module__.partition(".")[0] == "pyarrow"
@@ -50,11 +61,18 @@ def list_columns(X: Any) -> list[Any]:
 
 
 def refuse_foreign(X: Any) -> None:
-    """Refuse a frame with two columns of one name, and complex numbers in a frame or an array."""
+    """Refuse masked cells, tables without rows or columns, two columns of one name, and complex numbers."""
+    refuse_masked(X, "X")
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) == 2 and 0 in shape:
+        what = "sample" if shape[0] == 0 else "feature"
+        raise BadInput(
+            f"X has 0 {what}(s) (shape=({shape[0]}, {shape[1]})) while a minimum of 1 is required: "
+            "check how rows and columns were selected."
+        )
     if isinstance(X, np.ndarray):
         if X.dtype.kind == "c":
-            parts = np.atleast_2d(X).imag.any(0)
-            _refuse_complex(int(parts.argmax()))
+            _refuse_complex(int(np.atleast_2d(X).imag.any(0).argmax()))
         return
     names = list_columns(X)
     twice = next((name for name, count in Counter(names).items() if name != "" and count > 1), None)
@@ -63,6 +81,46 @@ def refuse_foreign(X: Any) -> None:
     for name in () if is_arrow(X) else names:
         if getattr(getattr(X[name], "dtype", None), "kind", "") == "c":
             _refuse_complex(name)
+
+
+def find_kinds(X: Any) -> dict[Any, str]:
+    """Return the kind of each column of a frame: "number", "nested" (lists, dicts or arrays in its cells), or "mixed"."""
+    if is_arrow(X):
+        return {f.name: "number" if classify_type(f.type) == "number" else "mixed" for f in X.schema}
+    return {name: _find_kind(X[name]) for name in list_columns(X)}
+
+
+def _find_kind(column: Any) -> str:
+    kind = str(getattr(column, "dtype", "")).lower()
+    if kind == "object":
+        if not all(map(is_number, column)):
+            return "mixed"
+        return "nested" if any(isinstance(cell, NESTED) for cell in column) else "number"
+    if kind.startswith(("list", "array", "struct")):
+        return "nested"
+    return "mixed" if any(word in kind for word in MIXED) else "number"
+
+
+def has_row_numbers(X: Any) -> bool:
+    """Return whether a frame of numbers has a column of row numbers, and others beside it."""
+    names = list_columns(X)
+    named = [name for name in names if ROW_NUMBER.fullmatch(str(name))]
+    return 0 < len(named) < len(names) == len(set(map(str, names))) and any(
+        are_row_numbers(X[n]) for n in named
+    )
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a cell is a number, the text of one, missing, or nested; dates are not."""
+    if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
+        return False
+    if is_missing(value) or not np.isscalar(value):
+        return True  # nested cells have a message of their own
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _refuse_complex(name: Any) -> NoReturn:
@@ -105,5 +163,4 @@ def _to_column(values: Any, name: str) -> Any:
     except (arrow.ArrowInvalid, arrow.ArrowTypeError):
         if any(isinstance(v, complex | np.complexfloating) for v in values):
             _refuse_complex(name)
-        missing = [v is None or v != v for v in values]
-        return arrow.array([None if lacks else str(v) for v, lacks in zip(values, missing, strict=True)])
+        return arrow.array([None if is_missing(v) else str(v) for v in values])

@@ -115,6 +115,26 @@ class ColumnEncoder:
         parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
+    def encode_table(self, X: Any, notes: Counter[str]) -> Array:
+        """Encode a whole table, and count the cells of columns that the training rows did not have.
+
+        Parameters
+        ----------
+        X : data frame, pyarrow table, record batch, dict of columns, or array
+            The rows.
+        notes : collections.Counter
+            As for `transform`.
+
+        Returns
+        -------
+        ndarray of shape (n, len(names))
+            The features.
+        """
+        chunk = self.to_chunk(X)
+        rows = self.encode(chunk, notes)
+        self.note_new_columns(chunk.table.column_names, len(rows), notes)
+        return rows
+
     def to_chunk(self, data: Any) -> Chunk:
         """Convert a table of any kind to an Arrow table.
 

@@ -18,7 +18,8 @@ from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.fragments import FORMATS, Fragments, open_dataset
+from cavity.rows.files.datasets import FORMATS, open_dataset
+from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.iceberg import is_iceberg
 from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
 
