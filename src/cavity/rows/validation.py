@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.column_kinds import MEAN_IS_USED, EncodingContext
-from cavity.rows.columns.conversion import find_kinds, has_row_numbers, is_frame, is_number, refuse_foreign
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.group_shares import insert_shares
+from cavity.rows.columns.user_tables import check_table, is_frame, object_array, refuse_text
 from cavity.rows.frames import MAX_NAMES, Prepared, warn_notes, warn_unused
 
 
@@ -40,8 +40,8 @@ def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
         return check_rows(X, features), features
-    reader, kinds = _reader(owner), _check_table(X)
-    if "mixed" not in kinds.values() and not has_row_numbers(X):
+    reader, kinds = _reader(owner), check_table(X)
+    if not {"mixed", "row number"} & set(kinds.values()):
         rows = _convert(X, reader, kinds)
         names = getattr(reader, "feature_names_in_", None)
         if not kinds or names is None or np.isfinite(rows).all() or np.isinf(rows).any():
@@ -59,16 +59,18 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
 
     With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
     """
-    prepare = features.preparation
-    if isinstance(X, Prepared):  # perhaps before the fit found groups
-        X = X.X if prepare is None or X.X.shape[1] == features.n else insert_shares(X.X, prepare.columns_)
-    elif prepare is not None:
-        X = _prepare_rows(X, prepare, features.owner)
+    prepare, kinds = features.preparation, {}
     reader = _reader(features.owner)
     reader.n_features_in_ = features.n
-    if features.names is not None and prepare is None:
-        reader.feature_names_in_ = np.array(features.names, dtype=object)
-    rows = _convert(X, reader, _check_table(X), reset=False)
+    if prepare is not None and not isinstance(X, Prepared):
+        X = _prepare_rows(X, prepare, features.owner)
+    elif isinstance(X, Prepared):  # perhaps before the fit found groups
+        X = X.X if prepare is None or X.X.shape[1] == features.n else insert_shares(X.X, prepare.columns_)
+    else:
+        kinds = check_table(X)
+        if features.names is not None:
+            reader.feature_names_in_ = np.array(features.names, dtype=object)
+    rows = _convert(X, reader, kinds, reset=False)
     if center is not None and features.names is not None and is_frame(X) and not np.isinf(rows).any():
         rows = _fill_missing(rows, features.names, center)
     _refuse_missing(rows, features.names, features.owner)
@@ -82,20 +84,11 @@ def _reader(owner: str) -> Any:
     return type(owner, (BaseEstimator,), {})()
 
 
-def _check_table(X: Any) -> dict[Any, str]:
-    """Refuse what no model can read, and return the kinds of a frame's columns; none of other tables."""
-    refuse_foreign(X)
-    return find_kinds(X) if is_frame(X) else {}
-
-
 def _convert(X: Any, reader: Any, kinds: dict[Any, str], reset: bool = True) -> Array:
     """Return X as float64, with NaN for missing cells."""
     from sklearn.utils.validation import validate_data
 
-    if kinds:
-        _refuse_kinds(kinds, type(reader).__name__)
-    else:
-        _refuse_text(X, type(reader).__name__)
+    refuse_text(X, kinds, type(reader).__name__)
     X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1)
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 
@@ -114,8 +107,7 @@ def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
 
 def _to_array(X: Any, prepare: ColumnEncoder, owner: str) -> NDArray[Any]:
     """Return rows without names as an array: the columns of the training rows, in their order."""
-    refuse_foreign(X)
-    array = X if hasattr(X, "dtype") else _object_array(X)
+    array = X if hasattr(X, "dtype") else object_array(X)
     if np.ndim(array) != 2:
         inputs = prepare.inputs
         few = ", ".join(map(repr, inputs[:MAX_NAMES])) + (", ..." if len(inputs) > MAX_NAMES else "")
@@ -128,7 +120,7 @@ def _to_array(X: Any, prepare: ColumnEncoder, owner: str) -> NDArray[Any]:
     warnings.warn(
         f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=2
     )
-    return np.asarray(array)
+    return array if isinstance(array, np.ndarray) else np.asarray(array)  # a masked array stays one
 
 
 def _fill_missing(rows: Array, names: tuple[str, ...], center: Callable[[], Array]) -> Array:
@@ -138,57 +130,6 @@ def _fill_missing(rows: Array, names: tuple[str, ...], center: Callable[[], Arra
         EncodingContext(0, "ignore", notes).note_missing(names[j], int(missing[:, j].sum()), MEAN_IS_USED)
     warn_notes(notes)
     return np.where(missing, center(), rows) if notes else rows
-
-
-def _refuse_kinds(kinds: dict[Any, str], estimator: str) -> None:
-    """Refuse columns of a frame that are not numbers, if the model was fitted on numbers."""
-    nested = next((name for name, kind in kinds.items() if kind == "nested"), None)
-    if nested is not None:
-        raise BadInput(
-            f"column {nested!r} has lists, dicts or arrays in its cells, not numbers: spread them over columns of numbers, "
-            "or drop the column."
-        )
-    bad = [name for name, kind in kinds.items() if kind == "mixed"]
-    if bad:
-        raise BadInput(
-            f"{_name_columns(bad)}: categories, dates or text, but {estimator} was fitted on numbers only; give "
-            "numbers, or fit it on a frame with such columns."
-        )
-
-
-def _refuse_text(X: Any, estimator: str) -> None:
-    """Refuse an array or a list with columns that are not numbers."""
-    array = _object_array(X) if isinstance(X, list | tuple) else X
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or _converts(array):
-        return
-    bad = [j for j in range(array.shape[1]) if not all(map(is_number, array[:, j]))]
-    if bad:
-        example = next(v for v in array[:, bad[0]] if not is_number(v))
-        raise BadInput(
-            f"{_name_columns(bad)}: categories, dates or text, not numbers (could not convert string to float: "
-            f"{str(example)!r}); give a data frame, whose columns are prepared: {estimator}().fit(pandas.DataFrame(X), y)."
-        )
-
-
-def _name_columns(names: list[Any]) -> str:
-    return f"column{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
-
-
-def _object_array(X: Any) -> NDArray[Any]:
-    try:
-        return np.array(X, dtype=object)
-    except ValueError:  # ragged: scikit-learn's message is about that
-        return np.empty(0)
-
-
-def _converts(array: NDArray[Any]) -> bool:
-    if array.dtype.kind in "mM":
-        return False
-    try:
-        array.astype(np.float64, copy=False)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _refuse_missing(X: Array, names: Any, estimator: str) -> None:

@@ -23,9 +23,9 @@ from cavity.rows.columns.column_kinds import (
     Unchanged,
     suggest_column,
 )
-from cavity.rows.columns.conversion import to_chunk
 from cavity.rows.columns.feature_groups import fold_weights
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
+from cavity.rows.columns.user_tables import to_chunk
 
 UNSEEN = ("ignore", "error")
 
@@ -131,9 +131,8 @@ class ColumnEncoder:
             The features.
         """
         chunk = self.to_chunk(X)
-        rows = self.encode(chunk, notes)
-        self.note_new_columns(chunk.table.column_names, len(rows), notes)
-        return rows
+        self.note_new_columns(chunk.table.column_names, chunk.table.num_rows, notes)
+        return self.encode(chunk, notes)
 
     def to_chunk(self, data: Any) -> Chunk:
         """Convert a table of any kind to an Arrow table.
