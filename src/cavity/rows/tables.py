@@ -17,6 +17,7 @@ from cavity.rows.batches import Arrays, Divisible, Rows, Stream
 from cavity.rows.batches.source import TensorOptions
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
+from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import encode, read_labels
 from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
 
@@ -214,6 +215,7 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     given = None
     if not present.all():
         rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
+    rows = limit_outliers(rows, features.names)
     encoded = encoded.reshape(-1)
     prepare = features.preparation
     if groups and prepare is not None:
@@ -229,7 +231,8 @@ def read_table_of_fit(
     rows = check_rows(request.X, features)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
-    rows, weight, encoded = rows[present], weight[present], encode(labels[present], classes)
+    rows, weight = limit_outliers(rows[present], features.names), weight[present]
+    encoded = encode(labels[present], classes)
     if features.preparation is not None:
         given = Labels(encoded, weight, tuple(map(str, classes)))
         rows = replace_shares(rows, features.preparation.columns_, given)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import distinct_rows
 from cavity.errors import BadInput
 from cavity.kernels import inducing
+from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights
 from cavity.rows.tables import Array, InMemory, Request, Start, Table
 from cavity.rows.validation import Features, check_rows, read_rows
@@ -56,7 +57,7 @@ def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> 
     values = check_targets(request.y, len(rows))
     weight = check_weights(request.sample_weight, rows)
     present = weight > 0
-    rows, values, weight = rows[present], values[present], weight[present]
+    rows, values, weight = limit_outliers(rows[present], features.names), values[present], weight[present]
     if merge and len(rows) <= inducing.CANDIDATES:
         rows, values, weight = _merged(rows, values, weight)
     shift, scale = _units(values, weight) if normalize else (0.0, 1.0)
@@ -68,7 +69,8 @@ def read_targets_of_fit(request: Request, features: Features, units: tuple[float
     rows = check_rows(request.X, features)
     values, weight = check_targets(request.y, len(rows)), check_weights(request.sample_weight, rows)
     (shift, scale), present = units, weight > 0
-    return Targets(rows[present], (values[present] - shift) / scale, weight[present], shift, scale)
+    rows = limit_outliers(rows[present], features.names)
+    return Targets(rows, (values[present] - shift) / scale, weight[present], shift, scale)
 
 
 def _merged(X: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
