@@ -34,7 +34,7 @@ def limit_column(value: Array) -> Array:
 
 def limit_outliers(X: Array, names: Sequence[str] | None) -> Array:
     """Return training rows with limited outliers, and warn of them. Raises BadInput for a column without a finite range."""
-    found = []
+    found: list[str] = []
     for j in range(X.shape[1]):
         limited = limit_column(X[:, j])
         changed = int((limited != X[:, j]).sum())
