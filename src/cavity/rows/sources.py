@@ -55,12 +55,13 @@ def find_source(
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
         return source
-    if path or (is_table(X) and y is None):
-        _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
-        return Arrow(X, target, weight, learn=features is None, model=features)
-    if y is None and is_batches(X):
+    files = path != "" or is_table(X)
+    if y is None and not files and is_batches(X):
         _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
         return Batches(X)
+    if path or (files and y is None):
+        _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
+        return Arrow(X, target, weight, learn=features is None, model=features)
     _refuse("a table in memory", target=target, weight=weight)
     return None
 

@@ -15,7 +15,7 @@ from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.column_kinds import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.group_shares import insert_shares
-from cavity.rows.columns.user_tables import check_table, is_frame, object_array, refuse_text
+from cavity.rows.columns.user_tables import check_table, is_frame, object_array
 from cavity.rows.frames import MAX_NAMES, Prepared, warn_notes, warn_unused
 
 
@@ -40,11 +40,11 @@ def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
         return check_rows(X, features), features
-    reader, kinds = _reader(owner), check_table(X)
-    if not {"mixed", "row number"} & set(kinds.values()):
-        rows = _convert(X, reader, kinds)
+    if not check_table(X, owner):
+        reader = _reader(owner)
+        rows = _convert(X, reader)
         names = getattr(reader, "feature_names_in_", None)
-        if not kinds or names is None or np.isfinite(rows).all() or np.isinf(rows).any():
+        if names is None or np.isfinite(rows).all() or np.isinf(rows).any():
             _refuse_missing(rows, names, owner)
             return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
     from cavity.rows.columns.preparation import Preparation
@@ -59,18 +59,17 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
 
     With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
     """
-    prepare, kinds = features.preparation, {}
-    reader = _reader(features.owner)
+    prepare, reader = features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
     if prepare is not None and not isinstance(X, Prepared):
         X = _prepare_rows(X, prepare, features.owner)
     elif isinstance(X, Prepared):  # perhaps before the fit found groups
         X = X.X if prepare is None or X.X.shape[1] == features.n else insert_shares(X.X, prepare.columns_)
     else:
-        kinds = check_table(X)
+        check_table(X, features.owner, numbers_only=True)
         if features.names is not None:
             reader.feature_names_in_ = np.array(features.names, dtype=object)
-    rows = _convert(X, reader, kinds, reset=False)
+    rows = _convert(X, reader, reset=False)
     if center is not None and features.names is not None and is_frame(X) and not np.isinf(rows).any():
         rows = _fill_missing(rows, features.names, center)
     _refuse_missing(rows, features.names, features.owner)
@@ -84,11 +83,10 @@ def _reader(owner: str) -> Any:
     return type(owner, (BaseEstimator,), {})()
 
 
-def _convert(X: Any, reader: Any, kinds: dict[Any, str], reset: bool = True) -> Array:
+def _convert(X: Any, reader: Any, reset: bool = True) -> Array:
     """Return X as float64, with NaN for missing cells."""
     from sklearn.utils.validation import validate_data
 
-    refuse_text(X, kinds, type(reader).__name__)
     X = validate_data(reader, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1)
     return np.ascontiguousarray(X)  # sums, to the last bit, must not depend on the layout
 

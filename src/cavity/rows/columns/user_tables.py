@@ -29,10 +29,10 @@ def is_arrow(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "pyarrow"
 
 
-def check_table(X: Any) -> dict[Any, str]:
-    """Refuse what no model can read. Return the kind of each column of a frame; of other tables, none.
+def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:
+    """Refuse what no model can read. Return whether X is a frame that must be prepared: its columns are mixed, or row numbers.
 
-    Kinds are "number", "row number", "nested" (lists, dicts or arrays in its cells), and "mixed" for all others.
+    `numbers_only`: the model was fitted on numbers and cannot prepare anything.
     """
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 2 and 0 in shape:
@@ -43,15 +43,23 @@ def check_table(X: Any) -> dict[Any, str]:
         )
     refuse_foreign(X)
     if not is_frame(X):
-        return {}
-    if is_arrow(X):
-        kinds = {f.name: "number" if classify_type(f.type) == "number" else "mixed" for f in X.schema}
-    else:
-        kinds = {name: _find_kind(X[name]) for name in X.columns}
-    named = [n for n, kind in kinds.items() if kind == "number" and ROW_NUMBER.fullmatch(str(n))]
-    if len(named) < len(kinds) == len(set(map(str, kinds))):
-        kinds |= {name: "row number" for name in named if are_row_numbers(X[name])}
-    return kinds
+        _refuse_text(X, estimator)
+        return False
+    kinds = {n: _find_kind(X[n]) for n in X.columns} if not is_arrow(X) else _find_arrow_kinds(X.schema)
+    mixed, nested = ([n for n, kind in kinds.items() if kind == word] for word in ("mixed", "nested"))
+    if nested and (numbers_only or not mixed):
+        raise BadInput(
+            f"column {nested[0]!r} has lists, dicts or arrays in its cells, not numbers: spread them over columns of numbers, "
+            "or drop the column."
+        )
+    if mixed and numbers_only:
+        raise BadInput(
+            f"{_name_columns(mixed)}: categories, dates or text, but {estimator} was fitted on numbers only; give "
+            "numbers, or fit it on a frame with such columns."
+        )
+    named = [name for name in kinds if ROW_NUMBER.fullmatch(str(name))]
+    distinct = len(named) < len(kinds) == len(set(map(str, kinds)))
+    return bool(mixed) or (distinct and any(are_row_numbers(X[name]) for name in named))
 
 
 def refuse_foreign(X: Any) -> None:
@@ -70,6 +78,10 @@ def refuse_foreign(X: Any) -> None:
             refuse_complex(name)
 
 
+def _find_arrow_kinds(schema: Any) -> dict[str, str]:
+    return {field.name: "number" if classify_type(field.type) == "number" else "mixed" for field in schema}
+
+
 def _find_kind(column: Any) -> str:
     kind = str(getattr(column, "dtype", "")).lower()
     if kind == "object":
@@ -85,8 +97,8 @@ def is_number(value: Any) -> bool:
     """Return whether a cell is a number, the text of one, missing, or nested; dates are not."""
     if hasattr(value, "isoformat") or isinstance(value, np.datetime64 | np.timedelta64):
         return False
-    if is_missing(value) or not np.isscalar(value):
-        return True  # nested cells have a message of their own
+    if not np.isscalar(value):
+        return True  # None and NA; nested cells have a message of their own
     try:
         float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -101,20 +113,8 @@ def refuse_complex(name: Any) -> NoReturn:
     )
 
 
-def refuse_text(X: Any, kinds: dict[Any, str], estimator: str) -> None:
-    """Refuse columns that are not numbers: those of a frame by their kinds, those of an array by their cells."""
-    nested = next((name for name, kind in kinds.items() if kind == "nested"), None)
-    if nested is not None:
-        raise BadInput(
-            f"column {nested!r} has lists, dicts or arrays in its cells, not numbers: spread them over columns of numbers, "
-            "or drop the column."
-        )
-    bad = [name for name, kind in kinds.items() if kind == "mixed"]
-    if bad:
-        raise BadInput(
-            f"{_name_columns(bad)}: categories, dates or text, but {estimator} was fitted on numbers only; give "
-            "numbers, or fit it on a frame with such columns."
-        )
+def _refuse_text(X: Any, estimator: str) -> None:
+    """Refuse an array or a list with columns that are not numbers."""
     array = object_array(X) if isinstance(X, list | tuple) else X
     if not isinstance(array, np.ndarray) or array.ndim != 2 or _converts(array):
         return
