@@ -8,15 +8,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.column_kinds import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.group_shares import insert_shares
-from cavity.rows.columns.user_tables import check_table, is_frame, object_array
-from cavity.rows.frames import MAX_NAMES, Prepared, warn_notes, warn_unused
+from cavity.rows.columns.user_tables import check_table, is_frame
+from cavity.rows.frames import Prepared, warn_notes, warn_unused
 
 
 class Features(NamedTuple):
@@ -93,32 +92,16 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Array:
 
 def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
     """Encode new rows as features; one warning counts what the training rows did not have."""
-    if not is_frame(X) and not isinstance(X, dict):
-        X = _to_array(X, prepare, owner)
     notes: Counter[str] = Counter()
     rows = prepare.encode_table(X, notes)
+    if not is_frame(X) and not isinstance(X, dict):
+        warnings.warn(
+            f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=2
+        )
     if not len(rows):
         raise BadInput("X has 0 sample(s) while a minimum of 1 is required: check how rows were selected.")
     warn_notes(notes)
     return rows
-
-
-def _to_array(X: Any, prepare: ColumnEncoder, owner: str) -> NDArray[Any]:
-    """Return rows without names as an array: the columns of the training rows, in their order."""
-    array = X if hasattr(X, "dtype") else object_array(X)
-    if np.ndim(array) != 2:
-        inputs = prepare.inputs
-        few = ", ".join(map(repr, inputs[:MAX_NAMES])) + (", ..." if len(inputs) > MAX_NAMES else "")
-        raise BadInput(f"X is not a table: give a data frame with the columns {few}.")
-    if array.shape[1] != prepare.n_features_in_:
-        raise BadInput(
-            f"X has {array.shape[1]} features, but {owner} is expecting {prepare.n_features_in_} features as input: the columns "
-            "of the training rows as they are, not prepared. Give a data frame."
-        )
-    warnings.warn(
-        f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=2
-    )
-    return array if isinstance(array, np.ndarray) else np.asarray(array)  # a masked array stays one
 
 
 def _fill_missing(rows: Array, names: tuple[str, ...], center: Callable[[], Array]) -> Array:

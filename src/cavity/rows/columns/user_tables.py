@@ -115,7 +115,7 @@ def refuse_complex(name: Any) -> NoReturn:
 
 def _refuse_text(X: Any, estimator: str) -> None:
     """Refuse an array or a list with columns that are not numbers."""
-    array = object_array(X) if isinstance(X, list | tuple) else X
+    array = _object_array(X) if isinstance(X, list | tuple) else X
     if not isinstance(array, np.ndarray) or array.ndim != 2 or _converts(array):
         return
     bad = [j for j in range(array.shape[1]) if not all(map(is_number, array[:, j]))]
@@ -131,8 +131,7 @@ def _name_columns(names: list[Any]) -> str:
     return f"column{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"
 
 
-def object_array(X: Any) -> NDArray[Any]:
-    """Return rows of cells as an array of objects; an empty one if they are ragged."""
+def _object_array(X: Any) -> NDArray[Any]:
     try:
         return np.array(X, dtype=object)
     except ValueError:  # ragged: scikit-learn's message is about that
@@ -154,6 +153,8 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
     if isinstance(data, Chunk):
         return data
     arrow = import_pyarrow()
+    if not is_frame(data) and (isinstance(data, list | tuple) or hasattr(data, "__array__")):
+        data = data if isinstance(data, np.ndarray) else _object_array(data)
     try:
         if isinstance(data, arrow.RecordBatch):
             data = arrow.Table.from_batches([data])
@@ -179,12 +180,13 @@ def to_chunk(data: Any, names: Sequence[str] | None = None) -> Chunk:
 def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
     """Return the columns of an array by name: x0, x1, ... unless names are given."""
     if array.ndim != 2:
-        raise BadInput(f"X has {array.ndim} dimensions: give rows and columns.")
+        few = "" if names is None else f" with the columns {', '.join(map(repr, names[:8]))}"
+        raise BadInput(f"the data are not a table with named columns: give a data frame{few}.")
     names = [f"x{j}" for j in range(array.shape[1])] if names is None else names
     if len(names) != array.shape[1]:
         raise BadInput(
-            f"X has {array.shape[1]} features, but the training rows had {len(names)} columns: give the same columns in the same "
-            "order, as they are and not prepared, or give a data frame."
+            f"X has {array.shape[1]} features, but the training rows had {len(names)} columns. Expecting {len(names)} features, those "
+            "columns in their order as they are, not prepared; or give a data frame."
         )
     return {name: _to_column(array[:, j], name) for j, name in enumerate(names)}
 
