@@ -185,8 +185,8 @@ def _by_name(array: Any, names: Sequence[str] | None) -> dict[str, Any]:
     names = [f"x{j}" for j in range(array.shape[1])] if names is None else names
     if len(names) != array.shape[1]:
         raise BadInput(
-            f"X has {array.shape[1]} features, but the training rows had {len(names)} columns. Expecting {len(names)} features, those "
-            "columns in their order as they are, not prepared; or give a data frame."
+            f"X has {array.shape[1]} features, but the training rows had {len(names)} columns. Expecting {len(names)} features, "
+            "those columns in their order as they are, not prepared; or give a data frame."
         )
     return {name: _to_column(array[:, j], name) for j, name in enumerate(names)}
 
