@@ -147,5 +147,5 @@ def read_numbers(y: NDArray[Any], where: str = "") -> Array:
         ) from None
     bad = int((~np.isfinite(values)).sum())
     if bad:
-        raise BadInput(f"{where}y contains NaN or infinity in {bad} rows: drop these rows.")
+        raise BadInput(f"{where}y contains NaN or infinity in {bad} rows: remove these rows.")
     return values
