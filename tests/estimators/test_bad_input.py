@@ -294,3 +294,35 @@ def test_columns_that_float32_cannot_hold_are_refused(shifted):
     X, y = toy(30, 3)
     with pytest.raises(BadInput, match=r"column 0 of X .* dtype='float32' cannot hold"):
         GPClassifier(training=Training(dtype="float32"), max_epochs=2).fit(shifted(X), y)
+
+
+# ---------------------------------------------------------------- cells far outside all others
+
+
+def outlier_table(cell):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3))
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    X[0, 1] = cell
+    return X, y
+
+
+@pytest.mark.parametrize("cell", [1e300, -1.7e308, 1e7])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_cell_far_outside_all_others_is_limited_with_a_warning(cell, mixed):
+    X, y = outlier_table(cell)
+    name = "'b'" if mixed else "1"
+    if mixed:
+        X = pd.DataFrame(X, columns=list("abc")).assign(kind=["u", "v"] * 40)
+    with pytest.warns(UserWarning, match=rf"column {name}: 1 cell"):
+        fitted = GPClassifier(effort="fast", random_state=0).fit(X, y)
+    assert fitted.score(X[1:], y[1:]) > 0.95
+    assert np.isfinite(fitted.predict_proba(X)).all()
+
+
+def test_a_column_of_numbers_too_large_for_their_spread_is_named():
+    X, y = outlier_table(0.0)
+    X[:, 1] = np.where(X[:, 1] > 0, 1.7e308, -1.7e308)
+    for table, name in ((X, "column 1"), (pd.DataFrame(X, columns=list("abc")), "column 'b'")):
+        with pytest.raises(BadInput, match=rf"{name}.*too large.*use other units"):
+            model().fit(table, y)

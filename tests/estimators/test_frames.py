@@ -181,7 +181,7 @@ def test_an_array_has_the_raw_columns(fitted):
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         P = fitted.predict_proba(FRAME.to_numpy())
     np.testing.assert_array_equal(P, fitted.predict_proba(FRAME))
-    with pytest.raises(BadInput, match=r"X has 6 features.*expecting 4 features.*not prepared"):
+    with pytest.raises(BadInput, match=r"X has 6 features.*Expecting 4 features.*not prepared"):
         fitted.predict(fitted.preparation_.transform(FRAME))
 
 

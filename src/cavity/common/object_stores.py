@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -63,23 +64,32 @@ def _locate_with_fsspec(uri: str) -> Place:
     return Place(PyFileSystem(FSSpecHandler(found)), path)
 
 
-def list_files(uri: str) -> tuple[Place, list[str]]:
-    """Return a folder and the files below it without hidden ones, sorted; for the URI of a file, its folder and itself."""
-    from pyarrow.fs import FileSelector, FileType
+def list_files(where: str | os.PathLike[str], marker: str = "") -> tuple[Place, list[str]]:
+    """Return a folder and the files below it without hidden ones, sorted; for a file, its folder and itself.
 
-    filesystem, path = locate(uri)
-    base = path.rstrip("/")
+    A folder that has the folder `marker` in it is not listed: its only file is that one.
+    """
+    from pyarrow.fs import FileSelector, FileType, LocalFileSystem
+
+    uri = os.fspath(where)
+    filesystem, path = locate(uri) if is_uri(uri) else Place(LocalFileSystem(), Path(uri).as_posix())
+    base = path.rstrip("/") or "/"
     try:
         kind = filesystem.get_file_info(base).type
         if kind == FileType.File:
-            return Place(filesystem, base.rpartition("/")[0]), [base]
-        found = filesystem.get_file_info(
-            FileSelector(base, recursive=True)
-        )  # raises if the bucket is missing
+            return Place(filesystem, base.rpartition("/")[0] or "."), [base]
+        if marker and filesystem.get_file_info(f"{base}/{marker}").type == FileType.Directory:
+            return Place(filesystem, base), [f"{base}/{marker}"]
+        found = []
+        if is_uri(uri) or kind != FileType.NotFound:  # raises if a bucket is missing
+            found = filesystem.get_file_info(FileSelector(base, recursive=True))
     except OSError as error:
         raise BadInput(f"{uri!r} cannot be read: {error}") from error
-    names = [info.path for info in found if info.type == FileType.File]
-    return Place(filesystem, base), sorted(name for name in names if not _is_hidden(name[len(base) :]))
+    names = (info.path for info in found if info.type == FileType.File)
+    shown = sorted(name for name in names if not _is_hidden(name[len(base) :]))
+    if kind == FileType.NotFound or (is_uri(uri) and not shown):  # stores do not know empty folders
+        raise BadInput(f"file or folder {uri!r} does not exist.")
+    return Place(filesystem, base), shown
 
 
 def _is_hidden(below: str) -> bool:

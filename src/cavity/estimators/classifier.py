@@ -21,6 +21,7 @@ from cavity.explain.permutation_importance import Losses
 from cavity.explain.samples import ClassifierSamples
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.classification_job import prepare_classification
+from cavity.fitting.job import read_request
 from cavity.fitting.partial_fit import available_if
 from cavity.fitting.results import Result, common_result
 from cavity.options import ClassifierConfig, read_classifier
@@ -42,9 +43,9 @@ from cavity.prediction.model import (
 )
 from cavity.prediction.pool import normalised
 from cavity.rows.frames import Prepared
+from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Request, read_table_of_fit
-from cavity.rows.validation import check_labels
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
@@ -275,7 +276,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
         config = self._config()
-        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
+        request = read_request(config, Request(X, y, sample_weight, target, weight, eval_set, time_limit))
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             job = prepare_classification(config, request, self._continuation())
             self.fit_warnings_ = job.train(self._store)

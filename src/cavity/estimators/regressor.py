@@ -19,6 +19,7 @@ from cavity.explain import sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.explain.samples import RegressorSamples
+from cavity.fitting.job import read_request
 from cavity.fitting.regression_job import prepare_regression
 from cavity.fitting.results import Result
 from cavity.options import RegressorConfig, read_regressor
@@ -185,7 +186,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
         config = self._config()
-        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
+        request = read_request(config, Request(X, y, sample_weight, target, weight, eval_set, time_limit))
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             job = prepare_regression(config, request, self._continuation())
             self.fit_warnings_ = job.train(self._store)

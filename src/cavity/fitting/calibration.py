@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.leave_one_out import LeaveOneOut
-from cavity.fitting.sklearn_trees import limit_cells, make_forest
+from cavity.fitting.sklearn_trees import choose_columns, limit_cells, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.options import policy
@@ -182,7 +182,8 @@ class Calibration(NamedTuple):
             if self.budget.limit is not None and left is not None:
                 stages = self.reduce.first(partial(choose_members, members, table, left, 1.0))
                 members, notes = stages.members, self._note_members(stages.left_out)
-            forests = tuple(map(make_forest, self._fit_all(members, table)))
+            fitted, columns = self._fit_all(members, table)
+            forests = tuple(make_forest(model, columns) for model in fitted)
             logs = [forest.log_proba(held.X) for forest in forests]
         if not members and not self.plan.temperature:
             return Calibrated(Pool(), "none", notes=tuple(notes))
@@ -190,13 +191,13 @@ class Calibration(NamedTuple):
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}", self._share_of(held))
         return found._replace(notes=tuple(notes))
 
-    def _fit_all(self, members: Sequence[Any], table: Table) -> list[Any]:
-        """Fit the members of the pool to all rows."""
+    def _fit_all(self, members: Sequence[Any], table: Table) -> tuple[list[Any], NDArray[np.int64]]:
+        """Fit the members of the pool to all rows; return them, and the columns that they take."""
+        columns = choose_columns(table.X, members)
         if members:
             announce(f"  trees: {', '.join(type(member).__name__ for member in members)}", self.verbose)
-        return [
-            fit_member(member, table) for member in show_progress(members, "trees", "member", self.verbose)
-        ]
+        shown = show_progress(members, "trees", "member", self.verbose)
+        return [fit_member(member, table, columns) for member in shown], columns
 
     def _calibrate(self, held: Held, members: tuple[Forest, ...], how: str, share: float) -> Calibrated:
         """Fit a pool to held-out rows."""
@@ -228,14 +229,16 @@ class Calibration(NamedTuple):
             except NotPositiveDefinite:
                 notes = (*notes, FAILED_PART)
                 continue
-            logs = [make_forest(fit_member(member, rest)).log_proba(held.X) for member in folded]
+            columns = choose_columns(rest.X, folded)
+            forests = (make_forest(fit_member(member, rest, columns), columns) for member in folded)
+            logs = [forest.log_proba(held.X) for forest in forests]
             found.append(self._predict(model, held, np.flatnonzero(fold == i), logs))
         if not found:
             return None, notes
-        joined, fitted = _join(found), self._fit_all(members, table)
+        joined, (fitted, columns) = _join(found), self._fit_all(members, table)
         used = self._calibrate(
             joined.insert(members, fitted),
-            tuple(map(make_forest, fitted)),
+            tuple(make_forest(model, columns) for model in fitted),
             self._describe(joined, len(found), k, wanted),
             self._share_of(table),
         )
@@ -288,15 +291,15 @@ def predicts_own_rows(member: Any) -> bool:
     return bool(getattr(member, "oob_score", False))
 
 
-def fit_member(member: Any, table: Table) -> Any:
-    """Fit a copy of a member to a table."""
+def fit_member(member: Any, table: Table, columns: NDArray[np.int64]) -> Any:
+    """Fit a copy of a member to these columns of a table."""
     from sklearn.base import clone
 
     # equal weights are left out: boosting would take weighted quantiles of every column, which is slow
     weight = None if table.lightest == table.heaviest else table.weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return clone(member).fit(limit_cells(table.X), table.y, weight)
+        return clone(member).fit(limit_cells(table.X)[:, columns], table.y, weight)
 
 
 def _join(found: list[Held]) -> Held:

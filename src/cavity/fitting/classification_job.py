@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, monitoring, runs
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration, make_members
-from cavity.fitting.job import (
-    Job,
-    Session,
-    choose_device,
-    open_session,
-    read_budget,
-    start_run,
-    start_values,
-)
+from cavity.fitting.job import Job, Session, choose_device, open_session, start_run, start_values
 from cavity.fitting.leave_one_out import find_leave_one_out
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
@@ -60,7 +52,8 @@ class HeldOut(NamedTuple):
 
 def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    session, budget = open_session(config, earlier), read_budget(config, request)
+    session = open_session(config, earlier)
+    budget = Budget(time.perf_counter(), request.time_limit, config.max_seconds)
     rows = read_rows(session, config, request)
     agreement.check_rows(rows.table, rows.features, rows.classes, session.reduce)
     config.method.check_classes(len(rows.classes))

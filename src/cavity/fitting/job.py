@@ -15,7 +15,7 @@ from cavity import distributed
 from cavity.distributed import Local
 from cavity.fitting import agreement, monitoring, runs
 from cavity.fitting.results import Continuation, Result
-from cavity.fitting.time_budget import Budget, read_limit
+from cavity.fitting.time_budget import read_limit
 from cavity.inference import Engine
 from cavity.options import Config, Options, Plan, policy
 from cavity.options.plan import TableSize
@@ -119,10 +119,10 @@ def choose_device(session: Session, config: AnyConfig, size: TableSize) -> tuple
     return session._replace(config=config), config
 
 
-def read_budget(config: Config, request: Request) -> Budget:
-    """Start the clock of a fit, after checking the arguments of `fit` that need no rows."""
-    monitoring.check_eval_set(config, request.eval_set)
-    return Budget(time.perf_counter(), read_limit(request.time_limit), config.max_seconds)
+def read_request(config: Config, request: Request) -> Request:
+    """Check the arguments of `fit` that need no rows: `eval_set` becomes a pair, `time_limit` a number."""
+    pair, limit = monitoring.read_eval_set(config, request.eval_set), read_limit(request.time_limit)
+    return request._replace(eval_set=pair, time_limit=limit)
 
 
 def start_values(session: Session, table: Facts, features: Features) -> Start:

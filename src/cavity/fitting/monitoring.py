@@ -18,9 +18,9 @@ from cavity.options import Config
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from cavity.rows import splitting
 from cavity.rows.batches.checksums import hash_labels
-from cavity.rows.eval_set import unpack_pair
+from cavity.rows.eval_set import read_eval_labels, unpack_pair
 from cavity.rows.tables import Facts, Table
-from cavity.rows.validation import Features, check_labels, check_rows, encode
+from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
 from cavity.training.loop import Run
@@ -182,16 +182,15 @@ class Validation(Callback):
             raise BadOption(
                 f"Validation judges class labels, which a {features.owner} does not have: use fit(X, y, eval_set=(X_val, y_val))."
             )
-        rows = check_rows(self.X, features)
-        encoded = encode(check_labels(self.y, len(rows)), classes, "the validation set")
-        return make_early_stopping(Table(rows, encoded, np.ones(len(rows)), len(classes)), self.patience)
+        held = read_eval_labels((self.X, self.y), features, classes, "the validation set")
+        return make_early_stopping(held, self.patience)
 
 
-def check_eval_set(config: Config, eval_set: Any) -> None:
-    """Refuse an `eval_set` that is not a pair, or a second set of validation rows."""
+def read_eval_set(config: Config, eval_set: Any) -> tuple[Any, Any] | None:
+    """Return X and y of `eval_set`; refuse what is not a pair, and a second set of validation rows."""
     if eval_set is None:
-        return
-    unpack_pair(eval_set)
+        return None
+    pair = unpack_pair(eval_set)
     if getattr(config, "validation_fraction", None) is not None:
         raise BadOption(
             "eval_set= and validation_fraction= both give validation rows: leave one of them out."
@@ -200,6 +199,7 @@ def check_eval_set(config: Config, eval_set: Any) -> None:
         raise BadOption(
             "eval_set= and callbacks=[Validation(...)] both give validation rows: leave one of them out."
         )
+    return pair
 
 
 def make_early_stopping(held: Table, patience: int) -> EarlyStopping:

@@ -21,8 +21,9 @@ from cavity.options import ClassifierConfig, Config, Method, Options, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import to_device
 from cavity.rows.batches import Batch, Rows
+from cavity.rows.labels import read_labels
 from cavity.rows.tables import Facts, Request, Start, Table, share_lengthscales
-from cavity.rows.validation import Features, check_rows, read_labels, read_rows
+from cavity.rows.validation import Features, check_rows, read_rows
 from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Run, RunSettings
 from cavity.training.optimisers import OPTIMISERS

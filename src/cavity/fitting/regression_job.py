@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 import torch
 
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, regression_rows, runs
-from cavity.fitting.job import (
-    Job,
-    choose_device,
-    open_session,
-    read_budget,
-    start_run,
-    start_values,
-)
+from cavity.fitting.job import Job, choose_device, open_session, start_run, start_values
 from cavity.fitting.results import Continuation, Result, common_result
+from cavity.fitting.time_budget import Budget
 from cavity.options import Method, Plan, RegressorConfig, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import FittedModel
 from cavity.prediction.regression import TrainingRows, make_training_rows, target_noise
 from cavity.rows.eval_set import read_eval_targets
+from cavity.rows.labels import check_targets
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Request
 from cavity.rows.target_sources import StreamedTargets, read_target_source
-from cavity.rows.targets import Targets, check_targets, read_targets
+from cavity.rows.targets import Targets, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
 
@@ -35,7 +31,7 @@ PATIENCE = 10  # epochs without a smaller loss of the eval_set before training s
 
 def prepare_regression(config: RegressorConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    budget = read_budget(config, request)
+    budget = Budget(time.perf_counter(), request.time_limit, config.max_seconds)
     config = replace(config, max_seconds=policy.share_time(budget.limit, config.max_seconds, False))
     session = open_session(config, earlier)
     rng, reduce, whole = session.rng, session.reduce, config.reads_whole_table

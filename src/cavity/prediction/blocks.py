@@ -16,7 +16,7 @@ from cavity.rows import sources
 from cavity.rows.batches import Arrays, Batches, Piece, Source, check_pieces, describe_place, regroup
 from cavity.rows.batches.memory_maps import open_array
 from cavity.rows.batches.prefetch import prefetch
-from cavity.rows.files.fragments import is_table
+from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared, warn_notes
 from cavity.rows.validation import Features, check_rows
 
@@ -135,8 +135,8 @@ def _find_unlabelled(X: Any, features: Features) -> Source | None:
     if hasattr(X, "pieces") and hasattr(X, "scattered"):
         source: Source = X
         return source
-    if path or is_table(X):
-        return sources.select_columns(X, features, labelled=False)
+    if path or sources.is_table(X):
+        return Arrow(X, model=features, labelled=False)
     if sources.is_batches(X) and (isinstance(X, list | tuple) or not isinstance(X, Sequence)):
         return Batches(lambda: map(_as_pair, X() if callable(X) else X))
     return None

@@ -23,7 +23,7 @@ from cavity.report.scores import (
     score_targets,
 )
 from cavity.rows.frames import Prepared
-from cavity.rows.validation import encode
+from cavity.rows.labels import encode
 
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
 MOST_REPLACED = 30_000  # predictions for what moves single rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from cavity.errors import missing_extra
@@ -18,13 +19,12 @@ class Chunk(NamedTuple):
     where: str  # the file
 
 
-def import_pyarrow() -> Any:
-    """Import pyarrow, or raise an error that says how to install it."""
+def import_pyarrow(part: str = "") -> Any:
+    """Import pyarrow, or a part of it such as ".dataset"; the error says how to install it."""
     try:
-        import pyarrow
+        return import_module("pyarrow" + part)
     except ImportError as error:
         raise missing_extra("pyarrow", "arrow") from error
-    return pyarrow
 
 
 def release_memory() -> None:

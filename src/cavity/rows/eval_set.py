@@ -1,4 +1,4 @@
-"""`eval_set` of `fit`: validation rows of the user's own, read as the rows of the fit were."""
+"""Validation rows of the user's own, read as the rows of the fit were."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput, BadOption
+from cavity.rows.labels import check_labels, encode
 from cavity.rows.tables import Request, Table
 from cavity.rows.targets import Targets, read_targets_of_fit
-from cavity.rows.validation import Features, check_labels, check_rows, encode
+from cavity.rows.validation import Features, check_rows
 
 ADVICE = "give one pair, eval_set=(X_val, y_val)."
 
@@ -31,26 +32,26 @@ def unpack_pair(eval_set: Any) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def read_eval_labels(eval_set: Any, features: Features, classes: NDArray[Any]) -> Table:
+def read_eval_labels(
+    pair: tuple[Any, Any], features: Features, classes: NDArray[Any], what: str = "eval_set"
+) -> Table:
     """Read validation rows with labels."""
-    X, y = unpack_pair(eval_set)
-    with _named():
-        rows = check_rows(X, features)
-        labels = check_labels(y, len(rows))
-    return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
+    with _named(what):
+        rows = check_rows(pair[0], features)
+        labels = check_labels(pair[1], len(rows))
+    return Table(rows, encode(labels, classes, what), np.ones(len(rows)), len(classes))
 
 
-def read_eval_targets(eval_set: Any, features: Features, units: tuple[float, float]) -> Targets:
+def read_eval_targets(pair: tuple[Any, Any], features: Features, units: tuple[float, float]) -> Targets:
     """Read validation rows with targets, in the units of the fit."""
-    X, y = unpack_pair(eval_set)
-    with _named():
-        return read_targets_of_fit(Request(X, y), features, units)
+    with _named("eval_set"):
+        return read_targets_of_fit(Request(*pair), features, units)
 
 
 @contextmanager
-def _named() -> Iterator[None]:
+def _named(what: str) -> Iterator[None]:
     """Name the argument in errors about its rows."""
     try:
         yield
     except ValueError as error:  # of scikit-learn, too
-        raise BadInput(f"eval_set: {error}") from error
+        raise BadInput(f"{what}: {error}") from error

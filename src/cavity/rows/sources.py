@@ -26,14 +26,11 @@ from cavity.rows.batches import (
 )
 from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
 from cavity.rows.batches.source import TensorOptions
-from cavity.rows.columns.cells import classify_type
-from cavity.rows.files.arrow_source import Arrow, list_features
-from cavity.rows.files.fragments import Fragments, has_missing, is_table, open_dataset
-from cavity.rows.frames import warn_unused
+from cavity.rows.files.arrow_source import Arrow
+from cavity.rows.labels import check_labels, weight_of_class
 from cavity.rows.tables import Array, LabelledTable, Request, Start, Table
-from cavity.rows.validation import Features, check_labels, prepared_features, weight_of_class
+from cavity.rows.validation import Features, prepared_features
 
-CHUNK_ROWS = 65_536
 PROBE_ROWS = 64  # that every rank reads at three places before it reads its own
 
 
@@ -58,14 +55,13 @@ def find_source(
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
         return source
-    if path or (is_table(X) and y is None):
-        _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
-        return (
-            open_arrow(X, target, weight) if features is None else select_columns(X, features, target, weight)
-        )
-    if y is None and is_batches(X):
+    files = path != "" or is_table(X)
+    if y is None and not files and is_batches(X):
         _refuse("batches", sample_weight=sample_weight, target=target, weight=weight)
         return Batches(X)
+    if path or (files and y is None):
+        _refuse("files that hold their labels", y=y, sample_weight=sample_weight)
+        return Arrow(X, target, weight, learn=features is None, model=features)
     _refuse("a table in memory", target=target, weight=weight)
     return None
 
@@ -75,49 +71,9 @@ def path_of(X: Any) -> str:
     return os.fspath(X) if isinstance(X, str | os.PathLike) else ""
 
 
-def open_arrow(X: Any, target: Any, weight: Any) -> Arrow:
-    """Open files or Arrow tables for a fit; one pass learns how to prepare columns that are mixed or have missing cells."""
-    data = open_dataset(X)
-    names = list_features(data.schema, target, weight)
-    mixed = any(classify_type(data.schema.field(name).type) != "number" for name in names)
-    if target is None or not (mixed or has_missing(data, names)):
-        return Arrow(data, target, weight)
-    from cavity.rows.columns.preparation import Preparation
-
-    prepare = Preparation().fit_batches(Fragments(data, names).chunks(CHUNK_ROWS))
-    warn_unused(prepare)
-    return Arrow(data, target, weight, prepare)
-
-
-def select_columns(
-    X: Any, features: Features, target: Any = None, weight: Any = None, labelled: bool = True
-) -> Arrow:
-    """Open files or Arrow tables with a fitted model's features, by name if the model knows names.
-
-    A model that the command line fitted knows how its columns were prepared, and prepares these alike.
-    """
-    data = open_dataset(X)
-    prepare = features.preparation
-    if prepare is not None:
-        prepare.check(data.schema.names)
-        source = Arrow(data, target, weight, prepare, labelled=labelled)
-        others = [name for name in data.schema.names if name not in (target, weight)]
-        prepare.note_new_columns(others, source.n_rows, source.notes)
-        return source
-    rest = [name for name in data.schema.names if name not in (target, weight)]
-    names = rest if features.names is None else list(features.names)
-    absent = [name for name in names if name not in rest]
-    if absent:
-        raise BadInput(
-            f"the source lacks {', '.join(map(repr, absent))}, which the model was fitted on; its columns are "
-            f"{', '.join(map(repr, data.schema.names))}."
-        )
-    if len(names) != features.n:
-        raise BadInput(
-            f"X has {len(names)} features ({', '.join(map(repr, names))}), but {features.owner} is expecting {features.n} features "
-            "as input. The model was fitted on columns without names: give files that have only these columns, in that order."
-        )
-    return Arrow(data, target, weight, features=names, labelled=labelled)
+def is_table(X: Any) -> bool:
+    """Return whether X is a table or dataset of pyarrow, or a table of pyiceberg."""
+    return type(X).__module__.partition(".")[0] in ("pyarrow", "pyiceberg")
 
 
 def _read_y(y: Any, check: Callable[[Any, int], Any]) -> Any:

@@ -17,7 +17,9 @@ from cavity.rows.batches import Arrays, Divisible, Rows, Stream
 from cavity.rows.batches.source import TensorOptions
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
-from cavity.rows.validation import Features, check_rows, encode, prepared_features, read_labels, read_rows
+from cavity.rows.columns.outliers import limit_outliers
+from cavity.rows.labels import encode, read_labels
+from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
 
 Array = NDArray[np.float64]
 
@@ -84,7 +86,7 @@ class Start(NamedTuple):
 def share_lengthscales(begin: Start, features: Features, rng: np.random.Generator) -> Start:
     """Let the features of each raw column share a lengthscale; features that nothing prepared stay as they are."""
     prepare = features.preparation
-    if prepare is None or begin.columns.group is not None:
+    if prepare is None or (begin.columns.group is not None and begin.columns.constant is None):
         return begin
     sharing, _ = group_features(prepare.columns_)
     if len(np.unique(sharing.group)) == len(sharing.group):
@@ -213,22 +215,13 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     given = None
     if not present.all():
         rows, weight, given = rows[present], weight[present], np.flatnonzero(present)
+    rows = limit_outliers(rows, features.names)
     encoded = encoded.reshape(-1)
-    if groups:
-        found = Labels(encoded, weight, tuple(map(str, classes)))
-        rows, features = learn_groups(rows, features, found)
-    return LabelledTable(Table(rows, encoded, weight, len(classes), given), features, classes)
-
-
-def learn_groups(rows: Array, features: Features, labels: Labels) -> tuple[Array, Features]:
-    """Add the shares of classes in groups of rows, where a prepared number names groups."""
     prepare = features.preparation
-    if prepare is None:
-        return rows, features
-    found, columns = find_groups(rows, prepare.columns_, labels)
-    if found is rows:
-        return rows, features
-    return found, prepared_features(features.owner, prepare.replace_columns(columns))
+    if groups and prepare is not None:
+        rows, columns = find_groups(rows, prepare.columns_, Labels(encoded, weight, tuple(map(str, classes))))
+        features = prepared_features(owner, prepare.replace_columns(columns))
+    return LabelledTable(Table(rows, encoded, weight, len(classes), given), features, classes)
 
 
 def read_table_of_fit(
@@ -238,7 +231,8 @@ def read_table_of_fit(
     rows = check_rows(request.X, features)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
-    rows, weight, encoded = rows[present], weight[present], encode(labels[present], classes)
+    rows, weight = limit_outliers(rows[present], features.names), weight[present]
+    encoded = encode(labels[present], classes)
     if features.preparation is not None:
         given = Labels(encoded, weight, tuple(map(str, classes)))
         rows = replace_shares(rows, features.preparation.columns_, given)

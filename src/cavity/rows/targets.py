@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import distinct_rows
 from cavity.errors import BadInput
 from cavity.kernels import inducing
-from cavity.rows.batches.source import refuse_masked
+from cavity.rows.columns.outliers import limit_outliers
+from cavity.rows.labels import check_targets, check_weights
 from cavity.rows.tables import Array, InMemory, Request, Start, Table
-from cavity.rows.validation import Features, check_rows, check_weights, read_rows
+from cavity.rows.validation import Features, check_rows, read_rows
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> 
     values = check_targets(request.y, len(rows))
     weight = check_weights(request.sample_weight, rows)
     present = weight > 0
-    rows, values, weight = rows[present], values[present], weight[present]
+    rows, values, weight = limit_outliers(rows[present], features.names), values[present], weight[present]
     if merge and len(rows) <= inducing.CANDIDATES:
         rows, values, weight = _merged(rows, values, weight)
     shift, scale = _units(values, weight) if normalize else (0.0, 1.0)
@@ -68,7 +69,8 @@ def read_targets_of_fit(request: Request, features: Features, units: tuple[float
     rows = check_rows(request.X, features)
     values, weight = check_targets(request.y, len(rows)), check_weights(request.sample_weight, rows)
     (shift, scale), present = units, weight > 0
-    return Targets(rows[present], (values[present] - shift) / scale, weight[present], shift, scale)
+    rows = limit_outliers(rows[present], features.names)
+    return Targets(rows, (values[present] - shift) / scale, weight[present], shift, scale)
 
 
 def _merged(X: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
@@ -92,36 +94,3 @@ def spread(mean: float, deviation: float) -> float:
     if not deviation < 1e150:  # whose square is a variance
         raise BadInput("y is too large for its spread to be computed: divide it by its largest value.")
     return deviation if deviation > 1e-12 * abs(mean) else 1.0
-
-
-def check_targets(y: Any, n_rows: int) -> Array:
-    """Return y as a one-dimensional array of finite numbers, one per row."""
-    from sklearn.utils.validation import column_or_1d
-
-    if y is None:
-        raise BadInput("This regressor requires y to be passed, but the target y is None.")
-    refuse_masked(y, "y")
-    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
-        raise BadInput("Complex data not supported: y must hold real numbers.")
-    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
-    if y.ndim != 1 and y.shape != (n_rows, 1):
-        raise BadInput(
-            f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit "
-            "one model each, for example with sklearn.multioutput.MultiOutputRegressor."
-        )
-    y = column_or_1d(y, warn=True)
-    if len(y) != n_rows:
-        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one target per row.")
-    try:
-        values = np.asarray(y, dtype=np.float64)
-        if y.dtype.kind in "USmM":
-            raise TypeError
-    except (TypeError, ValueError):
-        odd = next(v for v in y.tolist() if not isinstance(v, int | float))
-        raise BadInput(
-            f"y must contain numbers, and {odd!r} is not one: for class labels use GPClassifier, or convert y first."
-        ) from None
-    if not np.isfinite(values).all():
-        bad = int((~np.isfinite(values)).sum())
-        raise BadInput(f"y contains NaN or infinity in {bad} rows: drop these rows.")
-    return values

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from cavity.errors import BadInput
-from cavity.rows.batches.source import Array, Names, Piece, refuse_masked
+from cavity.rows.batches.source import Array, Names, Piece
+from cavity.rows.labels import refuse_masked
 
 
 class Batches:

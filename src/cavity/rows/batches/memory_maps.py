@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
-from cavity.rows.batches.source import Array, Names, Piece, refuse_masked
+from cavity.rows.batches.source import Array, Names, Piece
+from cavity.rows.labels import refuse_masked
 
 
 class Arrays:

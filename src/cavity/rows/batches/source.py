@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
+from cavity.rows.labels import is_missing
 
 if TYPE_CHECKING:
     import torch
@@ -129,16 +130,6 @@ class Divisible(Data, Protocol):
     ) -> Iterator[Batch]: ...
 
 
-def refuse_masked(value: Any, what: str) -> None:
-    """Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask."""
-    masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
-    if masked:
-        raise BadInput(
-            f"{what} is a masked array with {masked} masked cells, which are missing values. Fill them in, for example with "
-            f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
-        )
-
-
 def check_pieces(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
     """Yield the pieces after checking each; all must have the same number of columns."""
     for piece in pieces:
@@ -151,7 +142,10 @@ def check(piece: Piece, names: Names, n_columns: int | None) -> None:
     """Check a piece: finite X, no missing labels, positive weights, the expected number of columns."""
     _check_shape(piece, n_columns)
     if not np.isfinite(piece.X).all():
-        _raise_bad_cells(piece, names)
+        raise BadInput(
+            f"Input X contains NaN or infinity in {describe_place(piece)}: {describe_bad_cells(piece.X, names, 'missing or NaN')}. "
+            "Later rows were not read. Fill in these cells or remove these rows, and write the files again."
+        )
     _check_labels(piece)
     _check_weights(piece)
 
@@ -177,25 +171,22 @@ def _check_shape(piece: Piece, n_columns: int | None) -> None:
         )
 
 
-def _raise_bad_cells(piece: Piece, names: Names) -> None:
-    wrong = ~np.isfinite(piece.X)
+def describe_bad_cells(X: NDArray[Any], names: Any, nan: str = "NaN") -> str:
+    """Say which columns have how many NaN and infinite cells."""
+    wrong = ~np.isfinite(X)
+    columns = np.flatnonzero(wrong.any(0))
     what = []
-    for j in np.flatnonzero(wrong.any(0))[:5]:
-        missing = int(np.isnan(piece.X[:, j]).sum())
-        infinite = int(wrong[:, j].sum()) - missing
-        cells = " and ".join(
-            f"{n} {word}" for n, word in ((missing, "missing or NaN"), (infinite, "infinite")) if n
-        )
-        what.append(f"column {j if names is None else repr(names[j])}: {cells}")
-    raise BadInput(
-        f"Input X contains NaN or infinity in {describe_place(piece)}: {'; '.join(what)}. "
-        "Later rows were not read. Fill in these cells or remove these rows, and write the files again."
-    )
+    for j in columns[:5]:
+        counts = {nan: int(np.isnan(X[:, j]).sum()), "infinite": int(np.isinf(X[:, j]).sum())}
+        cells = " and ".join(f"{n} {word}" for word, n in counts.items() if n)
+        what.append(f"column {j if names is None else repr(str(names[j]))}: {cells}")
+    more = len(columns) - len(what)
+    return "; ".join(what) + (f"; and {more} more columns" if more > 0 else "")
 
 
 def _check_labels(piece: Piece) -> None:
     if piece.y.dtype.kind == "O":
-        missing = np.array([v is None or v != v for v in piece.y], dtype=bool)
+        missing = np.array([is_missing(v) for v in piece.y], dtype=bool)
     elif piece.y.dtype.kind == "f":
         missing = ~np.isfinite(piece.y)
         odd = piece.y[piece.y != np.round(piece.y)].tolist()

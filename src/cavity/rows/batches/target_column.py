@@ -13,6 +13,7 @@ from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.shuffle import Encoded
 from cavity.rows.batches.source import Array, Names, Piece, Source, Visit, describe_place
 from cavity.rows.batches.stream import Stream
+from cavity.rows.labels import read_numbers
 
 
 class TargetColumn:
@@ -64,21 +65,7 @@ def _read_targets(piece: Piece) -> Array:
             f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
             "Give X of shape (n, D) and one target per row, y of shape (n,)."
         )
-    try:
-        y = np.asarray(piece.y, dtype=np.float64)
-        if any(isinstance(v, str) for v in piece.y[:1].tolist()):
-            raise TypeError
-    except (TypeError, ValueError):
-        odd = next(v for v in piece.y.tolist() if not isinstance(v, int | float))
-        raise BadInput(
-            f"{describe_place(piece)}: y must contain numbers, but has {odd!r}. For class labels use GPClassifier."
-        ) from None
-    if not np.isfinite(y).all():
-        bad = int((~np.isfinite(y)).sum())
-        raise BadInput(
-            f"y contains NaN, infinity or missing values in {bad} of {describe_place(piece)}: remove these rows."
-        )
-    return y
+    return read_numbers(np.asarray(piece.y), f"{describe_place(piece)}: ")
 
 
 class TargetStream(Stream):

@@ -23,9 +23,9 @@ from cavity.rows.columns.column_kinds import (
     Unchanged,
     suggest_column,
 )
-from cavity.rows.columns.conversion import to_chunk
 from cavity.rows.columns.feature_groups import fold_weights
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
+from cavity.rows.columns.user_tables import to_chunk
 
 UNSEEN = ("ignore", "error")
 
@@ -114,6 +114,25 @@ class ColumnEncoder:
         context = EncodingContext(chunk.first, self.unseen, Counter() if notes is None else notes)
         parts = [column.encode(get_column(chunk.table, column.name), context) for column in self.columns_]
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+    def encode_table(self, X: Any, notes: Counter[str]) -> Array:
+        """Encode a whole table, and count the cells of columns that the training rows did not have.
+
+        Parameters
+        ----------
+        X : data frame, pyarrow table, record batch, dict of columns, or array
+            The rows.
+        notes : collections.Counter
+            As for `transform`.
+
+        Returns
+        -------
+        ndarray of shape (n, len(names))
+            The features.
+        """
+        chunk = self.to_chunk(X)
+        self.note_new_columns(chunk.table.column_names, chunk.table.num_rows, notes)
+        return self.encode(chunk, notes)
 
     def to_chunk(self, data: Any) -> Chunk:
         """Convert a table of any kind to an Arrow table.

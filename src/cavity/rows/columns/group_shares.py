@@ -13,7 +13,7 @@ better than those of the neighbouring values do. For a quantity (an age, a year,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -61,42 +61,44 @@ def find_groups(X: Array, columns: Sequence[Column], labels: Labels) -> tuple[Ar
     """Return features and columns with the shares of all numbers that name groups; the same objects if there are none."""
     if len(labels.names) > MOST_CLASSES or len(X) > MOST_ROWS:
         return X, tuple(columns)
-    made: list[Column] = []
-    first = 0
     folds = cache(lambda: choose_folds(X, None, FOLDS, 0))
-    for column in columns:
-        block = X[:, first : first + len(column.features)]
-        found = _find_group(block, column, labels, folds) if isinstance(column, Number) else None
-        first += len(column.features)
-        made.append(column if found is None else found)
+    made = tuple(_find_group(block, column, labels, folds) for column, block in _cut(X, columns))
     if not any(isinstance(column, Group) for column in made):
         return X, tuple(columns)
-    return insert_shares(X, made, labels), tuple(made)
+    return _insert(X, made, lambda value, _: _training_shares(value, labels, folds())), made
 
 
-def insert_shares(X: Array, columns: Sequence[Column], labels: Labels | None = None) -> Array:
-    """Return features with the shares of groups inserted: those of training rows, if `labels` are theirs."""
-    parts, first = [], 0
-    folds = cache(lambda: choose_folds(X, None, FOLDS, 0))
-    for column in columns:
-        base = column.number if isinstance(column, Group) else column
-        block = X[:, first : first + len(base.features)]
-        first += len(base.features)
-        parts.append(block)
-        if isinstance(column, Group):
-            value = np.round(_original(block, column.number))
-            parts.append(
-                column.find_shares(value) if labels is None else _training_shares(value, labels, folds())
-            )
-    return np.ascontiguousarray(np.concatenate(parts, axis=1))
+def insert_shares(X: Array, columns: Sequence[Column]) -> Array:
+    """Return the features of new rows with the shares of their groups inserted."""
+    return _insert(X, columns, lambda value, column: column.find_shares(value))
 
 
 def replace_shares(X: Array, columns: Sequence[Column], labels: Labels) -> Array:
     """Return the features of training rows, given their features as new rows."""
     if not any(isinstance(column, Group) for column in columns):
         return X
-    is_share = np.concatenate([_mark_shares(column) for column in columns])
-    return insert_shares(X[:, ~is_share], columns, labels)
+    X = X[:, ~np.concatenate([_mark_shares(column) for column in columns])]
+    folds = choose_folds(X, None, FOLDS, 0)
+    return _insert(X, columns, lambda value, _: _training_shares(value, labels, folds))
+
+
+def _cut(X: Array, columns: Sequence[Column]) -> Iterator[tuple[Column, Array]]:
+    """Yield each column with its features, without shares."""
+    first = 0
+    for column in columns:
+        stop = first + len((column.number if isinstance(column, Group) else column).features)
+        yield column, X[:, first:stop]
+        first = stop
+
+
+def _insert(X: Array, columns: Sequence[Column], find: Callable[[Array, Group], Array]) -> Array:
+    """Return features with those that `find` returns behind the number of each group."""
+    parts = []
+    for column, block in _cut(X, columns):
+        parts.append(block)
+        if isinstance(column, Group):
+            parts.append(find(np.round(_original(block, column.number)), column))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
 
 def _mark_shares(column: Column) -> NDArray[np.bool_]:
@@ -110,19 +112,21 @@ def _original(block: Array, number: Number) -> Array:
     return np.where(block[:, 1] > 0, np.nan, value) if number.missing else value
 
 
-def _find_group(block: Array, column: Number, labels: Labels, folds: Callable[[], Places]) -> Group | None:
-    """Return the column as a group if its values tell more than their neighbours."""
+def _find_group(block: Array, column: Column, labels: Labels, folds: Callable[[], Places]) -> Column:
+    """Return the column as a group if it is a number whose values tell more than their neighbours; else as it is."""
+    if not isinstance(column, Number):
+        return column
     value = _original(block, column)
     present = ~np.isnan(value)
     value, labels = value[present], labels.select(present)
     whole, largest = np.round(value), float(np.abs(value).max(initial=0.0))
     if largest > MOST_VALUE or np.abs(value - whole).max(initial=0.0) > ROUNDING * (1 + largest):
-        return None
+        return column
     values, place = np.unique(whole, return_inverse=True)
     if not LEAST_GROUPS < len(values) <= len(whole) / LEAST_REPEATS:
-        return None
+        return column
     if not _tells_more(place.reshape(-1), len(values), labels, folds()[present]):
-        return None
+        return column
     shares = _shares(_count(place.reshape(-1), len(values), labels), labels.prior)
     return Group(*column, tuple(values.tolist()), tuple(map(tuple, shares.tolist())), labels.names)
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.rows.columns.conversion import to_chunk
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.inspection import Inspection
+from cavity.rows.columns.user_tables import to_chunk
 
 
 class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: ignore[misc]
@@ -169,10 +169,7 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
             The features; a frame if `set_output` asks for one.
         """
         check_is_fitted(self, "columns_")
-        chunk, notes = self.to_chunk(X), Counter() if notes is None else notes
-        rows = self.encode(chunk, notes)
-        self.note_new_columns(chunk.table.column_names, len(rows), notes)
-        return rows
+        return self.encode_table(X, Counter() if notes is None else notes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -44,3 +45,13 @@ class RowNumbers:
         found = np.unique(np.concatenate(self.shuffled))
         span = found[-1] - found[0] + 1
         return bool(found[0] >= 0 and len(found) == self.n and span <= max(self.n + 1, self.n**2 / REPEATS))
+
+
+def are_row_numbers(column: Any) -> bool:
+    """Return whether the cells of a column are row numbers."""
+    found = RowNumbers()
+    try:
+        found.add(np.asarray(column, dtype=np.float64))
+    except (TypeError, ValueError):  # missing or nested cells
+        return False
+    return found.decide()

@@ -13,6 +13,7 @@ from cavity.rows.batches.spread import merge_spread
 from cavity.rows.columns.cells import DATE, STYLES, match_cells, match_numbers, parse_numbers
 from cavity.rows.columns.column_kinds import Date
 from cavity.rows.columns.dates import ORDERS, find_weekdays, find_years, to_days
+from cavity.rows.columns.outliers import limit_column
 
 SEASON_DAYS = 31  # shorter tables have no season
 
@@ -26,8 +27,9 @@ class RunningMoments:
         self.low, self.high = np.inf, -np.inf
 
     def add(self, value: Array) -> None:
-        """Add values."""
+        """Add values; outliers do not count beyond the other values."""
         if len(value):
+            value = limit_column(value)
             part = RunningMoments()
             with np.errstate(over="ignore", invalid="ignore"):
                 part.n, part.mean = len(value), float(value.mean())

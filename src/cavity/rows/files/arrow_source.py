@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,39 +12,22 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, import_pyarrow
 from cavity.rows.batches.source import Array, Piece, Visit, intersect, regroup
-from cavity.rows.files.fragments import File, Fragments, Part, open_dataset
+from cavity.rows.columns.cells import classify_type
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.files.datasets import open_dataset
+from cavity.rows.files.fragments import Fragments, Part, has_missing
+from cavity.rows.frames import warn_unused
+from cavity.rows.validation import Features
 
-
-class Named(Protocol):
-    """Something with a name."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class Preparing(Protocol):
-    """What `Arrow` needs of a `cavity.Preparation`."""
-
-    @property
-    def target_(self) -> Named | None: ...
-
-    @property
-    def inputs(self) -> tuple[str, ...]: ...
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    def encode(self, data: Any, notes: Counter[str] | None = None) -> Array: ...
-
-    def labels(self, data: Any) -> NDArray[Any]: ...
+CHUNK_ROWS = 65_536
 
 
 class Arrow:
     """Rows of a dataset, numbered in file order.
 
-    `target` is the column of the labels and `weight` the column of the weights. Without `prepare`, the columns
-    `features` (by default all others) must be numeric. With `prepare`, its columns and its target are read and
-    prepared. With `labelled=False`, as for prediction, every label is 0.
+    `target` is the column of the labels and `weight` the column of the weights. Columns are prepared by `prepare`, or with
+    `learn` as one pass learns, if some are mixed or have missing cells. Else they must be numeric; `model`: those of a fitted
+    model, prepared as it does. With `labelled=False`, as for prediction, every label is 0.
     """
 
     numbered = True
@@ -54,26 +37,32 @@ class Arrow:
         data: Any,
         target: Any = None,
         weight: str | None = None,
-        prepare: Preparing | None = None,
+        prepare: ColumnEncoder | None = None,
         *,
-        features: Sequence[str] | None = None,
+        learn: bool = False,
+        model: Features | None = None,
         labelled: bool = True,
     ) -> None:
         files = open_dataset(data)
         self.notes: Counter[str] = Counter()  # cells that differ from the training rows, by message
+        if model is not None:
+            prepare = model.preparation
+        elif learn and target is not None:
+            prepare = _learn_preparation(files, list_features(files.schema, target, weight))
         if prepare is not None and prepare.target_ is not None:
             target = prepare.target_.name
         self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
         if labelled:
             _check_named(files.schema, target, weight)
-        if features is None:
-            features = list_features(files.schema, target, weight)
-        self.names: tuple[str, ...] = tuple(features) if prepare is None else prepare.names
-        inputs = features if prepare is None else prepare.inputs
+        others = list_features(files.schema, target, weight)
+        inputs = others if model is None else _find_columns(files.schema, others, model)
+        self.names = inputs if prepare is None else prepare.names
         more = [name for name in (self.target, weight) if name is not None]
-        self.fragments = Fragments(files, [*inputs, *more])
-        for file in self.fragments.files if prepare is None else ():
-            _check_types(file, self.names)
+        self.fragments = Fragments(files, [*(inputs if prepare is None else prepare.inputs), *more])
+        if prepare is None:
+            self._check_types()
+        elif model is not None:
+            prepare.note_new_columns(others, self.n_rows, self.notes)
 
     @property
     def n_rows(self) -> int:
@@ -110,14 +99,23 @@ class Arrow:
         table, rows = chunk.table, chunk.table.num_rows
         weight = None if self.weight is None else to_floats(table.column(self.weight))
         if self.prepare is None:
-            X = np.empty((rows, len(self.names)))
-            for j, name in enumerate(self.names):
-                X[:, j] = to_floats(table.column(name))
+            X = np.column_stack([to_floats(table.column(name)) for name in self.names])
         else:
             X = self.prepare.encode(chunk, self.notes)
         return Piece(
             np.arange(chunk.first, chunk.first + rows), X, self._make_labels(chunk), weight, chunk.where
         )
+
+    def _check_types(self) -> None:
+        for file in self.fragments.files:
+            bad = [f for f in file.schema if f.name in self.names and classify_type(f.type) != "number"]
+            if bad:
+                named = ", ".join(f"{f.name!r} ({f.type})" for f in bad)
+                raise BadInput(
+                    f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass "
+                    "prepare=cavity.Preparation().fit(...), encode the columns before you write the files (e.g. with a "
+                    "OneHotEncoder), or remove them."
+                )
 
     def _make_labels(self, chunk: Chunk) -> NDArray[Any]:
         if self.target is None:
@@ -145,16 +143,36 @@ def list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ..
     return names
 
 
-def _check_types(file: File, names: tuple[str, ...]) -> None:
-    types = import_pyarrow().types
-    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    bad = [f for f in file.schema if f.name in names and not any(is_kind(f.type) for is_kind in numeric)]
-    if bad:
-        named = ", ".join(f"{f.name!r} ({f.type})" for f in bad)
+def _find_columns(schema: Any, others: tuple[str, ...], model: Features) -> tuple[str, ...]:
+    """Return the columns with a model's features: by name if it knows names, else all that are neither target nor weight."""
+    if model.preparation is not None:
+        model.preparation.check(schema.names)
+        return others
+    names = others if model.names is None else model.names
+    absent = [name for name in names if name not in others]
+    if absent:
         raise BadInput(
-            f"column{'s' if len(bad) > 1 else ''} {named} of {file.name}: not numeric. Pass prepare=cavity.Preparation().fit(...), "
-            "encode the columns before you write the files (e.g. with a OneHotEncoder), or remove them."
+            f"the source lacks {', '.join(map(repr, absent))}, which the model was fitted on; its columns are "
+            f"{', '.join(map(repr, schema.names))}."
         )
+    if len(names) != model.n:
+        raise BadInput(
+            f"X has {len(names)} features ({', '.join(map(repr, names))}), but {model.owner} is expecting {model.n} features "
+            "as input. The model was fitted on columns without names: give files that have only these columns, in that order."
+        )
+    return names
+
+
+def _learn_preparation(dataset: Any, names: tuple[str, ...]) -> ColumnEncoder | None:
+    """Learn in one pass how to prepare columns that are mixed or have missing cells; None if there are none."""
+    mixed = any(classify_type(dataset.schema.field(name).type) != "number" for name in names)
+    if not (mixed or has_missing(dataset, names)):
+        return None
+    from cavity.rows.columns.preparation import Preparation
+
+    prepare = Preparation().fit_batches(Fragments(dataset, names).chunks(CHUNK_ROWS))
+    warn_unused(prepare)
+    return prepare
 
 
 def to_floats(column: Any) -> Array:
@@ -168,17 +186,12 @@ def to_floats(column: Any) -> Array:
 
 def to_labels(column: Any) -> NDArray[Any]:
     """Convert a column of labels to NumPy; text goes through its dictionary of distinct values."""
-    types = import_pyarrow().types
     if column.null_count:
         return np.array(column.to_pylist(), dtype=object)
-    if types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
+    if classify_type(column.type) == "number":
         values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
         return values
-    coded = _combine_chunks(column if types.is_dictionary(column.type) else column.dictionary_encode())
-    levels = np.array(coded.dictionary.to_pylist())
-    return np.asarray(levels[coded.indices.to_numpy(zero_copy_only=False)])
-
-
-def _combine_chunks(column: Any) -> Any:
-    """Return a chunked column as one array."""
-    return column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    types = import_pyarrow().types
+    coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
+    coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
+    return np.asarray(np.array(coded.dictionary.to_pylist())[coded.indices.to_numpy(zero_copy_only=False)])

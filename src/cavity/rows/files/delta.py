@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
-from cavity.common import object_stores
 from cavity.errors import BadInput, missing_extra
 
-LOG = "_delta_log"
-
-
-def is_delta(path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder is a Delta table."""
-    if not object_stores.is_uri(path):
-        return (Path(path) / LOG).is_dir()
-    try:
-        return object_stores.is_folder(object_stores.add_ending(os.fspath(path).rstrip("/"), f"/{LOG}"))
-    except OSError:
-        return False  # listing the folder raises the error
+LOG = "_delta_log"  # folder of the log
 
 
 def open_delta(path: str | os.PathLike[str]) -> Any:

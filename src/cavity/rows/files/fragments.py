@@ -1,22 +1,17 @@
-"""Files of an Arrow dataset, read by row group: one file, a folder of files, or a pyarrow dataset."""
+"""Files of an Arrow dataset, read by row group."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.common.object_stores import Place, is_uri, list_files
-from cavity.errors import BadInput, missing_extra
+from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
 from cavity.rows.batches.source import Visit, intersect
-from cavity.rows.files.delta import is_delta, open_delta
-from cavity.rows.files.iceberg import IcebergFile, IcebergTable, is_iceberg, open_iceberg, refuse_folder
+from cavity.rows.files.iceberg import IcebergFile
 
-FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
 LANES = 16  # row groups that a shuffled pass reads in parallel
 LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
 PAGE_BYTES = 1 << 16  # read at a time from a column of a local file
@@ -180,76 +175,6 @@ def _read_next(batches: Iterator[Any], name: str) -> Any:
         ) from error
 
 
-def is_table(X: Any) -> bool:
-    """Return whether X is a table or dataset of pyarrow, or a table of pyiceberg."""
-    return type(X).__module__.startswith("pyarrow") or (
-        not isinstance(X, str | os.PathLike) and is_iceberg(X)
-    )
-
-
-def _import_dataset() -> Any:
-    """Import pyarrow.dataset, which loads slowly and which only files of columns need."""
-    try:
-        import pyarrow.dataset
-    except ImportError as error:
-        raise missing_extra("pyarrow", "arrow") from error
-    return pyarrow.dataset
-
-
-def open_dataset(data: Any) -> Any:
-    """Open a path, a table or a dataset as a pyarrow dataset, or as an IcebergTable, which has the same attributes."""
-    ds = _import_dataset()
-    if is_iceberg(data):
-        return open_iceberg(data)
-    if isinstance(data, ds.Dataset | IcebergTable):
-        return data
-    if not isinstance(data, str | os.PathLike):
-        try:
-            return ds.dataset(data)
-        except (TypeError, ValueError) as error:
-            raise BadInput(
-                f"a {type(data).__name__} of pyarrow is not a table: {error}. Give a pyarrow.Table or a dataset."
-            ) from error
-    if is_delta(data):
-        return open_delta(data)
-    path, (filesystem, base), found = _list_files(data)
-    refuse_folder(path, found)
-    files = [name for name in found if Path(name).suffix.lower() in FORMATS]
-    kinds = {FORMATS[Path(f).suffix.lower()] for f in files}
-    if len(kinds) != 1:
-        what = (
-            "contains both Parquet and Arrow files"
-            if kinds
-            else "is not, and does not contain, a file that can be read in pieces"
-        )
-        raise BadInput(f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=).")
-    where = {"filesystem": filesystem, "partition_base_dir": base}
-    try:
-        return ds.dataset(files, format=kinds.pop(), partitioning="hive", **where)
-    except (OSError, ValueError) as error:  # pyarrow's errors derive from these
-        raise BadInput(f"{path!r} cannot be read: {error}") from error
-
-
-def _list_files(data: Any) -> tuple[str, Place, list[str]]:
-    """Return the name of a file or folder, its file system and folder, and the files in it without hidden ones."""
-    if is_uri(data):
-        place, found = list_files(data)
-        if not found:
-            raise BadInput(f"file or folder {data!r} does not exist.")
-        return data, place, found
-    path = Path(data)
-    if not path.exists():
-        raise BadInput(f"file or folder {str(path)!r} does not exist.")
-    if path.is_file():
-        return str(path), Place(None, str(path.parent)), [str(path)]
-    inside = [p for p in path.rglob("*") if p.is_file() and not _is_hidden(p, path)]
-    return str(path), Place(None, str(path)), sorted(map(str, inside))
-
-
-def _is_hidden(path: Path, base: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.relative_to(base).parts)
-
-
 def _add_partition(batch: Any, file: File) -> Any:
     """Return the rows as a table, with the columns that are encoded in the path."""
     arrow = import_pyarrow()
@@ -323,5 +248,5 @@ def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
 
 def _read_partition(fragment: Any) -> dict[str, Any]:
     """Read the columns that are encoded in the path, as in label=a/part.parquet."""
-    keys: dict[str, Any] = _import_dataset().get_partition_keys(fragment.partition_expression)
+    keys: dict[str, Any] = import_pyarrow(".dataset").get_partition_keys(fragment.partition_expression)
     return keys

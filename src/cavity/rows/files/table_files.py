@@ -18,7 +18,8 @@ from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.fragments import FORMATS, Fragments, open_dataset
+from cavity.rows.files.datasets import FORMATS, open_dataset
+from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.iceberg import is_iceberg
 from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
 
@@ -28,6 +29,7 @@ SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
 SPOOL_PAGE = 32 << 10  # bytes
+UNPACKED_BYTES, MOST_PACKED = 1 << 30, 20  # an .npz may unpack to so many bytes, or so many times its size
 
 
 class TableFile(Protocol):
@@ -134,6 +136,7 @@ class Npz:
         file: Any = path if isinstance(path, Path) else io.BytesIO(object_stores.read_bytes(path))
         if not zipfile.is_zipfile(file):
             raise BadInput(f"{path} is damaged, or it is not a NumPy archive: write it with numpy.savez.")
+        _refuse_bomb(file, path)
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         rows = max((len(a) for a in arrays.values() if a.ndim), default=0)
@@ -174,6 +177,18 @@ class Npz:
                     name: arrow.array(self.columns[name][start : start + size].copy()) for name in wanted
                 }
                 yield Chunk(arrow.table(cells), start, str(self.path))
+
+
+def _refuse_bomb(file: Any, path: Location) -> None:
+    """Refuse an archive that unpacks to far more than its own size."""
+    with zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+    packed, unpacked = (sum(getattr(p, size) for p in parts) for size in ("compress_size", "file_size"))
+    if unpacked > max(UNPACKED_BYTES, MOST_PACKED * packed):
+        raise BadInput(
+            f"{path} unpacks to {unpacked / 2**20:,.0f} MB, {unpacked / max(1, packed):,.0f} times its size: if it is yours, write "
+            "it with numpy.savez, which does not compress, or as Parquet."
+        )
 
 
 def _rows_per_chunk(n_columns: int) -> int:

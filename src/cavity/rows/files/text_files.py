@@ -43,6 +43,10 @@ def explain_errors(path: Location, errors: tuple[type[Exception], ...] = (Except
         ) from error
     except errors as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        if "straddling" in reason:  # a row that is longer than a block
+            raise BadInput(
+                f"{path} has a row of more than 4 MB: close a quote that is never closed, or shorten the cell."
+            ) from error
         advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
         raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.") from error
 

@@ -1,0 +1,151 @@
+"""Labels, targets and weights in memory: checked, and as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.errors import BadInput
+
+Array = NDArray[np.float64]
+
+
+def refuse_masked(value: Any, what: str) -> None:
+    """Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask."""
+    masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
+    if masked:
+        raise BadInput(
+            f"{what} is a masked array with {masked} masked cells, which are missing values. Fill them in, for example with "
+            f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
+        )
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a cell is missing: None, NA, NaT or NaN."""
+    unknown = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return unknown or bool(np.isscalar(value) and value != value)
+
+
+def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
+    """Return y as a one-dimensional array of class labels, one per row."""
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import column_or_1d
+
+    if y is None:
+        raise BadInput("This classifier requires y to be passed, but the target y is None.")
+    refuse_masked(y, "y")
+    if hasattr(y, "to_numpy"):
+        y = y.to_numpy()
+    y = column_or_1d(y, warn=True)
+    if len(y) != n_rows:
+        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
+    if y.dtype.kind == "O":
+        _refuse_odd_labels(y)
+    elif y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise BadInput(f"y contains NaN or infinity in {int((~np.isfinite(y)).sum())} rows: drop these rows.")
+    check_classification_targets(y)
+    return np.asarray(y)
+
+
+def _refuse_odd_labels(y: NDArray[Any]) -> None:
+    missing = np.array([is_missing(label) for label in y], dtype=bool)
+    if missing.any():
+        raise BadInput(
+            f"y contains NaN or None in {int(missing.sum())} rows: drop them, or give them a class of their own."
+        )
+    try:
+        np.unique(y)
+    except TypeError:
+        kinds = ", ".join(sorted({type(label).__name__ for label in y}))
+        raise BadInput(
+            f"y mixes labels that cannot be ordered ({kinds}): give labels of one type, for example y.astype(str)."
+        ) from None
+
+
+def check_weights(sample_weight: Any, X: Array) -> Array:
+    """Return weights [N], not negative and not all zero."""
+    from sklearn.utils.validation import _check_sample_weight
+
+    refuse_masked(sample_weight, "sample_weight")
+    try:
+        weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
+    if (weight < 0).any():
+        raise BadInput(
+            f"sample_weight has {int((weight < 0).sum())} negative values; a row of weight w stands for w rows."
+        )
+    if not (weight > 0).any():
+        raise BadInput("every sample_weight is zero: there is nothing to learn from.")
+    return weight
+
+
+def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> Array:
+    """Return the factor of each row's class, [N]; "balanced" counts weights, not rows: n / (C n_c)."""
+    if isinstance(class_weight, dict):
+        from sklearn.utils.class_weight import compute_sample_weight
+
+        return np.asarray(compute_sample_weight(class_weight, labels), dtype=np.float64)
+    classes, place = np.unique(labels, return_inverse=True)
+    counts = np.bincount(place.reshape(-1), weights=weight, minlength=len(classes))
+    present = counts > 0
+    factor = counts.sum() / present.sum() / np.where(present, counts, np.inf)
+    return np.asarray(factor[place.reshape(-1)])
+
+
+def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> tuple[NDArray[Any], Array]:
+    """Return the labels of rows, and their weights with the factors of their classes."""
+    labels, weight = check_labels(y, len(rows)), check_weights(sample_weight, rows)
+    if class_weight is not None:
+        weight = weight * weight_of_class(class_weight, labels, weight)
+    if not (weight > 0).any():
+        raise BadInput("every row has the weight 0: there is nothing to learn from.")
+    return labels, weight
+
+
+def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDArray[np.int64]:
+    """Return labels as numbers of the fit's classes."""
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        raise BadInput(f"{what} has the label {unknown.tolist()[0]!r}, which the training rows do not have.")
+    return np.asarray(np.searchsorted(classes, labels))
+
+
+def check_targets(y: Any, n_rows: int) -> Array:
+    """Return y as a one-dimensional array of finite numbers, one per row."""
+    from sklearn.utils.validation import column_or_1d
+
+    if y is None:
+        raise BadInput("This regressor requires y to be passed, but the target y is None.")
+    refuse_masked(y, "y")
+    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
+        raise BadInput("Complex data not supported: y must hold real numbers.")
+    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if y.ndim != 1 and y.shape != (n_rows, 1):
+        raise BadInput(
+            f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit "
+            "one model each, for example with sklearn.multioutput.MultiOutputRegressor."
+        )
+    y = column_or_1d(y, warn=True)
+    if len(y) != n_rows:
+        raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one target per row.")
+    return read_numbers(y)
+
+
+def read_numbers(y: NDArray[Any], where: str = "") -> Array:
+    """Return targets as finite float64. `where` begins a message about rows of a source."""
+    try:
+        values = np.asarray(y, dtype=np.float64)
+        if y.dtype.kind in "USmM" or any(isinstance(v, str) for v in y[:1].tolist()):
+            raise TypeError
+    except (TypeError, ValueError):
+        odd = next(v for v in y.tolist() if not isinstance(v, int | float))
+        raise BadInput(
+            f"{where}y must contain numbers, and {odd!r} is not one: for class labels use GPClassifier, or convert y first."
+        ) from None
+    bad = int((~np.isfinite(values)).sum())
+    if bad:
+        raise BadInput(f"{where}y contains NaN or infinity in {bad} rows: remove these rows.")
+    return values
