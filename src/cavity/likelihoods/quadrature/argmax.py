@@ -8,6 +8,7 @@ from torch import Tensor
 from cavity.common.namespaces import Array, namespace
 from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, log_ndtr
 from cavity.likelihoods.quadrature import trapezoid
+from cavity.likelihoods.quadrature.far_tails import mend_far_tails
 from cavity.likelihoods.quadrature.grid import (
     ORDER,
     SPREAD,
@@ -69,13 +70,16 @@ def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
 
 
 def log_by_panels(mean: Tensor, sd: Tensor) -> Tensor:
-    """Integrate on Gauss–Legendre panels, a few rows at a time."""
+    """Integrate on Gauss–Legendre panels, a few rows at a time; far tails around their own modes."""
     C = mean.shape[-1]
     size = max(1, BYTES // (8 * C * ORDER * min(len(SPREAD) * C, MOST_EDGES)))
     parts = []
     for m, s in zip(torch.split(mean, size), torch.split(sd, size), strict=True):
         parts.append(_integrate_each(m, s, s, bumps(m, s)) if C <= MANY else _integrate_contenders(m, s))
-    return torch.cat(parts)
+    log_p = torch.cat(parts)
+    if log_p.requires_grad or log_p.dtype != torch.float64:
+        return log_p
+    return mend_far_tails(log_p, mean, sd)
 
 
 def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:
