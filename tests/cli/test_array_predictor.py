@@ -236,8 +236,9 @@ def test_many_rows_and_missing_cells_and_very_uneven_rows_are_left_to_torch(toy_
         np.testing.assert_allclose(light.predict_columns(X)["p_0"], expected, atol=1e-9, rtol=0)
     assert "full" in vars(light)
     light = open_predictor(toy_model, None, False)
-    monkeypatch.setattr("cavity.likelihoods.quadrature.single_row.log_probabilities", lambda *_: None)
-    np.testing.assert_array_equal(light.predict_columns(X)["p_0"], expected)
+    rule = "cavity.likelihoods.quadrature.trapezoid.log_probabilities"
+    monkeypatch.setattr(rule, lambda mean, sd: (0 * mean, np.ones(len(mean), dtype=bool)))
+    np.testing.assert_allclose(light.predict_columns(X)["p_0"], expected, atol=1e-9, rtol=0)
     missing = X.copy()
     missing[0, 0] = np.nan
     results = []

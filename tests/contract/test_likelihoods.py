@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from cavity.common.namespaces import namespace
 from cavity.common.onnx_graph import IR_VERSION, OPSET, Graph, Value
 from cavity.errors import BadFile, BadOption
 from cavity.likelihoods import (
@@ -206,23 +207,40 @@ def test_the_entropy_is_the_sum_of_its_parts(classifier):
         assert (aleatoric >= 0).all() and (epistemic >= 0).all()
 
 
-def test_the_graph_computes_the_probabilities(classifier):
+def run_graph(factor: Likelihood, mean: torch.Tensor, var: torch.Tensor) -> np.ndarray:
+    """Log-probabilities as onnxruntime computes them."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    for factor in bound(classifier, epsilon=0.1):
-        mean, var = new_rows(factor)
-        graph = Graph()
-        result = factor.graph(Value(graph, "mean"), Value(graph, "var"))
-        helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
-        inputs = [helper.make_tensor_value_info(x, double, ["n", factor.n_latent]) for x in ("mean", "var")]
-        output = helper.make_tensor_value_info(result.name, double, ["n", factor.n_classes])
-        model = helper.make_model(
-            helper.make_graph(graph.nodes, "test", inputs, [output], graph.constants),
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
-        )
-        session = onnxruntime.InferenceSession(model.SerializeToString())
-        (P,) = session.run(None, {"mean": mean.numpy(), "var": var.numpy()})
-        np.testing.assert_allclose(P, factor.log_probability(mean, var).exp(), rtol=0, atol=1e-8)
+    graph = Graph()
+    result = factor.log_probability(Value(graph, "mean"), Value(graph, "var"))
+    helper, double = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
+    inputs = [helper.make_tensor_value_info(x, double, ["n", factor.n_latent]) for x in ("mean", "var")]
+    output = helper.make_tensor_value_info(result.name, double, ["n", factor.n_classes])
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "test", inputs, [output], graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, {"mean": mean.numpy(), "var": var.numpy()})[0]
+
+
+def assert_same_everywhere(factor: Likelihood) -> None:
+    mean, var = new_rows(factor)
+    log_p = factor.log_probability(mean, var)
+    in_numpy = factor.log_probability(mean.numpy(), var.numpy())
+    assert isinstance(in_numpy, np.ndarray)
+    np.testing.assert_allclose(in_numpy, log_p, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(run_graph(factor, mean, var), log_p, rtol=1e-7, atol=1e-8)
+
+
+def test_one_method_is_the_probabilities_of_torch_numpy_and_onnx(classifier):
+    for factor in bound(classifier, epsilon=0.1, probit=False):
+        assert_same_everywhere(factor)
+
+
+@pytest.mark.parametrize("factor", [RobustMax(20, 0.01), Logistic(probit=True), RobustBinary(0.0)], ids=repr)
+def test_options_and_many_classes_too(factor):
+    assert_same_everywhere(factor)
 
 
 # --- arguments -------------------------------------------------------------------------------------------
@@ -403,14 +421,38 @@ def test_the_defaults_are_enough_for_a_likelihood_of_one_s_own():
     P = factor.log_probability(mean, var).exp()
     alpha = (mean / (var + 1 / 9).sqrt())[:, 0]
     torch.testing.assert_close(P[:, 1], torch.special.ndtr(alpha), rtol=1e-12, atol=0)
+    in_numpy = factor.log_probability(mean.numpy(), var.numpy())
+    np.testing.assert_allclose(np.exp(in_numpy), P, rtol=1e-12)
     assert factor.sites(torch.tensor([0, 1])).tolist() == [[0], [0]] and factor.epsilon is None
     factor.log_slope.data += 1.0
     other = Sharp()
     other.load_state(factor.state())
     assert torch.equal(other.log_slope, factor.log_slope) and clone(factor).slope == 3.0
-    for wrong in ("uncertainty", "graph"):
-        with pytest.raises(BadOption, match=f"give it a method {wrong}"):
-            getattr(factor, wrong)(mean, var, *([torch.zeros(1)] if wrong == "uncertainty" else []))
+    with pytest.raises(BadOption, match="give it a method uncertainty"):
+        factor.uncertainty(mean, var, torch.zeros(1))
+    with pytest.raises(
+        BadOption, match=r"Sharp cannot be written as an ONNX graph: write its log_probability"
+    ):
+        factor.log_probability(Value(Graph(), "mean"), Value(Graph(), "var"))
+
+
+class Toss(Likelihood):
+    """The largest wins, or a coin decides: its probabilities are one method, for torch, NumPy and ONNX."""
+
+    def __init__(self, n_classes: int, share: float) -> None:
+        self.n_classes, self.share = n_classes, share
+
+    def log_probability(self, mean, var):
+        xp = namespace(mean)
+        p = xp.exp(ProbitPairs(self.n_classes).log_probability(mean, var))
+        return xp.log((1 - self.share) * p + self.share / self.n_classes)
+
+
+def test_a_new_likelihood_writes_its_probabilities_once():
+    assert_same_everywhere(Toss(4, 0.2))
+    other = RobustMax(4, 0.2)
+    mean, var = new_rows(other)
+    torch.testing.assert_close(Toss(4, 0.2).log_probability(mean, var), other.log_probability(mean, var))
 
 
 def test_one_latent_function_per_class_is_not_enough_for_two_classes():

@@ -10,6 +10,7 @@ from sklearn.model_selection import GridSearchCV
 
 import cavity
 from cavity import BadFile, BadOption, GPClassifier
+from cavity.common.namespaces import namespace
 from cavity.errors import CavityError
 from cavity.kernels import KERNELS
 from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood, LogisticPoint, Moments
@@ -114,9 +115,10 @@ class Mislabelled(Likelihood):
         dv = -0.5 * slope * alpha * scale**2
         return Moments(value[:, 0], sign * slope * scale, dv, dv)
 
-    def graph(self, mean, var):
-        p = LIKELIHOODS["BinaryProbit"]().graph(mean, var)
-        return p * (1 - self.share) + self.share / 2
+    def log_probability(self, mean, var):
+        xp = namespace(mean)
+        p = xp.exp(LIKELIHOODS["BinaryProbit"]().log_probability(mean, var))
+        return xp.log(p * (1 - self.share) + self.share / 2)
 
 
 @pytest.mark.parametrize("method", [EP, SEP])

@@ -190,7 +190,8 @@ def test_the_logistic_is_that_of_adaptive_quadrature(mean, sd):
     got = sigmoid_average(row(mean), row(sd**2))
     for a, b in zip(got, exact, strict=True):
         assert float(a) == pytest.approx(b, rel=1e-7, abs=1e-8)
-    assert float(log_sigmoid_probability(row(mean), row(sd**2)).exp()) == pytest.approx(p, rel=1e-7, abs=1e-8)
+    against, own = (float(log_p.exp()) for log_p in log_sigmoid_probability(row(mean)[0], row(sd**2)[0]))
+    assert own == pytest.approx(p, rel=1e-7, abs=1e-8) and against == pytest.approx(1 - p, rel=1e-7, abs=1e-8)
 
 
 @pytest.mark.parametrize("residual", [1e-4, 0.3, 50.0])

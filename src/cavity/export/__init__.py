@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 
 from cavity._version import __version__
 from cavity.common import tensor_files
-from cavity.common.namespaces import NUMPY
-from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value, mirrors
+from cavity.common.namespaces import GRAPH, NUMPY, TINY
+from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, view_fit
 from cavity.estimators.base import GPEstimator
@@ -21,9 +22,8 @@ from cavity.export.raw_columns import add_raw_columns
 from cavity.export.trees import add_trees
 from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.onnx_integrals import normalised
+from cavity.likelihoods.base import no_graph
 from cavity.prediction.model import FittedModel, latent_model
-from cavity.prediction.pool import Pool
 from cavity.prediction.regression import target_noise
 from cavity.rows.columns.encoder import ColumnEncoder
 
@@ -115,8 +115,8 @@ def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = Fal
     mean, var, r = latent_model(model, NUMPY).marginals_and_residual(draft.X)
     f = var if result.predicts_residual else var - r
     std = (f.at_least(0.0) + noise).sqrt() * scale
-    draft.add_output("mean", "Cast", (mean * scale + shift).without_axis(1), ["n"])
-    draft.add_output("std", "Cast", std.without_axis(1), ["n"])
+    draft.add_output("mean", "Cast", (mean * scale + shift)[:, 0], ["n"])
+    draft.add_output("std", "Cast", std[:, 0], ["n"])
     return draft.finish(_metadata(clf))
 
 
@@ -164,9 +164,11 @@ def make_onnx_model(
     _check(model, len(classes), metadata, dtype)
     draft = Draft(n_features, preparation, dtype, ("label", "probabilities"))
     mean, var, _ = latent_model(model, NUMPY).marginals_and_residual(draft.X)
-    P = _probabilities(model.likelihood, mean, var)
+    log_p = _log_probability(model.likelihood, mean, var)
     if not model.pool.is_trivial:
-        P = _with_pool(model.pool, P, draft.X, var)
+        logs = [partial(add_trees, member, draft.X) for member in model.pool.members]
+        log_p = GRAPH.log_softmax(model.pool.add_members(log_p.at_least(math.log(TINY)), var, logs))
+    P = log_p.exp()
     labels, label_kind = _labels(classes, draft.graph.onnx.TensorProto)
     best = draft.graph.op("ArgMax", P, axis=1, keepdims=0)
     draft.add_output("label", "Gather", draft.graph.value(labels), ["n"], best, kind=label_kind)
@@ -235,18 +237,13 @@ def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: 
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
 
 
-def _probabilities(likelihood: Likelihood, mean: Value, var: Value) -> Value:
-    """[n C], rows sum to one. A graph that a subclass inherits is refused where the subclass has other probabilities."""
-    if not mirrors(type(likelihood), ("graph",), ("log_probability",)):
-        return Likelihood.graph(likelihood, mean, var)
-    return likelihood.graph(mean, var)
-
-
-def _with_pool(pool: Pool, P: Value, X: Value, var: Value) -> Value:
-    """Return the probabilities of the pool, [n C], given those of the Gaussian process and its variances of f."""
-    log_p = P.at_least(np.finfo(np.float64).tiny).log()
-    logs = pool.add_members(log_p, var, [partial(add_trees, member, X) for member in pool.members])
-    return normalised((logs - logs.max(1, keep=True)).exp())
+def _log_probability(likelihood: Likelihood, mean: Value, var: Value) -> Value:
+    """[n C], normalised."""
+    try:
+        log_p: Value = likelihood.log_probability(mean, var)
+    except (AttributeError, TypeError) as error:  # a function of tensors alone
+        raise BadOption(no_graph(likelihood)) from error
+    return log_p
 
 
 def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:

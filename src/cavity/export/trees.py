@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from cavity.common.onnx_graph import ML_DOMAIN, Value
-from cavity.likelihoods.onnx_integrals import normalised
 from cavity.prediction.tree_ensembles import LEAST, Forest
 
 
@@ -24,8 +23,12 @@ def add_trees(forest: Forest, X: Value) -> Value:
     if forest.boosted:
         if len(forest.start) == 1:
             p = graph.op("Concat", p * 0.0, p, axis=1)
-        p = (p - p.max(1, keep=True)).exp()
-    return normalised(normalised(p).at_least(LEAST)).log()
+        p = (p - p.max(1, keepdims=True)).exp()
+    return _normalised(_normalised(p).at_least(LEAST)).log()
+
+
+def _normalised(p: Value) -> Value:
+    return p / p.sum(1, keepdims=True)
 
 
 def _attributes(forest: Forest, onnx: Any) -> dict[str, Any]:

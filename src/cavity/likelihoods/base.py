@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from typing import ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cavity.common.namespaces import Array, in_torch
 from cavity.common.onnx_graph import Value
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
@@ -230,21 +232,26 @@ class Likelihood(Parameters):
         """
         raise BadOption(f"{type(self).__name__} has no third derivative, which Laplace's method needs.")
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+    def log_probability(self, mean: Array, var: Array) -> Array:
         """Return normalised log class probabilities under marginals of f at new rows.
 
-        The default is `moments` for each label in turn, normalised.
+        The default is `moments` for each label in turn, normalised, which ONNX graphs cannot express. Write it with the functions
+        of `cavity.common.namespaces.namespace(mean)`, and it works for torch, NumPy and ONNX alike.
 
         Parameters
         ----------
-        mean, var : Tensor
+        mean, var : Tensor, array or Value
             Marginals of f, [n C], or [n 1] for two classes.
 
         Returns
         -------
-        Tensor
+        Tensor, array or Value
             Log probabilities, [n C].
         """
+        if isinstance(mean, Value):
+            raise BadOption(no_graph(self))
+        if isinstance(mean, np.ndarray):
+            return in_torch(self.log_probability, mean, var)
         columns = []
         for label in range(self._classes()):
             y = torch.full((len(mean),), label, device=mean.device)
@@ -283,7 +290,8 @@ class Likelihood(Parameters):
         Tensor
             Log probabilities, [n C].
         """
-        return self.log_probability(f, torch.full_like(f, WIDTH))
+        log_p: Tensor = self.log_probability(f, torch.full_like(f, WIDTH))
+        return log_p
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         """Return the entropy of the label and its two parts per row.
@@ -302,24 +310,6 @@ class Likelihood(Parameters):
         """
         raise BadOption(
             f"{type(self).__name__} has no split of its entropy: give it a method uncertainty(mean, var, noise)."
-        )
-
-    def graph(self, mean: Value, var: Value) -> Value:
-        """Write class probabilities as nodes of an ONNX graph.
-
-        Parameters
-        ----------
-        mean, var : Value
-            Marginals of f, [n C], or [n 1] for two classes.
-
-        Returns
-        -------
-        Value
-            Probabilities, [n C]; rows sum to one.
-        """
-        raise BadOption(
-            f"the likelihood {type(self).__name__} cannot be written as an ONNX graph: give it a method graph(mean, var), or use "
-            "clf.save() and cavity.load() instead."
         )
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
@@ -407,6 +397,14 @@ class Likelihood(Parameters):
                 f"factor.{name:.100} has shape {tuple(value.shape)} and type {value.dtype}; expected {shape}, "
                 f"{dtype or 'a floating-point type'}."
             )
+
+
+def no_graph(likelihood: Likelihood) -> str:
+    """Return what to say of a likelihood whose probabilities are written in torch alone."""
+    return (
+        f"the likelihood {type(likelihood).__name__} cannot be written as an ONNX graph: write its log_probability(mean, var) with "
+        "the functions of cavity.common.namespaces, or use clf.save() and cavity.load() instead."
+    )
 
 
 LIKELIHOODS: Registry[Likelihood] = Registry("likelihood")

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from cavity.common.namespaces import Array
 from cavity.errors import BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 
@@ -94,7 +95,7 @@ class Gaussian(Likelihood):
         self._expect(state, "log_noise", (1,), dtype)
         self.log_noise.data = state["log_noise"].clone()
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
+    def log_probability(self, mean: Array, var: Array) -> Array:
         raise BadOption(f"{type(self).__name__} is a likelihood for regression and has no classes.")
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from cavity.likelihoods.array_tails import SQRT_2_OVER_PI as SQRT_2_OVER_PI
-from cavity.likelihoods.array_tails import SQRT_HALF as SQRT_HALF
+from cavity.common.array_tails import SQRT_2_OVER_PI as SQRT_2_OVER_PI
+from cavity.common.array_tails import SQRT_HALF as SQRT_HALF
+from cavity.common.torch_namespace import constant as constant
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-
-
-def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
-    """Return the numbers as a tensor like `like`, created only once: a recorded step must not copy from Python."""
-    return _constant(values, like.dtype, like.device)
-
-
-@cache
-def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def log_ndtr(x: Tensor) -> Tensor:

@@ -7,21 +7,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.common.onnx_graph import Value
+from cavity.common.namespaces import Array
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
-from cavity.likelihoods.onnx_integrals import argmax_graph, normalised, probit_graph
 from cavity.likelihoods.quadrature import (
     EntropyParts,
     Largest,
     Latent,
     has_short_rule,
     leader_is_sure,
-    log_argmax_probability,
     probit_average,
     probit_power,
     uncertainty,
 )
+from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
 
 
 class _Step(NamedTuple):
@@ -127,8 +126,8 @@ class ProbitPairs(_Tempered):
         dv, dr = (torch.cat([d, d], 1) for d in (step.dv, step.dr))
         return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        return log_argmax_probability(mean, var).log_softmax(1)
+    def log_probability(self, mean: Array, var: Array) -> Array:
+        return log_largest(mean, var, self._classes())
 
     def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
         return leader_is_sure(mean, var)
@@ -136,9 +135,6 @@ class ProbitPairs(_Tempered):
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
-
-    def graph(self, mean: Value, var: Value) -> Value:
-        return normalised(argmax_graph(mean, var, self._classes()))
 
 
 @LIKELIHOODS.register
@@ -169,16 +165,12 @@ class BinaryProbit(_Tempered):
     def _signed(self, step: _Step, sign: Tensor) -> Moments:
         return Moments(step.value[:, 0], sign * step.dm, step.dv, step.dr)
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        alpha = mean / var.sqrt()
-        return torch.cat([log_ndtr(-alpha), log_ndtr(alpha)], 1)
+    def log_probability(self, mean: Array, var: Array) -> Array:
+        return log_probit(mean, var)
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
-
-    def graph(self, mean: Value, var: Value) -> Value:
-        return normalised(probit_graph(mean, var))
 
 
 def signs(y: Tensor, like: Tensor) -> Tensor:

@@ -9,22 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cavity.common.onnx_graph import Value
+from cavity.common.namespaces import Array
 from cavity.errors import BadFile, BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import constant, hazard, log_ndtr
-from cavity.likelihoods.onnx_integrals import argmax_graph, normalised, probit_graph
-from cavity.likelihoods.probit import BinaryProbit, rivals, signs
+from cavity.likelihoods.probit import rivals, signs
 from cavity.likelihoods.quadrature import (
     EntropyParts,
     Largest,
     Latent,
     Win,
     leader_is_sure,
-    log_argmax_probability,
     uncertainty,
     win,
 )
+from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit, with_random_labels
 
 
 class _Robust(Likelihood):
@@ -120,29 +119,16 @@ class _Robust(Likelihood):
         """Derivative in the log-odds of ε, [B 1]."""
         return (slope * eps * (1 - eps))[:, None] if self.learn else None
 
-    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
+    def _log_win(self, mean: Array, var: Array) -> Array:
         """log P(each class is the largest), normalised."""
         raise NotImplementedError
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        return self._mixed(self._log_win(mean, var))
+    def log_probability(self, mean: Array, var: Array) -> Array:
+        return with_random_labels(self._log_win(mean, var), self.epsilon, self._classes())
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         log_p = self._log_win(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, self.epsilon), Largest(noise))
-
-    def _win_graph(self, mean: Value, var: Value) -> Value:
-        """P(each class is the largest) as an ONNX graph, not normalised."""
-        raise NotImplementedError
-
-    def graph(self, mean: Value, var: Value) -> Value:
-        p = normalised(self._win_graph(mean, var))
-        return p * (1 - self.epsilon) + self.epsilon / self._classes()
-
-    def _mixed(self, log_p: Tensor) -> Tensor:
-        """(1−ε) p + ε/C."""
-        eps = self._share(log_p)
-        return torch.logaddexp(torch.log1p(-eps) + log_p, eps.log() - math.log(self._classes()))
 
 
 def _number(value: Any) -> float:
@@ -204,14 +190,11 @@ class RobustMax(_Robust):
     def _win(self, f: Latents, y: Tensor) -> Win:
         return win(f.mean, f.var)
 
-    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
-        return log_argmax_probability(mean, var).log_softmax(1)
+    def _log_win(self, mean: Array, var: Array) -> Array:
+        return log_largest(mean, var, self._classes())
 
     def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
         return leader_is_sure(mean, var)
-
-    def _win_graph(self, mean: Value, var: Value) -> Value:
-        return argmax_graph(mean, var, self._classes())
 
 
 @LIKELIHOODS.register
@@ -251,8 +234,5 @@ class RobustBinary(_Robust):
         beta = hazard(alpha)
         return Win(log_ndtr(alpha)[:, 0], sign * beta * scale, -beta * alpha * scale * scale)
 
-    def _log_win(self, mean: Tensor, var: Tensor) -> Tensor:
-        return BinaryProbit().log_probability(mean, var)
-
-    def _win_graph(self, mean: Value, var: Value) -> Value:
-        return probit_graph(mean, var)
+    def _log_win(self, mean: Array, var: Array) -> Array:
+        return log_probit(mean, var)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from cavity.common.onnx_graph import Value
-from cavity.errors import BadOption
+from cavity.common.namespaces import Array
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
-from cavity.likelihoods.onnx_integrals import logistic_graph, normalised, softmax_graph
 from cavity.likelihoods.probit import signs
 from cavity.likelihoods.quadrature import (
     EntropyParts,
     Latent,
-    log_sigmoid_probability,
     sigmoid_average,
     softened,
     softmax_average,
     uncertainty,
 )
+from cavity.likelihoods.quadrature.probabilities import log_logistic, log_logistic_by_probit, log_softmax
 
 
 @LIKELIHOODS.register
@@ -62,8 +57,8 @@ class Softmax(Likelihood):
         value = f.mean.gather(1, y[:, None])[:, 0] - average.value
         return Moments(value, own - average.dm, -average.dv, -average.dv)
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        return softmax_average(mean, var).dm.clamp_min(1e-300).log().log_softmax(1)
+    def log_probability(self, mean: Array, var: Array) -> Array:
+        return log_softmax(mean, var)
 
     def log_probability_at(self, f: Tensor) -> Tensor:
         return f.log_softmax(-1)
@@ -71,9 +66,6 @@ class Softmax(Likelihood):
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
-
-    def graph(self, mean: Value, var: Value) -> Value:
-        return normalised(softmax_graph(mean, var))
 
 
 @LIKELIHOODS.register
@@ -105,19 +97,9 @@ class Logistic(Likelihood):
         value, dm, dv = sigmoid_average(sign * f.mean, f.var)
         return Moments(value[:, 0], sign * dm, dv, dv)
 
-    def log_probability(self, mean: Tensor, var: Tensor) -> Tensor:
-        if self.probit:
-            z = mean * (1 + math.pi / 8 * var).rsqrt()
-            return torch.cat([logsigmoid(-z), logsigmoid(z)], 1)
-        return torch.cat([log_sigmoid_probability(sign * mean, var) for sign in (-1, 1)], 1).log_softmax(1)
+    def log_probability(self, mean: Array, var: Array) -> Array:
+        return (log_logistic_by_probit if self.probit else log_logistic)(mean, var)
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
         log_p = self.log_probability(mean, var + noise)
         return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
-
-    def graph(self, mean: Value, var: Value) -> Value:
-        if self.probit:
-            raise BadOption(
-                "predictive='probit' cannot be written as an ONNX graph: fit with predictive='quadrature'."
-            )
-        return normalised(logistic_graph(mean, var))

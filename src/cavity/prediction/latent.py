@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.common.namespaces import Array, namespace
 from cavity.kernels.formulas import Formula
-from cavity.likelihoods import array_tails
-from cavity.likelihoods.quadrature import single_row
-from cavity.prediction.pool import normalised
+from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
 
 WIDE = 64  # inducing points from which the zeros of triangular matrices are left out of products on a CPU
 BLOCKS = 3  # of rows of such a matrix: more of them leave out more zeros, but are slower per operation
@@ -92,12 +90,8 @@ class LatentModel(NamedTuple):
 
 
 def log_probit_probabilities(mean: NDArray[Any], var: NDArray[Any]) -> NDArray[Any] | None:
-    """Return logarithms of the class probabilities in NumPy, [n C]; None if the short quadrature does not resolve a row."""
+    """Return logarithms of the class probabilities in NumPy, [n C]; None if a marginal is not finite."""
     if not (np.isfinite(mean).all() and (var > 0).all() and np.isfinite(var).all()):
         return None
-    sd = np.sqrt(var)
-    if mean.shape[1] == 1:
-        return np.concatenate([array_tails.log_ndtr(-mean / sd), array_tails.log_ndtr(mean / sd)], 1)
-    found = [single_row.log_probabilities(m, s, array_tails) for m, s in zip(mean, sd, strict=True)]
-    rows = [row for row in found if row is not None]
-    return normalised(np.stack(rows)) if len(rows) == len(found) else None
+    C = mean.shape[1]
+    return np.asarray(log_probit(mean, var) if C == 1 else log_largest(mean, var, C))

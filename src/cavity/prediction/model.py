@@ -83,6 +83,16 @@ class FittedModel(_Parts):
             return None
         return None if are_far(found.points) else found
 
+    @cached_property
+    def likelihood_takes_arrays(self) -> bool:
+        """Whether the likelihood computes probabilities of NumPy arrays, too; one of the user's own may know torch alone."""
+        at = np.ones((1, self.prior.n_latent))
+        try:
+            found = self.likelihood.log_probability(at, at)
+        except (AttributeError, TypeError):
+            return False
+        return isinstance(found, np.ndarray)
+
     def __getstate__(self) -> None:
         """Leave the matrices out of pickles and copies."""
 
@@ -273,6 +283,10 @@ def log_probabilities(model: FittedModel, f: Normal | Joint) -> Tensor:
 
 def predict_log_proba(model: FittedModel, rows: Array) -> tuple[Array]:
     """Return logarithms of the class probabilities of rows in memory, [n C]."""
+    if len(rows) == 1 and model.single_row is not None and model.likelihood_takes_arrays:
+        mean, var = model.single_row.marginals(np.asarray(rows, np.float64))
+        if math.isfinite(float(mean.sum() + var.sum())):  # else the error is that of many rows
+            return (model.pool.combine(model.likelihood.log_probability(mean, var), rows, var),)
     f = predict_latent(model, as_tensor(rows))
     return (apply_pool(model, f, log_probabilities(model, f).numpy(), rows),)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.likelihoods.normal_tails import log_ndtr, log_normal_pdf
-from cavity.likelihoods.quadrature import single_row, trapezoid
+from cavity.common.namespaces import Array, namespace
+from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, log_ndtr
+from cavity.likelihoods.quadrature import trapezoid
+from cavity.likelihoods.quadrature.far_tails import mend_far_tails
 from cavity.likelihoods.quadrature.grid import (
     ORDER,
     SPREAD,
@@ -32,25 +33,29 @@ def log_argmax_probability(mean: Tensor, var: Tensor) -> Tensor:
     One grid per row serves all its classes: the trapezoidal rule, or panels that adapt to each class where that does not resolve
     the row. The result is not normalised: |Σ_k p_k − 1| is the error of the quadrature.
     """
-    learns = mean.requires_grad or var.requires_grad
-    if mean.shape == var.shape == (1, mean.shape[-1]) and _suits_numpy(mean) and not learns:
-        from scipy import special
-
-        found = single_row.log_probabilities(mean.numpy()[0], np.sqrt(var.numpy()[0]), special)
-        if found is not None:
-            return torch.from_numpy(found[None])
     rows, sd = mean.reshape(-1, mean.shape[-1]), var.sqrt().expand_as(mean).reshape(-1, mean.shape[-1])
-    if learns or rows.dtype != torch.float64:
-        return _by_panels(rows, sd).reshape(mean.shape)
+    if mean.requires_grad or var.requires_grad or rows.dtype != torch.float64:
+        return log_by_panels(rows, sd).reshape(mean.shape)
     log_p, left = trapezoid.log_probabilities(rows, sd)
-    place = left.nonzero()[:, 0]
-    if len(place):
-        log_p[place] = _by_panels(rows[place], sd[place])
-    return log_p.reshape(mean.shape)
+    if left.any():
+        log_p[left] = log_by_panels(rows[left], sd[left])
+    found: Tensor = log_p.reshape(mean.shape)
+    return found
 
 
-def _suits_numpy(mean: Tensor) -> bool:
-    return mean.dtype == torch.float64 and not mean.is_cuda
+def integrate_all_panels(mean: Array, var: Array, C: int) -> Array:
+    """Return the same in any namespace, on panels between all breakpoints: a graph cannot branch on its rows."""
+    sd = namespace(mean).sqrt(var)
+    edges = bumps(mean, sd)
+    if C > MANY:
+        edges = thin(edges, *_find_range(mean, sd), MOST_EDGES)
+    return _integrate(mean, sd, edges)
+
+
+def _find_range(mean: Array, sd: Array) -> tuple[Array, Array]:
+    """Return the lowest and the highest place of the largest value, [n 1]."""
+    xp = namespace(mean)
+    return xp.max(mean - REACH * sd), xp.max(mean + REACH * sd)
 
 
 def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
@@ -64,14 +69,17 @@ def leader_is_sure(mean: Tensor, var: Tensor) -> Tensor:
     return lost < 0.499
 
 
-def _by_panels(mean: Tensor, sd: Tensor) -> Tensor:
-    """Integrate on Gauss–Legendre panels, a few rows at a time."""
+def log_by_panels(mean: Tensor, sd: Tensor) -> Tensor:
+    """Integrate on Gauss–Legendre panels, a few rows at a time; far tails around their own modes."""
     C = mean.shape[-1]
     size = max(1, BYTES // (8 * C * ORDER * min(len(SPREAD) * C, MOST_EDGES)))
     parts = []
     for m, s in zip(torch.split(mean, size), torch.split(sd, size), strict=True):
         parts.append(_integrate_each(m, s, s, bumps(m, s)) if C <= MANY else _integrate_contenders(m, s))
-    return torch.cat(parts)
+    log_p = torch.cat(parts)
+    if log_p.requires_grad or log_p.dtype != torch.float64:
+        return log_p
+    return mend_far_tails(log_p, mean, sd)
 
 
 def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> Tensor:
@@ -85,13 +93,12 @@ def _integrate_each(mean: Tensor, sd: Tensor, sharp: Tensor, edges: Tensor) -> T
     return log_p
 
 
-def _integrate(mean: Tensor, sd: Tensor, edges: Tensor) -> Tensor:
-    grid = piecewise_legendre(edges)
+def _integrate(mean: Array, sd: Array, edges: Array) -> Array:
+    xp, grid = namespace(mean), piecewise_legendre(edges)
     z = (grid.nodes[..., None] - mean[..., None, :]) / sd[..., None, :]  # [n Q C]
-    log_cdf = log_ndtr(z)
-    log_others = log_cdf.sum(-1, keepdim=True) - log_cdf
-    log_integrand = log_normal_pdf(z) - sd[..., None, :].log() + log_others
-    return (log_integrand + grid.log_weights[..., None]).logsumexp(-2)
+    log_cdf = xp.log_ndtr(z)
+    log_density = -0.5 * z * z - (xp.log(sd) + LOG_SQRT_2PI)[..., None, :]
+    return xp.logsumexp(log_density + (xp.sum(log_cdf) - log_cdf) + grid.log_weights[..., None], 1)
 
 
 def _integrate_contenders(mean: Tensor, sd: Tensor) -> Tensor:
@@ -100,9 +107,8 @@ def _integrate_contenders(mean: Tensor, sd: Tensor) -> Tensor:
     The largest value has no mass below L = max_c (m_c − reach·sd_c). So a class whose whole mass lies below L is not a rival.
     Its own log p is bounded by its duel with the class that sets L.
     """
-    low = mean - REACH * sd
-    floor, leader = low.max(-1, keepdim=True)
-    ceiling = (mean + REACH * sd).max(-1, keepdim=True).values
+    floor, ceiling = _find_range(mean, sd)
+    leader = (mean - REACH * sd).argmax(-1, keepdim=True)
     contends = mean + REACH * sd >= floor
     count = int(contends.sum(-1).max())
     # contenders with the highest reach come first; ties beyond `count` add only classes without mass

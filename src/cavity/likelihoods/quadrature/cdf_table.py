@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -42,11 +43,18 @@ class Workspace:
         return value
 
 
-def log_cdf(z: Tensor) -> Tensor:
-    """Return log Φ(z) to about 1e-13, float64 on the CPU from the table; at least log Φ(LOW)."""
-    if z.dtype != torch.float64 or z.is_cuda:
-        return log_ndtr(z)
-    return Workspace(z.numel()).minus_log_cdf(CELLS * z.contiguous()).neg_()
+def make_evaluator(size: int) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return the function of `trapezoid.by_erfcx` from the table, for `size` points at most at a time."""
+    work = Workspace(size)
+
+    def evaluate(shift: Tensor, rate: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        t = work.reserve((*rate.shape, f.shape[1]))  # z in cells of the table
+        torch.addcmul((CELLS * shift)[..., None], (CELLS * rate)[..., None], f[:, None], out=t)
+        minus_log = work.minus_log_cdf(t)
+        product = minus_log.sum(1).neg_().exp_()
+        return minus_log.addcmul_(t, t, value=-0.5 / CELLS**2).exp_(), product
+
+    return evaluate
 
 
 @cache

@@ -1,4 +1,7 @@
-"""Gauss–Legendre quadrature between well-placed breakpoints. [METHOD 8]"""
+"""Gauss–Legendre quadrature between well-placed breakpoints. [METHOD 8]
+
+Grids of all breakpoints are written over an array namespace, for ONNX graphs too; shorter ones follow from the values, in torch.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.likelihoods.normal_tails import constant
+from cavity.common.namespaces import Array, namespace
 
 # Breakpoints around every bump, in its own standard deviations; ±16 and ±38 keep logarithms accurate in far tails.
 SPREAD = (-38.0, -16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 38.0)
@@ -23,21 +26,23 @@ _NODES, _WEIGHTS = (tuple(column.tolist()) for column in np.polynomial.legendre.
 class Grid(NamedTuple):
     """Quadrature nodes of a row and the logarithm of their weights."""
 
-    nodes: Tensor  # [... Q]
-    log_weights: Tensor  # [... Q]
+    nodes: Array  # [... Q]
+    log_weights: Array  # [... Q]
 
 
-def piecewise_legendre(edges: Tensor) -> Grid:
+def piecewise_legendre(edges: Array) -> Grid:
     """Return eight Gauss–Legendre nodes between each pair of neighbouring edges ([... E], sorted)."""
-    nodes, weights = constant(_NODES, edges), constant(_WEIGHTS, edges)
-    half = 0.5 * edges.diff(dim=-1)[..., None]
-    mid = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None]
-    return Grid((mid + half * nodes).flatten(-2), (half * weights).log().flatten(-2))
+    xp = namespace(edges)
+    nodes, weights = xp.constant(_NODES, edges), xp.constant(_WEIGHTS, edges)
+    low, high = edges[..., :-1], edges[..., 1:]
+    half, mid = (0.5 * (high - low))[..., None], (0.5 * (high + low))[..., None]
+    return Grid(xp.flatten(mid + half * nodes), xp.flatten(xp.log(half * weights)))
 
 
-def bumps(mean: Tensor, sd: Tensor) -> Tensor:
+def bumps(mean: Array, sd: Array) -> Array:
     """Return sorted breakpoints [... 13 C] around C bumps, given as [... C]."""
-    return (mean[..., None] + sd[..., None] * constant(SPREAD, mean)).flatten(-2).sort(-1).values
+    xp = namespace(mean)
+    return xp.sort(xp.flatten(mean[..., None] + sd[..., None] * xp.constant(SPREAD, mean)))
 
 
 def natural_density(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
@@ -85,12 +90,9 @@ def shortest_grids(
         yield place, edges[place]
 
 
-def thin(edges: Tensor, floor: Tensor, ceiling: Tensor, most: int) -> Tensor:
-    """Return at most `most` breakpoints: evenly spaced ranks of those inside [floor, ceiling], ends included."""
-    inside = edges.clamp(floor, ceiling)
-    below = (edges <= floor).sum(-1, keepdim=True) - 1
-    above = (edges < ceiling).sum(-1, keepdim=True)
-    below, above = below.clamp(min=0), above.clamp(max=edges.shape[-1] - 1)
-    share = torch.linspace(0, 1, most, dtype=edges.dtype, device=edges.device)
-    rank = (below + share * (above - below)).round().long()
-    return inside.gather(-1, rank)
+def thin(edges: Array, floor: Array, ceiling: Array, most: int) -> Array:
+    """Return at most `most` breakpoints [n most]: evenly spaced ranks of those inside [floor, ceiling], ends included."""
+    xp = namespace(edges)
+    below, above = xp.count(edges[..., 1:] <= floor), xp.count(edges[..., :-1] < ceiling)
+    share = xp.constant(tuple(np.linspace(0, 1, most).tolist()), floor)
+    return xp.look_up(xp.clip(edges, floor, ceiling), xp.as_index(below + share * (above - below)))

@@ -11,6 +11,7 @@ from torch import Tensor
 from cavity.likelihoods.normal_tails import log_normal_pdf
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
 from cavity.likelihoods.quadrature.noisy_argmax import Choice, Largest
+from cavity.likelihoods.quadrature.probabilities import with_random_labels
 
 POINTS = 1024  # Sobol points for three and more contenders
 MANY = 16  # contenders above which Sobol points are hardly better than random ones, and four times as many are used
@@ -47,8 +48,8 @@ class Latent(NamedTuple):
 
     def log_mean(self) -> Tensor:
         """Return log p(y), with random labels."""
-        eps, C = self.epsilon, self.log_p.shape[1]
-        return self.log_p if eps == 0 else ((1 - eps) * self.log_p.exp() + eps / C).log()
+        log_mean: Tensor = with_random_labels(self.log_p, self.epsilon, self.log_p.shape[1])
+        return log_mean
 
 
 def uncertainty(f: Latent, choice: Choice) -> EntropyParts:

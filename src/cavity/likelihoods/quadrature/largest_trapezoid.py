@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cavity.likelihoods.normal_tails import SQRT_2_OVER_PI, SQRT_HALF, hazard, hazard_slope, log_ndtr
-from cavity.likelihoods.quadrature.trapezoid_constants import CEILING, LEAST
+from cavity.likelihoods.quadrature.trapezoid import CEILING, LEAST
 
 DROP = 34.0  # the integrand ends where its logarithm has fallen by this
 STEP = 0.5  # of the rule, in standard deviations of the integrand where it is sharpest

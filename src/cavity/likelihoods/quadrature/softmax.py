@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from cavity.likelihoods.normal_tails import log_normal_pdf
-from cavity.likelihoods.quadrature.grid import Grid, bumps, natural_length, piecewise_legendre, shortest_grids
+from cavity.common.namespaces import Array, in_torch, namespace
+from cavity.common.onnx_graph import Value
+from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, log_normal_pdf
+from cavity.likelihoods.quadrature.grid import bumps, natural_length, piecewise_legendre, shortest_grids
 
 INNER = 48  # trapezoidal nodes over a normal, or over a Gumbel variable
 OUTER = 128  # trapezoidal nodes over the largest of f_c + Gumbel
@@ -21,6 +24,11 @@ WIDE = 3.0  # standard deviation above which these nodes are too few
 GUMBEL = (-4.0, 21.0)  # a standard Gumbel variable lies outside with probability 1e-9
 _EULER = 0.5772156649015329
 _LARGEST = 6.5  # exp(−exp(6.5)) is negligible
+_Z = np.linspace(-REACH, REACH, INNER)
+_NODES, _WEIGHTS, _SHARES = (
+    tuple(x.tolist())
+    for x in (_Z, np.exp(-0.5 * _Z**2) / np.exp(-0.5 * _Z**2).sum(), np.linspace(0, 1, OUTER))
+)
 
 
 class SoftmaxAverage(NamedTuple):
@@ -96,9 +104,8 @@ def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weight
     )
     pick = (sd > WIDE)[..., None]
     F, B, D = (torch.where(pick, a, b) for a, b in zip(wide, _narrow(mean, sd, x), strict=True))
-    log_F = F.clamp(1e-300, 1.0).log()
-    total = log_F.sum(1, keepdim=True)
-    others = (total - log_F).exp() * log_weights.exp()[:, None]
+    total, others = _combine(F)
+    others *= log_weights.exp()[:, None]
     value = high - _EULER - (total[:, 0].exp() * log_weights.exp()).sum(-1)
     return SoftmaxAverage(value, (B * others).sum(-1), -0.5 * (D * others).sum(-1))
 
@@ -109,34 +116,57 @@ def gumbel_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
     return g, torch.softmax(-g - (-g).exp(), 0)
 
 
+def _find_distribution(mean: Array, sd: Array, x: Array) -> tuple[Array, Array, Array]:
+    """Return exp(f_c − x) at nodes of f_c, [n C J I], F_c at x and −∂F_c/∂m_c by the trapezoidal rule over them, each [n C J]."""
+    xp = namespace(mean)
+    f = mean[..., None] + sd[..., None] * xp.constant(_NODES, mean)  # [n C I]
+    w = xp.exp(xp.minimum(f[:, :, None] - x[:, None, :, None], _LARGEST))  # [n C J I]
+    e, weight = xp.exp(-w), xp.constant(_WEIGHTS, mean)
+    return w, e @ weight, (w * e) @ weight
+
+
 def _narrow(mean: Tensor, sd: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c² by the trapezoidal rule over f_c, each [B C J]."""
-    z = torch.linspace(-REACH, REACH, INNER, dtype=mean.dtype, device=mean.device)
-    weight = torch.softmax(-0.5 * z * z, 0)
-    f = mean[..., None] + sd[..., None] * z  # [B C I]
-    w = (f[:, :, None] - x[:, None, :, None]).clamp(max=_LARGEST).exp()  # [B C J I]
-    e = (-w).exp()
-    we = w * e
-    B = we @ weight
-    return e @ weight, B, (w * we) @ weight - B
+    """Return F_c at x, −∂F_c/∂m_c and ∂²F_c/∂m_c², each [n C J]."""
+    w, F, B = _find_distribution(mean, sd, x)
+    return F, B, (w * w * (-w).exp()) @ constant(_WEIGHTS, mean) - B
+
+
+def _place_outer(mean: Array, var: Array) -> tuple[Array, Array, Array]:
+    """Return ℓ and the step, each [n 1], and the nodes x, [n J]."""
+    xp, sd = namespace(mean), namespace(mean).sqrt(var)
+    top = xp.max(mean + 0.5 * var)
+    level = top + xp.logsumexp(mean + 0.5 * var - top, 1)[:, None]
+    low = xp.minimum(level, xp.max(mean - REACH * sd)) - 4
+    high = xp.maximum(level, xp.max(mean + REACH * sd)) + 20
+    return level, (high - low) / (OUTER - 1), low + (high - low) * xp.constant(_SHARES, mean)
+
+
+def _combine(F: Array) -> tuple[Array, Array]:
+    """Return log Π_c F_c, [n 1 J], and Π_{k≠c} F_k, [n C J]."""
+    xp = namespace(F)
+    log_F = xp.log(xp.clip(F, 1e-300, 1.0))
+    total = log_F.sum(1)[:, None]
+    return total, xp.exp(total - log_F)
 
 
 def _average(mean: Tensor, var: Tensor) -> SoftmaxAverage:
-    sd = var.sqrt()
-    level = (mean + 0.5 * var).logsumexp(-1)  # [B]
-    low = torch.minimum(level, (mean - REACH * sd).amax(-1)) - 4
-    high = torch.maximum(level, (mean + REACH * sd).amax(-1)) + 20
-    step = (high - low) / (OUTER - 1)
-    x = low[:, None] + step[:, None] * torch.arange(OUTER, dtype=mean.dtype, device=mean.device)  # [B J]
-    F, B, D = _narrow(mean, sd, x)
-    log_F = F.clamp(1e-300, 1.0).log()
-    total = log_F.sum(1, keepdim=True)
-    others = (total - log_F).exp()
-    outer = step[:, None]
-    value = (
-        level + ((-(level[:, None] - x).clamp(max=_LARGEST).exp()).exp() - total[:, 0].exp()).sum(-1) * step
-    )
-    return SoftmaxAverage(value, (B * others).sum(-1) * outer, -0.5 * (D * others).sum(-1) * outer)
+    level, step, x = _place_outer(mean, var)
+    F, B, D = _narrow(mean, var.sqrt(), x)
+    total, others = _combine(F)
+    tail = (-(level - x).clamp(max=_LARGEST).exp()).exp() - total[:, 0].exp()
+    value = level[:, 0] + tail.sum(-1) * step[:, 0]
+    return SoftmaxAverage(value, (B * others).sum(-1) * step, -0.5 * (D * others).sum(-1) * step)
+
+
+def expected_softmax(mean: Array, var: Array) -> Array:
+    """Return E softmax(f), [n C], not normalised: the derivative of `softmax_average`. In a graph, of narrow rows only."""
+    if isinstance(mean, np.ndarray):
+        return in_torch(expected_softmax, mean, var)
+    if not isinstance(mean, Value):
+        return softmax_average(mean, var).dm
+    _, step, x = _place_outer(mean, var)
+    _, F, B = _find_distribution(mean, var.sqrt(), x)
+    return (B * _combine(F)[1]).sum(2) * step
 
 
 class SigmoidAverage(NamedTuple):
@@ -149,22 +179,22 @@ class SigmoidAverage(NamedTuple):
 
 def sigmoid_average(mean: Tensor, var: Tensor) -> SigmoidAverage:
     """Return E log σ(f) for f ~ N(m, v), any shape."""
-    grid, log_p = _sigmoid_grid(mean, var)
-    p, s = log_p.exp(), grid.nodes.sigmoid()
-    average = (p * logsigmoid(grid.nodes)).sum(-1), (p * (1 - s)).sum(-1), -0.5 * (p * s * (1 - s)).sum(-1)
+    nodes, log_p = _sigmoid_grid(mean, var)
+    p, s = log_p.exp(), nodes.sigmoid()
+    average = (p * logsigmoid(nodes)).sum(-1), (p * (1 - s)).sum(-1), -0.5 * (p * s * (1 - s)).sum(-1)
     return SigmoidAverage(*average)
 
 
-def log_sigmoid_probability(mean: Tensor, var: Tensor) -> Tensor:
-    """Return log E σ(f) for f ~ N(m, v), any shape."""
-    grid, log_p = _sigmoid_grid(mean, var)
-    return (log_p + logsigmoid(grid.nodes)).logsumexp(-1)
+def log_sigmoid_probability(mean: Array, var: Array) -> tuple[Array, Array]:
+    """Return log E σ(−f) and log E σ(f) for f ~ N(m, v), each [n]."""
+    xp, (nodes, log_p) = namespace(mean), _sigmoid_grid(mean, var)
+    return xp.logsumexp(log_p + xp.log_sigmoid(-nodes), 1), xp.logsumexp(log_p + xp.log_sigmoid(nodes), 1)
 
 
-def _sigmoid_grid(mean: Tensor, var: Tensor) -> tuple[Grid, Tensor]:
+def _sigmoid_grid(mean: Array, var: Array) -> tuple[Array, Array]:
     """Return nodes where N(m, v) or the logistic curve bends, and the normal's log-mass at each."""
-    sd = var.sqrt()
-    grid = piecewise_legendre(bumps(torch.stack([mean, 0 * mean], -1), torch.stack([sd, 0 * sd + 1], -1)))
-    return grid, log_normal_pdf((grid.nodes - mean[..., None]) / sd[..., None]) - sd.log()[
-        ..., None
-    ] + grid.log_weights
+    xp, sd = namespace(mean), namespace(mean).sqrt(var)
+    edges = bumps(xp.stack([mean, 0 * mean]), xp.stack([sd, 0 * sd + 1]))
+    nodes, log_weights = piecewise_legendre(edges)
+    z = (nodes - mean[..., None]) / sd[..., None]
+    return nodes, log_weights - 0.5 * z * z - (xp.log(sd) + LOG_SQRT_2PI)[..., None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,6 @@ FAR = 10.0  # where erfcx becomes a series; exp(x²) erfc(x) has a relative erro
 NEAR = -26.6  # erfcx of smaller numbers overflows
 TERMS = 12  # of the series: the next one is below 1e-16 at FAR
 _erfc = np.frompyfunc(math.erfc, 1, 1)
-
-
-class Tails(Protocol):
-    """The functions that integrals of normals need. `scipy.special` has them too, and is faster once it is loaded."""
-
-    def erfcx(self, x: Array, /) -> Array: ...
-
-    def log_ndtr(self, x: Array, /) -> Array: ...
 
 
 def erfc(x: Array) -> Array:

@@ -1,0 +1,85 @@
+"""Class probabilities from marginals of f, each formula once, for torch, NumPy and ONNX graphs. [METHOD 8]
+
+Marginals are [n C], or [n 1] for two classes; results are normalised logarithms, [n C]. This module does not load torch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from cavity.common.namespaces import GRAPH, NUMPY, Array, in_torch, namespace
+from cavity.common.onnx_graph import Value
+
+
+def log_probit(mean: Array, var: Array) -> Array:
+    """Return log Φ(∓m/√v)."""
+    xp = namespace(mean)
+    alpha = mean / xp.sqrt(var)
+    return xp.concat([xp.log_ndtr(-alpha), xp.log_ndtr(alpha)])
+
+
+def log_largest(mean: Array, var: Array, n_classes: int) -> Array:
+    """Return log P(f_c is the largest).
+
+    NumPy arrays load torch only for rows that the trapezoidal rule does not resolve.
+    """
+    if isinstance(mean, np.ndarray):
+        return _log_largest_in_numpy(mean, var)
+    from cavity.likelihoods.quadrature import argmax
+
+    if isinstance(mean, Value):
+        return GRAPH.log_softmax(argmax.integrate_all_panels(mean, var, n_classes))
+    if _is_one_row(mean):
+        import torch
+
+        return torch.from_numpy(_log_largest_in_numpy(mean.numpy(), var.numpy()))
+    return argmax.log_argmax_probability(mean, var).log_softmax(-1)
+
+
+def _is_one_row(mean: Array) -> bool:
+    """Return whether a tensor is one row of float64 on the CPU: it should not wait for dozens of small torch calls."""
+    return len(mean) == 1 and not mean.is_cuda and mean.element_size() == 8 and not mean.requires_grad
+
+
+def _log_largest_in_numpy(mean: Array, var: Array) -> Array:
+    from cavity.likelihoods.quadrature import trapezoid
+
+    log_p, left = trapezoid.log_probabilities(mean, np.sqrt(var))
+    if left.any():
+        from cavity.likelihoods.quadrature.argmax import log_by_panels
+
+        log_p[left] = in_torch(log_by_panels, mean[left], np.sqrt(var[left]))
+    return NUMPY.log_softmax(log_p)
+
+
+def log_logistic(mean: Array, var: Array) -> Array:
+    """Return log E σ(∓f)."""
+    from cavity.likelihoods.quadrature.softmax import log_sigmoid_probability
+
+    xp = namespace(mean)
+    return xp.log_softmax(xp.stack(log_sigmoid_probability(mean[:, 0], var[:, 0])))
+
+
+def log_logistic_by_probit(mean: Array, var: Array) -> Array:
+    """Return log σ(∓m/√(1 + πv/8)), which differs from E σ(∓f) by at most 0.02."""
+    xp = namespace(mean)
+    z = mean / xp.sqrt(1 + math.pi / 8 * var)
+    return xp.concat([xp.log_sigmoid(-z), xp.log_sigmoid(z)])
+
+
+def log_softmax(mean: Array, var: Array) -> Array:
+    """Return log E softmax(f). In a graph, only for standard deviations below 3."""
+    from cavity.likelihoods.quadrature.softmax import expected_softmax
+
+    xp = namespace(mean)
+    return xp.log_softmax(xp.log(xp.maximum(expected_softmax(mean, var), 1e-300)))
+
+
+def with_random_labels(log_p: Array, epsilon: float, n_classes: int) -> Array:
+    """Return log((1 − ε) p + ε/C)."""
+    if epsilon == 0:
+        return log_p
+    xp = namespace(log_p)
+    return xp.log((1 - epsilon) * xp.exp(log_p) + epsilon / n_classes)
