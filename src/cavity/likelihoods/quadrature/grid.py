@@ -5,7 +5,7 @@ Grids of all breakpoints are written over an array namespace, for ONNX graphs to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -45,24 +45,15 @@ def bumps(mean: Array, sd: Array) -> Array:
     return xp.sort(xp.flatten(mean[..., None] + sd[..., None] * xp.constant(SPREAD, mean)))
 
 
-def natural_density(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """Return the number of panels per unit of length at each edge, [... E].
+def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
+    """Return the number of panels from the first edge to each edge, [... E].
 
     A panel is one standard deviation of the sharpest bump nearby, or |z|/2.5 of them at z standard deviations from it.
     """
     z = (edges[..., None] - mean[..., None, :]) / sd[..., None, :]
-    return ((z.abs() / NEAR).clamp_min(1) * sd[..., None, :]).reciprocal().amax(-1)
-
-
-def panels_along(edges: Tensor, density: Tensor) -> Tensor:
-    """Return the number of panels of that density from the first edge to each edge, [... E]."""
+    density = ((z.abs() / NEAR).clamp_min(1) * sd[..., None, :]).reciprocal().amax(-1)
     parts = 0.5 * edges.diff(dim=-1) * (density[..., 1:] + density[..., :-1])
     return torch.cat([torch.zeros_like(parts[..., :1]), parts.cumsum(-1)], -1)
-
-
-def natural_length(edges: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """Return the number of panels from the first edge to each edge for bumps alone, [... E]."""
-    return panels_along(edges, natural_density(edges, mean, sd))
 
 
 def respace(edges: Tensor, length: Tensor, panels: int) -> Tensor:
@@ -75,12 +66,10 @@ def respace(edges: Tensor, length: Tensor, panels: int) -> Tensor:
     return left + share * (right - left)
 
 
-def shortest_grids(
-    edges: Tensor, length: Tensor, sizes: Iterable[int] = SIZES
-) -> Iterator[tuple[Tensor, Tensor]]:
+def shortest_grids(edges: Tensor, length: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield indices of rows with the shortest grid that resolves them; rows that no grid resolves keep all their edges."""
     panels, left = length[:, -1] / ENOUGH, torch.ones(len(edges), dtype=torch.bool, device=edges.device)
-    for most in sizes:
+    for most in SIZES:
         place = (left & (panels <= most)).nonzero()[:, 0]
         if len(place):
             left[place] = False
