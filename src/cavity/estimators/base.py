@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -23,7 +24,10 @@ from cavity.fitting.results import Continuation, Result
 from cavity.kernels import RBF
 from cavity.options.training import Training, flatten, nest
 from cavity.options.value_checks import resolve_device, whole
+from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel
+from cavity.prediction.novelty import find_novelty
+from cavity.prediction.uncertainty import predict_novelty
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.tables import Request
 from cavity.rows.validation import Features
@@ -185,6 +189,30 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         if record.notes:
             made.notes_ = record.notes
         return made
+
+    def predict_novelty(self, X: Any) -> Array:
+        """Tell how unlike the training rows each row is: 0 is as usual as can be, 1 as unusual as can be.
+
+        The number is the share of training rows that are more usual, where a row is unusual if the posterior variance of the
+        latent functions is large there. New rows like the training rows have values spread evenly over 0 to 1, so one in twenty
+        is above 0.95. The most unusual training row has 0.99; beyond it, the number grows to 1, where the model knows no more
+        than before training. It does not depend on labels or predictions. It sees only what the kernel sees: a shift in columns
+        of long lengthscale changes it little.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `predict`.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Novelty, between 0 and 1.
+        """
+        model, features = self._model_and_features()
+        novelty = find_novelty(self._result.novelty)
+        (found,) = predict_blocks(model, features, X, partial(predict_novelty, novelty=novelty))
+        return np.asarray(found)
 
     def sample_hyperparameters(
         self,

@@ -112,6 +112,11 @@ def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
     return Ranking(order.tolist(), values[order].tolist(), None if errors is None else errors[order].tolist())
 
 
+def find_novelty(model: Any, scored: Scored) -> Array | None:
+    """Return how unlike the training rows each row is, [n]; None for models that cannot tell."""
+    return None if view_fit(model).novelty is None else model.predict_novelty(Prepared(scored.raw.X))
+
+
 def find_dependences(model: Any, scored: Scored, ranking: Ranking | None) -> list[PartialDependence]:
     """Compute partial dependence on the most important columns."""
     if ranking is None:

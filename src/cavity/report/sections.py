@@ -13,7 +13,7 @@ from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import draw_dependence
 from cavity.report.colours import COLOURS
-from cavity.report.findings import Ranking, Scored, explain_notable, find_notable
+from cavity.report.findings import Ranking, Scored, explain_notable, find_notable, find_novelty
 from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number
@@ -150,20 +150,23 @@ def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: li
         if scored.is_regression
         else _describe_labels(model, scored, places, classes)
     )
+    novelty = find_novelty(model, scored)
     lines = []
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
         causes = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
         number = n if numbers is None else numbers[n]
-        lines.append([f"{number}", why, *describe(n), causes, *(moved.values[k, j] for j in shown)])
+        unusual = [] if novelty is None else [f"{novelty[n]:.0%}"]
+        lines.append([f"{number}", why, *describe(n), *unusual, causes, *(moved.values[k, j] for j in shown)])
     names = [moved.names[j] or "(no name)" for j in shown]
     unit = "units of the target" if scored.is_regression else "nats of log-probability"
     text = (
         "Hardest: the true outcome was least expected; look for errors in the label or in the cells. "
         f"Uncertain: the prediction is least certain. Moved by: the columns that change the prediction "
-        f"most, compared with the cells of other rows, in {unit}."
+        f"most, compared with the cells of other rows, in {unit}. Novelty: the share of training rows that are more usual."
     )
+    head = head if novelty is None else [*head, "Novelty"]
     table = render_table(
         "Hardest and most uncertain rows", ["Row", "Why", *head, "Moved by", *names], lines, name="rows"
     )

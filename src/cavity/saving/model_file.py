@@ -21,6 +21,7 @@ from cavity.options.method import Method, method_names, read_method
 from cavity.options.training import flatten
 from cavity.options.value_checks import resolve_device
 from cavity.prediction.model import FittedModel
+from cavity.prediction.novelty import describe_novelty, restore_novelty
 from cavity.prediction.regression import TENSORS, TrainingRows, with_canonical_layout
 from cavity.saving.checking import Contents, check_header, check_values
 from cavity.saving.json_checks import read_estimate, read_features, read_relevance, read_units, unpack_labels
@@ -99,6 +100,7 @@ def save(record: Record, path: str | Path) -> None:
         "class_prior": None if result.class_prior is None else result.class_prior.tolist(),
         "estimate": None if result.estimate is None else result.estimate._asdict(),
         "importance": None if result.importance is None else result.importance.tolist(),
+        "novelty": describe_novelty(result.novelty),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
@@ -243,6 +245,7 @@ def _read_result(
         class_prior=None if shares is None else np.array(shares, dtype=np.float64),
         estimate=read_estimate(meta.get("estimate")),
         importance=None if importance is None else np.array(importance, dtype=np.float64),
+        novelty=restore_novelty(meta.get("novelty")),
     )
 
 

@@ -171,6 +171,8 @@ FACTS = (
     Fact("pool?.boosted", r.many(r.flag, "pool members")),
     Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("pool?.gate?.usual", r.number(-1, 1)),
+    Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
+    Fact("novelty?.quantiles", r.quantiles),
     Fact("growing?.sites.weighted", r.flag),
     Fact("growing?.sites.tempers", r.flag),
     Fact("growing?.sites.unit", SCALE),
