@@ -17,7 +17,7 @@ from cavity import saving
 from cavity.errors import BadOption, CavityError
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
-from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
+from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.explain.sampling import Asked
 from cavity.fitting.results import Continuation, Result
@@ -263,13 +263,24 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def explain(
-        self, X: Any, y: Any, sample_weight: Any = None, *, n_repeats: int = 5, random_state: Any = 0
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        n_repeats: int = 5,
+        conditional: bool = False,
+        groups: Any = None,
+        random_state: Any = 0,
     ) -> Importance:
-        """Estimate which columns matter: by how much the loss increases when the cells of one column are shuffled.
+        """Estimate which columns matter: by how much the loss increases without the cells of one column.
 
         The loss is the negative log-probability of the label, or the negative log density of the target. Give rows that were not
-        used for training: on training rows, columns of noise that the model has memorised seem to matter. Of columns that say the
-        same, each seems to matter little, because the others remain.
+        used for training: on training rows, columns of noise that the model has memorised seem to matter.
+
+        Shuffling breaks the ties between columns: it says what the model reads, also if another column says the same. With
+        `conditional=True` a cell is replaced by cells of rows that are alike in the other columns: it says what would be lost
+        without the column. Two equal columns then have 0 each; as a group they keep what they tell.
 
         Parameters
         ----------
@@ -280,23 +291,31 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight : array-like of shape (n,) or None
             Weights of the rows.
         n_repeats : int
-            How often each column is shuffled. Each time all rows are predicted again.
+            How often each column is shuffled, or how many rows that are alike replace its cells. Each time all rows are predicted
+            again.
+        conditional : bool
+            True: the cells of a column are unknown, and the loss is that of the mean prediction over cells that the other columns
+            allow. A forest, fitted to X, finds them: give some hundreds of rows.
+        groups : None, "auto" or dict of str to columns
+            Columns that are replaced together, by the name of their group, such as `{"size": ["width", "height"]}`. "auto" joins
+            columns whose rank correlation is above 0.7.
         random_state : int, RandomState or None
             Random seed.
 
         Returns
         -------
         Importance
-            `names`, `importance` and `standard_error`, one entry per column of the table; `print` shows them sorted.
+            `names`, `importance` and `standard_error`, one entry per column or group; `print` shows them sorted.
         """
         features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
         rows, weight, losses = self._row_losses(Request(X, y, sample_weight))
         seed = check_random_state(random_state).randint(2**31 - 1)
-        return permutation_importance(losses, rows, weight, features, repeats, np.random.default_rng(seed))
+        draws = Draws(repeats, np.random.default_rng(seed), bool(conditional))
+        return permutation_importance(losses, rows, weight, features, draws, groups)
 
     @property
     def feature_importance_(self) -> Array:
-        """Importance of each column of X in nats: what its cell tells about the outcome, given the other cells."""
+        """Importance of each column of X in nats: how much a cell of another row in it changes the prediction."""
         found = self._find_importance() if hasattr(self, "_result") else None
         if found is None:
             raise AttributeError(

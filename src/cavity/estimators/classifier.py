@@ -152,10 +152,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         available for a source, on several ranks, with validation_fraction, above 50,000 rows (unless effort="fast"), above
         16 million numbers, if a time limit left no time for a pass over the rows, and after pickling or loading.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        Importance of each column of X in nats: what its cell tells about the label if the other cells are known, the mean of
-        KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows. If predictions are right, the log loss
-        increases by so much when the cell is unknown. Columns of noise are near 0, columns with the same information share it,
-        and values can be compared across kernels. Not after `partial_fit`.
+        Importance of each column of X in nats: how much the model reads from it, the mean of
+        KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows x and other rows b. Only if columns are
+        independent and predictions are right, the log loss increases by so much when the cell is unknown; of correlated columns,
+        each is given more than would be lost without it: see `explain(X, y, conditional=True)`. Columns of noise are near 0, and
+        values can be compared across kernels. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
     history_ : list of dict

@@ -111,13 +111,16 @@ def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
         texts = [f"{text} ± {e:.3f}" for text, e in zip(texts, ranking.errors, strict=False)]
         how = "How much the loss of these rows increases, in nats, if the cells of a column are shuffled, ± standard error."
     else:
-        how = "What the cell of a column tells about the outcome if the others are known, in nats, by the model's own account."
+        how = "How much the prediction changes, in nats, if a cell comes from another row, by the model's own account."
+    if ranking.given is not None:
+        texts = [f"{text} ({g:.3f})" for text, g in zip(texts, ranking.given, strict=False)]
+        how += " In brackets: if the cells are unknown and the others tell about them, what would be lost without the column."
     more = (
         f" {len(ranking.places) - BARS} columns that matter less are left out."
         if len(ranking.places) > BARS
         else ""
     )
-    text = f"{how} Columns of noise are near 0. Columns with the same information share it.{more}"
+    text = f"{how} Columns of noise are near 0.{more}"
     return render_paragraph(text) + render_bars(
         "Importance of columns", names, ranking.values[:BARS], texts, ("Column", "Importance (nats)")
     )
