@@ -130,8 +130,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     frequencies_ : ndarray of shape (C, H, D)
         Frequencies, with inducing="spectrum".
     log_marginal_likelihood_ : float
-        log Z_q, or the bound of variational methods, which is also `elbo_`. NaN if training stopped so early that the value would
-        be above 0, which the probability of labels cannot be.
+        log Z_q. With "rep", "gfitc", "laplace" and two classes it approximates the log marginal likelihood; variational methods
+        have a lower bound, which is also `elbo_`. The pairwise factors of "ep", "sep", "pep" and "auto" with three and more classes
+        are not probabilities: their value can be far below that of guessing, and compares only fits of one method to the same
+        rows. Compare models by `estimate_` or held-out rows. NaN if training stopped so early that the value would be above 0.
     elbo_ : float
         Evidence lower bound, for variational methods.
     temperature_ : float
@@ -314,7 +316,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if known is not None:  # new rows do not change the calibration
             kept = found.model._replace(pool=self._fitted.pool)
             found = found._replace(model=kept, calibration=self.calibration_)
-        self._store(found._replace(classes=grown.classes, growing=grown.growing))
+        name = config.method.name_evidence(len(grown.classes))
+        self._store(found._replace(classes=grown.classes, growing=grown.growing, evidence_name=name))
         return self
 
     def _store(self, result: Result) -> None:

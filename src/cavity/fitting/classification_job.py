@@ -189,7 +189,10 @@ def prepare_table(
         left_out = None if loo is None or run.reduce.world > 1 else from_leave_one_out(loo)
         found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start, left_out)
         prior = table.class_totals / table.class_totals.sum()
-        return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior)
+        name = config.method.name_evidence(len(classes))
+        return found._replace(
+            classes=classes, growing=growing, loo=loo, class_prior=prior, evidence_name=name
+        )
 
     return Job(run, options, make_result, table.lightest)
 

@@ -13,6 +13,7 @@ from cavity.fitting.novelty import ROWS, LeftOut, measure_novelty
 from cavity.fitting.partial_fit import Growing
 from cavity.inference import State
 from cavity.kernels import Kernel
+from cavity.options.method import BOUND, EVIDENCE
 from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel, extract_model, in_units, to_cpu
 from cavity.prediction.novelty import Novelty
@@ -39,6 +40,7 @@ class Result(NamedTuple):
     features: Features
     evidence: float
     is_bound: bool  # the evidence is a lower bound
+    evidence_name: str  # what it is: see Method.name_evidence
     history: list[dict[str, Any]]
     relevance: Array | None  # [D], shares of the features
     warnings: tuple[str, ...] = ()
@@ -70,13 +72,15 @@ def common_result(
     """Return what the fits of both estimators leave. `left_out`: variances at training rows, for the novelty of others."""
     state = to_cpu(run.state) if warm_start else None
     model = extract_model(run.engine, run.state)
+    is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model)
     sample = draw_rows(begin, model, ROWS)
     return Result(
         model=model,
         features=features,
         evidence=evidence,
-        is_bound=run.engine.removal == 0 and run.engine.factor.bounds,
+        is_bound=is_bound,
+        evidence_name=BOUND if is_bound else EVIDENCE,
         history=run.history,
         relevance=find_relevance(model.prior.kernel, begin.columns, features),
         continuation=None if state is None else Continuation(state, begin.columns),

@@ -115,10 +115,8 @@ def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
         return None
     used_columns = set(find_columns(view_fit(model).features)[1].tolist())
     order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used_columns])
-    return Ranking(
-        order.tolist(),
-        *(None if column is None else column[order].tolist() for column in (values, errors, given)),
-    )
+    ordered = [None if column is None else column[order].tolist() for column in (errors, given)]
+    return Ranking(order.tolist(), values[order].tolist(), *ordered)
 
 
 def find_novelty(model: Any, scored: Scored) -> Array | None:

@@ -17,7 +17,7 @@ from cavity.fitting.results import Result, settle_kernel
 from cavity.kernels import Kernel
 from cavity.kernels.spectrum import Spectrum
 from cavity.options.classification_methods import Auto
-from cavity.options.method import Method, method_names, read_method
+from cavity.options.method import BOUND, EVIDENCE, Method, method_names, read_method
 from cavity.options.training import flatten
 from cavity.options.value_checks import resolve_device
 from cavity.prediction.model import FittedModel
@@ -233,6 +233,9 @@ def _read_result(
         features=features,
         evidence=math.nan if evidence is None else float(evidence),
         is_bound="elbo_" in scalars,
+        evidence_name=(BOUND if "elbo_" in scalars else EVIDENCE)
+        if n_classes is None
+        else method.name_evidence(n_classes),
         history=list(meta["history"]),
         relevance=read_relevance(None if relevance is None else relevance.numpy(), features),
         warnings=tuple(meta.get("warnings") or ()),

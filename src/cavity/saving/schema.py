@@ -216,6 +216,7 @@ SUMMARY = (  # what `cavity info` prints
     Fact("relevance?", r.by_name(NUMBER)),
 )
 LATER = (  # files of 0.2 have none
+    Fact("evidence?", r.text),
     Fact("importance?", r.by_name(NUMBER)),
 )
 
