@@ -85,6 +85,11 @@ def test_a_weight_is_as_many_rows() -> None:
     np.testing.assert_allclose(one.quantiles, other.quantiles, rtol=1e-12)
 
 
+def test_variances_that_are_not_finite_give_none_and_a_prior_of_zero_does_not_fail() -> None:
+    assert make_novelty(np.ones(1), np.full((5, 1), np.nan), np.ones(5)) is None
+    assert np.isfinite(make_novelty(np.zeros(1), np.zeros((5, 1)), np.ones(5)).quantiles).all()
+
+
 def test_ties_do_not_depend_on_rounding() -> None:
     found = make_novelty(np.ones(1), np.full((20, 1), 0.3), np.ones(20))
     just = found.at(0.3 + np.array([[-1e-14], [0.0], [1e-14]]))

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.errors import BadInput
 from cavity.fitting.leave_one_out import LeaveOneOut, choose_sample
 from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
@@ -54,8 +55,11 @@ def leave_out(run: Run) -> LeftOut | None:
     return LeftOut(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
 
 
-def measure_novelty(model: FittedModel, rows: Array, left_out: LeftOut | None) -> Novelty:
+def measure_novelty(model: FittedModel, rows: Array, left_out: LeftOut | None) -> Novelty | None:
     """Return the quantiles, given some training rows, drawn by weight. Without `left_out`, variances are those after training."""
     if left_out is None:
-        left_out = LeftOut(as_array(predict_latent(model, as_tensor(rows)).var), np.ones(len(rows)))
+        try:
+            left_out = LeftOut(as_array(predict_latent(model, as_tensor(rows)).var), np.ones(len(rows)))
+        except BadInput:  # a kernel of the user's own overflows
+            return None
     return make_novelty(prior_variances(model, rows), *left_out)

@@ -13,6 +13,7 @@ from cavity.errors import BadInput
 Array = NDArray[np.float64]
 QUANTILES = 101
 INSIDE = 0.99  # novelty of the most unusual training row
+LEAST_VARIANCE, MOST = 1e-300, 1e15  # of v⁰, and of u
 LEAST_STEP = 1e-9  # between quantiles: rounding must not decide at values that many training rows share
 
 
@@ -39,11 +40,18 @@ class Novelty(NamedTuple):
         return xp.minimum(passed @ share[:, None], 1.0)[:, 0]
 
 
-def make_novelty(prior_var: Array, var: Array, weight: Array) -> Novelty:
-    """Return the quantiles for prior variances v⁰ [C], and variances [n C] at training rows of these weights."""
-    scale = 1 / (len(prior_var) * prior_var)
-    u, place = np.unique((var @ scale).round(12), return_inverse=True)
-    each = np.bincount(place, weight)
+def make_novelty(prior_var: Array, var: Array, weight: Array) -> Novelty | None:
+    """Return the quantiles for prior variances v⁰ [C], and variances [n C] at training rows of these weights.
+
+    None if a kernel of the user's own has no finite variances.
+    """
+    scale = 1 / (len(prior_var) * np.maximum(prior_var, LEAST_VARIANCE))
+    values = (var @ scale).clip(0, MOST)
+    known = np.isfinite(values)
+    if not known.any() or not np.isfinite(scale).all():
+        return None
+    u, place = np.unique(values[known].round(12), return_inverse=True)
+    each = np.bincount(place, weight[known])
     below = each.cumsum() - 0.5 * each
     return Novelty(scale, np.interp(np.linspace(below[0], below[-1], QUANTILES), below, u))
 
