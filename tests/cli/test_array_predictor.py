@@ -11,6 +11,7 @@ from cavity import GPClassifier, GPRegressor
 from cavity.cli import array_predictor
 from cavity.cli.array_predictor import ArrayPredictor, open_predictor
 from cavity.cli.models import Predictor
+from cavity.cli.predictors import NO_EXTRAS, Extras
 from cavity.kernels import RBF, Deep
 from cavity.options import nest
 from cli.running import run
@@ -37,9 +38,10 @@ def rows(D, n=25, seed=3):
 
 def assert_same(path, X):
     """Compare the columns of both; also refuse a fallback to torch."""
-    light = open_predictor(path, None, False)
+    light = open_predictor(path, None, NO_EXTRAS)
     assert isinstance(light, ArrayPredictor)
-    found, expected = light.predict_columns(X), Predictor.read(path).predict_columns(X)
+    asked = Extras(novelty=True)
+    found, expected = light.predict_columns(X, asked), Predictor.read(path).predict_columns(X, asked)
     assert "full" not in vars(light), "NumPy did not resolve these rows"
     assert list(found) == list(expected)
     for name, column in expected.items():
@@ -78,7 +80,7 @@ def test_means_and_deviations_of_other_methods(method, tmp_path):
 def test_regressors_that_need_more_than_q_are_left_to_torch(method, tmp_path):
     X, y = toy(40, 3)
     path = save(GPRegressor(method, **nest(**FEW)), X, 20 * X[:, 0] + y, tmp_path / "m")
-    assert not isinstance(open_predictor(path, None, False), ArrayPredictor)
+    assert not isinstance(open_predictor(path, None, NO_EXTRAS), ArrayPredictor)
 
 
 def test_what_default_settings_make(tmp_path):
@@ -203,7 +205,7 @@ OTHERS = {
 def test_other_models_are_left_to_torch(name, tmp_path):
     X, y = toy(30, 3)
     path = save(OTHERS[name], X, y, tmp_path / "m")
-    assert not isinstance(open_predictor(path, None, False), ArrayPredictor)
+    assert not isinstance(open_predictor(path, None, NO_EXTRAS), ArrayPredictor)
 
 
 def test_a_deep_kernel_gives_the_message_of_the_full_reader(tmp_path):
@@ -221,28 +223,28 @@ def test_a_deep_kernel_gives_the_message_of_the_full_reader(tmp_path):
 
 
 def test_a_device_and_entropies_are_left_to_torch(toy_model):
-    assert isinstance(open_predictor(toy_model, None, False), ArrayPredictor)
-    assert not isinstance(open_predictor(toy_model, "cpu", False), ArrayPredictor)
-    assert not isinstance(open_predictor(toy_model, None, True), ArrayPredictor)
+    assert isinstance(open_predictor(toy_model, None, NO_EXTRAS), ArrayPredictor)
+    assert not isinstance(open_predictor(toy_model, "cpu", NO_EXTRAS), ArrayPredictor)
+    assert not isinstance(open_predictor(toy_model, None, Extras(uncertainty=True)), ArrayPredictor)
 
 
 def test_many_rows_and_missing_cells_and_very_uneven_rows_are_left_to_torch(toy_model, monkeypatch):
     X, _ = toy(60, 3)
     expected = Predictor.read(toy_model).predict_columns(X)["p_0"]
-    light = open_predictor(toy_model, None, False)
+    light = open_predictor(toy_model, None, NO_EXTRAS)
     work = light.work_per_row
     monkeypatch.setattr(array_predictor, "MOST_WORK", 100 * work)
     for _ in range(2):
         np.testing.assert_allclose(light.predict_columns(X)["p_0"], expected, atol=1e-9, rtol=0)
     assert "full" in vars(light)
-    light = open_predictor(toy_model, None, False)
+    light = open_predictor(toy_model, None, NO_EXTRAS)
     rule = "cavity.likelihoods.quadrature.trapezoid.log_probabilities"
     monkeypatch.setattr(rule, lambda mean, sd: (0 * mean, np.ones(len(mean), dtype=bool)))
     np.testing.assert_allclose(light.predict_columns(X)["p_0"], expected, atol=1e-9, rtol=0)
     missing = X.copy()
     missing[0, 0] = np.nan
     results = []
-    for predictor in (open_predictor(toy_model, None, False), Predictor.read(toy_model)):
+    for predictor in (open_predictor(toy_model, None, NO_EXTRAS), Predictor.read(toy_model)):
         with pytest.raises(ValueError, match=r"NaN|missing") as refused:
             predictor.predict_columns(missing)
         results.append(str(refused.value))

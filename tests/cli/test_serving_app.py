@@ -137,6 +137,24 @@ def test_without_names_rows_are_lists(toy_model, toy_client):
         assert post(toy_client, json.dumps({"rows": [bad]})).status_code == 422
 
 
+def test_novelty_on_request(toy_model, toy_client, tmp_path):
+    X, _ = toy(3, 3, seed=1)
+    X[2] = 30.0
+    got = toy_client.post("/predict?novelty=true", json={"rows": X.tolist()}).json()
+    expected = cavity.load(toy_model).predict_novelty(X)
+    np.testing.assert_array_equal(got["novelty"], expected)
+    assert (
+        got["novelty"][2] > 0.99
+        and "novelty" not in toy_client.post("/predict", json={"rows": X.tolist()}).json()
+    )
+    rows = [",".join(f"c{i}" for i in range(X.shape[1])), *(",".join(map(repr, r)) for r in X.tolist())]
+    (tmp_path / "rows.csv").write_text("\n".join(rows))
+    done = run("predict", toy_model, tmp_path / "rows.csv", "--out", tmp_path / "p.csv", "--novelty")
+    assert done.exit_code == 0, done.output
+    found = np.genfromtxt(tmp_path / "p.csv", delimiter=",", names=True)["novelty"]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
 def test_a_cell_whose_square_overflows_has_a_prediction(toy_model, toy_client, tmp_path):
     X, _ = toy(3, 3, seed=1)
     X[1, 0] = 1e155
@@ -260,7 +278,7 @@ def test_types_are_the_models_columns_and_classes(client):
 def test_an_answer_fits_its_type(birds, client):
     service = Service(Model.open(birds / "m"), "d", Limits())
     service.reader.Body.model_validate({"rows": [BIRD]})
-    got = client.post("/predict?uncertainty=true", json={"rows": [BIRD]}).json()
+    got = client.post("/predict?uncertainty=true&novelty=true", json={"rows": [BIRD]}).json()
     types = client.get("/openapi.json").json()["components"]["schemas"]["Prediction"]
     assert set(got) == set(types["properties"])
 

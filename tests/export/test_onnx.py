@@ -72,6 +72,14 @@ def test_every_method(method, C) -> None:
     assert_same(fitted(C, **method), new_rows())
 
 
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: "-".join(map(str, m.values())))
+def test_novelty_is_an_output_on_request(method) -> None:
+    clf, X = fitted(**method), new_rows()
+    (found,) = session(clf, novelty=True).run(["novelty"], {"X": X})
+    np.testing.assert_allclose(found, clf.predict_novelty(X), atol=1e-6)
+    assert [output.name for output in session(clf).get_outputs()] == ["label", "probabilities"]
+
+
 @pytest.mark.parametrize(
     ("method", "options", "solve"),
     [

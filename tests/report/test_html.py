@@ -104,6 +104,8 @@ def test_everything_is_there(whole) -> None:
         assert fact in card
     assert "training stopped after 4 epochs" in found.text("li") and clf.fit_warnings_
     assert f"{clf.log_marginal_likelihood_:,.2f}" in card
+    share = (clf.predict_novelty(table()[0]) > 0.95).mean()
+    assert f"{share:.1%} of these rows are more unusual than 95 %" in found.text("p") and "Novelty" in card
 
 
 def test_the_headline_says_how_well_against_what_and_where_it_fails(whole) -> None:

@@ -1,18 +1,13 @@
 """Small tables: the sweeps in NumPy are those of the engine, and so are log Z_q, its gradient and the fixed point."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 import support
 from cavity.explain import nuts, sampling
-from cavity.explain.nuts_projection import make_array_prior
 from cavity.explain.nuts_small_table import SmallTable, _is_small
-from cavity.inference import name_parameters
-from cavity.inference.batch_sites import pull_back
-from cavity.kernels import RBF, Linear, Matern32
+from cavity.kernels import Matern32
 from cavity.rows.tables import Request, read_table_of_fit
 from support import toy
 
@@ -121,52 +116,5 @@ def test_which_engines_have_plain_sites(method, options, plain):
     assert support.machine(X, y, X[:4], method=method, **options).engine.has_plain_sites is plain
 
 
-@pytest.mark.parametrize("kernel", [RBF, lambda: RBF() + Linear(), Linear], ids=["rbf", "sum", "linear"])
-@pytest.mark.parametrize("share", [None, "kernel", "inducing", "both"])
-@pytest.mark.parametrize("over", ["kernel", ("kernel", "noise")])
-def test_the_projection_and_its_gradient_are_those_of_torch(kernel, share, over):
-    run = make_run(3, share, kernel=kernel(), over=over)
-    engine, jitter, X = run.engine, run.state.jitter, SmallTable(run).rows.X
-    theta = run.state.theta + 0.3 * torch.tensor(np.random.default_rng(1).normal(size=len(run.state.theta)))
-    engine.load(theta)
-    expected = engine.prior.project(X, jitter)
-    found = make_array_prior(engine, X).project(theta.numpy(), float(jitter))
-    np.testing.assert_allclose(found.a, expected.a.detach(), rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(found.r, expected.r.detach(), rtol=1e-7, atol=1e-9)
-    G_a, G_variance = (
-        torch.tensor(np.random.default_rng(2).normal(size=x.shape)) for x in (found.a, found.r)
-    )
-    gradient = pull_back(
-        [(expected.a, G_a), (expected.variance, G_variance)], tuple(engine.parameters.values())
-    )
-    np.testing.assert_allclose(
-        found.pull_back(G_a.numpy(), G_variance.numpy()), gradient, rtol=1e-6, atol=1e-7
-    )
-
-
-def test_columns_that_share_a_lengthscale_have_one_gradient():
-    run = make_run(3, kernel=RBF() + Linear())
-    engine, X = run.engine, SmallTable(run).rows.X
-    for part in (engine.prior.kernel.k1, engine.prior.kernel.k2):
-        part.group = torch.zeros(X.shape[1], dtype=torch.int64)
-        part.log_lengthscale = torch.nn.Parameter(part.log_lengthscale.detach()[:, :1].clone())
-    engine = replace(engine, parameters=name_parameters(engine.prior, engine.factor))
-    theta = engine.theta()
-    expected = engine.prior.project(X, run.state.jitter)
-    found = make_array_prior(engine, X).project(theta.numpy(), float(run.state.jitter))
-    np.testing.assert_allclose(found.a, expected.a.detach(), rtol=1e-7, atol=1e-9)
-    G = torch.ones_like(expected.a)
-    none = torch.zeros_like(expected.variance)
-    np.testing.assert_allclose(
-        found.pull_back(G.numpy(), none.numpy()),
-        pull_back([(expected.a, G)], tuple(engine.parameters.values())),
-        rtol=1e-6,
-        atol=1e-7,
-    )
-
-
-def test_other_kernels_are_projected_in_torch():
-    run = make_run(3, kernel=Matern32())
-    assert SmallTable(run).prior is None
-    assert nuts.LogDensity(run).small is not None
-    assert SmallTable(make_run(3, over=("kernel", "inducing"))).prior is None
+def test_every_kernel_has_a_small_table():
+    assert nuts.LogDensity(make_run(3, kernel=Matern32())).small is not None

@@ -176,6 +176,9 @@ def predict(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add total, aleatoric and epistemic entropy.")
     ] = False,
+    novelty: Annotated[
+        bool, typer.Option("--novelty", help="Add how unlike the training rows a row is, 0 to 1.")
+    ] = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -187,9 +190,10 @@ def predict(
             "--json and the predictions would both go to stdout: write the predictions to a file with --out."
         )
     from cavity.cli import predicting
+    from cavity.cli.predictors import Extras
 
-    terminal = Terminal(as_json, quiet)
-    predicting.predict(model, data, out, keep or [], uncertainty, device, terminal)
+    extras = Extras(uncertainty, novelty)
+    predicting.predict(model, data, out, keep or [], extras, device, Terminal(as_json, quiet))
 
 
 @app.command(
@@ -255,6 +259,7 @@ def export(
     dtype: Annotated[
         str, typer.Option(help="Type of the input: float64 or float32.", metavar="NAME")
     ] = "float64",
+    novelty: Annotated[bool, typer.Option("--novelty", help="Add the output novelty.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -262,7 +267,7 @@ def export(
     _check_model(model)
     from cavity.cli import exporting
 
-    exporting.export(model, onnx, dtype, Terminal(as_json, quiet))
+    exporting.export(model, onnx, dtype, novelty, Terminal(as_json, quiet))
 
 
 @app.command(

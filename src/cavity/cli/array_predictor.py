@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.cli.predictors import RowPredictor
+from cavity.cli.predictors import Extras, RowPredictor
 from cavity.prediction.latent import log_probit_probabilities
+from cavity.prediction.novelty import find_novelty
 from cavity.saving.array_reader import ArrayRecord, read_array_record
 
 MOST_WORK = 50_000  # about a second; with more, torch is faster although it loads slowly
@@ -58,10 +59,16 @@ class ArrayPredictor(RowPredictor):
     def predict_uncertainty(self, X: Any) -> dict[str, Any]:
         return self.full.predict_uncertainty(X)
 
+    def predict_novelty(self, X: Any) -> Any:
+        novelty = find_novelty(self.record.novelty)
+        if not self._suits(X):
+            return self.full.predict_novelty(X)
+        return novelty.at(self.record.model.marginals(X)[1])
 
-def open_predictor(path: str | Path, device: str | None, uncertainty: bool) -> RowPredictor:
+
+def open_predictor(path: str | Path, device: str | None, extras: Extras) -> RowPredictor:
     """Read a classifier or a regressor: in NumPy if its kind allows it, and neither a device nor entropies are asked for."""
-    record = None if device is not None or uncertainty else read_array_record(path)
+    record = None if device is not None or extras.uncertainty else read_array_record(path)
     if record is not None:
         return ArrayPredictor(path, record)
     from cavity.cli.models import Predictor

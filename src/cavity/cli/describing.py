@@ -51,7 +51,7 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
         ("classes", f"{len(classes)}: {few}") if classes else ("noise", f"variance {found['noise']:.4g}"),
         (
             "epochs",
-            f"{found['epochs']}, log marginal likelihood {format_evidence(found['log_marginal_likelihood'])}",
+            f"{found['epochs']}, {found.get('evidence') or 'log Z_q'} {format_evidence(found['log_marginal_likelihood'])}",
         ),
     ]
     if found["calibration"] not in (None, "none"):

@@ -65,14 +65,19 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
     """Compute and print which columns matter."""
     X, y, w = found.sample
     truth = model.classifier.classes_[y] if hasattr(model.classifier, "classes_") else y
-    explained = model.classifier.explain(Prepared(X), truth, w)
+    explained, given = (
+        model.classifier.explain(Prepared(X), truth, w, conditional=conditional)
+        for conditional in (False, True)
+    )
     names = (
         list(map(str, explained.names)) if model.prepare is None else list(model.prepare.feature_names_in_)
     )
-    explained = explained._replace(names=tuple(name or "(no name)" for name in names))
-    terminal.say(f"\n{explained}")
-    pairs = zip(explained.importance.tolist(), explained.standard_error.tolist(), strict=True)
-    return {name: {"nats": v, "standard_error": e} for name, (v, e) in zip(names, pairs, strict=True)}
+    shown = tuple(name or "(no name)" for name in names)
+    terminal.say(f"\n{explained._replace(names=shown)}\n\n{given._replace(names=shown)}")
+    keys = ("nats", "standard_error", "given_others", "given_others_standard_error")
+    columns = (explained.importance, explained.standard_error, given.importance, given.standard_error)
+    values = zip(*(column.tolist() for column in columns), strict=True)
+    return {name: dict(zip(keys, line, strict=True)) for name, line in zip(names, values, strict=True)}
 
 
 def find_target(model: Model, file: TableFile, target: str | None) -> str:

@@ -12,7 +12,7 @@ from cavity.errors import BadOption
 from cavity.rows.columns.column_kinds import Date
 
 
-def export(path: str | Path, onnx: str | Path | None, dtype: str, terminal: Terminal) -> None:
+def export(path: str | Path, onnx: str | Path | None, dtype: str, novelty: bool, terminal: Terminal) -> None:
     """Write the ONNX graph; a model with a preparation takes raw columns."""
     if onnx is None:
         raise BadOption("--onnx is missing: name the file to write, --onnx FILE.")
@@ -23,8 +23,9 @@ def export(path: str | Path, onnx: str | Path | None, dtype: str, terminal: Term
 
     opened = Model.open(path, regressor=True)
     model = opened.classifier
-    write_onnx(model, onnx, dtype=dtype)
-    outputs = "label and probabilities" if hasattr(model, "classes_") else "mean and std"
+    write_onnx(model, onnx, dtype=dtype, novelty=novelty)
+    names = ["label", "probabilities"] if hasattr(model, "classes_") else ["mean", "std"]
+    outputs = " and ".join([*names, *(["novelty"] if novelty else [])])
     prepare = getattr(model, "preparation_", None)
     inputs = f"input X (n, {opened.features.n})"
     if prepare is not None:

@@ -10,7 +10,7 @@ from cavity.cli.evaluating import shorten, to_json
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, format_evidence, known_evidence
 from cavity.common.object_stores import count_bytes
-from cavity.estimators import GPClassifier
+from cavity.estimators import GPClassifier, view_fit
 from cavity.prediction.estimate import Estimate, format_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.columns.column_kinds import Group
@@ -31,7 +31,7 @@ def report_fit(model: Any, settings: Settings, terminal: Terminal, estimate: Est
         f"Trained in {notes['seconds']:.1f} s: "
         + (f"{len(classes)} classes, " if classes else f"regression, method {model.method}, ")
         + f"{model.inducing_points_.shape[-2]} inducing points{' per class' if classes else ''}, "
-        f"{model.n_epochs_} epochs, log marginal likelihood {format_evidence(evidence)}{held}"
+        f"{model.n_epochs_} epochs, {view_fit(model).evidence_name} {format_evidence(evidence)}{held}"
     )
     if notes.get("estimate"):
         terminal.say(_format_regression(notes["estimate"]))

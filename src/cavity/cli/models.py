@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,8 +13,9 @@ from cavity.errors import BadFile
 from cavity.fitting.results import Result
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, predict_log_proba
+from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import predict_targets, target_noise
-from cavity.prediction.uncertainty import Uncertainty, predict_uncertainty
+from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_uncertainty
 from cavity.rows.frames import Prepared
 from cavity.saving.model_file import read_record, restore_record
 
@@ -44,6 +46,9 @@ class Predictor(RowPredictor):
 
     def predict_uncertainty(self, X: Any) -> dict[str, Any]:
         return Uncertainty(*self._predict(X, predict_uncertainty))._asdict()
+
+    def predict_novelty(self, X: Any) -> Any:
+        return self._predict(X, partial(predict_novelty, novelty=find_novelty(self.result.novelty)))[0]
 
     def _predict(self, X: Any, predict: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
         return predict_blocks(self.result.model, self.result.features, Prepared(X), predict)

@@ -17,6 +17,7 @@ import numpy as np
 
 from cavity.cli.array_predictor import open_predictor
 from cavity.cli.outputs import check_out
+from cavity.cli.predictors import Extras
 from cavity.cli.terminal import Terminal
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
@@ -33,14 +34,14 @@ def predict(
     data: str | Path,
     out: str | None,
     keep: list[str],
-    uncertainty: bool,
+    extras: Extras,
     device: str | None,
     terminal: Terminal,
 ) -> None:
     """Write one prediction per row, in file order."""
     if out is not None:
         check_out(out, path, data, example="predictions.csv")
-    model, file = open_predictor(path, device, uncertainty), open_table(data)
+    model, file = open_predictor(path, device, extras), open_table(data)
     prepare = model.choose_preparation(file, None)
     absent = next((name for name in keep if name not in file.names), None)
     if absent is not None:
@@ -51,7 +52,7 @@ def predict(
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
     with _open_writer(out) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
-            found = model.predict_columns(prepare.encode(chunk, notes), uncertainty)
+            found = model.predict_columns(prepare.encode(chunk, notes), extras)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
             columns = {_choose_name(name, kept): from_array(column) for name, column in found.items()}
             write(arrow.table(kept | columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,16 @@ from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.validation import Features
 from cavity.saving.json_checks import format_label
+
+
+class Extras(NamedTuple):
+    """Columns of a prediction that are computed on request."""
+
+    uncertainty: bool = False  # entropies of a classifier
+    novelty: bool = False
+
+
+NO_EXTRAS = Extras()
 
 
 class RowPredictor:
@@ -45,12 +55,16 @@ class RowPredictor:
             )
         return ColumnEncoder.identity(names)
 
-    def predict_columns(self, X: Any, uncertainty: bool = False) -> dict[str, Any]:
+    def predict_columns(self, X: Any, extras: Extras = NO_EXTRAS) -> dict[str, Any]:
         """Predict prepared rows and return the columns of the output.
 
-        Classifier: the label, one probability per class and, with `uncertainty`, entropies in nats. Regressor: mean,
-        standard deviation and 95 % interval of a new value, noise included.
+        Classifier: the label, one probability per class and, on request, entropies in nats. Regressor: mean, standard deviation
+        and 95 % interval of a new value, noise included. Both, on request: the novelty.
         """
+        found = self._predict_outcome(X, extras.uncertainty)
+        return found | {"novelty": self.predict_novelty(X)} if extras.novelty else found
+
+    def _predict_outcome(self, X: Any, uncertainty: bool) -> dict[str, Any]:
         if self.classes is None:
             if uncertainty:
                 raise BadOption(
@@ -74,4 +88,8 @@ class RowPredictor:
 
     def predict_uncertainty(self, X: Any) -> dict[str, Any]:
         """Return the entropies of prepared rows by name, each [n]."""
+        raise NotImplementedError
+
+    def predict_novelty(self, X: Any) -> Any:
+        """Return how unlike the training rows each prepared row is, [n]."""
         raise NotImplementedError

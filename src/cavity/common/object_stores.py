@@ -128,20 +128,18 @@ def exists(path: Location) -> bool:
     """Return whether there is a file or folder of this name. Raises OSError if a store does not answer."""
     if isinstance(path, Path):
         return path.exists()
-    from pyarrow.fs import FileType
-
-    filesystem, name = locate(path)
-    return bool(filesystem.get_file_info(name.rstrip("/")).type != FileType.NotFound)
+    return bool(_describe(path).type.name != "NotFound")
 
 
 def is_folder(path: Location) -> bool:
     """Return whether a path names a folder."""
-    if isinstance(path, Path):
-        return path.is_dir()
-    from pyarrow.fs import FileType
+    return path.is_dir() if isinstance(path, Path) else bool(_describe(path).type.name == "Directory")
 
-    filesystem, name = locate(path)
-    return bool(filesystem.get_file_info(name.rstrip("/")).type == FileType.Directory)
+
+def _describe(uri: str) -> Any:
+    """Return what pyarrow knows about a file or folder. Raises OSError if a store does not answer."""
+    filesystem, name = locate(uri)
+    return filesystem.get_file_info(name.rstrip("/"))
 
 
 def move(path: Location, to: Location) -> None:
@@ -173,10 +171,7 @@ def remove_folder(path: Location) -> None:
 
 def count_bytes(path: Location) -> int:
     """Return the size of a file."""
-    if isinstance(path, Path):
-        return path.stat().st_size
-    filesystem, name = locate(path)
-    return int(filesystem.get_file_info(name).size)
+    return path.stat().st_size if isinstance(path, Path) else int(_describe(path).size)
 
 
 def get_name(path: Location) -> str:

@@ -79,6 +79,15 @@ class _Place(NamedTuple):
     stop: int
 
 
+class _Head(NamedTuple):
+    """What stands before the tensors of a file."""
+
+    meta: dict[str, Any]
+    text: str  # the same as JSON
+    digest: str | None
+    places: dict[str, _Place]
+
+
 class Stored(NamedTuple):
     """The contents of a file."""
 
@@ -259,16 +268,8 @@ def read_arrays(path: str | Path, kind: str, *others: str, check: Check) -> Stor
 
 def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
     """Read only the JSON of a file of this kind. The digest is not checked: `read` does that."""
-
     name = as_path(path)
-
-    def read_head(file: BinaryIO) -> dict[str, Any]:
-        with _explain_damage(name):
-            words, _ = _read_header(file, os.fstat(file.fileno()).st_size)
-            head = words.get(_KEY)
-            return _check_head(name, json.loads(head) if head else None, (kind,))
-
-    return _open(name, read_head)
+    return _open(name, lambda file: _read_head(name, file, (kind,)).meta)
 
 
 def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
@@ -276,13 +277,11 @@ def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
     name = as_path(path)
 
     def read_and_hash(file: BinaryIO) -> dict[str, Any]:
+        head = _read_head(name, file, (kind, *others))
         with _explain_damage(name):
-            words, places = _read_header(file, os.fstat(file.fileno()).st_size)
-            head = words.get(_KEY)
-            meta = _check_head(name, json.loads(head) if head else None, (kind, *others))
-            found = _hash_file(file, places, str(head))
-        _check_digest(name, found, words.get(_DIGEST), meta["format"])
-        return meta
+            found = _hash_file(file, head.places, head.text)
+        _check_digest(name, found, head)
+        return head.meta
 
     return _open(name, read_and_hash)
 
@@ -336,17 +335,15 @@ def _read_arrays(
         raise BadFile(
             f"{path} is damaged: it claims {found.st_size} bytes, and only {on_disk} of them are on the disk."
         )
+    head = _read_head(path, file, kinds)
     with _explain_damage(path):
-        words, places = _read_header(file, found.st_size)
-        head = words.get(_KEY)
-        meta = _check_head(path, json.loads(head) if head else None, kinds)
         if check is not None:
-            check({name: place.entry for name, place in places.items()}, meta)
-        arrays = {name: _read_array(file, place) for name, place in places.items()}
+            check({name: place.entry for name, place in head.places.items()}, head.meta)
+        arrays = {name: _read_array(file, place) for name, place in head.places.items()}
     raw = ((name, [arrays[name].reshape(-1).view("uint8").data]) for name in sorted(arrays))
-    hashed = _hash((_part(name, places[name].entry, data) for name, data in raw), str(head))
-    _check_digest(path, hashed, words.get(_DIGEST), meta["format"])
-    return StoredArrays(arrays, meta)
+    hashed = _hash((_part(name, head.places[name].entry, data) for name, data in raw), head.text)
+    _check_digest(path, hashed, head)
+    return StoredArrays(arrays, head.meta)
 
 
 @contextmanager
@@ -358,6 +355,14 @@ def _explain_damage(path: str | Path) -> Iterator[None]:
         raise
     except (*DAMAGE, EOFError) as error:
         raise BadFile(f"{path} is truncated, or not a cavity file ({error!s:.200}).") from error
+
+
+def _read_head(path: str | Path, file: BinaryIO, kinds: tuple[str, ...]) -> _Head:
+    """Read and check everything but the tensors."""
+    with _explain_damage(path):
+        words, places = _read_header(file, os.fstat(file.fileno()).st_size)
+        text = words.get(_KEY) or "null"
+        return _Head(_check_head(path, json.loads(text), kinds), text, words.get(_DIGEST), places)
 
 
 def _read_header(file: BinaryIO, size: int) -> tuple[dict[str, str], dict[str, _Place]]:
@@ -423,9 +428,10 @@ def _check_head(path: str | Path, meta: Any, kinds: tuple[str, ...]) -> dict[str
     return meta
 
 
-def _check_digest(path: str | Path, found: str, expected: str | None, number: int) -> None:
+def _check_digest(path: str | Path, found: str, head: _Head) -> None:
     """Refuse a file whose contents changed after it was written. Files of format 1 have no digest: a warning says so."""
-    if expected is None and number < _DIGEST_SINCE:
+    number = head.meta["format"]
+    if head.digest is None and number < _DIGEST_SINCE:
         warnings.warn(
             f"{path} has format {number}, without a digest: damage to it cannot be noticed. Load it and save it again; the new "
             f"file has format {FORMAT}.",
@@ -433,7 +439,7 @@ def _check_digest(path: str | Path, found: str, expected: str | None, number: in
             stacklevel=2,
         )
         return
-    if expected != found:
+    if head.digest != found:
         raise BadFile(
             f"{path} is damaged: its contents do not match its SHA-256 digest. Restore the file from a copy, or fit again."
         )

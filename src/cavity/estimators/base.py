@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,14 +17,17 @@ from cavity import saving
 from cavity.errors import BadOption, CavityError
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
-from cavity.explain.permutation_importance import Importance, Losses, permutation_importance
+from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.explain.sampling import Asked
 from cavity.fitting.results import Continuation, Result
 from cavity.kernels import RBF
 from cavity.options.training import Training, flatten, nest
 from cavity.options.value_checks import resolve_device, whole
+from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel
+from cavity.prediction.novelty import find_novelty
+from cavity.prediction.uncertainty import predict_novelty
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.tables import Request
 from cavity.rows.validation import Features
@@ -187,6 +191,30 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
             made.notes_ = record.notes
         return made
 
+    def predict_novelty(self, X: Any) -> Array:
+        """Tell how unlike the training rows each row is: 0 is as usual as can be, 1 as unusual as can be.
+
+        The number is the share of training rows that are more usual, where a row is unusual if the posterior variance of the
+        latent functions is large there. New rows like the training rows have values spread evenly over 0 to 1, so one in twenty
+        is above 0.95. The most unusual training row has 0.99; beyond it, the number grows to 1, where the model knows no more
+        than before training. It does not depend on labels or predictions. It sees only what the kernel sees: a shift in columns
+        of long lengthscale changes it little.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D), or a source
+            As for `predict`.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Novelty, between 0 and 1.
+        """
+        model, features = self._model_and_features()
+        novelty = find_novelty(self._result.novelty)
+        (found,) = predict_blocks(model, features, X, partial(predict_novelty, novelty=novelty))
+        return np.asarray(found)
+
     def sample_hyperparameters(
         self,
         X: Any,
@@ -236,13 +264,24 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def explain(
-        self, X: Any, y: Any, sample_weight: Any = None, *, n_repeats: int = 5, random_state: Any = 0
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        n_repeats: int = 5,
+        conditional: bool = False,
+        groups: Any = None,
+        random_state: Any = 0,
     ) -> Importance:
-        """Estimate which columns matter: by how much the loss increases when the cells of one column are shuffled.
+        """Estimate which columns matter: by how much the loss increases without the cells of one column.
 
         The loss is the negative log-probability of the label, or the negative log density of the target. Give rows that were not
-        used for training: on training rows, columns of noise that the model has memorised seem to matter. Of columns that say the
-        same, each seems to matter little, because the others remain.
+        used for training: on training rows, columns of noise that the model has memorised seem to matter.
+
+        Shuffling breaks the ties between columns: it says what the model reads, also if another column says the same. With
+        `conditional=True` a cell is replaced by cells of rows that are alike in the other columns: it says what would be lost
+        without the column. Two equal columns then have 0 each; as a group they keep what they tell.
 
         Parameters
         ----------
@@ -253,23 +292,31 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight : array-like of shape (n,) or None
             Weights of the rows.
         n_repeats : int
-            How often each column is shuffled. Each time all rows are predicted again.
+            How often each column is shuffled, or how many rows that are alike replace its cells. Each time all rows are predicted
+            again.
+        conditional : bool
+            True: the cells of a column are unknown, and the loss is that of the mean prediction over cells that the other columns
+            allow. A forest, fitted to X, finds them: give some hundreds of rows.
+        groups : None, "auto" or dict of str to columns
+            Columns that are replaced together, by the name of their group, such as `{"size": ["width", "height"]}`. "auto" joins
+            columns whose rank correlation is above 0.7.
         random_state : int, RandomState or None
             Random seed.
 
         Returns
         -------
         Importance
-            `names`, `importance` and `standard_error`, one entry per column of the table; `print` shows them sorted.
+            `names`, `importance` and `standard_error`, one entry per column or group; `print` shows them sorted.
         """
         features, repeats = self._features(), whole("n_repeats", n_repeats, 1)
         rows, weight, losses = self._row_losses(Request(X, y, sample_weight))
         seed = check_random_state(random_state).randint(2**31 - 1)
-        return permutation_importance(losses, rows, weight, features, repeats, np.random.default_rng(seed))
+        draws = Draws(repeats, np.random.default_rng(seed), bool(conditional))
+        return permutation_importance(losses, rows, weight, features, draws, groups)
 
     @property
     def feature_importance_(self) -> Array:
-        """Importance of each column of X in nats: what its cell tells about the outcome, given the other cells."""
+        """Importance of each column of X in nats: how much a cell of another row in it changes the prediction."""
         found = self._find_importance() if hasattr(self, "_result") else None
         if found is None:
             raise AttributeError(

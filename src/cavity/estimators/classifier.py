@@ -131,8 +131,10 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     frequencies_ : ndarray of shape (C, H, D)
         Frequencies, with inducing="spectrum".
     log_marginal_likelihood_ : float
-        log Z_q, or the bound of variational methods, which is also `elbo_`. NaN if training stopped so early that the value would
-        be above 0, which the probability of labels cannot be.
+        log Z_q. With "rep", "gfitc", "laplace" and two classes it approximates the log marginal likelihood; variational methods
+        have a lower bound, which is also `elbo_`. The pairwise factors of "ep", "sep", "pep" and "auto" with three and more classes
+        are not probabilities: their value can be far below that of guessing, and compares only fits of one method to the same
+        rows. Compare models by `estimate_` or held-out rows. NaN if training stopped so early that the value would be above 0.
     elbo_ : float
         Evidence lower bound, for variational methods.
     temperature_ : float
@@ -156,10 +158,11 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         available for a source, on several ranks, with validation_fraction, above 50,000 rows (unless effort="fast"), above
         16 million numbers, if a time limit left no time for a pass over the rows, and after pickling or loading.
     feature_importance_ : ndarray of shape (n_features_in_,)
-        Importance of each column of X in nats: what its cell tells about the label if the other cells are known, the mean of
-        KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows. If predictions are right, the log loss
-        increases by so much when the cell is unknown. Columns of noise are near 0, columns with the same information share it,
-        and values can be compared across kernels. Not after `partial_fit`.
+        Importance of each column of X in nats: how much the model reads from it, the mean of
+        KL(p(y | x) ‖ mean_b p(y | x with that cell of row b)) over training rows x and other rows b. Only if columns are
+        independent and predictions are right, the log loss increases by so much when the cell is unknown; of correlated columns,
+        each is given more than would be lost without it: see `explain(X, y, conditional=True)`. Columns of noise are near 0, and
+        values can be compared across kernels. Not after `partial_fit`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast the latent functions may vary, not how much they do.
     history_ : list of dict
@@ -317,7 +320,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         if known is not None:  # new rows do not change the calibration
             kept = found.model._replace(pool=self._fitted.pool)
             found = found._replace(model=kept, calibration=self.calibration_, plan=self._result.plan)
-        self._store(found._replace(classes=grown.classes, growing=grown.growing))
+        name = config.method.name_evidence(len(grown.classes))
+        self._store(found._replace(classes=grown.classes, growing=grown.growing, evidence_name=name))
         return self
 
     def _store(self, result: Result) -> None:

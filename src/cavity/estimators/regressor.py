@@ -83,8 +83,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     frequencies_ : ndarray of shape (H, D)
         Frequencies in radians per unit of a feature, with inducing="spectrum".
     feature_importance_ : ndarray of shape (n_features_in_,)
-        Importance of each column of X in nats: what its cell tells about y if the other cells are known, the mean over training
-        rows of the divergence of the prediction from a normal one with the moments that it has with that cell of other rows.
+        Importance of each column of X in nats: how much the model reads from it, the mean over training rows of the divergence of
+        the prediction from a normal one with the moments that it has with that cell of other rows. What would be lost without the
+        column is less if columns are correlated: see `explain(X, y, conditional=True)`.
     feature_relevance_ : ndarray of shape (n_features_in_,) or None
         Share of each column of X by inverse lengthscale: how fast f may vary, not how much it does.
     n_features_in_ : int

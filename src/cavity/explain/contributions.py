@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import distinct_rows
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import Array, RawRows, find_columns
 from cavity.rows.validation import Features
@@ -88,13 +89,13 @@ def replace_cells(
 
     Yields the number of each column that can change a row, the predictions [n B ...], and the rows that it changes, [n].
     """
-    rows, row = _find_distinct(X)
+    rows, row = distinct_rows(X)
     plain = predict(rows)
     for j in range(n_columns):
         used = owner == j
         if not used.any():
             continue
-        cells, cell = _find_distinct(background[:, used])
+        cells, cell = distinct_rows(background[:, used])
         own = np.repeat(rows, len(cells), axis=0)
         changed = own.copy()
         changed[:, used] = np.tile(cells, (len(rows), 1))
@@ -104,12 +105,6 @@ def replace_cells(
             found[differs] = predict(changed[differs])
             pair = row[:, None] * len(cells) + cell  # [n B]
             yield j, found[pair], differs[pair].any(1)
-
-
-def _find_distinct(X: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Return the distinct rows of X, and the number of the distinct row that each row equals."""
-    rows, place = np.unique(X, axis=0, return_inverse=True)
-    return rows, place.reshape(-1)
 
 
 def compute_contributions(

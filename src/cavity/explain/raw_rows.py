@@ -38,15 +38,8 @@ class RawRows(NamedTuple):
     table: Any | None  # Arrow table; None if the features are the columns
 
     def find(self, column: Any) -> int:
-        """Return the number of a column, given its number or its name."""
-        if isinstance(column, int | np.integer) and not isinstance(column, bool):
-            if not -len(self.names) <= column < len(self.names):
-                raise BadInput(f"there is no column {column}: the table has {len(self.names)} columns.")
-            place = int(column) % len(self.names)
-        elif str(column) in self.names:
-            place = self.names.index(str(column))
-        else:
-            raise BadInput(f"there is no column {column!r}; {suggest_column(str(column), list(self.names))}")
+        """Return the number of a column that the model uses, given its number or its name."""
+        place = find_column(column, self.names)
         if not (self.owner == place).any():
             raise BadInput(
                 f"the model does not use the column {self.names[place]!r}, so nothing depends on it."
@@ -92,6 +85,17 @@ class RawRows(NamedTuple):
         changed = rows.copy()
         changed[:, self.owner == j] = block
         return changed
+
+
+def find_column(column: Any, names: tuple[str, ...]) -> int:
+    """Return the number of a column, given its number or its name."""
+    if isinstance(column, int | np.integer) and not isinstance(column, bool):
+        if not -len(names) <= column < len(names):
+            raise BadInput(f"there is no column {column}: the table has {len(names)} columns.")
+        return int(column) % len(names)
+    if str(column) not in names:
+        raise BadInput(f"there is no column {column!r}; {suggest_column(str(column), list(names))}")
+    return names.index(str(column))
 
 
 def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]]:

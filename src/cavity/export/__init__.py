@@ -24,6 +24,7 @@ from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import no_graph
 from cavity.prediction.model import FittedModel, latent_model
+from cavity.prediction.novelty import Novelty, find_novelty
 from cavity.prediction.regression import target_noise
 from cavity.rows.columns.encoder import ColumnEncoder
 
@@ -32,7 +33,14 @@ __all__ = ["make_onnx_model", "onnx", "onnx_model"]
 INPUTS = ("float32", "float64")
 
 
-def onnx(clf: GPEstimator, path: str | Path, *, dtype: str = "float64", prepared: bool = False) -> Path:
+def onnx(
+    clf: GPEstimator,
+    path: str | Path,
+    *,
+    dtype: str = "float64",
+    prepared: bool = False,
+    novelty: bool = False,
+) -> Path:
     """Write a fitted GPClassifier or GPRegressor as an ONNX file.
 
     A model of an array has the input "X" (n, D). A model of a frame has one input (n, 1) per column that it reads, with the
@@ -50,6 +58,8 @@ def onnx(clf: GPEstimator, path: str | Path, *, dtype: str = "float64", prepared
         Type of numbers in inputs and outputs.
     prepared : bool, default=False
         For a model of a frame: True gives the input "X" of features as `preparation_` makes them.
+    novelty : bool, default=False
+        Add the output "novelty" (n,): what `predict_novelty` returns.
 
     Returns
     -------
@@ -65,12 +75,14 @@ def onnx(clf: GPEstimator, path: str | Path, *, dtype: str = "float64", prepared
     >>> export.onnx(clf, "iris.onnx").name  # doctest: +SKIP
     'iris.onnx'
     """
-    data = onnx_model(clf, dtype=dtype, prepared=prepared).SerializeToString()
+    data = onnx_model(clf, dtype=dtype, prepared=prepared, novelty=novelty).SerializeToString()
     tensor_files.write_bytes(path, data)
     return Path(path)
 
 
-def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = False) -> Any:
+def onnx_model(
+    clf: GPEstimator, *, dtype: str = "float64", prepared: bool = False, novelty: bool = False
+) -> Any:
     """Return a fitted GPClassifier or GPRegressor as an `onnx.ModelProto`.
 
     Parameters
@@ -81,6 +93,8 @@ def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = Fal
         Type of numbers in inputs and outputs.
     prepared : bool, default=False
         For a model of a frame: True gives the input "X" of features as `preparation_` makes them.
+    novelty : bool, default=False
+        Add the output "novelty" (n,): what `predict_novelty` returns.
 
     Returns
     -------
@@ -99,9 +113,16 @@ def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = Fal
     result = view_fit(clf)
     features, model = result.features, result.model
     preparation = None if prepared else features.preparation
+    measure = find_novelty(result.novelty) if novelty else None
     if isinstance(clf, GPClassifier):
         return make_onnx_model(
-            model, clf.classes_, features.n, _metadata(clf), dtype=dtype, preparation=preparation
+            model,
+            clf.classes_,
+            features.n,
+            _metadata(clf),
+            dtype=dtype,
+            preparation=preparation,
+            novelty=measure,
         )
     if result.rows is not None or len(model.lower) > 1:
         raise BadOption(
@@ -110,13 +131,15 @@ def onnx_model(clf: GPEstimator, *, dtype: str = "float64", prepared: bool = Fal
         )
     noise = target_noise(model)
     _check(model, 1, {}, dtype)
-    draft = Draft(features.n, preparation, dtype, ("mean", "std"))
+    draft = Draft(features.n, preparation, dtype, ("mean", "std", *(["novelty"] if novelty else [])))
     shift, scale = result.units
     mean, var, r = latent_model(model, NUMPY).marginals_and_residual(draft.X)
     f = var if result.predicts_residual else var - r
     std = (f.at_least(0.0) + noise).sqrt() * scale
     draft.add_output("mean", "Cast", (mean * scale + shift)[:, 0], ["n"])
     draft.add_output("std", "Cast", std[:, 0], ["n"])
+    if measure is not None:
+        draft.add_output("novelty", "Cast", measure.at(var), ["n"])
     return draft.finish(_metadata(clf))
 
 
@@ -128,6 +151,7 @@ def make_onnx_model(
     *,
     dtype: str = "float64",
     preparation: ColumnEncoder | None = None,
+    novelty: Novelty | None = None,
 ) -> Any:
     """Return a fitted model as an `onnx.ModelProto`.
 
@@ -145,6 +169,8 @@ def make_onnx_model(
         Type of numbers in inputs and outputs.
     preparation : Preparation or None
         How raw columns become features, for a graph that takes raw columns instead of "X".
+    novelty : Novelty or None
+        What the output "novelty" (n,) is computed by, which needs it.
 
     Returns
     -------
@@ -162,7 +188,8 @@ def make_onnx_model(
     'cavity'
     """
     _check(model, len(classes), metadata, dtype)
-    draft = Draft(n_features, preparation, dtype, ("label", "probabilities"))
+    extra = () if novelty is None else ("novelty",)
+    draft = Draft(n_features, preparation, dtype, ("label", "probabilities", *extra))
     mean, var, _ = latent_model(model, NUMPY).marginals_and_residual(draft.X)
     log_p = _log_probability(model.likelihood, mean, var)
     if not model.pool.is_trivial:
@@ -173,6 +200,8 @@ def make_onnx_model(
     best = draft.graph.op("ArgMax", P, axis=1, keepdims=0)
     draft.add_output("label", "Gather", draft.graph.value(labels), ["n"], best, kind=label_kind)
     draft.add_output("probabilities", "Cast", P, ["n", len(classes)])
+    if novelty is not None:
+        draft.add_output("novelty", "Cast", novelty.at(var), ["n"])
     return draft.finish(metadata)
 
 

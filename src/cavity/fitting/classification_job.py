@@ -16,6 +16,7 @@ from cavity.fitting import agreement, build, monitoring, runs
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration, make_members
 from cavity.fitting.job import Job, Session, choose_device, open_session, start_run, start_values
 from cavity.fitting.leave_one_out import find_leave_one_out
+from cavity.fitting.novelty import from_leave_one_out, prior_variances
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
 from cavity.fitting.time_budget import Budget
@@ -176,10 +177,7 @@ def find_gate(model: FittedModel, table: Table) -> Gate | None:
     """Return how much the trees of a pool count at a row, by the variances of f at some training rows."""
     rng, share = np.random.default_rng(0), table.weight / table.weight.sum()
     rows = table.X[rng.choice(table.n_rows, policy.GATE_ROWS, p=share)]
-    prior = model.prior
-    known = as_array(prior.kernel.diag(as_tensor(rows).to(model.mean)).mean(-1) + prior.noise)
-    var = as_array(predict_latent(model, as_tensor(rows)).var)
-    return make_gate(np.broadcast_to(known, (prior.n_latent,)), var)
+    return make_gate(prior_variances(model, rows), as_array(predict_latent(model, as_tensor(rows)).var))
 
 
 def fix_hyperparameters(
@@ -218,9 +216,13 @@ def prepare_table(
     def make_result(run: Run) -> Result:
         growing = keep_growing(config.method, run, begin, table)
         loo = find_leave_one_out(run, table, every_row)
-        found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start)
+        left_out = None if loo is None or run.reduce.world > 1 else from_leave_one_out(loo)
+        found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start, left_out)
         prior = table.class_totals / table.class_totals.sum()
-        return found._replace(classes=classes, growing=growing, loo=loo, class_prior=prior)
+        name = config.method.name_evidence(len(classes))
+        return found._replace(
+            classes=classes, growing=growing, loo=loo, class_prior=prior, evidence_name=name
+        )
 
     return Job(run, options, Plan(training=options.plan), make_result, table.lightest)
 

@@ -11,6 +11,7 @@ import torch
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, regression_rows, runs
 from cavity.fitting.job import Job, choose_device, open_session, start_run, start_values
+from cavity.fitting.novelty import leave_out
 from cavity.fitting.results import Continuation, Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.options import Method, Plan, RegressorConfig, policy
@@ -68,7 +69,8 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
 
     def make_result(run: Run) -> Result:
         evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(given.scale)
-        found = common_result(run, begin, features, evidence, config.warm_start)
+        left_out = leave_out(run) if isinstance(given, Targets) else None  # a source would be read once more
+        found = common_result(run, begin, features, evidence, config.warm_start, left_out)
         return found._replace(
             units=(given.shift, given.scale),
             rows=keep(found.model),

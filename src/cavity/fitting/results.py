@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
 from cavity.fitting.leave_one_out import LeaveOneOut
+from cavity.fitting.novelty import ROWS, LeftOut, measure_novelty
 from cavity.fitting.partial_fit import Growing
 from cavity.inference import State
 from cavity.kernels import Kernel
 from cavity.options import Plan
+from cavity.options.method import BOUND, EVIDENCE
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import FittedModel, extract_model, to_device
+from cavity.prediction.model import FittedModel, extract_model, in_units, to_device
+from cavity.prediction.novelty import Novelty
 from cavity.prediction.regression import TrainingRows
 from cavity.rows.tables import Start
 from cavity.rows.validation import Features
@@ -39,6 +42,7 @@ class Result(NamedTuple):
     features: Features
     evidence: float
     is_bound: bool  # the evidence is a lower bound
+    evidence_name: str  # what it is: see Method.name_evidence
     history: list[dict[str, Any]]
     relevance: Array | None  # [D], shares of the features
     warnings: tuple[str, ...] = ()
@@ -57,32 +61,44 @@ class Result(NamedTuple):
     background: Array | None = (
         None  # [n D], some training rows to compute it from; model files do not have them
     )
+    novelty: Novelty | None = None  # None after `partial_fit`
 
 
-def common_result(run: Run, begin: Start, features: Features, evidence: float, warm_start: bool) -> Result:
-    """Return what the fits of both estimators leave."""
+def common_result(
+    run: Run,
+    begin: Start,
+    features: Features,
+    evidence: float,
+    warm_start: bool,
+    left_out: LeftOut | None = None,
+) -> Result:
+    """Return what the fits of both estimators leave. `left_out`: variances at training rows, for the novelty of others."""
     state = to_device(run.state, torch.device("cpu")) if warm_start else None
     model = extract_model(run.engine, run.state)
+    is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model)
+    sample = draw_rows(begin, model, ROWS)
     return Result(
         model=model,
         features=features,
         evidence=evidence,
-        is_bound=run.engine.removal == 0 and run.engine.factor.bounds,
+        is_bound=is_bound,
+        evidence_name=BOUND if is_bound else EVIDENCE,
         history=run.history,
         relevance=find_relevance(model.prior.kernel, begin.columns, features),
         continuation=None if state is None else Continuation(state, begin.columns),
-        background=choose_background(begin),
+        background=draw_rows(begin, model, BACKGROUND),
+        novelty=None if sample is None else measure_novelty(model, sample, left_out),
     )
 
 
-def choose_background(begin: Start) -> Array | None:
-    """Choose some training rows by weight; None after `partial_fit`, which keeps none."""
+def draw_rows(begin: Start, model: FittedModel, n: int) -> Array | None:
+    """Draw training rows by weight; None after `partial_fit`, which keeps none."""
     X, weight = begin.pool.X, begin.pool.weight
     if not len(X):
         return None
     rng = np.random.default_rng(0)
-    return np.asarray(X[rng.choice(len(X), BACKGROUND, p=weight / weight.sum())])
+    return in_units(model.prior, X[rng.choice(len(X), n, p=weight / weight.sum())])
 
 
 def settle_kernel(model: FittedModel) -> None:

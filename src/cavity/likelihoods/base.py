@@ -75,6 +75,8 @@ class Likelihood(Parameters):
         Whether the likelihood is for two classes with one latent function. Otherwise there is one latent function per class.
     bounds : bool
         Whether `average` is a lower bound of E log φ, or equal to it.
+    sums_to_one : bool
+        Whether φ is a probability of the label: summed over all labels it is 1, also if f has a residual.
     linear : bool
         Whether the sites do not depend on q, so that one sweep finds them.
     tempers : bool
@@ -110,6 +112,7 @@ class Likelihood(Parameters):
     name: ClassVar[str] = ""
     two_classes: ClassVar[bool] = False
     bounds: ClassVar[bool] = True
+    sums_to_one: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     tempers: ClassVar[bool] = True
     points: ClassVar[bool] = False

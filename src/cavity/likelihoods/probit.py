@@ -94,6 +94,7 @@ class ProbitPairs(_Tempered):
     """
 
     name = "probit"
+    sums_to_one = False  # the residual of the own class is drawn anew for each rival
 
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = n_classes

@@ -15,6 +15,8 @@ from cavity.likelihoods import Likelihood
 from cavity.options.value_checks import one_of
 
 Q_UPDATES = ("natural", "gradient")
+EVIDENCE, OBJECTIVE = "log marginal likelihood", "log Z_q"  # what log Z_q can be: see Method.name_evidence
+BOUND = f"lower bound on the {EVIDENCE}"
 
 
 class Method(Parameters):
@@ -225,6 +227,27 @@ class Method(Parameters):
             A likelihood that is bound to the classes.
         """
         raise NotImplementedError
+
+    def name_evidence(self, n_classes: int) -> str:
+        """Return what log Z_q is with this number of classes.
+
+        Parameters
+        ----------
+        n_classes : int
+            Number of classes in the training labels.
+
+        Returns
+        -------
+        str
+            "log marginal likelihood" if a model that knows nothing has that of guessing, so that values can be compared with
+            those of other methods; "lower bound on the log marginal likelihood"; or "log Z_q", which can be far below guessing
+            and compares only fits of one method to the same rows.
+        """
+        likelihood = self.make_likelihood(n_classes, frozenset())
+        if self.variational and likelihood.bounds:
+            return BOUND
+        whole = likelihood.sums_to_one or self.on_f  # on f there is no residual
+        return EVIDENCE if whole and not self.variational else OBJECTIVE
 
     def sampling_problem(self) -> str | None:
         """Return why hyper-parameters cannot be sampled with this method, and what to use.

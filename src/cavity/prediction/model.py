@@ -137,15 +137,16 @@ class Joint(NamedTuple):
 
 def points_in_units(prior: Prior) -> NDArray[np.float64]:
     """Return the inducing points in the units of the data, [C M D] or [1 M D]."""
-    return _in_units(prior, as_array(prior.Z))
+    return in_units(prior, as_array(prior.Z))
 
 
 def center_in_units(prior: Prior) -> NDArray[np.float64]:
     """Return the centre of each column in the units of the data, [D]."""
-    return _in_units(prior, as_array(prior.center))
+    return in_units(prior, as_array(prior.center))
 
 
-def _in_units(prior: Prior, points: NDArray[np.float64]) -> NDArray[np.float64]:
+def in_units(prior: Prior, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return points as the kernel sees them in the units of the data."""
     return prior.kernel.value(points) if isinstance(prior.kernel, Ranked) else points
 
 

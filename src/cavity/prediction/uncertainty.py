@@ -1,4 +1,4 @@
-"""Split the entropy of a prediction, and rank rows by what their labels would teach."""
+"""Split the entropy of a prediction, rank rows by what their labels would teach, and measure their novelty."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from cavity.prediction.model import (
     as_tensor,
     log_probabilities,
     predict_latent,
+    predict_moments,
     split_rows,
 )
+from cavity.prediction.novelty import Novelty
 
 Array = NDArray[np.float64]
 
@@ -63,6 +65,11 @@ def split_entropy(model: FittedModel, f: Normal | Joint) -> tuple[Array, Array]:
         ]
     _, aleatoric, epistemic = (as_array(torch.cat(column)) for column in zip(*parts, strict=True))
     return aleatoric, epistemic
+
+
+def predict_novelty(model: FittedModel, rows: Array, novelty: Novelty) -> tuple[Array]:
+    """Return how unlike the training rows each row is, [n]."""
+    return (novelty.at(predict_moments(model, rows)[1]),)
 
 
 def rank_rows(uncertainty: Uncertainty, n: int | None) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ from cavity.rows.labels import encode
 
 MOST_SHUFFLED = 40_000  # predictions for the importance of columns; fewer with many classes
 MOST_REPLACED = 30_000  # predictions for what moves single rows
+MOST_CONDITIONAL = 20  # columns up to which the report says what each tells given the others
 CURVES = 6  # columns whose partial dependence is drawn
 MAX_ROWS = 15  # hardest rows, and most uncertain rows
 
@@ -49,6 +50,7 @@ class Ranking(NamedTuple):
     places: list[int]
     values: list[float]
     errors: list[float] | None  # None if no labels were needed
+    given: list[float] | None = None  # of columns whose cells are unknown, given the others
 
 
 def name_columns(raw: RawRows, names: Any) -> RawRows:
@@ -97,19 +99,29 @@ def score_regressor(gp: Any, raw: RawRows, y: Any) -> Scored:
 def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
     """Rank columns by permutation importance or, without labels, by what the model says about itself."""
     errors: Array | None = None
+    given: Array | None = None
     if scored is not None and scored.truth is not None:
         C = scored.outcome.shape[1]
         used, room = len(set(scored.raw.owner.tolist())), MOST_SHUFFLED // max(1, C // 4)
         chosen = choose_rows(len(scored.raw.X), int(np.clip(room // (2 * used), 50, 500)), 0)
-        found = model.explain(Prepared(scored.raw.X[chosen]), np.asarray(y)[chosen], n_repeats=2)
+        rows = Prepared(scored.raw.X[chosen]), np.asarray(y)[chosen]
+        found = model.explain(*rows, n_repeats=2)
         values, errors = found.importance, found.standard_error
+        if used <= MOST_CONDITIONAL:
+            given = model.explain(*rows, n_repeats=2, conditional=True).importance
     else:
         values = getattr(model, "feature_importance_", None)
     if values is None:
         return None
     used_columns = set(find_columns(view_fit(model).features)[1].tolist())
     order = np.array([j for j in np.argsort(-values, kind="stable") if int(j) in used_columns])
-    return Ranking(order.tolist(), values[order].tolist(), None if errors is None else errors[order].tolist())
+    ordered = [None if column is None else column[order].tolist() for column in (errors, given)]
+    return Ranking(order.tolist(), values[order].tolist(), *ordered)
+
+
+def find_novelty(model: Any, scored: Scored) -> Array | None:
+    """Return how unlike the training rows each row is, [n]; None for models that cannot tell."""
+    return None if view_fit(model).novelty is None else model.predict_novelty(Prepared(scored.raw.X))
 
 
 def find_dependences(model: Any, scored: Scored, ranking: Ranking | None) -> list[PartialDependence]:

@@ -18,6 +18,7 @@ from cavity.report.charts import draw_calibration, draw_coverage, draw_learning,
 from cavity.report.findings import (
     Scored,
     find_dependences,
+    find_novelty,
     name_columns,
     rank_columns,
     score_classifier,
@@ -28,6 +29,7 @@ from cavity.report.model_card import describe_model, list_warnings
 from cavity.report.regression import SCORES
 from cavity.saving.json_checks import format_label
 
+UNUSUAL = 0.95  # novelty that one in twenty training rows exceeds
 SCORE_NAMES = {
     "error": "Error rate",
     "nll": "Log loss, nats per row",
@@ -262,6 +264,12 @@ def _list_remarks(model: Any, scored: Scored | None) -> list[str]:
     """Return what is known of the training rows, and of columns that the model does not use."""
     notes, prepare = getattr(model, "notes_", {}), view_fit(model).features.preparation
     remarks = []
+    novelty = None if scored is None else find_novelty(model, scored)
+    if novelty is not None:
+        remarks.append(
+            f"{(novelty > UNUSUAL).mean():.1%} of these rows are more unusual than 95 % of the training rows; if nothing has "
+            "changed, expect about 5 %."
+        )
     if notes.get("rows"):
         lost = (
             f"; {notes['unlabelled']} rows without a label were not used" if notes.get("unlabelled") else ""

@@ -29,11 +29,18 @@ def _describe_regressor(gp: Any) -> Facts:
         ("Columns", f"{gp.n_features_in_}"),
         ("Kernel", _describe_kernel(gp.kernel_)),
         ("Noise, standard deviation", f"{math.sqrt(gp.noise_):.4g}"),
-        ("Log marginal likelihood", f"{gp.log_marginal_likelihood_:,.2f}"),
+        _describe_evidence(gp),
         ("Epochs", f"{gp.n_epochs_}"),
         ("Training time (s)", f"{history[-1].get('seconds', math.nan):.1f}"),
         *((f"Version of {name}", value) for name, value in list_versions().items()),
     ]
+
+
+def _describe_evidence(model: Any) -> tuple[str, str]:
+    name, value = view_fit(model).evidence_name, model.log_marginal_likelihood_
+    return name[0].upper() + name[1:], "none: training stopped too early" if math.isnan(
+        value
+    ) else f"{value:,.2f}"
 
 
 def _describe_classifier(clf: Any) -> Facts:
@@ -57,9 +64,7 @@ def _describe_classifier(clf: Any) -> Facts:
     if len(clf.ensemble_weights_) > 1:
         weights = ", ".join(f"{w:.2f}" for w in clf.ensemble_weights_)
         rows.append(("Weights of Gaussian process and trees", weights))
-    name = "Bound on the log marginal likelihood" if hasattr(clf, "elbo_") else "Log marginal likelihood"
-    evidence = clf.log_marginal_likelihood_
-    rows.append((name, "none: training stopped too early" if math.isnan(evidence) else f"{evidence:,.2f}"))
+    rows.append(_describe_evidence(clf))
     rows.append(("Epochs", f"{clf.n_epochs_}"))
     if "seconds" in history[-1]:
         rows.append(("Training time (s)", f"{history[-1]['seconds']:.1f}"))

@@ -13,7 +13,7 @@ from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import draw_dependence
 from cavity.report.colours import COLOURS
-from cavity.report.findings import Ranking, Scored, explain_notable, find_notable
+from cavity.report.findings import Ranking, Scored, explain_notable, find_notable, find_novelty
 from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number
@@ -111,13 +111,16 @@ def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
         texts = [f"{text} ± {e:.3f}" for text, e in zip(texts, ranking.errors, strict=False)]
         how = "How much the loss of these rows increases, in nats, if the cells of a column are shuffled, ± standard error."
     else:
-        how = "What the cell of a column tells about the outcome if the others are known, in nats, by the model's own account."
+        how = "How much the prediction changes, in nats, if a cell comes from another row, by the model's own account."
+    if ranking.given is not None:
+        texts = [f"{text} ({g:.3f})" for text, g in zip(texts, ranking.given, strict=False)]
+        how += " In brackets: if the cells are unknown and the others tell about them, what would be lost without the column."
     more = (
         f" {len(ranking.places) - BARS} columns that matter less are left out."
         if len(ranking.places) > BARS
         else ""
     )
-    text = f"{how} Columns of noise are near 0. Columns with the same information share it.{more}"
+    text = f"{how} Columns of noise are near 0.{more}"
     return render_paragraph(text) + render_bars(
         "Importance of columns", names, ranking.values[:BARS], texts, ("Column", "Importance (nats)")
     )
@@ -150,20 +153,23 @@ def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: li
         if scored.is_regression
         else _describe_labels(model, scored, places, classes)
     )
+    novelty = find_novelty(model, scored)
     lines = []
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
         causes = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
         number = n if numbers is None else numbers[n]
-        lines.append([f"{number}", why, *describe(n), causes, *(moved.values[k, j] for j in shown)])
+        unusual = [] if novelty is None else [f"{novelty[n]:.0%}"]
+        lines.append([f"{number}", why, *describe(n), *unusual, causes, *(moved.values[k, j] for j in shown)])
     names = [moved.names[j] or "(no name)" for j in shown]
     unit = "units of the target" if scored.is_regression else "nats of log-probability"
     text = (
         "Hardest: the true outcome was least expected; look for errors in the label or in the cells. "
         f"Uncertain: the prediction is least certain. Moved by: the columns that change the prediction "
-        f"most, compared with the cells of other rows, in {unit}."
+        f"most, compared with the cells of other rows, in {unit}. Novelty: the share of training rows that are more usual."
     )
+    head = head if novelty is None else [*head, "Novelty"]
     table = render_table(
         "Hardest and most uncertain rows", ["Row", "Why", *head, "Moved by", *names], lines, name="rows"
     )

@@ -17,6 +17,7 @@ from cavity.errors import BadFile, BadInput
 from cavity.kernels import formulas
 from cavity.kernels.formulas import Formula, Knots, Scale
 from cavity.prediction.latent import LatentModel
+from cavity.prediction.novelty import Novelty, restore_novelty
 from cavity.prediction.pool import NO_POOL, Pool
 from cavity.rows.validation import Features
 from cavity.saving import json_checks
@@ -55,6 +56,7 @@ class ArrayRecord(NamedTuple):
     units: tuple[float, float]  # shift and scale of a regressor's targets
     noise: float  # variance of a regressor's targets
     stored: tensor_files.StoredArrays  # the whole file, for the full reader
+    novelty: Novelty | None
     pool: Pool = NO_POOL
 
 
@@ -160,11 +162,15 @@ def _read(stored: tensor_files.StoredArrays, contents: Contents) -> ArrayRecord:
     )
     if formulas.are_far(model.points):
         raise Unknown
+    novelty = restore_novelty(meta.get("novelty"))
     if not classifies:
         noise = float(np.exp(arrays["factor.log_noise"][0]))
-        return ArrayRecord(model, features, None, json_checks.read_units(meta["units"]), noise, stored)
+        return ArrayRecord(
+            model, features, None, json_checks.read_units(meta["units"]), noise, stored, novelty
+        )
     classes = json_checks.unpack_labels(meta["classes"])
-    return ArrayRecord(model, features, classes, (0.0, 1.0), 0.0, stored, restore_pool(arrays, meta["pool"]))
+    pool = restore_pool(arrays, meta["pool"])
+    return ArrayRecord(model, features, classes, (0.0, 1.0), 0.0, stored, novelty, pool)
 
 
 def _check_factors(contents: Contents, arrays: Arrays, Z: NDArray[Any]) -> None:

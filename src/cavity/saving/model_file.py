@@ -18,11 +18,12 @@ from cavity.fitting.results import Result, settle_kernel
 from cavity.kernels import Kernel
 from cavity.kernels.spectrum import Spectrum
 from cavity.options.classification_methods import Auto
-from cavity.options.method import Method, method_names, read_method
+from cavity.options.method import BOUND, EVIDENCE, Method, method_names, read_method
 from cavity.options.plan import Plan
 from cavity.options.training import flatten
 from cavity.options.value_checks import resolve_device
 from cavity.prediction.model import FittedModel
+from cavity.prediction.novelty import describe_novelty, restore_novelty
 from cavity.prediction.regression import TENSORS, TrainingRows, with_canonical_layout
 from cavity.saving.checking import Contents, check_header, check_values
 from cavity.saving.json_checks import read_estimate, read_features, read_relevance, read_units, unpack_labels
@@ -102,6 +103,7 @@ def save(record: Record, path: str | Path) -> None:
         "estimate": None if result.estimate is None else result.estimate._asdict(),
         "importance": None if result.importance is None else result.importance.tolist(),
         "plan": None if result.plan is None else asdict(result.plan),
+        "novelty": describe_novelty(result.novelty),
     }
     tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
@@ -234,6 +236,9 @@ def _read_result(
         features=features,
         evidence=math.nan if evidence is None else float(evidence),
         is_bound="elbo_" in scalars,
+        evidence_name=(BOUND if "elbo_" in scalars else EVIDENCE)
+        if n_classes is None
+        else method.name_evidence(n_classes),
         history=list(meta["history"]),
         relevance=read_relevance(None if relevance is None else relevance.numpy(), features),
         warnings=tuple(meta.get("warnings") or ()),
@@ -247,6 +252,7 @@ def _read_result(
         estimate=read_estimate(meta.get("estimate")),
         importance=None if importance is None else np.array(importance, dtype=np.float64),
         plan=Plan.from_json(meta["plan"]) if meta.get("plan") else None,
+        novelty=restore_novelty(meta.get("novelty")),
     )
 
 

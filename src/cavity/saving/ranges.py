@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from cavity.errors import BadFile
@@ -19,6 +20,7 @@ LARGE = 1e15  # far beyond any whitened value, weight or factor of a fit
 LEAST_PIVOT = 1e-6  # of a posterior's factor: Λ is about I + (something positive)
 LOG_LARGEST = {8: 709.0, 4: 88.0}  # logarithm of the largest number, by bytes
 MOST_TEXT = 100_000
+QUANTILES = 101  # of variances at training rows
 
 
 class Range(NamedTuple):
@@ -172,6 +174,13 @@ def by_name(each: Check, *needed: str) -> Check:
 
 
 mapping = by_name(anything)
+
+
+def quantiles(values: Any, name: str, sizes: Sizes) -> None:
+    """Check that there are 101 variances in ascending order."""
+    many(number(0, LARGE))(values, name, sizes)
+    if len(values) != QUANTILES or any(a > b for a, b in pairwise(values)):
+        raise BadFile(f"{name} is not a list of {QUANTILES} ascending values.")
 
 
 def shares(values: Any, name: str, sizes: Sizes) -> None:

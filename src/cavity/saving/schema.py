@@ -172,6 +172,8 @@ FACTS = (
     Fact("pool?.boosted", r.many(r.flag, "pool members")),
     Fact("pool?.gate?.scale", r.many(r.number(0, 1e300), "C")),
     Fact("pool?.gate?.usual", r.number(-1, 1)),
+    Fact("novelty?.scale", r.many(r.number(0, 1e300), "C")),
+    Fact("novelty?.quantiles", r.quantiles),
     Fact("growing?.sites.weighted", r.flag),
     Fact("growing?.sites.tempers", r.flag),
     Fact("growing?.sites.unit", SCALE),
@@ -216,6 +218,7 @@ SUMMARY = (  # what `cavity info` prints
     Fact("relevance?", r.by_name(NUMBER)),
 )
 LATER = (  # files of 0.2 have none
+    Fact("evidence?", r.text),
     Fact("importance?", r.by_name(NUMBER)),
 )
 

@@ -38,6 +38,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
         "dtype": str(arguments["dtype"]).removeprefix("torch."),
         "epochs": len(result.history),
         "log_marginal_likelihood": None if math.isnan(result.evidence) else float(result.evidence),
+        "evidence": result.evidence_name,
         "temperature": 1 / pool.weight,
         "calibration": result.calibration,
         "plan": None if result.plan is None else result.plan.summarise(),

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, create_model
 
 from cavity._version import __version__
 from cavity.cli.models import Model
+from cavity.cli.predictors import Extras
 from cavity.cli.serving.batching import Array, Columns
 from cavity.cli.serving.requests import BadRows, CellError
 from cavity.errors import CavityError
@@ -24,6 +25,9 @@ NUMBERS = {
     "low": "Lower end of the 95 % interval per row.",
     "high": "Upper end of the 95 % interval per row.",
 }
+
+
+NOVELTY = "Share of training rows that are more usual, per row."
 
 
 class Health(BaseModel):
@@ -58,9 +62,10 @@ def make_answer_model(model: Model) -> type[BaseModel]:
     """Make the type of a prediction from the classes of a model; of a regressor, from its numbers."""
     notes: Any = (dict[str, int], Field(description="Counts of cells unlike those of the training rows."))
     digest: Any = (str, Field(description="SHA-256 of the model file."))
+    novelty: Any = (list[float] | None, Field(None, description=NOVELTY))
     if not hasattr(model.classifier, "classes_"):
         numbers: dict[str, Any] = {k: (list[float], Field(description=text)) for k, text in NUMBERS.items()}
-        return create_model("Prediction", **numbers, notes=notes, model=digest)
+        return create_model("Prediction", **numbers, novelty=novelty, notes=notes, model=digest)
     label: Any = Literal.__getitem__(tuple(map(format_label, model.classifier.classes_)))
     entropies: dict[str, Any] = {
         name: (list[float] | None, Field(None, description=f"{name.capitalize()} entropy per row, in nats."))
@@ -72,6 +77,7 @@ def make_answer_model(model: Model) -> type[BaseModel]:
         classes=(list[label], Field(description="Classes, in the order of the probabilities.")),
         probabilities=(list[list[float]], Field(description="One list per row, one number per class.")),
         **entropies,
+        novelty=novelty,
         notes=notes,
         model=digest,
     )
@@ -88,11 +94,11 @@ def get_versions() -> dict[str, str]:
     }
 
 
-def predict_block(model: Model, X: Array, uncertainty: bool) -> Columns:
-    """Predict a block of rows: `probabilities`, [n C], and entropies, [n]; of a regressor, its numbers, [n]."""
+def predict_block(model: Model, X: Array, extras: Extras) -> Columns:
+    """Predict a block of rows: `probabilities`, [n C], and extras, [n]; of a regressor, its numbers, [n]."""
     if not hasattr(model.classifier, "classes_"):
-        return model.predict_columns(X)
-    found = model.predict_columns(X, uncertainty)
+        return model.predict_columns(X, extras._replace(uncertainty=False))
+    found = model.predict_columns(X, extras)
     P = [found.pop(name) for name in list(found) if name.startswith("p_")]
     del found["label"]
     return {"probabilities": np.column_stack(P), **found}

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity._version import __version__
 from cavity.cli.models import Model
+from cavity.cli.predictors import Extras
 from cavity.cli.serving.answers import (
     Health,
     Refusal,
@@ -110,9 +111,12 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         """Return numbers for Prometheus, of the process that answers."""
         return Response(service.metrics.format(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def predict(request: Request, uncertainty: bool = False) -> Response:
-        """Predict rows: labels and probabilities, or means and intervals of a regressor. With uncertainty=true, entropies, too."""
-        return await _answer(service, request, uncertainty)
+    async def predict(request: Request, uncertainty: bool = False, novelty: bool = False) -> Response:
+        """Predict rows: labels and probabilities, or means and intervals of a regressor.
+
+        With uncertainty=true, entropies, too; with novelty=true, how unlike the training rows each row is.
+        """
+        return await _answer(service, request, Extras(uncertainty, novelty))
 
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
@@ -138,13 +142,13 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         return HTMLResponse(page, headers={"content-security-policy": SECURITY_POLICY})
 
 
-async def _answer(service: Service, request: Request, uncertainty: bool) -> Response:
+async def _answer(service: Service, request: Request, extras: Extras) -> Response:
     """Answer a request for predictions, or say why not."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "send JSON with the header content-type: application/json.")
     try:
-        return Response(await service.answer(request, uncertainty), media_type="application/json")
+        return Response(await service.answer(request, extras), media_type="application/json")
     except ClientDisconnect:
         return Response(status_code=CLIENT_CLOSED)
     except asyncio.CancelledError:  # the server stops, and its deadline is over

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.cli.predictors import Extras
 from cavity.errors import CavityError
 
 Array = NDArray[np.float64]
 Columns = dict[str, Array]  # of a prediction, one entry per row
-Predict = Callable[[Array, bool], Columns]
+Predict = Callable[[Array, Extras], Columns]
 
 BLOCK_SECONDS = (
     0.1  # a block takes at most about this long; a new request waits for one block before its turn
@@ -37,8 +38,8 @@ class Full(CavityError):
 class WaitingRows:
     """Rows of a request, and what is predicted of them so far."""
 
-    def __init__(self, X: Array, uncertainty: bool) -> None:
-        self.X, self.uncertainty = X, uncertainty
+    def __init__(self, X: Array, extras: Extras) -> None:
+        self.X, self.extras = X, extras
         self.taken, self.missing = (
             0,
             len(X),
@@ -78,11 +79,11 @@ class Batcher:
         """Rows in the queue."""
         return sum(job.left for job in self._jobs)
 
-    async def predict(self, X: Array, uncertainty: bool) -> Columns:
+    async def predict(self, X: Array, extras: Extras) -> Columns:
         """Predict rows. Raises Full if too many rows wait; a cancelled call leaves the queue."""
         if self._jobs and self.waiting + len(X) > self._most:
             raise Full(f"{self.waiting} rows are waiting, and the limit is {self._most}", self.retry_seconds)
-        job = WaitingRows(X, uncertainty)
+        job = WaitingRows(X, extras)
         self._jobs.append(job)
         if len(self._running) < THREADS:
             task = asyncio.create_task(self._run())
@@ -131,9 +132,9 @@ class Batcher:
 
     def _predict_parts(self, parts: list[BlockPart]) -> list[Columns | Exception]:
         """Predict a block. If that fails, predict each part alone, so that a bad row fails its own request only."""
-        uncertainty = parts[0].job.uncertainty
+        extras = parts[0].job.extras
         try:
-            found = self._predict(np.concatenate([part.X for part in parts]), uncertainty)
+            found = self._predict(np.concatenate([part.X for part in parts]), extras)
         except Exception as error:
             if len(parts) == 1:
                 return [error]
@@ -154,11 +155,10 @@ class Batcher:
 def take_parts(jobs: list[WaitingRows], room: int) -> list[BlockPart]:
     """Take the rows of a block from waiting jobs, in equal shares. Large jobs get the rest of the shares of small ones.
 
-    The oldest job decides whether it is a block with uncertainties. Afterwards it is the last in the queue, if rows of it are
+    The oldest job decides which columns the block has. Afterwards it is the last in the queue, if rows of it are
     left. Each of the first `room` jobs gets at least one row.
     """
-    kind = jobs[0].uncertainty
-    chosen = [job for job in jobs if job.uncertainty == kind][:room]
+    chosen = [job for job in jobs if job.extras == jobs[0].extras][:room]
     parts = []
     for i, job in enumerate(sorted(chosen, key=lambda job: job.left)):
         count = min(job.left, room // (len(chosen) - i))

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from cavity._version import __version__
 from cavity.cli.models import Model
+from cavity.cli.predictors import Extras
 from cavity.cli.serving.answers import format_answer, predict_block
 from cavity.cli.serving.batching import Batcher, Full
 from cavity.cli.serving.metrics import Metrics
@@ -34,7 +35,7 @@ class Service:
         self._threads = ThreadPoolExecutor(2, "cavity-json")
         self._held = 0  # bytes that are received but not yet parsed
 
-    async def answer(self, request: Request, uncertainty: bool) -> bytes:
+    async def answer(self, request: Request, extras: Extras) -> bytes:
         """Read a request, predict its rows, and return the answer as JSON."""
         notes, parts = Counter[str](), list[bytes]()
         try:
@@ -43,7 +44,7 @@ class Service:
             X = await self._call(len(body), self.reader.read, body, notes)
         finally:
             self._held -= sum(map(len, parts))
-        found = await self._unless_left(request, self.batcher.predict(X, uncertainty))
+        found = await self._unless_left(request, self.batcher.predict(X, extras))
         self.metrics.rows.inc(len(X))
         size = CELL_BYTES * sum(column.size for column in found.values())
         answer: bytes = await self._call(size, format_answer, self.model, found, notes, self.digest)
