@@ -12,6 +12,7 @@ Array = NDArray[np.float64]
 MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
 RANGE = 4.0  # a column's spread is at least its range divided by this
+USUAL, BEYOND = 0.99, 2.0  # rows reach BEYOND times this quantile of their squared distances from the centre
 
 
 class Columns(NamedTuple):
@@ -28,6 +29,7 @@ class Columns(NamedTuple):
     spread: Array  # [D], positive
     distance: float
     group: NDArray[np.int64] | None = None  # [D], number of each column's lengthscale; None: each has its own
+    square_reach: float = 1.0  # squared distance from the centre, in spreads, that rows hardly ever exceed
 
 
 class Sharing(NamedTuple):
@@ -52,7 +54,7 @@ def share_units(
     for j in sharing.indicators:
         spread[j] = spread[j - 1]
     U = U * (columns.spread / spread)
-    return Columns(columns.center, spread, median_distance(U, weight, rng), sharing.group), U
+    return _measure(columns.center, spread, U, weight, rng, sharing.group), U
 
 
 def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
@@ -62,7 +64,7 @@ def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
     center = np.where(low == high, X[0], center)
     spread = _spread(X, center, weight, low, high)
     X, weight = _sample(X, weight, rng)
-    return Columns(center, spread, median_distance((X - center) / spread, weight, rng))
+    return _measure(center, spread, (X - center) / spread, weight, rng)
 
 
 def from_moments(
@@ -75,7 +77,23 @@ def from_moments(
     unit = np.where(center == 0, 1.0, np.abs(center))
     spread = np.where(constant, unit, np.maximum(np.sqrt(var), (high - low) / RANGE))
     X, weight = _sample(X, weight, rng)
-    return Columns(center, spread, median_distance((X - center) / spread, weight, rng))
+    return _measure(center, spread, (X - center) / spread, weight, rng)
+
+
+def _measure(
+    center: Array,
+    spread: Array,
+    U: Array,
+    weight: Array,
+    rng: np.random.Generator,
+    group: NDArray[np.int64] | None = None,
+) -> Columns:
+    """Return the statistics of columns, given rows U in spreads from the centre."""
+    square = (U**2).sum(1)
+    order = np.argsort(square, kind="stable")
+    cumulative = np.cumsum(weight[order])
+    reach = BEYOND * float(square[order][np.searchsorted(cumulative, USUAL * cumulative[-1])])
+    return Columns(center, spread, median_distance(U, weight, rng), group, reach if reach > 0 else 1.0)
 
 
 def _spread(X: Array, center: Array, weight: Array, low: Array, high: Array) -> Array:
