@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_iris, load_wine
 
 from cavity import BadInput, GPClassifier, GPRegressor, Training
 from cavity.kernels import RBF, Linear, Matern32
@@ -74,3 +75,14 @@ def test_a_kernel_of_the_users_own_that_overflows_is_refused():
     )
     with pytest.raises(BadInput, match="1 rows have no finite latent values"):
         clf.predict_proba([[1.0, 2.0], [1e155, 0.0]])
+
+
+@pytest.mark.parametrize("effort", ["fast", slow("balanced"), slow("best")])
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+def test_the_default_does_not_claim_to_know_rows_with_six_times_the_spread(load, effort):
+    """With a linear term that goes on for ever, the mean largest probability was .78 on wine."""
+    X, y = load(return_X_y=True)
+    clf = GPClassifier(effort=effort, random_state=0).fit(X, y)
+    far = X.mean(0) + 6 * X.std(0) * np.random.default_rng(0).normal(size=(200, X.shape[1]))
+    assert clf.predict_proba(far).max(1).mean() < 0.45
+    assert clf.predict_proba(X).max(1).mean() > 0.85

@@ -101,7 +101,7 @@ def test_auto_adds_a_linear_term_where_there_are_points_to_carry_it():
 def test_sums_and_products_read_as_they_are_written():
     assert (
         repr(RBF() + Linear())
-        == "RBF(lengthscale=None, variance=1.0) + Linear(lengthscale=None, variance=1.0)"
+        == "RBF(lengthscale=None, variance=1.0) + Linear(lengthscale=None, variance=1.0, fades=False)"
     )
     kernel = (Constant() + Constant(2.0)) * Constant(3.0)
     assert repr(kernel) == "(Constant(variance=1.0) + Constant(variance=2.0)) * Constant(variance=3.0)"

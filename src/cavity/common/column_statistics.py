@@ -13,6 +13,7 @@ MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
 ORDER_ROWS = 10_000  # rows that the order of columns is found from
 RANGE = 4.0  # a column's spread is at least its range divided by this
+USUAL, BEYOND = 0.99, 2.0  # rows reach BEYOND times this quantile of their squared distances from the centre
 
 
 class Columns(NamedTuple):
@@ -32,6 +33,7 @@ class Columns(NamedTuple):
     constant: NDArray[np.bool_] | None = (
         None  # [D], columns without a lengthscale of their own: they tell nothing
     )
+    square_reach: float = 1.0  # squared distance from the centre, in spreads, that rows hardly ever exceed
 
 
 class Sharing(NamedTuple):
@@ -56,7 +58,7 @@ def share_units(
     for j in sharing.indicators:
         spread[j] = spread[j - 1]
     U = U * (columns.spread / spread)
-    return Columns(columns.center, spread, median_distance(U, weight, rng), sharing.group), U
+    return _measure(columns.center, spread, U, weight, rng, sharing.group), U
 
 
 def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
@@ -66,8 +68,7 @@ def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
     center = np.where(low == high, X[0], center)
     spread = _spread(X, center, weight, low, high)
     X, weight = _sample(X, weight, rng)
-    distance = median_distance((X - center) / spread, weight, rng)
-    return _without_constants(Columns(center, spread, distance), low, high)
+    return _without_constants(_measure(center, spread, (X - center) / spread, weight, rng), low, high)
 
 
 def from_moments(
@@ -80,8 +81,7 @@ def from_moments(
     unit = np.where(center == 0, 1.0, np.abs(center))
     spread = np.where(constant, unit, np.maximum(np.sqrt(var), (high - low) / RANGE))
     X, weight = _sample(X, weight, rng)
-    distance = median_distance((X - center) / spread, weight, rng)
-    return _without_constants(Columns(center, spread, distance), low, high)
+    return _without_constants(_measure(center, spread, (X - center) / spread, weight, rng), low, high)
 
 
 def _without_constants(columns: Columns, low: Array, high: Array) -> Columns:
@@ -90,6 +90,23 @@ def _without_constants(columns: Columns, low: Array, high: Array) -> Columns:
     if not constant.any() or constant.all():
         return columns
     return columns._replace(group=np.maximum(np.cumsum(~constant) - 1, 0), constant=constant)
+
+
+def _measure(
+    center: Array,
+    spread: Array,
+    U: Array,
+    weight: Array,
+    rng: np.random.Generator,
+    group: NDArray[np.int64] | None = None,
+) -> Columns:
+    """Return the statistics of columns, given rows U in spreads from the centre."""
+    square = (U**2).sum(1)
+    order = np.argsort(square, kind="stable")
+    cumulative = np.cumsum(weight[order])
+    reach = BEYOND * float(square[order][np.searchsorted(cumulative, USUAL * cumulative[-1])])
+    distance = median_distance(U, weight, rng)
+    return Columns(center, spread, distance, group, square_reach=reach if reach > 0 else 1.0)
 
 
 def _spread(X: Array, center: Array, weight: Array, low: Array, high: Array) -> Array:

@@ -78,7 +78,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         method="auto" for a table in memory of at most 200,000 rows, unless effort="fast" or calibration=None.
     kernel : None, a kernel of `cavity.kernels`, or a torch.nn.Module with full, cross and diag
         None: RBF with one lengthscale per feature and class; with method="auto" and at least two inducing points per
-        feature, `RBF() + Linear()`.
+        feature, `RBF() + Linear(fades=True)`.
     n_inducing : "auto", int, or a fraction of the rows
         Inducing points per class. "auto": 100; with method="auto" 3 √N and more from 1,100 rows on, unless effort="fast", and
         fewer for more than 30 classes with few rows each: 24 for 100 classes of 30 rows ("balanced" 40, "best" 60).

@@ -28,7 +28,7 @@ class Kernel(Parameters, nn.Module):
     --------
     >>> from cavity.kernels import RBF, Constant, Linear
     >>> RBF() * Constant(2.0) + Linear()
-    RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) + Linear(lengthscale=None, variance=1.0)
+    RBF(lengthscale=None, variance=1.0) * Constant(variance=2.0) + Linear(lengthscale=None, variance=1.0, fades=False)
     """
 
     def bind(self, classes: int, columns: Columns) -> None:

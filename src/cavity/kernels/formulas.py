@@ -152,10 +152,18 @@ class StationaryFormula(NamedTuple):
 
 
 class LinearFormula(NamedTuple):
-    """σ² Σ_d (z_d − o_d)(x_d − o_d)/ℓ_d²."""
+    """σ² g(z) g(x) Σ_d (z_d − o_d)(x_d − o_d)/ℓ_d², with g = 1 unless the functions fade.
+
+    If they do, with v = x − o in spreads and R the distance that training rows reach, for x ≠ z,
+
+        g(x) = exp(−(q − 1)²)/√q        q = max(|v|²/R², 1)        k(x, x) = σ² Σ_d v_d²/(q ℓ_d²)
+
+    The variance beyond R stays what it is at R: there f is independent noise, and the linear function is not trusted.
+    """
 
     scale: Scale
     reach: float = ROW_REACH
+    fade: Array | None = None  # [D 1], 1/R² everywhere; None: functions do not fade
 
     def to_units(self, X: Array) -> Array:
         """Return rows in spreads from the centre.
@@ -172,19 +180,31 @@ class LinearFormula(NamedTuple):
         size = xp.clip(xp.max(xp.abs(off / unit)), self.reach, largest)
         return off * (self.reach / size) / unit
 
+    def features(self, X: Array) -> Array:
+        """Return g(x) v."""
+        V = self.to_units(X)
+        if self.fade is None:
+            return V
+        xp = namespace(X)
+        q = xp.maximum((V * V) @ self.fade, 1.0)
+        return V * (xp.exp(-((q - 1) * (q - 1))) / xp.sqrt(q))
+
     def log_weight(self) -> Array:
         """Return log(σ²/ℓ²), [C D]."""
         return self.scale.log_variance[:, None] - 2 * self.scale.log_scale
 
     def prepare(self, Z: Array) -> Array:
-        return self.to_units(Z) * namespace(Z).exp(self.log_weight())[:, None]
+        return self.features(Z) * namespace(Z).exp(self.log_weight())[:, None]
 
     def cross(self, points: Array, X: Array) -> Array:
-        return namespace(X).products(points, self.to_units(X))
+        return namespace(X).products(points, self.features(X))
 
     def diag(self, X: Array) -> Array:
-        V = self.to_units(X)
-        return namespace(X).exp(self.log_weight()) @ (V * V).T
+        xp, V = namespace(X), self.to_units(X)
+        square = V * V
+        if self.fade is not None:
+            square = square / xp.maximum(square @ self.fade, 1.0)
+        return xp.exp(self.log_weight()) @ square.T
 
 
 class ConstantFormula(NamedTuple):

@@ -32,26 +32,41 @@ class Linear(Scaled):
         column.
     variance : scalar or (C,)
         Prior variance of the latent functions, one for all or one per class.
+    fades : bool, default=False
+        True: the functions fade to zero beyond the training rows, and their variance stays, so that the model does not claim to
+        know what a straight line would say there. The kernel that `method="auto"` takes fades.
 
     Examples
     --------
     >>> from cavity.kernels import Constant, Linear
     >>> Linear() + Constant()
-    Linear(lengthscale=None, variance=1.0) + Constant(variance=1.0)
+    Linear(lengthscale=None, variance=1.0, fades=False) + Constant(variance=1.0)
     """
+
+    square_reach: Tensor  # [], of training rows in spreads, if the functions fade
+
+    def __init__(self, lengthscale: Given = None, variance: Given = 1.0, fades: bool = False) -> None:
+        super().__init__(lengthscale, variance)
+        self.fades = fades
+
+    def bind(self, classes: int, columns: Columns) -> None:
+        super().bind(classes, columns)
+        if self.fades:
+            self.register_buffer("square_reach", torch.tensor(columns.square_reach, dtype=torch.float64))
 
     def usual(self, columns: Columns) -> float:
         return math.sqrt(len(columns.spread) if columns.group is None else columns.group.max() + 1)
 
     def formula(self, xp: Any) -> LinearFormula:
-        return LinearFormula(self._scale(xp), ROW_REACH[self.center.dtype])
+        fade = xp.array((1 / self.square_reach).expand(len(self.unit), 1)) if self.fades else None
+        return LinearFormula(self._scale(xp), ROW_REACH[self.center.dtype], fade)
 
     def to_units(self, X: Tensor) -> Tensor:
-        return self.formula(TORCH).to_units(X)  # type: ignore[no-any-return]
+        return self.formula(TORCH).features(X)  # type: ignore[no-any-return]
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         formula = self.formula(TORCH)
-        return linear_pair(formula.to_units(Z), formula.to_units(X), formula.log_weight())
+        return linear_pair(formula.features(Z), formula.features(X), formula.log_weight())
 
 
 def linear_pair(U: Tensor, V: Tensor, log_weight: Tensor) -> tuple[Tensor, Tensor]:

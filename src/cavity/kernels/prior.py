@@ -96,9 +96,14 @@ class Prior(nn.Module):
 
     def unexplained(self, X: Tensor, a: Tensor) -> Tensor:
         """Return k(X, X) − aᵀa of the first latent function, [n n]: its covariance given the inducing values."""
+        return self.among(X)[0] - a[0].mT @ a[0]
+
+    def among(self, X: Tensor) -> Tensor:
+        """Return k(X, X), [C n n]. Its diagonal is more than that of points if linear functions fade: the rest is noise."""
         points = self.kernel.as_points(X) if isinstance(self.kernel, Kernel) else X
-        k: Tensor = self.kernel.full(points[None])[0]
-        return k - a[0].mT @ a[0]
+        k: Tensor = self.kernel.full(points[None])
+        noise = self.kernel.diag(X) - k.diagonal(dim1=1, dim2=2)
+        return k + torch.diag_embed(noise.clamp_min(0))
 
     def _stepped(self, Z: Tensor) -> Tensor:
         """Return inducing inputs in the units in which they are stepped."""

@@ -40,7 +40,7 @@ class Auto(Method):
 
     SEP also takes the place of EP where the sites of more than 30 classes would need more than 2 GB.
 
-    The kernel is `RBF() + Linear()` where there are at least two inducing points per feature, and hyper-parameters are
+    The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing points per feature, and hyper-parameters are
     partially pooled across classes and features (`share="prior"`), unless you choose otherwise.
 
     Parameters

@@ -67,7 +67,7 @@ def _residual_root(model: FittedModel, X: Tensor, a: Tensor) -> Tensor | None:
     """Return a root [C n n] of the covariance of f given the inducing values; None for a spectrum, which has none."""
     if isinstance(model.prior, Spectrum):
         return None
-    cov = model.prior.kernel.full(X[None]).double() - a.mT @ a
+    cov = model.prior.among(X).double() - a.mT @ a
     values, vectors = torch.linalg.eigh(0.5 * (cov + cov.mT))
     root: Tensor = vectors * values.clamp_min(0).sqrt()[:, None, :]
     return root

@@ -146,7 +146,7 @@ def _latent_from_rows(model: FittedModel, rows: TrainingRows, new: Tensor) -> No
 def _joint_from_rows(model: FittedModel, rows: TrainingRows, new: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean [n] and covariance [n n]: k(X, ·)ᵀα and k − k(X, ·)ᵀ (…)⁻¹ k(X, ·)."""
     k = _cross(model, rows.X, new)
-    prior = model.prior.kernel.full(new.to(model.mean)[None])[0].double()
+    prior = model.prior.among(new.to(model.mean))[0].double()
     return k.mT @ rows.alpha, prior - k.mT @ solve(model, rows, k)
 
 
@@ -175,7 +175,7 @@ def committee_joint(model: FittedModel, new: Tensor) -> tuple[Tensor, Tensor]:
     rows = new.to(model.mean)
     a = model.prior.project_with(model.prior_lower, rows).a
     half = solve_lower(model.lower, a).double()
-    prior = model.prior.kernel.full(rows[None])[0].double()
+    prior = model.prior.among(rows)[0].double()
     each = half.mT @ half + prior - (a.mT @ a).double()  # [p n n]
     mean = (model.mean[:, None] @ a)[:, 0].double()
     eye = torch.eye(len(rows), dtype=torch.float64, device=rows.device)

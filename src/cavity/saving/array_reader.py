@@ -40,7 +40,7 @@ METHODS = {
 }  # which predict from q alone
 PAIRS = {"Sum": np.add, "Product": np.multiply}
 PARTS = {"Sum": {"k1", "k2"}, "Product": {"k1", "k2"}, "Ranked": {"base", "columns", "knots", "scores"}}
-NUMBERS = {"lengthscale", "variance", "alpha"}  # arguments of the other kernels
+NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of the other kernels
 
 
 class Unknown(Exception):
@@ -129,7 +129,8 @@ def _is_plain_kernel(at: str, name: str | None, arguments: dict[str, Any]) -> bo
     if name in PARTS:
         parts = (arguments[part] for part in ("k1", "k2", "base") if part in arguments)
         return all(isinstance(part.get("kernel"), str) for part in parts)
-    return all(_is_positive(v) or (v is None and key == "lengthscale") for key, v in arguments.items())
+    numbers = {key: value for key, value in arguments.items() if key != "fades"}
+    return all(_is_positive(v) or (v is None and key == "lengthscale") for key, v in numbers.items())
 
 
 def _is_plain(value: Any) -> bool:
@@ -202,6 +203,9 @@ def _make_formula(kernel: dict[str, Any], at: str, arrays: Arrays) -> Formula:
     log_scale = log_scale if group is None else log_scale[:, group]
     scale = Scale(arrays[f"{at}.center"], arrays[f"{at}.unit"], log_scale, arrays[f"{at}.log_variance"])
     if name == "Linear":
-        return formulas.LinearFormula(scale)
+        reach = arrays.get(f"{at}.square_reach")
+        return formulas.LinearFormula(
+            scale, fade=None if reach is None else np.full((len(scale.unit), 1), 1 / reach)
+        )
     logs = (arrays[f"{at}.log_alpha"],) if name == "RationalQuadratic" else ()
     return formulas.StationaryFormula(formulas.SHAPES[name], scale, logs)

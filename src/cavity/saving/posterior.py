@@ -63,8 +63,8 @@ def restore_model(
     tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, sizes: Sizes, likelihood: Likelihood
 ) -> FittedModel:
     """Make the model from its tensors."""
-    linear = "prior.kernel.k2.log_lengthscale" in tensors
-    made = make_default_kernel(linear) if kernel is None else copy.deepcopy(kernel)
+    linear, fades = (f"prior.kernel.k2.{name}" in tensors for name in ("log_lengthscale", "square_reach"))
+    made = make_default_kernel(linear, fades) if kernel is None else copy.deepcopy(kernel)
     prior = _prior(tensors, about, made, sizes)
     if not isinstance(prior, Spectrum):
         _check_factor(prior, tensors["prior_lower"])

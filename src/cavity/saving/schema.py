@@ -92,7 +92,7 @@ KERNELS = {  # below prior.kernel; parts of a kernel are found in its arguments
     "Matern32": SCALED,
     "Matern52": SCALED,
     "RationalQuadratic": (*SCALED, Tensor("log_alpha", "K", T, r.LOG)),
-    "Linear": SCALED,
+    "Linear": (*SCALED, Tensor("square_reach?", "", T, r.POSITIVE)),
     "Constant": (Tensor("log_variance", "K", T, r.LOG),),
     "Ranked": RANKS,
     "Sum": (),
