@@ -83,6 +83,9 @@ def _train(
     model: Any, table: InspectedTable, settings: Settings, terminal: Terminal, interrupts: Interrupts
 ) -> None:
     begun, stopped = time.perf_counter(), 0
+    interrupts.announcement = (
+        f"stopping: saving the model so far to {settings.out}; interrupt again to quit without saving"
+    )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
         held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), None, terminal)
@@ -97,6 +100,7 @@ def _train(
             stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
                 raise fail("interrupted before a first model existed; nothing was saved.", stopped) from None
+            model._result = model._result._replace(background=None)  # importances would take seconds
     model.notes_ = {
         "data": str(table.file.path),
         "rows": table.rows,

@@ -128,8 +128,8 @@ class ClassifierFits:
         run = job.train_quietly(settle=False)
         return extract_model(run.engine, run.state)
 
-    def calibrate(self, result: Result) -> Result:
-        """Find the temperature, or the pool with trees."""
+    def calibrate(self, result: Result, at_once: bool) -> Result:
+        """Find the temperature, or the pool with trees; `at_once`: without more fits."""
         session, (held, name, _) = self.session, self.held
         used = self.config if self.config.relearns else fix_hyperparameters(self.config, result.model)
         fit_part = partial(self.fit_part, used)
@@ -138,7 +138,7 @@ class ClassifierFits:
         about = Calibration(
             self.config, table, session.reduce, session.seed, fit_part, self.budget, gate, held, name
         )
-        pool, how, estimate, notes = about.find_pool(result.model, result.loo)
+        pool, how, estimate, notes = about.find_pool(result.model, result.loo, at_once)
         model = result.model._replace(pool=pool)
         return result._replace(model=model, calibration=how, estimate=estimate, warnings=notes)
 

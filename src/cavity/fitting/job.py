@@ -36,7 +36,9 @@ class Job:
     options: Options
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
-    finish: Callable[[Result], Result] | None = None  # after training: select and calibrate
+    finish: Callable[[Result, bool], Result] | None = (
+        None  # after training: calibrate; True: at once, without more fits
+    )
     limit: str = "max_seconds"  # the argument that limits the time of training
 
     def train_quietly(self, settle: bool = True) -> Run:
@@ -48,29 +50,43 @@ class Job:
     def train(self, store: Callable[[Result], None]) -> list[str]:
         """Train to the end, hand the result to `store`, and return the warnings.
 
-        On an interrupt, `store` gets the best state so far.
+        On an interrupt, `store` gets what was learnt so far, if anything was.
         """
         with limit_threads(runs.count_work(self.run)), flush_denormals(self.options.config.dtype):
             return self._train(store)
 
     def _train(self, store: Callable[[Result], None]) -> list[str]:
+        first, result = self.run.state, None
         try:
             self.run = runs.find_loop(self.run, self.options)(self.run)
             result = self.make_result(self.run)
             store(result)
+            if self.finish is not None:
+                result = self.finish(result, False)
+                store(result)
         except KeyboardInterrupt:
-            monitoring.restore_best(self.run)
-            store(self.make_result(self.run))
+            now = self.run.state
+            if self.run.history or now.theta is not first.theta or now.sums is not first.sums:
+                store(self._keep(result))
             raise
-        if self.finish is not None:  # an interrupt from here on leaves the model as it is
-            result = self.finish(result)
-            store(result)
         found = runs.find_warnings(self.run, self.options, self.lightest, self.limit)
         found += [(text, UserWarning) for text in result.warnings]
         found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
             found.append(runs.NO_EVIDENCE)
         return runs.warn(found, stacklevel=4)
+
+    def _keep(self, result: Result | None) -> Result:
+        """Return the result of an interrupted fit within seconds. None: training itself was interrupted."""
+        where = "the calibration" if result is not None else "training"
+        if result is None:
+            monitoring.restore_best(self.run)
+            self.run.plan = replace(self.run.plan, max_seconds=0.0)  # no more passes that take long
+            result = self.make_result(self.run)
+        if self.finish is not None:
+            result = self.finish(result, True)
+        text = f"{where} was interrupted after {len(self.run.history)} epochs: the model is what was learnt so far."
+        return result._replace(warnings=tuple(runs.warn([(text, UserWarning)], stacklevel=5)))
 
 
 class Session(NamedTuple):

@@ -24,7 +24,7 @@ SAMPLE_MANY = 4000  # the same with many classes, and rows that their temperatur
 SAMPLE_NUMBERS, SAMPLE_LEAST = (
     1 << 21,
     1000,
-)  # with hundreds of classes so many log-probabilities, and at least so many rows
+)  # with hundreds of classes so many log-probabilities, and at least so many rows, also if time is up
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
 
 
@@ -60,7 +60,8 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
         return None
     n, C = run.rows.n_rows, table.n_classes
     whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
-    most = max(1, min(SAMPLE, most_rows(C), KEPT // C) // run.reduce.world)
+    in_time = max(SAMPLE_LEAST, run.count_rows_in_time())
+    most = max(1, int(min(SAMPLE, most_rows(C), KEPT // C, in_time)) // run.reduce.world)
     chosen = None if whole else choose_sample(n, most)
     together = find_twins(table) if run.reduce.world == 1 else None
     places, twins = (None if x is None else torch.from_numpy(x) for x in (chosen, together))
