@@ -27,6 +27,15 @@ SEED = 7  # for the demo: the three classes of the toy set then have nearly equa
 
 Data = Annotated[str, typer.Argument(metavar="DATA", show_default=False, hidden=True)]
 ModelFile = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, hidden=True)]
+Target = Annotated[
+    str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
+]
+Weight = Annotated[
+    str | None, typer.Option(help="Column of the weights (default: as in training).", metavar="COL")
+]
+Spreadsheet = Annotated[
+    bool, typer.Option("--spreadsheet", help="Escape texts that a spreadsheet would run as formulas.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
 Device = Annotated[str | None, typer.Option(help="Device: auto, cpu, cuda or cuda:1.", metavar="NAME")]
@@ -72,10 +81,7 @@ def version() -> None:
     typer.echo(__version__)
 
 
-@app.command(
-    short_help="Train on a table and save the model.",
-    epilog="Example: cavity fit penguins.csv --target species --out penguins.cavity",
-)
+@app.command(short_help="Train on a table and save the model.")
 @handle_errors
 def fit(
     data: Data,
@@ -97,7 +103,7 @@ def fit(
     ] = None,
     effort: Annotated[str | None, typer.Option(help="fast, balanced or best.", metavar="NAME")] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="Kernel, e.g. 'Matern52 + Linear'.", metavar="NAMES", hidden=True)
+        str | None, typer.Option(help="Kernels joined with + and *: 'RBF + Linear'.", metavar="NAMES")
     ] = None,
     n_inducing: Annotated[
         str | None, typer.Option(help="Inducing points per class, or a fraction of rows.", metavar="N")
@@ -128,7 +134,7 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model."""
+    """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
     _check_exist(data)
     from cavity.cli import settings
 
@@ -176,6 +182,7 @@ def predict(
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add total, aleatoric and epistemic entropy.")
     ] = False,
+    spreadsheet: Spreadsheet = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -189,7 +196,7 @@ def predict(
     from cavity.cli import predicting
 
     terminal = Terminal(as_json, quiet)
-    predicting.predict(model, data, out, keep or [], uncertainty, device, terminal)
+    predicting.predict(model, data, out, keep or [], uncertainty, spreadsheet, device, terminal)
 
 
 @app.command(
@@ -200,12 +207,8 @@ def predict(
 def evaluate(
     model: ModelFile,
     data: Data,
-    target: Annotated[
-        str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
-    ] = None,
-    weight: Annotated[
-        str | None, typer.Option(help="Column of the weights (default: as in training).", metavar="COL")
-    ] = None,
+    target: Target = None,
+    weight: Weight = None,
     importance: Annotated[
         bool, typer.Option("--importance", help="Add which columns matter (of at most 2,000 rows).")
     ] = False,
@@ -221,6 +224,63 @@ def evaluate(
 
 
 @app.command(
+    short_help="Compare two models on a table with labels.",
+    epilog="Example: cavity compare old.cavity new.cavity test.csv",
+)
+@handle_errors
+def compare(
+    model: ModelFile,
+    other: Annotated[str, typer.Argument(metavar="OTHER", show_default=False, hidden=True)],
+    data: Data,
+    target: Target = None,
+    weight: Weight = None,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare two classifiers, MODEL and OTHER, on DATA, which has labels, and say whether the difference may be noise."""
+    _check_model(model, data)
+    _check_model(other, data)
+    from cavity.cli import comparing
+
+    comparing.compare((model, other), data, target, weight, device, Terminal(as_json, quiet))
+
+
+@app.command(
+    short_help="Explain the predictions of single rows.",
+    epilog="Example: cavity explain penguins.cavity new.csv --row 3",
+)
+@handle_errors
+def explain(
+    model: ModelFile,
+    data: Data,
+    row: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, help="Number of a row, from 1; may be repeated (default: the first 5).", metavar="N"
+        ),
+    ] = None,
+    background: Annotated[
+        str | None, typer.Option(help="Table to compare the rows with (default: DATA).", metavar="DATA")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help=".csv or .parquet file (default: text on stdout).", metavar="FILE")
+    ] = None,
+    spreadsheet: Spreadsheet = False,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell what moves the predictions of rows of DATA: each cell, compared with the cells of 50 other rows."""
+    _check_model(model, data)
+    _check_exist(background)
+    from cavity.cli import explaining
+
+    terminal = Terminal(as_json, quiet)
+    explaining.explain(model, data, row or [], background, out, spreadsheet, device, terminal)
+
+
+@app.command(
     short_help="Write an HTML report on a model.",
     epilog="Example: cavity report penguins.cavity test.csv --out report.html",
 )
@@ -229,9 +289,7 @@ def report(
     model: ModelFile,
     data: Annotated[str | None, typer.Argument(metavar="DATA", show_default=False, hidden=True)] = None,
     out: Annotated[str, typer.Option(help="HTML file to write.", metavar="FILE")] = "report.html",
-    target: Annotated[
-        str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
-    ] = None,
+    target: Target = None,
     rows: Annotated[int, typer.Option(min=1, help="Sample at most this many rows.", metavar="N")] = 2000,
     device: Device = None,
     as_json: Json = False,

@@ -50,7 +50,7 @@ def evaluate(
     """Score the predictions on a file with labels."""
     model, file = Model.open(path, device, regressor=True), open_table(data)
     target = find_target(model, file, target)
-    weight = _find_weight(model, file, weight)
+    weight = find_weight(model, file, weight)
     found = predict_rows(model, file, target, weight, terminal)
     if hasattr(model.classifier, "classes_"):
         result = _report_classes(model, [format_label(c) for c in model.classifier.classes_], found, terminal)
@@ -89,7 +89,7 @@ def find_target(model: Model, file: TableFile, target: str | None) -> str:
     return target
 
 
-def _find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
+def find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
     """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
     if weight is not None and weight not in file.names:
         raise BadInput(

@@ -35,7 +35,8 @@ class Terminated(KeyboardInterrupt):
 class Interrupts:
     """Ctrl-C and SIGTERM during a command: raised, or remembered while a trained model is saved. A second one acts at once.
 
-    The first one says what happens next, because it may take some seconds. Under torchrun nothing changes: torchrun sends SIGTERM when another rank has died, and no rank can finish a fit alone.
+    The first one says what happens next, because it may take some seconds. Under torchrun nothing changes: torchrun sends
+    SIGTERM when another rank has died, and no rank can finish a fit alone.
     """
 
     def __init__(self) -> None:
