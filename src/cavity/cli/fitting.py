@@ -19,7 +19,7 @@ from cavity.cli.settings import Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor
-from cavity.estimators.fitted_view import check_arguments
+from cavity.estimators.fitted_view import check_arguments, choose_regression_method
 from cavity.options import nest, read_training
 from cavity.report.baseline import logistic_log_loss
 from cavity.report.regression import estimate_regression
@@ -32,11 +32,6 @@ from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
 
-EXACT_ROWS, FULL_BATCH_ROWS = (
-    1500,
-    20_000,
-)  # of regression: "exact" up to the first, "vi" up to the second, then "svi"
-
 
 def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
     """Make the estimator and check its arguments."""
@@ -48,13 +43,6 @@ def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
         raise BadOption(f"{other} is not an argument of {kind.__name__}, for {task}: leave it out{flag}.")
     model = kind(**nest(**settings.arguments), verbose=int(terminal.shows_bars))
     check_arguments(model)
-    return model
-
-
-def choose_method(model: Any, table: InspectedTable, settings: Settings, terminal: Terminal) -> Any:
-    """Choose a method of regression by the number of rows, unless the settings name one."""
-    if "method" not in settings.arguments and table.rows > EXACT_ROWS:
-        model.set_params(method="vi" if table.fits_memory and table.rows <= FULL_BATCH_ROWS else "svi")
     return model
 
 
@@ -73,7 +61,9 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
         with Interrupts() as interrupts:
             table = inspect_table(data, settings, terminal)
             if table.is_regression:
-                model = choose_method(make_model(settings, terminal, True), table, settings, terminal)
+                model = make_model(settings, terminal, True)
+                if "method" not in settings.arguments:
+                    model.set_params(method=choose_regression_method(table.rows, table.fits_memory))
             _train(model, table, settings, terminal, interrupts)
     finally:
         distributed.leave()

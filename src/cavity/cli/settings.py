@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -135,6 +134,8 @@ def _check_kinds(value: Any) -> dict[str, str]:
 def _convert(name: str, value: Any, task: str) -> Any:
     """Convert the value of a flag or of the file to an argument of the estimator."""
     if name == "kernel" and isinstance(value, str):
+        from cavity.kernels.parsing import parse_kernel
+
         return parse_kernel(value)
     if name == "method" and isinstance(value, dict):
         return make_method(value, task)
@@ -156,12 +157,6 @@ def _parse_number(name: str, text: str) -> int | float:
     raise BadOption(f"--{name.replace('_', '-')} {text!r} is not a number.")
 
 
-def _needs_nothing(kind: Any) -> bool:
-    """Whether a class can be made without arguments."""
-    given = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    return all(p.default is not p.empty for p in given)
-
-
 def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     """Make a method from a table of the file, such as method = { name = "rep", epsilon = 0.1 }."""
     from cavity.options.method import method_names
@@ -177,22 +172,3 @@ def make_method(value: dict[str, Any], task: str = "classification") -> Any:
             valid = ", ".join(kind.parameter_names()) or "none"
             raise BadOption(f"method {name!r} has no option {option!r}; its options: {valid}.")
     return kind(**options)
-
-
-def parse_kernel(text: str) -> Any:
-    """Parse names of kernels joined with + and *, such as "Matern52 + Linear * Constant"."""
-    from cavity.kernels import KERNELS
-
-    known: dict[str, Any] = {k.__name__.lower(): k for k in KERNELS.classes() if _needs_nothing(k)}
-    total = None
-    for term in text.split("+"):
-        product = None
-        for word in term.split("*"):
-            name = word.strip().lower().replace("-", "").replace("_", "")
-            if name not in known:
-                names = ", ".join(k.__name__ for k in known.values())
-                raise BadOption(f"kernel {word.strip()!r} is unknown; use {names}, joined with + and *.")
-            part = known[name]()
-            product = part if product is None else product * part
-        total = product if total is None else total + product
-    return total
