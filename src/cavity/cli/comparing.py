@@ -12,6 +12,7 @@ from cavity.cli.reporting import note_training_rows
 from cavity.cli.terminal import Terminal
 from cavity.common.object_stores import as_path, get_name
 from cavity.common.scoring import NORMAL_95, Mean, compare_log_proba, score_log_proba
+from cavity.common.text_tables import format_grid
 from cavity.errors import BadInput
 from cavity.report.scores import bootstrap
 from cavity.rows.files.table_files import open_table
@@ -110,13 +111,11 @@ def _name_models(paths: tuple[str, str]) -> tuple[str, str]:
 
 
 def _format(scores: dict[str, Comparison], names: tuple[str, str], rows: int) -> str:
-    width = max(8, *map(len, names))
-    lines = [f"rows         {rows}", f"{'':<11}  {names[0]:<{width}}  {names[1]:<{width}}  difference"]
+    lines = [["", *names, "difference", ""], ["rows", f"{rows}", "", "", ""]]
     for key, text in SCORES.items():
         (first, second), (size, error), better = *scores[key], scores[key].better
         said = "may be noise" if better is None else f"{names[better]} is better"
         if key == "error":  # people read accuracies
             text, first, second, size = "accuracy", 1 - first, 1 - second, -size
-        cells = f"{first:<{width}.4f}  {second:<{width}.4f}  {size:+.4f} ± {error:.4f}"
-        lines.append(f"{text:<11}  {cells}  {said}")
-    return "\n".join(lines)
+        lines.append([text, f"{first:.4f}", f"{second:.4f}", f"{size:+.4f} ± {error:.4f}", said])
+    return format_grid(lines)

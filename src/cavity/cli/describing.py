@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cavity.cli.terminal import Terminal, format_evidence, format_table
+from cavity.cli.terminal import Terminal, format_evidence
 from cavity.common import tensor_files
 from cavity.common.object_stores import as_path, count_bytes
+from cavity.common.text_tables import format_pairs
 from cavity.errors import BadFile
 from cavity.saving.schema import KINDS, read_summary
 
@@ -76,14 +77,14 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
             else ""
         )
         rows.append(("target", found["target"] + lost))
-    terminal.say(format_table(rows, indent=0))
+    terminal.say(format_pairs(rows, indent=0))
     if found["columns"] is not None:
         terminal.say("columns")
-        terminal.say(format_table([(name or "(no name)", what) for name, what in found["columns"].items()]))
+        terminal.say(format_pairs([(name or "(no name)", what) for name, what in found["columns"].items()]))
     ranked = found.get("importance") or found["relevance"]  # older files have no importance
     if ranked is not None:
         order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
         unit = "nats" if found.get("importance") else "share by lengthscale"
         terminal.say(f"most important columns ({unit})")
         named = [(name or "(no name)", f"{value:.2f}") for name, value in order if value > 0]
-        terminal.say(format_table(named))
+        terminal.say(format_pairs(named))

@@ -111,13 +111,6 @@ class Terminal:
                 bar.update(size(item))
 
 
-def format_table(rows: list[tuple[str, str]], indent: int = 2) -> str:
-    """Format pairs of texts as two aligned columns."""
-    rows = [(" ".join(name.split()), " ".join(text.split())) for name, text in rows]
-    width = min(40, max((len(name) for name, _ in rows), default=0))
-    return "\n".join(f"{' ' * indent}{name:<{width}}  {text}" for name, text in rows)
-
-
 def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
     """Make a command print a message and exit with a code when it raises an error (decorator)."""
 

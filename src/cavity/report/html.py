@@ -190,7 +190,7 @@ def _render_lead(
     fit = view_fit(model)
     shift, scale = fit.units
     about = (
-        f"{headline.count(len(classes), 'class').replace('classs', 'classes')}: {headline.list_names(classes)}"
+        f"{headline.count(len(classes), 'class').replace('classs', 'classes')}: {headline.list_columns(classes)}"
         if classes
         else f"a number, {shift:.4g} ± {scale:.3g} in the training rows"
     )
