@@ -43,7 +43,7 @@ def test_explain_gives_the_same_numbers_as_json_as_a_file_and_in_python(birds, t
     moved = found["rows"][0]["contributions"]
     for name, read in (("c.csv", _read_csv), ("c.parquet", lambda p: pq.read_table(p).to_pylist())):
         done = run("explain", *files, "--row", "2", "--out", tmp_path / name)
-        assert done.exit_code == 0 and "Wrote 1 rows" in done.stdout
+        assert done.exit_code == 0 and "Wrote 5 contributions" in done.stdout
         lines = read(tmp_path / name)
         assert {line["column"]: float(line["contribution"]) for line in lines} == pytest.approx(moved)
         assert {line["label"] for line in lines} == {found["rows"][0]["label"]}

@@ -8,7 +8,7 @@ from typing import Any
 from cavity.cli.terminal import Terminal, format_evidence
 from cavity.common import tensor_files
 from cavity.common.object_stores import as_path, count_bytes
-from cavity.common.text_tables import format_pairs
+from cavity.common.text_tables import format_pairs, list_names
 from cavity.errors import BadFile
 from cavity.saving.schema import KINDS, read_summary
 
@@ -41,7 +41,6 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
     classes = found["classes"]
     spectral = found["features"] is not None
     points = f"{found['features']} features" if spectral else f"{found['inducing_points']} inducing points"
-    few = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
     rows = [
         ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
         (
@@ -49,7 +48,9 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
             f"{found['method']}, {points}{' per class' if classes else ''}, {found['dtype']}",
         ),
         ("kernel", found["kernel"]),
-        ("classes", f"{len(classes)}: {few}") if classes else ("noise", f"variance {found['noise']:.4g}"),
+        ("classes", f"{len(classes)}: {list_names(classes)}")
+        if classes
+        else ("noise", f"variance {found['noise']:.4g}"),
         (
             "epochs",
             f"{found['epochs']}, log marginal likelihood {format_evidence(found['log_marginal_likelihood'])}",

@@ -216,8 +216,7 @@ def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dic
 
 
 def _warn_classes(classes: list[str], rows: Any, chosen: Any, terminal: Terminal) -> None:
-    never = [repr(c) for c, n, k in zip(classes, rows, chosen, strict=True) if n and not k]
-    few = [f"{c!r} ({n})" for c, n in zip(classes, rows, strict=True) if 0 < n < scores.FEW_ROWS]
+    never, few = scores.find_weak_classes([repr(c) for c in classes], rows, chosen)
     if never:
         terminal.note(f"classes that are never predicted: {list_names(never)}")
     if few:

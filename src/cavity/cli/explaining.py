@@ -52,7 +52,7 @@ def explain(
     if out is not None:
         with open_writer(out, spreadsheet) as write:
             write(import_pyarrow().table(_make_columns(found, numbers)))
-        terminal.say(f"Wrote {len(numbers)} rows × {len(found.names)} columns to {out}")
+        terminal.say(f"Wrote {len(numbers) * len(found.names)} contributions to {out}")
     else:
         terminal.say("\n".join(_format_row(found, i, number) for i, number in enumerate(numbers)))
     terminal.print_result(

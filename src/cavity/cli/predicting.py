@@ -20,6 +20,7 @@ from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
+from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
@@ -188,7 +189,7 @@ def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     codes = [places[label] if label in places else other.get(_normalise_label(label), -1) for label in text]
     if -1 in codes:
         row = codes.index(-1)
-        known = ", ".join(map(repr, list(places)[:8])) + (", ..." if len(places) > 8 else "")
+        known = list_names([repr(name) for name in places])
         raise BadInput(
             f"row {chunk.first + row + 1} of {chunk.where} has the label {text[row]!r:.60}, "
             f"which is not a class of the model ({known})."

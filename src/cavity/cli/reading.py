@@ -110,9 +110,10 @@ def read_weights(chunk: Chunk, name: str) -> Any:
     value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
     wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
     if wrong.any():
-        row = chunk.first + int(np.flatnonzero(wrong)[0]) + 1
+        row = int(np.flatnonzero(wrong)[0])
+        what = "missing" if lacks[row] else "negative or not finite"
         raise BadInput(
-            f"the weight (column {name!r}) in row {row} is missing, negative or not finite: give one weight per row."
+            f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
         )
     return value
 

@@ -11,19 +11,6 @@ from typing import Any, NamedTuple
 from cavity.common.object_stores import Location, as_path, get_name
 from cavity.errors import BadOption
 
-OWN = (
-    "target",
-    "out",
-    "weight",
-    "ignore",
-    "columns",
-    "unseen",
-    "strict",
-    "validation",
-    "time_limit",
-    "seed",
-    "regression",
-)
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 
@@ -44,6 +31,9 @@ class Settings(NamedTuple):
     arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor, those of `training` among them
 
 
+OWN = Settings._fields[:-1]  # all other settings are arguments
+
+
 def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settings:
     """Read the settings: the flags that were given, and the file for the rest. The model is named after the data by default."""
     given = {name: value for name, value in flags.items() if value not in (None, [], ())}
@@ -61,11 +51,7 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
     return Settings(
         target=_check_text("target", values["target"]),
-        out=as_path(
-            _check_text(
-                "out", values.get("out") or f"{get_name(as_path(data)).partition('.')[0] or 'model'}.cavity"
-            )
-        ),
+        out=as_path(_check_text("out", values.get("out") or _name_model(data))),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=_check_kinds(values.get("columns", {})),
@@ -77,6 +63,10 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         regression=bool(values.get("regression", False)),
         arguments={"random_state": seed} | arguments,
     )
+
+
+def _name_model(data: str | Path) -> str:
+    return f"{get_name(as_path(data)).partition('.')[0] or 'model'}.cavity"
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -91,12 +81,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     for key, value in content.items():
         name = key.replace("-", "_")
         if name not in known:
-            near = get_close_matches(name, known, 3)
-            hint = (
-                f"did you mean {' or '.join(map(repr, near))}?"
-                if near
-                else f"known keys are {', '.join(known)}."
-            )
+            near = " or ".join(map(repr, get_close_matches(name, known, 3)))
+            hint = f"did you mean {near}?" if near else f"known keys are {', '.join(known)}."
             raise BadOption(f"{path}: unknown key {key!r}; {hint}")
         values[name] = value
     if not isinstance(values.get("ignore", []), list):

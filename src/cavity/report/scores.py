@@ -54,6 +54,12 @@ def find_class_intervals(log_p: Array, y: Labels, weight: Array) -> Numbers:
     return found | {"error": [float(end) for end in find_interval(error, count_effective(weight))]}
 
 
+def find_weak_classes(classes: list[str], rows: Labels, predicted: Labels) -> tuple[list[str], list[str]]:
+    """Return the classes that are never predicted, and those of few rows with their numbers."""
+    never = [c for c, n, k in zip(classes, rows, predicted, strict=True) if n and not k]
+    return never, [f"{c} ({n})" for c, n in zip(classes, rows, strict=True) if 0 < n < FEW_ROWS]
+
+
 def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
     """Score normal predictions of numbers: rmse, mae, r2, nlpd (nats per row), coverage of 95 % intervals."""
     w, off = weight / weight.sum(), y - mean
