@@ -110,7 +110,7 @@ def predict_rows(
     rng, notes = np.random.default_rng(0), Counter[str]()
     kept, sample = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     unlabelled = total = held = 0
-    most = max(1, MOST_KEPT // _width(model))
+    most = max(1, MOST_KEPT // len(getattr(model.classifier, "classes_", range(2))))
     for chunk in read_chunks(file, [*prepare.inputs, target, *([weight] if weight else [])], terminal):
         y, known = read_truth(model, chunk, target)
         w = np.ones(len(y)) if weight is None else read_weights(chunk, weight)
@@ -150,10 +150,6 @@ def _predict(model: Model, X: Prepared) -> tuple[Any, ...]:
     return (model.classifier.predict_log_proba(X),)
 
 
-def _width(model: Model) -> int:
-    return len(getattr(model.classifier, "classes_", range(2)))
-
-
 def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
     """Join the parts, and keep the rows with the smallest random numbers, in file order."""
     columns = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
@@ -169,10 +165,8 @@ def _report_classes(
     """Compute and print the scores of a classifier."""
     log_p, y, w = found.columns
     C = len(classes)
-    values = scores.score_classes(log_p, y, w)
-    ranges = scores.find_class_intervals(log_p, y, w)
     prior = getattr(model.classifier, "class_prior_", None)
-    plain = scores.score_frequencies(prior, y, w, C)
+    values, ranges, plain = scores.assess_classes(log_p, y, w, prior)
     confusion = count_confusion(y, log_p.argmax(1), C)
     rows, chosen = confusion.sum(1), confusion.sum(0)
     _warn_classes(classes, rows, chosen, terminal)
@@ -201,11 +195,8 @@ def _report_classes(
 
 def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     """Compute and print the scores of a regressor. The baseline is the distribution of the training targets."""
-    _, _, y, w = found.columns
-    values = scores.score_targets(*found.columns)
-    ranges = scores.bootstrap(scores.score_targets, found.columns, 4)
-    shift, scale = model.result.units
-    plain = scores.score_targets(np.full(len(y), shift), np.full(len(y), scale), y, w)
+    w = found.columns[-1]
+    values, ranges, plain = scores.assess_targets(*found.columns, units=model.result.units)
     lines = [["", "model", "95 % interval", "mean and spread of the training rows"]]
     for name, value in values.items():
         ends = "[{:.4g}, {:.4g}]".format(*ranges[name])
