@@ -195,8 +195,8 @@ def _report_classes(
 
 def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     """Compute and print the scores of a regressor. The baseline is the distribution of the training targets."""
-    w = found.columns[-1]
-    values, ranges, plain = scores.assess_targets(*found.columns, units=model.result.units)
+    mean, std, y, w = found.columns
+    values, ranges, plain = scores.assess_targets(mean, std, y, w, model.result.units)
     lines = [["", "model", "95 % interval", "mean and spread of the training rows"]]
     for name, value in values.items():
         ends = "[{:.4g}, {:.4g}]".format(*ranges[name])
