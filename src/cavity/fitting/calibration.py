@@ -152,15 +152,15 @@ class Calibration(NamedTuple):
     held: Table | None = None  # rows that the fit did not see
     held_name: str = "held out"
 
-    def find_pool(self, model: FittedModel, loo: LeaveOneOut | None, at_once: bool = False) -> Calibrated:
-        """Return the pool, and how it was found; leave-one-out if time for more fits is up, or none are wanted (`at_once`)."""
-        members = [] if at_once else self._make_members()
+    def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> Calibrated:
+        """Return the pool, and how it was found; leave-one-out if time for more fits is up."""
+        members = self._make_members()
         if not self.config.calibrates and not members:
             return Calibrated(Pool(), "none")
         if self.held is not None:
             return self._use_held(self.held, model, members)
         notes: tuple[str, ...] = ()
-        if isinstance(self.table, Table) and not at_once and self._needs_folds(members):
+        if isinstance(self.table, Table) and self._needs_folds(members):
             found, notes = self._use_folds(self.table, members)
             if found is not None:
                 return found

@@ -130,17 +130,16 @@ class ClassifierFits:
 
     def calibrate(self, result: Result, at_once: bool) -> Result:
         """Find the temperature, or the pool with trees; `at_once`: without more fits."""
+        how = replace(self.config, effort="fast", ensemble=None) if at_once else self.config
         session, (held, name, _) = self.session, self.held
         used = self.config if self.config.relearns else fix_hyperparameters(self.config, result.model)
         fit_part = partial(self.fit_part, used)
         table, pools = self.rows.table, self.config.ensemble is not None
         gate = find_gate(result.model, table) if pools and isinstance(table, Table) else None
-        about = Calibration(
-            self.config, table, session.reduce, session.seed, fit_part, self.budget, gate, held, name
-        )
-        pool, how, estimate, notes = about.find_pool(result.model, result.loo, at_once)
+        about = Calibration(how, table, session.reduce, session.seed, fit_part, self.budget, gate, held, name)
+        pool, found, estimate, notes = about.find_pool(result.model, result.loo)
         model = result.model._replace(pool=pool)
-        return result._replace(model=model, calibration=how, estimate=estimate, warnings=notes)
+        return result._replace(model=model, calibration=found, estimate=estimate, warnings=notes)
 
 
 @torch.no_grad()
