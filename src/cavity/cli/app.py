@@ -151,10 +151,10 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option(help="Column of DATA to copy; may be repeated.", metavar="COL")
     ] = None,
+    spreadsheet: Spreadsheet = False,
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add total, aleatoric and epistemic entropy.")
     ] = False,
-    spreadsheet: Spreadsheet = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -168,7 +168,7 @@ def predict(
     from cavity.cli import predicting
 
     terminal = Terminal(as_json, quiet)
-    predicting.predict(model, data, out, keep or [], uncertainty, spreadsheet, device, terminal)
+    predicting.predict(model, data, out, keep or [], uncertainty, device, terminal, spreadsheet)
 
 
 @_command("Score predictions on a table with labels.", "evaluate penguins.cavity test.csv")

@@ -37,9 +37,9 @@ def predict(
     out: str | None,
     keep: list[str],
     uncertainty: bool,
-    spreadsheet: bool,
     device: str | None,
     terminal: Terminal,
+    spreadsheet: bool,
 ) -> None:
     """Write one prediction per row, in file order."""
     if out is not None:
