@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.base import clone
 
 from cavity import BadInput, GPClassifier
 from cavity.options import nest
@@ -28,6 +29,15 @@ def make(kind=GPClassifier, **more):
 def assert_equal(found, expected, rows):
     np.testing.assert_allclose(found.predict_proba(rows), expected.predict_proba(rows), rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(found.log_marginal_likelihood_, expected.log_marginal_likelihood_, rtol=1e-8)
+
+
+def check_page(names, predictions, rows):
+    """The page's model, and the frame that it predicted, are those of a fit in one process."""
+    alone = clone(names["estimator"]).fit(rows, target="kind")
+    assert_equal(names["clf"], alone, rows)
+    found, given = (frame.sort_values(["a", "b"]) for frame in (predictions, pq.read_table(rows).to_pandas()))
+    expected = alone.predict_proba(given[["a", "b"]])
+    np.testing.assert_allclose(found[["p_x", "p_y", "p_z"]].to_numpy(dtype=float), expected, atol=1e-8)
 
 
 def check_error_of_one_process(fit, rows, fault):

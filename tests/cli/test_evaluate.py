@@ -66,7 +66,7 @@ def test_a_row_of_weight_w_is_scored_as_w_rows(folder):
         in run("evaluate", folder / "m", folder / "test.csv", "--weight", "v").output
     )
     (folder / "bad.csv").write_text("x,w,kind\n1,-1,a\n")
-    assert "in row 1 is missing, negative" in run("evaluate", folder / "m", folder / "bad.csv").output
+    assert "is negative or not finite in row 1" in run("evaluate", folder / "m", folder / "bad.csv").output
 
 
 def test_a_class_that_is_never_predicted_does_not_go_unnoticed(folder):

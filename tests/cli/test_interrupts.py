@@ -9,9 +9,12 @@ import sys
 import time
 
 import pytest
+import typer
 
 import cavity
 from cavity.cli import fitting, reading
+from cavity.fitting.classification_job import ClassifierFits
+from cavity.training.loop import Run
 from cli.running import QUICK, SINGLE, TRAIN, run
 
 
@@ -33,7 +36,9 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
             while not (tmp_path / "run.ckpt").exists() and time.monotonic() < until:
                 time.sleep(0.05)
             process.send_signal(number)
+            begun = time.monotonic()
             message = process.communicate(timeout=120)[1]
+            assert time.monotonic() - begun < 10
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -104,6 +109,43 @@ def test_a_signal_at_any_line_after_training_does_not_lose_the_model(birds, tmp_
         done = fit_with_signal(f"{at}.cavity")
         assert (tmp_path / f"{at}.cavity").exists(), f"lost at line {lines[at]}: {done.stderr}"
         assert done.exit_code == 143 and "saved the model after" in done.stderr
+
+
+def test_an_interrupt_says_at_once_what_happens_and_saves_the_model(birds, tmp_path, monkeypatch):
+    """It said nothing until the model was saved, minutes later under load."""
+    record, seen = Run.record, []
+
+    def interrupted(run, outcome):
+        record(run, outcome)
+        if not seen:
+            with monkeypatch.context() as patch:
+                patch.setattr(typer, "echo", lambda text, err=False: seen.append((text, err)))
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Run, "record", interrupted)
+    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    text = f"stopping: saving the model so far to {tmp_path / 'm'}; interrupt again to quit without saving"
+    assert seen == [(text, True)]
+    assert done.exit_code == 130 and "saved the model after 1 epochs" in done.stderr
+    assert "training was interrupted after 1 epochs" in done.stderr
+    clf = cavity.load(tmp_path / "m")
+    assert clf.calibration_ == "leave-one-out" and clf.notes_["interrupted"]
+
+
+@pytest.mark.parametrize("stage", ["fit_part", "calibrate"])
+def test_an_interrupt_after_training_saves_the_trained_model(birds, tmp_path, monkeypatch, stage):
+    """Folds and trees are left out."""
+    work = getattr(ClassifierFits, stage)
+
+    def interrupted(self, *args):
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            os.kill(os.getpid(), signal.SIGINT)
+        return work(self, *args)
+
+    monkeypatch.setattr(ClassifierFits, stage, interrupted)
+    done = run("fit", birds / "penguins.csv", "--target", "species", "--out", tmp_path / "m", *QUICK)
+    assert done.exit_code == 130 and "saved the model after 8 epochs" in done.stderr
+    assert cavity.load(tmp_path / "m").calibration_ == "leave-one-out"
 
 
 def test_an_interrupt_before_training_saves_nothing(birds, tmp_path, monkeypatch):

@@ -37,7 +37,9 @@ def test_the_member_is_the_estimator_on_the_columns_that_autogluon_made(frame, t
     )
     member = made._trainer.load_model("Cavity")
     X = made.transform_features(rows[:90])
-    expected = GPClassifier(**QUICK).fit(X, made.transform_labels(rows["kind"][:90]).to_numpy())
+    y, held = (made.transform_labels(rows["kind"][part]).to_numpy() for part in (slice(90), slice(90, None)))
+    given = made.transform_features(rows[90:]), held
+    expected = GPClassifier(**QUICK, ensemble=None).fit(X, y, eval_set=given)
     np.testing.assert_allclose(member.predict_proba(X), expected.predict_proba(X), atol=1e-10)
     again = tabular.TabularPredictor.load(str(tmp_path / "ag"))
     pandas.testing.assert_frame_equal(again.predict_proba(rows), made.predict_proba(rows))
@@ -71,9 +73,9 @@ def test_a_kernel_is_given_by_name_and_an_unknown_one_is_named(frame, tmp_path):
         rows, hyperparameters={CavityModel: QUICK | {"kernel": "RBF"}}
     )
     assert type(made._trainer.load_model("Cavity").model.kernel).__name__ == "RBF"
-    with pytest.raises(BadOption, match=r"kernel 'Rbf' is unknown; use .*RBF"):
+    with pytest.raises(BadOption, match=r"kernel 'RBFF' is unknown; use .*RBF"):
         predictor(tmp_path / "b", "kind").fit(
-            rows, hyperparameters={CavityModel: {"kernel": "Rbf"}}, raise_on_model_failure=True
+            rows, hyperparameters={CavityModel: {"kernel": "RBFF"}}, raise_on_model_failure=True
         )
 
 
@@ -82,6 +84,7 @@ def test_tabarena_makes_experiments_of_the_default_and_of_the_search_space():
     names = run_section("clusters.md", "TabArena")
     assert len(names["experiments"]) == 2
     assert all("Cavity" in experiment.name for experiment in names["experiments"])
+    assert len(names["systems"]) == 1
 
 
 def test_the_page_runs(frame, tmp_path, monkeypatch):

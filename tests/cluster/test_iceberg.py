@@ -186,5 +186,9 @@ def test_what_is_not_there_is_named(catalog, table, tmp_path):
         make().fit(table, target="label")
 
 
-def test_the_page_runs(table):
-    assert run_section("clusters.md", "Iceberg")["p"].shape == (100, 3)
+def test_the_page_gives_the_probabilities_of_the_same_rows_in_memory(table):
+    names = run_section("clusters.md", "Iceberg")
+    rows = pa.concat_tables(
+        chunk.table for chunk in Fragments(open_dataset(table), ROWS.column_names).chunks(7)
+    )
+    np.testing.assert_allclose(names["p"], names["clf"].predict_proba(rows), rtol=1e-8)

@@ -10,7 +10,15 @@ import pytest
 import workers
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
 from pages import run_section
-from workers import VERSIONS_DIFFER, Older, assert_equal, check_error_of_one_process, make, write_rows
+from workers import (
+    VERSIONS_DIFFER,
+    Older,
+    assert_equal,
+    check_error_of_one_process,
+    check_page,
+    make,
+    write_rows,
+)
 
 ray = pytest.importorskip("ray", reason="ray is not installed: make test-cluster runs these tests")
 pytest.importorskip(
@@ -110,7 +118,7 @@ def test_a_regressor_predicts_mean_and_standard_deviation(rows):
     np.testing.assert_array_equal(found["mean"], model.predict(table))
 
 
-def test_the_page_runs(rows, tmp_path, monkeypatch):
+def test_the_page_gives_the_model_of_one_process(rows, tmp_path, monkeypatch):
     monkeypatch.setattr("ray.train.constants.DEFAULT_STORAGE_PATH", str(tmp_path))
     names = run_section("clusters.md", "Ray", path=str(rows))
-    assert names["predictions"].count() == 101
+    check_page(names, names["predictions"].to_pandas(), rows)

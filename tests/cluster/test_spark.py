@@ -13,7 +13,15 @@ import workers
 from cavity import BadInput, BadOption, GPClassifier, GPRegressor, callbacks
 from cavity.errors import LostRank
 from pages import run_section
-from workers import VERSIONS_DIFFER, Older, assert_equal, check_error_of_one_process, make, write_rows
+from workers import (
+    VERSIONS_DIFFER,
+    Older,
+    assert_equal,
+    check_error_of_one_process,
+    check_page,
+    make,
+    write_rows,
+)
 
 pyspark = pytest.importorskip(
     "pyspark", reason="pyspark is not installed: make test-cluster runs these tests"
@@ -147,6 +155,6 @@ def test_bad_arguments_are_refused_before_ranks_start(rows, tmp_path):
         fit_on_spark(make(), rows, target="kind", storage=tmp_path / "file")
 
 
-def test_the_page_runs(rows):
+def test_the_page_gives_the_model_of_one_process(rows):
     names = run_section("clusters.md", "Spark", path=str(rows))
-    assert names["predictions"].count() == 101
+    check_page(names, names["predictions"].toPandas(), rows)

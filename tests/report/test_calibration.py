@@ -1,10 +1,11 @@
 """Scores of class probabilities against values worked out by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cavity import BadInput
-from cavity.report import error, expected_calibration_error, nll, reliability
+from cavity.report import conformal, error, expected_calibration_error, nll, rejection, reliability
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.5, 0.25, 0.25], [0.15, 0.1, 0.75]])
 Y = np.array([0, 1, 2, 0])  # right, right, wrong, wrong
@@ -69,3 +70,18 @@ def test_what_is_no_probability_is_refused(row):
     for score in (nll, error, expected_calibration_error):
         with pytest.raises(BadInput, match="row 1 of P"):
             score(P, [1, 0])
+
+
+def test_labels_may_be_names_of_columns() -> None:
+    """Only column numbers were accepted."""
+    names = np.array(["cat", "dog", "ant"])
+    frame = pd.DataFrame(P, columns=names)
+    for score in (nll, error, expected_calibration_error):
+        assert score(P, names[Y], labels=names) == score(frame, names[Y]) == score(frame, Y) == score(P, Y)
+    np.testing.assert_array_equal(conformal(frame, names[Y]).least, conformal(P, Y).least)
+    np.testing.assert_array_equal(rejection(P, names[Y], labels=names).error, rejection(P, Y).error)
+    assert nll(pd.DataFrame(P, columns=[3, 1, 2]), np.array([3, 1, 2])[Y]) == nll(P, Y)
+    with pytest.raises(BadInput, match="'cow' is not in labels"):
+        nll(P, ["cow"] * 4, names)
+    with pytest.raises(BadInput, match="2 entries, but P has 3 columns"):
+        nll(P, names[Y], names[:2])

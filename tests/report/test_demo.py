@@ -69,7 +69,7 @@ def test_the_table_is_aligned() -> None:
     ]
     assert format_table(rows).splitlines() == [
         "data    method    NLL",
-        "------  ------  -----",
+        "---------------------",
         "toy     EP        0.1",
         "digits  SEP     10.25",
     ]

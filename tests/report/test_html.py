@@ -12,7 +12,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor, export, load, methods, report
-from cavity.report.headline import list_names
+from cavity.report.headline import list_columns
 from cavity.report.html import render_page
 from cavity.report.markup import escape_text
 from cavity.report.model_card import describe_model
@@ -348,4 +348,4 @@ def test_the_page_names_any_method_and_its_options(method, tmp_path):
 
 
 def test_names_with_commas_are_quoted_in_a_list():
-    assert list_names(["Craftsmen, Foremen", "Sales"]) == "“Craftsmen, Foremen”, Sales"
+    assert list_columns(["Craftsmen, Foremen", "Sales"]) == "“Craftsmen, Foremen”, Sales"

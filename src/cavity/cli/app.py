@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import Annotated, ParamSpec, TypeVar
 
 import typer
+from typer import Option
 
 from cavity._version import __version__
 from cavity.cli.terminal import EXIT_CODES, Terminal, handle_errors
 from cavity.common.object_stores import is_uri
 from cavity.errors import BadInput, BadOption, missing_extra
 
+P = ParamSpec("P")
+T = TypeVar("T")
 app = typer.Typer(
     epilog=f"{EXIT_CODES} Example: cavity fit --help",
     no_args_is_help=True,
@@ -22,14 +26,27 @@ app = typer.Typer(
 )
 
 
+Text = str | None
+Texts = list[str] | None
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".npz")
 SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
-
+HIDDEN = Option(hidden=True)  # flags that docs/cli.md describes
 Data = Annotated[str, typer.Argument(metavar="DATA", show_default=False, hidden=True)]
 ModelFile = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, hidden=True)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
-Device = Annotated[str | None, typer.Option(help="Device: auto, cpu, cuda or cuda:1.", metavar="NAME")]
+Target = Annotated[Text, Option(help="Column of the labels (default: as in training).", metavar="COL")]
+Weight = Annotated[Text, Option(help="Column of the weights (default: as in training).", metavar="COL")]
+Spreadsheet = Annotated[
+    bool, Option("--spreadsheet", help="Escape texts that a spreadsheet would run as formulas.")
+]
+Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
+Quiet = Annotated[bool, Option("--quiet", help="Print only errors.")]
+Device = Annotated[Text, Option(help="Device: auto, cpu, cuda or cuda:1.", metavar="NAME")]
+
+
+def _command(about: str, example: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Add a command to the program: what the list of commands says of it, and an example for its help (decorator)."""
+    add = app.command(short_help=about, epilog=f"Example: cavity {example}" if example else None)
+    return lambda run: add(handle_errors(run))
 
 
 def _check_exist(*paths: str | None) -> None:
@@ -59,8 +76,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print name and version."),
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print name and version.")
     ] = False,
 ) -> None:
     """Gaussian process classification and regression of tables: train, predict, evaluate."""
@@ -72,98 +88,60 @@ def version() -> None:
     typer.echo(__version__)
 
 
-@app.command(
-    short_help="Train on a table and save the model.",
-    epilog="Example: cavity fit penguins.csv --target species --out penguins.cavity",
-)
-@handle_errors
+@_command("Train on a table and save the model.")
 def fit(
+    ctx: typer.Context,
     data: Data,
-    target: Annotated[str | None, typer.Option(help="Column of the labels.", metavar="COL")] = None,
+    target: Annotated[Text, Option(help="Column of the labels.", metavar="COL")] = None,
     out: Annotated[
-        str | None, typer.Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")
+        Text, Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")
     ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(help="Column to ignore; may be repeated.", metavar="COL")
-    ] = None,
+    ignore: Annotated[Texts, Option(help="Column to ignore; may be repeated.", metavar="COL")] = None,
     regression: Annotated[
-        bool, typer.Option("--regression", help="Predict a number (default: if the target has many).")
+        bool, Option("--regression", help="Predict a number (default: if the target has many).")
     ] = False,
     config: Annotated[
-        Path | None, typer.Option(help="File of settings; flags override it.", metavar="TOML")
+        Path | None, Option(help="File of settings; flags override it.", metavar="TOML")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="auto, ep, sep, rep, pep, gfitc, vi or laplace.", metavar="NAME")
+        Text, Option(help="auto, ep, sep, rep, pep, gfitc, vi or laplace.", metavar="NAME")
     ] = None,
-    effort: Annotated[str | None, typer.Option(help="fast, balanced or best.", metavar="NAME")] = None,
+    effort: Annotated[Text, Option(help="fast, balanced or best.", metavar="NAME")] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="Kernel, e.g. 'Matern52 + Linear'.", metavar="NAMES", hidden=True)
+        Text, Option(help="Kernels joined with + and *: 'RBF + Linear'.", metavar="NAMES")
     ] = None,
     n_inducing: Annotated[
-        str | None, typer.Option(help="Inducing points per class, or a fraction of rows.", metavar="N")
+        Text, Option(help="Inducing points per class, or a fraction of rows.", metavar="N")
     ] = None,
-    batch_size: Annotated[str | None, typer.Option(metavar="N", hidden=True)] = None,
-    max_epochs: Annotated[
-        int | None, typer.Option(help="Maximum number of epochs.", metavar="N", hidden=True)
-    ] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for the whole fit.", metavar="S")] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(help="Maximum training time in seconds.", metavar="S", hidden=True)
-    ] = None,
-    validation_fraction: Annotated[
-        float | None, typer.Option(help="Fraction of rows for early stopping.", metavar="F", hidden=True)
-    ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="File to save checkpoints to.", metavar="FILE")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the checkpoint, if it exists.")
-    ] = False,
+    batch_size: Annotated[Text, HIDDEN] = None,
+    max_epochs: Annotated[int | None, HIDDEN] = None,
+    time_limit: Annotated[float | None, Option(help="Seconds for the whole fit.", metavar="S")] = None,
+    max_seconds: Annotated[float | None, HIDDEN] = None,
+    validation_fraction: Annotated[float | None, HIDDEN] = None,
+    checkpoint: Annotated[Text, Option(help="File to save checkpoints to.", metavar="FILE")] = None,
+    resume: Annotated[bool, Option("--resume", help="Continue from the checkpoint, if it exists.")] = False,
     device: Device = None,
-    dtype: Annotated[str | None, typer.Option(metavar="NAME", hidden=True)] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed (default 0).", metavar="N")] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse cells that need a guess (see docs).")
-    ] = False,
+    dtype: Annotated[Text, HIDDEN] = None,
+    seed: Annotated[int | None, Option(help="Random seed (default 0).", metavar="N")] = None,
+    strict: Annotated[bool, Option("--strict", help="Refuse cells that need a guess (see docs).")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model."""
+    """Train on DATA (.csv, .parquet, .npz, a folder, a URI) and save the model. Example: cavity fit birds.csv --target species"""
     _check_exist(data)
     from cavity.cli import settings
 
-    flags = {
-        "target": target,
-        "out": out,
-        "ignore": ignore,
-        "method": method,
-        "effort": effort,
-        "kernel": kernel,
-        "n_inducing": n_inducing,
-        "batch_size": batch_size,
-        "max_epochs": max_epochs,
-        "time_limit": time_limit,
-        "max_seconds": max_seconds,
-        "validation_fraction": validation_fraction,
-        "checkpoint": checkpoint,
-        "resume": resume or None,
-        "device": device,
-        "dtype": dtype,
-        "seed": seed,
-        "strict": strict or None,
-        "regression": regression or None,
-    }
+    others = ("data", "config", "as_json", "quiet")
+    flags = {name: value for name, value in ctx.params.items() if name not in others and value is not False}
     chosen = settings.read(flags, config, data)
     from cavity.cli import fitting
 
     fitting.run(data, chosen, Terminal(as_json, quiet))
 
 
-@app.command(
-    short_help="Predict the rows of a table with a saved model.",
-    epilog="Example: cavity predict penguins.cavity new.csv --out predicted.csv",
+@_command(
+    "Predict the rows of a table with a saved model.", "predict penguins.cavity new.csv --out predicted.csv"
 )
-@handle_errors
 def predict(
     model: ModelFile,
     data: Data,
@@ -173,6 +151,7 @@ def predict(
     keep: Annotated[
         list[str] | None, typer.Option(help="Column of DATA to copy; may be repeated.", metavar="COL")
     ] = None,
+    spreadsheet: Spreadsheet = False,
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Add total, aleatoric and epistemic entropy.")
     ] = False,
@@ -192,26 +171,18 @@ def predict(
     from cavity.cli import predicting
     from cavity.cli.predictors import Extras
 
-    extras = Extras(uncertainty, novelty)
-    predicting.predict(model, data, out, keep or [], extras, device, Terminal(as_json, quiet))
+    extras, terminal = Extras(uncertainty, novelty), Terminal(as_json, quiet)
+    predicting.predict(model, data, out, keep or [], extras, device, terminal, spreadsheet)
 
 
-@app.command(
-    short_help="Score predictions on a table with labels.",
-    epilog="Example: cavity evaluate penguins.cavity test.csv",
-)
-@handle_errors
+@_command("Score predictions on a table with labels.", "evaluate penguins.cavity test.csv")
 def evaluate(
     model: ModelFile,
     data: Data,
-    target: Annotated[
-        str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
-    ] = None,
-    weight: Annotated[
-        str | None, typer.Option(help="Column of the weights (default: as in training).", metavar="COL")
-    ] = None,
+    target: Target = None,
+    weight: Weight = None,
     importance: Annotated[
-        bool, typer.Option("--importance", help="Add which columns matter (of at most 2,000 rows).")
+        bool, Option("--importance", help="Add which columns matter (of at most 2,000 rows).")
     ] = False,
     device: Device = None,
     as_json: Json = False,
@@ -224,19 +195,60 @@ def evaluate(
     evaluating.evaluate(model, data, target, weight, importance, device, Terminal(as_json, quiet))
 
 
-@app.command(
-    short_help="Write an HTML report on a model.",
-    epilog="Example: cavity report penguins.cavity test.csv --out report.html",
-)
-@handle_errors
+@_command("Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv")
+def compare(
+    model: ModelFile,
+    other: Annotated[str, typer.Argument(metavar="OTHER", show_default=False, hidden=True)],
+    data: Data,
+    target: Target = None,
+    weight: Weight = None,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare two classifiers, MODEL and OTHER, on DATA, which has labels, and say whether the difference may be noise."""
+    _check_model(model, data)
+    _check_model(other, data)
+    from cavity.cli import comparing
+
+    comparing.compare((model, other), data, target, weight, device, Terminal(as_json, quiet))
+
+
+@_command("Explain the predictions of single rows.", "explain penguins.cavity new.csv --row 3")
+def explain(
+    model: ModelFile,
+    data: Data,
+    row: Annotated[
+        list[int] | None,
+        Option(min=1, help="Number of a row, from 1; may be repeated (default: the first 5).", metavar="N"),
+    ] = None,
+    background: Annotated[
+        Text, Option(help="Table to compare the rows with (default: DATA).", metavar="DATA")
+    ] = None,
+    out: Annotated[
+        Text, Option(help=".csv or .parquet file (default: text on stdout).", metavar="FILE")
+    ] = None,
+    spreadsheet: Spreadsheet = False,
+    device: Device = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell what moves the predictions of rows of DATA: each cell, compared with the cells of 50 other rows."""
+    _check_model(model, data)
+    _check_exist(background)
+    from cavity.cli import explaining
+
+    terminal = Terminal(as_json, quiet)
+    explaining.explain(model, data, row or [], background, out, spreadsheet, device, terminal)
+
+
+@_command("Write an HTML report on a model.", "report penguins.cavity test.csv --out report.html")
 def report(
     model: ModelFile,
     data: Annotated[str | None, typer.Argument(metavar="DATA", show_default=False, hidden=True)] = None,
-    out: Annotated[str, typer.Option(help="HTML file to write.", metavar="FILE")] = "report.html",
-    target: Annotated[
-        str | None, typer.Option(help="Column of the labels (default: as in training).", metavar="COL")
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Sample at most this many rows.", metavar="N")] = 2000,
+    out: Annotated[str, Option(help="HTML file to write.", metavar="FILE")] = "report.html",
+    target: Target = None,
+    rows: Annotated[int, Option(min=1, help="Sample at most this many rows.", metavar="N")] = 2000,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -248,11 +260,7 @@ def report(
     reporting.report(model, data, out, target, rows, device, Terminal(as_json, quiet))
 
 
-@app.command(
-    short_help="Write a model as an ONNX graph.",
-    epilog="Example: cavity export penguins.cavity --onnx penguins.onnx",
-)
-@handle_errors
+@_command("Write a model as an ONNX graph.", "export penguins.cavity --onnx penguins.onnx")
 def export(
     model: ModelFile,
     onnx: Annotated[str | None, typer.Option(help="ONNX file to write.", metavar="FILE")] = None,
@@ -270,11 +278,7 @@ def export(
     exporting.export(model, onnx, dtype, novelty, Terminal(as_json, quiet))
 
 
-@app.command(
-    short_help="Serve predictions over HTTP.",
-    epilog="Example: cavity serve penguins.cavity --port 8000",
-)
-@handle_errors
+@_command("Serve predictions over HTTP.", "serve penguins.cavity --port 8000")
 def serve(
     model: ModelFile,
     port: Annotated[
@@ -322,8 +326,7 @@ def serve(
     )
 
 
-@app.command(short_help="Describe a model.", epilog="Example: cavity info penguins.cavity")
-@handle_errors
+@_command("Describe a model.", "info penguins.cavity")
 def info(model: ModelFile, as_json: Json = False) -> None:
     """Describe MODEL: method, classes, columns and their preparation."""
     _check_model(model)
@@ -332,17 +335,11 @@ def info(model: ModelFile, as_json: Json = False) -> None:
     describing.print_info(model, Terminal(as_json))
 
 
-@app.command(
-    short_help="Train on two small data sets and draw a figure.",
-    epilog="Example: cavity demo --quick --out demo-output",
-)
-@handle_errors
+@_command("Train on two small data sets and draw a figure.", "demo --quick --out demo-output")
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the figure and the table.")] = Path("demo-output"),
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = SEED,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Run for a few seconds: fewer rows and epochs.")
-    ] = False,
+    out: Annotated[Path, Option(help="Folder for the figure and the table.")] = Path("demo-output"),
+    seed: Annotated[int, Option(min=0, help="Random seed.")] = SEED,
+    quick: Annotated[bool, Option("--quick", help="Run for a few seconds: fewer rows and epochs.")] = False,
 ) -> None:
     """Train EP and SEP on two small data sets, print a table and draw a figure (under two minutes on two cores)."""
     try:

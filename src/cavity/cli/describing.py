@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cavity.cli.terminal import Terminal, format_evidence, format_table
+from cavity.cli.terminal import Terminal, format_evidence
 from cavity.common import tensor_files
 from cavity.common.object_stores import as_path, count_bytes
+from cavity.common.text_tables import format_pairs, list_names
 from cavity.errors import BadFile
 from cavity.saving.schema import KINDS, read_summary
 
@@ -40,7 +41,6 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
     classes = found["classes"]
     spectral = found["features"] is not None
     points = f"{found['features']} features" if spectral else f"{found['inducing_points']} inducing points"
-    few = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
     rows = [
         ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
         (
@@ -48,7 +48,9 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
             f"{found['method']}, {points}{' per class' if classes else ''}, {found['dtype']}",
         ),
         ("kernel", found["kernel"]),
-        ("classes", f"{len(classes)}: {few}") if classes else ("noise", f"variance {found['noise']:.4g}"),
+        ("classes", f"{len(classes)}: {list_names(classes)}")
+        if classes
+        else ("noise", f"variance {found['noise']:.4g}"),
         (
             "epochs",
             f"{found['epochs']}, {found.get('evidence') or 'log Z_q'} {format_evidence(found['log_marginal_likelihood'])}",
@@ -78,14 +80,14 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
             else ""
         )
         rows.append(("target", found["target"] + lost))
-    terminal.say(format_table(rows, indent=0))
+    terminal.say(format_pairs(rows, indent=0))
     if found["columns"] is not None:
         terminal.say("columns")
-        terminal.say(format_table([(name or "(no name)", what) for name, what in found["columns"].items()]))
+        terminal.say(format_pairs([(name or "(no name)", what) for name, what in found["columns"].items()]))
     ranked = found.get("importance") or found["relevance"]  # older files have no importance
     if ranked is not None:
         order = sorted(ranked.items(), key=lambda item: -item[1])[:MAX_FEATURES]
         unit = "nats" if found.get("importance") else "share by lengthscale"
         terminal.say(f"most important columns ({unit})")
         named = [(name or "(no name)", f"{value:.2f}") for name, value in order if value > 0]
-        terminal.say(format_table(named))
+        terminal.say(format_pairs(named))

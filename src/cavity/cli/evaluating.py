@@ -11,18 +11,21 @@ import numpy as np
 
 from cavity.cli.models import Model
 from cavity.cli.predicting import encode_labels, read_chunks, report_notes
+from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal
 from cavity.common.scoring import count_confusion
+from cavity.common.text_tables import format_grid, list_names, shorten
 from cavity.errors import BadInput, BadOption
 from cavity.report import scores
 from cavity.rows.arrow_tables import Chunk
-from cavity.rows.columns.cells import get_column, read_targets, to_numbers
+from cavity.rows.columns.cells import get_column, read_targets
 from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
 
 MAX_CLASSES = 12  # of tables that are printed
+NAME_WIDTH = 12  # of a class in a table
 MOST_EXPLAINED = 2000  # rows whose columns are shuffled
 MOST_KEPT = 1 << 24  # numbers; of a longer table a random sample of rows is scored
 OVERALL = ("error", "nll", "brier", "ece", "auc", "f1")
@@ -50,7 +53,7 @@ def evaluate(
     """Score the predictions on a file with labels."""
     model, file = Model.open(path, device, regressor=True), open_table(data)
     target = find_target(model, file, target)
-    weight = _find_weight(model, file, weight)
+    weight = find_weight(model, file, weight)
     found = predict_rows(model, file, target, weight, terminal)
     if hasattr(model.classifier, "classes_"):
         result = _report_classes(model, [format_label(c) for c in model.classifier.classes_], found, terminal)
@@ -94,7 +97,7 @@ def find_target(model: Model, file: TableFile, target: str | None) -> str:
     return target
 
 
-def _find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
+def find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
     """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
     if weight is not None and weight not in file.names:
         raise BadInput(
@@ -112,7 +115,7 @@ def predict_rows(
     rng, notes = np.random.default_rng(0), Counter[str]()
     kept, sample = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     unlabelled = total = held = 0
-    most = max(1, MOST_KEPT // _width(model))
+    most = max(1, MOST_KEPT // len(getattr(model.classifier, "classes_", range(2))))
     for chunk in read_chunks(file, [*prepare.inputs, target, *([weight] if weight else [])], terminal):
         y, known = read_truth(model, chunk, target)
         w = np.ones(len(y)) if weight is None else read_weights(chunk, weight)
@@ -152,10 +155,6 @@ def _predict(model: Model, X: Prepared) -> tuple[Any, ...]:
     return (model.classifier.predict_log_proba(X),)
 
 
-def _width(model: Model) -> int:
-    return len(getattr(model.classifier, "classes_", range(2)))
-
-
 def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
     """Join the parts, and keep the rows with the smallest random numbers, in file order."""
     columns = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
@@ -165,28 +164,14 @@ def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
     return tuple(columns)
 
 
-def read_weights(chunk: Chunk, name: str) -> Any:
-    """Read a column of weights."""
-    value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
-    wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
-    if wrong.any():
-        row = chunk.first + int(np.flatnonzero(wrong)[0]) + 1
-        raise BadInput(
-            f"the weight (column {name!r}) in row {row} is missing, negative or not finite: give one weight per row."
-        )
-    return value
-
-
 def _report_classes(
     model: Model, classes: list[str], found: RowsToScore, terminal: Terminal
 ) -> dict[str, Any]:
     """Compute and print the scores of a classifier."""
     log_p, y, w = found.columns
     C = len(classes)
-    values = scores.score_classes(log_p, y, w)
-    ranges = scores.find_class_intervals(log_p, y, w)
     prior = getattr(model.classifier, "class_prior_", None)
-    plain = scores.score_frequencies(prior, y, w, C)
+    values, ranges, plain = scores.assess_classes(log_p, y, w, prior)
     confusion = count_confusion(y, log_p.argmax(1), C)
     rows, chosen = confusion.sum(1), confusion.sum(0)
     _warn_classes(classes, rows, chosen, terminal)
@@ -215,60 +200,47 @@ def _report_classes(
 
 def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     """Compute and print the scores of a regressor. The baseline is the distribution of the training targets."""
-    _, _, y, w = found.columns
-    values = scores.score_targets(*found.columns)
-    ranges = scores.bootstrap(scores.score_targets, found.columns, 4)
-    shift, scale = model.result.units
-    plain = scores.score_targets(np.full(len(y), shift), np.full(len(y), scale), y, w)
-    lines = [f"{'':<8}  {'model':<10}  {'95 % interval':<24}  mean and spread of the training rows"]
+    mean, std, y, w = found.columns
+    values, ranges, plain = scores.assess_targets(mean, std, y, w, model.result.units)
+    lines = [["", "model", "95 % interval", "mean and spread of the training rows"]]
     for name, value in values.items():
         ends = "[{:.4g}, {:.4g}]".format(*ranges[name])
-        lines.append(f"{name:<8}  {f'{value:.4g}':<10}  {ends:<24}  {plain[name]:.4g}")
+        lines.append([name, f"{value:.4g}", ends, f"{plain[name]:.4g}"])
     terminal.say(f"rows      {found.total}{', weighted' if np.ptp(w) else ''}")
-    terminal.say("\n".join(lines))
+    terminal.say(format_grid(lines))
     return {"rows": found.total} | values | {"intervals": ranges, "baseline": plain}
 
 
 def _warn_classes(classes: list[str], rows: Any, chosen: Any, terminal: Terminal) -> None:
-    never = [repr(c) for c, n, k in zip(classes, rows, chosen, strict=True) if n and not k]
-    few = [f"{c!r} ({n})" for c, n in zip(classes, rows, strict=True) if 0 < n < scores.FEW_ROWS]
+    never, few = scores.find_weak_classes([repr(c) for c in classes], rows, chosen)
     if never:
-        terminal.note(f"classes that are never predicted: {shorten(never)}")
+        terminal.note(f"classes that are never predicted: {list_names(never)}")
     if few:
         terminal.note(
-            f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little: {shorten(few)}"
+            f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little: {list_names(few)}"
         )
-
-
-def shorten(names: list[str]) -> str:
-    """Join names; of many, the first eight."""
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _format_overall(values: Any, ranges: Any, plain: Any, own: bool) -> str:
     """Format the scores: the model with intervals, and the baseline."""
-    head = f"{'':<5}  {'model':<6}  {'95 % interval':<16}  class frequencies{' of these rows' if own else ''}"
-    lines = [head]
+    lines = [["", "model", "95 % interval", f"class frequencies{' of these rows' if own else ''}"]]
     for name in OVERALL:
         base = f"{plain[name]:.4f}" if name in ("error", "nll", "brier") else "-"
-        lines.append(f"{name:<5}  {_number(values[name], 4)}  {_range(ranges[name], 4):<16}  {base}")
-    return "\n".join(lines)
+        lines.append([name, _number(values[name], 4), _range(ranges[name], 4), base])
+    return format_grid(lines)
 
 
 def _format_classes(classes: list[str], rows: Any, chosen: Any, values: Any, ranges: Any) -> str:
     """Format the scores of each class; of many classes, those with the lowest F1."""
-    order = list(range(len(classes)))
-    title = "class"
+    order, title = list(range(len(classes))), "class"
     if len(classes) > MAX_CLASSES:
         order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")[:MAX_CLASSES].tolist()
         title = f"worst {MAX_CLASSES} classes"
-    names = [_shorten_name(classes[c]) for c in order]
-    width = max(len(title), *map(len, names))
-    lines = ["", f"{title:<{width}}  {'rows':>6}  {'predicted':>9}" + "".join(f"  {k:<17}" for k in EACH)]
-    for name, c in zip(names, order, strict=True):
-        cells = "".join(f"  {_number(values[k][c], 2)} {_range(ranges[k][c], 2):<12}" for k in EACH)
-        lines.append(f"{name:<{width}}  {rows[c]:>6}  {chosen[c]:>9}{cells}")
-    return "\n".join(line.rstrip() for line in lines)
+    lines = [[title, "rows", "predicted", *EACH]]
+    for c in order:
+        cells = [f"{_number(values[k][c], 2)} {_range(ranges[k][c], 2)}" for k in EACH]
+        lines.append([shorten(classes[c], NAME_WIDTH), f"{rows[c]}", f"{chosen[c]}", *cells])
+    return "\n" + format_grid(lines, right=(1, 2))
 
 
 def _number(value: float, digits: int) -> str:
@@ -279,22 +251,12 @@ def _range(ends: list[float], digits: int) -> str:
     return f"[{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if np.isfinite(ends).all() else ""
 
 
-def _shorten_name(name: str) -> str:
-    return name if len(name) <= 12 else name[:11] + "…"
-
-
 def _format_confusion(confusion: Any, names: list[str]) -> str:
     """Format the confusion matrix: one line per true class, one column per predicted class."""
-    short = [_shorten_name(name) for name in names]
-    width = max([len(str(confusion.max())), *map(len, short)])
-    corner = "true / predicted"
-    left = max(len(corner), width)
-    head = " ".join([f"{corner:<{left}}", *(f"{name:>{width}}" for name in short)])
-    lines = [
-        " ".join([f"{name:<{left}}", *(f"{n:>{width}}" for n in row)])
-        for name, row in zip(short, confusion, strict=True)
-    ]
-    return "\n".join(["", head, *lines])
+    short = [shorten(name, NAME_WIDTH) for name in names]
+    lines = [["true / predicted", *short]]
+    lines += [[name, *map(str, row)] for name, row in zip(short, confusion, strict=True)]
+    return "\n" + format_grid(lines, right=range(1, len(names) + 1))
 
 
 def to_json(value: Any) -> Any:

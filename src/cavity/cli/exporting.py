@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-from cavity.cli.evaluating import shorten
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.terminal import Terminal
+from cavity.common.text_tables import list_names
 from cavity.errors import BadOption
 from cavity.rows.columns.column_kinds import Date
 
@@ -29,7 +29,7 @@ def export(path: str | Path, onnx: str | Path | None, dtype: str, novelty: bool,
     prepare = getattr(model, "preparation_", None)
     inputs = f"input X (n, {opened.features.n})"
     if prepare is not None:
-        inputs = f"inputs {shorten([repr(name) for name in prepare.inputs])}, each (n, 1)"
+        inputs = f"inputs {list_names([repr(name) for name in prepare.inputs])}, each (n, 1)"
         if any(isinstance(column, Date) for column in prepare.columns_):
             terminal.note("the graph takes dates as numbers of days since 1970-01-01")
     terminal.say(f"Wrote {onnx}: {inputs}, outputs {outputs}")

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from cavity.cli.evaluating import shorten, to_json
+from cavity.cli.evaluating import to_json
 from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal, format_evidence, known_evidence
 from cavity.common.object_stores import count_bytes
+from cavity.common.text_tables import list_names
 from cavity.estimators import GPClassifier, view_fit
 from cavity.prediction.estimate import Estimate, format_loss
 from cavity.report.scores import FEW_ROWS
@@ -72,10 +73,10 @@ def _find_class_warnings(model: GPClassifier, estimate: Estimate | None) -> list
     """Say which classes have few rows, and which are never predicted."""
     found, few = [], getattr(model, "notes_", {}).get("few_rows", {})
     if few:
-        names = shorten([f"{name!r} ({n})" for name, n in few.items()])
+        names = list_names([f"{name!r} ({n})" for name, n in few.items()])
         found.append(f"classes with fewer than {FEW_ROWS} rows, which a model can hardly learn: {names}")
     if estimate is not None and estimate.never_predicted:
-        names = shorten([repr(format_label(model.classes_[c])) for c in estimate.never_predicted])
+        names = list_names([repr(format_label(model.classes_[c])) for c in estimate.never_predicted])
         found.append(f"classes that are never predicted for rows of the training table: {names}")
     return found
 

@@ -20,7 +20,7 @@ from cavity.cli.settings import Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor
-from cavity.estimators.fitted_view import check_arguments
+from cavity.estimators.fitted_view import check_arguments, choose_regression_method
 from cavity.options import nest, read_training
 from cavity.report.baseline import logistic_log_loss
 from cavity.report.regression import estimate_regression
@@ -34,11 +34,6 @@ from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
 from cavity.training.progress import forward_stages
 
-EXACT_ROWS, FULL_BATCH_ROWS = (
-    1500,
-    20_000,
-)  # of regression: "exact" up to the first, "vi" up to the second, then "svi"
-
 
 def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
     """Make the estimator and check its arguments."""
@@ -50,13 +45,6 @@ def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
         raise BadOption(f"{other} is not an argument of {kind.__name__}, for {task}: leave it out{flag}.")
     model = kind(**nest(**settings.arguments), verbose=int(terminal.shows_bars))
     check_arguments(model)
-    return model
-
-
-def choose_method(model: Any, table: InspectedTable, settings: Settings, terminal: Terminal) -> Any:
-    """Choose a method of regression by the number of rows, unless the settings name one."""
-    if "method" not in settings.arguments and table.rows > EXACT_ROWS:
-        model.set_params(method="vi" if table.fits_memory and table.rows <= FULL_BATCH_ROWS else "svi")
     return model
 
 
@@ -75,7 +63,9 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
         with Interrupts() as interrupts:
             table = inspect_table(data, settings, terminal)
             if table.is_regression:
-                model = choose_method(make_model(settings, terminal, True), table, settings, terminal)
+                model = make_model(settings, terminal, True)
+                if "method" not in settings.arguments:
+                    model.set_params(method=choose_regression_method(table.rows, table.fits_memory))
             _train(model, table, settings, terminal, interrupts)
     finally:
         distributed.leave()
@@ -85,6 +75,9 @@ def _train(
     model: Any, table: InspectedTable, settings: Settings, terminal: Terminal, interrupts: Interrupts
 ) -> None:
     begun, stopped = time.perf_counter(), 0
+    interrupts.announcement = (
+        f"stopping: saving the model so far to {settings.out}; interrupt again to quit without saving"
+    )
     more: dict[str, Any] = {"time_limit": settings.time_limit}
     if settings.validation is not None:
         held = read_rows(InspectedTable(open_table(settings.validation), table.prepare, 0), None, terminal)
@@ -99,6 +92,7 @@ def _train(
             stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
                 raise fail("interrupted before a first model existed; nothing was saved.", stopped) from None
+            model._result = model._result._replace(background=None)  # importances would take seconds
     model.notes_ = {
         "data": str(table.file.path),
         "rows": table.rows,

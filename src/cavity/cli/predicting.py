@@ -21,12 +21,15 @@ from cavity.cli.predictors import Extras
 from cavity.cli.terminal import Terminal
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
+from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
-from cavity.rows.columns.cells import get_column, read_labels
+from cavity.rows.columns.cells import NUMBER, classify_type, get_column, read_labels
 from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
+
+FORMULA = r"^[=+\-@\t\r]"  # of a cell that a spreadsheet runs
 
 
 def predict(
@@ -37,6 +40,7 @@ def predict(
     extras: Extras,
     device: str | None,
     terminal: Terminal,
+    spreadsheet: bool,
 ) -> None:
     """Write one prediction per row, in file order."""
     if out is not None:
@@ -50,7 +54,7 @@ def predict(
         )
     notes: Counter[str] = Counter()
     rows, arrow, types = 0, import_pyarrow(), file.types(keep)
-    with _open_writer(out) as write:
+    with open_writer(out, spreadsheet) as write:
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             found = model.predict_columns(prepare.encode(chunk, notes), extras)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
@@ -94,15 +98,21 @@ def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlab
 
 
 @contextmanager
-def _open_writer(out: str | None) -> Iterator[Any]:
-    """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end."""
+def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
+    """Give a function that appends a table to stdout (CSV) or to a temporary file, which becomes `out` at the end.
+
+    `spreadsheet`: escape formulas.
+    """
     suffix = ".csv" if out is None else PurePath(object_stores.get_name(as_path(out))).suffix.lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise BadOption(f"--out {out}: the name must end in .csv or .parquet.")
+    if spreadsheet and suffix != ".csv":
+        raise BadOption(f"--spreadsheet escapes texts of a CSV file, but --out {out} is a Parquet file.")
     temporary = None if out is None else _choose_temporary(as_path(out))
     writers: list[Any] = []
 
     def write(part: Any) -> None:
+        part = escape_formulas(part) if spreadsheet else part
         if not writers:
             kind = _import_writer(suffix)
             writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
@@ -121,6 +131,29 @@ def _open_writer(out: str | None) -> Iterator[Any]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def escape_formulas(table: Any) -> Any:
+    """Put an apostrophe before texts, and names of columns, that a spreadsheet would take for formulas. Numbers stay numbers."""
+    return import_pyarrow().table(
+        {
+            _escape_name(name): _escape_texts(get_column(table, name))
+            if classify_type(table.schema.field(name).type) == "text"
+            else table.column(name)
+            for name in table.column_names
+        }
+    )
+
+
+def _escape_name(name: str) -> str:
+    return f"'{name}" if re.match(FORMULA, name) else name
+
+
+def _escape_texts(column: Any) -> Any:
+    import pyarrow.compute as pc
+
+    begins, number = (pc.match_substring_regex(column, pattern) for pattern in (FORMULA, NUMBER))
+    return pc.if_else(pc.and_not(begins, number), pc.binary_join_element_wise("'", column, ""), column)
 
 
 def _import_writer(suffix: str) -> Any:
@@ -157,7 +190,7 @@ def encode_labels(chunk: Chunk, target: str, places: dict[str, int]) -> Any:
     codes = [places[label] if label in places else other.get(_normalise_label(label), -1) for label in text]
     if -1 in codes:
         row = codes.index(-1)
-        known = ", ".join(map(repr, list(places)[:8])) + (", ..." if len(places) > 8 else "")
+        known = list_names([repr(name) for name in places])
         raise BadInput(
             f"row {chunk.first + row + 1} of {chunk.where} has the label {text[row]!r:.60}, "
             f"which is not a class of the model ({known})."

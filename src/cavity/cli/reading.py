@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.cli.settings import Settings
-from cavity.cli.terminal import Terminal, format_table
+from cavity.cli.terminal import Terminal
+from cavity.common.text_tables import format_pairs
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow
 from cavity.rows.columns.cells import get_column, to_numbers
@@ -59,7 +60,7 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
             strict=settings.strict,
         ).fit_batches(count_rows())
     terminal.say(f"{data}: {count} rows, {len(file.names)} columns, target {settings.target!r}")
-    terminal.say(format_table([(name or "(no name)", what) for name, what in prepare.describe()]))
+    terminal.say(format_pairs([(name or "(no name)", what) for name, what in prepare.describe()]))
     for note in file.notes:
         terminal.note(note)
     assert prepare.target_ is not None
@@ -95,7 +96,7 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
         raise BadInput(f"{table.file.path} has no column {absent!r}.")
     for chunk in terminal.show_progress(table.file.chunks(columns), "rows", _count_rows):
         keep = table.prepare.find_labelled(chunk)
-        w = None if weight is None else _weights(chunk, weight)[keep]
+        w = None if weight is None else read_weights(chunk, weight)[keep]
         labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
         parts.append((table.prepare.encode(chunk)[keep], table.prepare.labels(labelled), w))
     if not any(len(part[1]) for part in parts):
@@ -104,11 +105,16 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
     return X, y, None if weight is None else np.concatenate([part[2] for part in parts])
 
 
-def _weights(chunk: Chunk, name: str) -> Any:
+def read_weights(chunk: Chunk, name: str) -> Any:
+    """Read a column of weights."""
     value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
-    if lacks.any():
-        row = chunk.first + int(np.flatnonzero(lacks)[0]) + 1
-        raise BadInput(f"the weight (column {name!r}) is missing in row {row}: give one weight per row.")
+    wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        what = "missing" if lacks[row] else "negative or not finite"
+        raise BadInput(
+            f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
+        )
     return value
 
 

@@ -43,13 +43,9 @@ def report(
         write_report(model.classifier, out, title=title)
         found = Sample(None, None, None, 0)
     else:
-        found = _sample_rows(model, open_table(data), target, most, terminal)
-        trained = getattr(model.classifier, "notes_", {}).get("data")
-        seen = found.y is not None and _same_file(data, trained)
-        if seen:
-            terminal.note(
-                "these are the rows that the model was trained on, so the report's scores are too good"
-            )
+        file = open_table(data)
+        found = sample_rows(model, file, _find_labels(model, file, target), most, terminal)
+        seen = found.y is not None and note_training_rows(model, data, terminal)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reading the rows has reported it
             write_report(
@@ -75,8 +71,16 @@ class Sample(NamedTuple):
 
     X: Any  # raw rows, or prepared ones if the model has no preparation
     y: Any | None  # labels or targets
-    numbers: Any | None  # numbers of the rows in the file, from 1
+    numbers: Any  # of the rows in the file, from 1; None without a file
     total: int  # number of all rows
+
+
+def note_training_rows(model: Model, data: str | Path, terminal: Terminal) -> bool:
+    """Return whether the model was trained on this file, and print a note if so."""
+    seen = _same_file(data, getattr(model.classifier, "notes_", {}).get("data"))
+    if seen:
+        terminal.note("these are the rows that the model was trained on, so its scores are too good")
+    return seen
 
 
 def _same_file(data: str | Path, trained: Any) -> bool:
@@ -86,24 +90,46 @@ def _same_file(data: str | Path, trained: Any) -> bool:
     return ours == theirs
 
 
-def _sample_rows(model: Model, file: TableFile, target: str | None, most: int, terminal: Terminal) -> Sample:
-    """Sample at most `most` rows in file order: those with a label, if the file has labels."""
-    named = target or model.target
+def _find_labels(model: Model, file: TableFile, target: str | None) -> str | None:
+    """Return the column of the labels; None if the file has none."""
     if target is not None and target not in file.names:
         raise BadInput(
             f"{file.path} has no column {target!r} for the labels (--target); {suggest_column(target, file.names)}"
         )
-    labelled = named is not None and named in file.names
-    prepare = model.choose_preparation(file, named)
+    return target or (model.target if model.target in file.names else None)
+
+
+def select_rows(model: Model, file: TableFile, numbers: list[int], must: bool) -> Sample:
+    """Read rows by their numbers in the file, from 1; `must`: the file has to have them all."""
+    prepare = model.choose_preparation(file, model.target)
+    parts, found = [], list[int]()
+    for chunk in file.chunks(list(prepare.inputs)):
+        here = [n for n in numbers if chunk.first < n <= chunk.first + chunk.table.num_rows]
+        parts.append(chunk.table.take(np.array(here, dtype=np.int64) - chunk.first - 1))
+        found += here
+        if len(found) == len(numbers):
+            break
+    absent = [n for n in numbers if n not in found]
+    if not found or (must and absent):
+        raise BadInput(f"{file.path} has no row {absent[0]}.")
+    cells = import_pyarrow().concat_tables(parts)
+    return Sample(_as_rows(model, prepare, cells), None, np.array(found), len(found))
+
+
+def _as_rows(model: Model, prepare: Any, cells: Any) -> Any:
+    return cells if hasattr(model.classifier, "preparation_") else Prepared(prepare.encode(cells))
+
+
+def sample_rows(model: Model, file: TableFile, named: str | None, most: int, terminal: Terminal) -> Sample:
+    """Sample at most `most` rows in file order: those with a label, if `named` is a column of labels."""
+    prepare = model.choose_preparation(file, named or model.target)
     rng, notes, arrow = np.random.default_rng(SEED), Counter[str](), import_pyarrow()
     kept: list[Any] = []  # raw rows, truth, numbers in the file, random numbers
     total = unlabelled = 0
-    for chunk in read_chunks(file, [*prepare.inputs, *([named] if labelled and named else [])], terminal):
+    for chunk in read_chunks(file, [*prepare.inputs, *([named] if named else [])], terminal):
         prepare.encode(chunk, notes)
         n = chunk.table.num_rows
-        truth, known = (
-            read_truth(model, chunk, named) if labelled and named else (np.zeros(n), np.full(n, True))
-        )
+        truth, known = read_truth(model, chunk, named) if named else (np.zeros(n), np.full(n, True))
         unlabelled += int((~known).sum())
         rows = np.flatnonzero(known)
         new = [truth[rows], chunk.first + rows + 1, rng.random(len(rows))]
@@ -121,6 +147,5 @@ def _sample_rows(model: Model, file: TableFile, target: str | None, most: int, t
         raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
     report_notes(notes, terminal, file, unlabelled)
     classes = getattr(model.classifier, "classes_", None)
-    y = None if not labelled else kept[1] if classes is None else classes[kept[1]]
-    raw = hasattr(model.classifier, "preparation_")
-    return Sample(kept[0] if raw else Prepared(prepare.encode(kept[0])), y, kept[2], total)
+    y = None if named is None else kept[1] if classes is None else classes[kept[1]]
+    return Sample(_as_rows(model, prepare, kept[0]), y, kept[2], total)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -12,19 +11,6 @@ from typing import Any, NamedTuple
 from cavity.common.object_stores import Location, as_path, get_name
 from cavity.errors import BadOption
 
-OWN = (
-    "target",
-    "out",
-    "weight",
-    "ignore",
-    "columns",
-    "unseen",
-    "strict",
-    "validation",
-    "time_limit",
-    "seed",
-    "regression",
-)
 NOT_HERE = ("random_state", "callbacks", "warm_start", "verbose")  # arguments that only Python has
 
 
@@ -45,6 +31,9 @@ class Settings(NamedTuple):
     arguments: dict[str, Any]  # arguments of GPClassifier or GPRegressor, those of `training` among them
 
 
+OWN = Settings._fields[:-1]  # all other settings are arguments
+
+
 def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settings:
     """Read the settings: the flags that were given, and the file for the rest. The model is named after the data by default."""
     given = {name: value for name, value in flags.items() if value not in (None, [], ())}
@@ -62,11 +51,7 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
     return Settings(
         target=_check_text("target", values["target"]),
-        out=as_path(
-            _check_text(
-                "out", values.get("out") or f"{get_name(as_path(data)).partition('.')[0] or 'model'}.cavity"
-            )
-        ),
+        out=as_path(_check_text("out", values.get("out") or _name_model(data))),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
         columns=_check_kinds(values.get("columns", {})),
@@ -78,6 +63,10 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
         regression=bool(values.get("regression", False)),
         arguments={"random_state": seed} | arguments,
     )
+
+
+def _name_model(data: str | Path) -> str:
+    return f"{get_name(as_path(data)).partition('.')[0] or 'model'}.cavity"
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -92,12 +81,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     for key, value in content.items():
         name = key.replace("-", "_")
         if name not in known:
-            near = get_close_matches(name, known, 3)
-            hint = (
-                f"did you mean {' or '.join(map(repr, near))}?"
-                if near
-                else f"known keys are {', '.join(known)}."
-            )
+            near = " or ".join(map(repr, get_close_matches(name, known, 3)))
+            hint = f"did you mean {near}?" if near else f"known keys are {', '.join(known)}."
             raise BadOption(f"{path}: unknown key {key!r}; {hint}")
         values[name] = value
     if not isinstance(values.get("ignore", []), list):
@@ -135,6 +120,8 @@ def _check_kinds(value: Any) -> dict[str, str]:
 def _convert(name: str, value: Any, task: str) -> Any:
     """Convert the value of a flag or of the file to an argument of the estimator."""
     if name == "kernel" and isinstance(value, str):
+        from cavity.kernels.parsing import parse_kernel
+
         return parse_kernel(value)
     if name == "method" and isinstance(value, dict):
         return make_method(value, task)
@@ -156,12 +143,6 @@ def _parse_number(name: str, text: str) -> int | float:
     raise BadOption(f"--{name.replace('_', '-')} {text!r} is not a number.")
 
 
-def _needs_nothing(kind: Any) -> bool:
-    """Whether a class can be made without arguments."""
-    given = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    return all(p.default is not p.empty for p in given)
-
-
 def make_method(value: dict[str, Any], task: str = "classification") -> Any:
     """Make a method from a table of the file, such as method = { name = "rep", epsilon = 0.1 }."""
     from cavity.options.method import method_names
@@ -177,22 +158,3 @@ def make_method(value: dict[str, Any], task: str = "classification") -> Any:
             valid = ", ".join(kind.parameter_names()) or "none"
             raise BadOption(f"method {name!r} has no option {option!r}; its options: {valid}.")
     return kind(**options)
-
-
-def parse_kernel(text: str) -> Any:
-    """Parse names of kernels joined with + and *, such as "Matern52 + Linear * Constant"."""
-    from cavity.kernels import KERNELS
-
-    known: dict[str, Any] = {k.__name__.lower(): k for k in KERNELS.classes() if _needs_nothing(k)}
-    total = None
-    for term in text.split("+"):
-        product = None
-        for word in term.split("*"):
-            name = word.strip().lower().replace("-", "").replace("_", "")
-            if name not in known:
-                names = ", ".join(k.__name__ for k in known.values())
-                raise BadOption(f"kernel {word.strip()!r} is unknown; use {names}, joined with + and *.")
-            part = known[name]()
-            product = part if product is None else product * part
-        total = product if total is None else total + product
-    return total

@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
 import typer
@@ -35,11 +35,13 @@ class Terminated(KeyboardInterrupt):
 class Interrupts:
     """Ctrl-C and SIGTERM during a command: raised, or remembered while a trained model is saved. A second one acts at once.
 
-    Under torchrun nothing changes: torchrun sends SIGTERM when another rank has died, and no rank can finish a fit alone.
+    The first one says what happens next, because it may take some seconds. Under torchrun nothing changes: torchrun sends
+    SIGTERM when another rank has died, and no rank can finish a fit alone.
     """
 
     def __init__(self) -> None:
         self.stopped = 0  # exit code of the interrupt that was remembered
+        self.announcement = ""  # printed at the first interrupt
         self._holds = False
         self._before: dict[int, Any] = {}
 
@@ -59,6 +61,9 @@ class Interrupts:
     def _handle(self, number: int, frame: Any) -> None:
         again = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, again)
+        if self.announcement:
+            with suppress(RuntimeError):  # the signal came while a line was being printed
+                typer.echo(self.announcement, err=True)
         stop = KeyboardInterrupt() if number == signal.SIGINT else Terminated()
         if not self._holds:
             raise stop
@@ -104,13 +109,6 @@ class Terminal:
             for item in items:
                 yield item
                 bar.update(size(item))
-
-
-def format_table(rows: list[tuple[str, str]], indent: int = 2) -> str:
-    """Format pairs of texts as two aligned columns."""
-    rows = [(" ".join(name.split()), " ".join(text.split())) for name, text in rows]
-    width = min(40, max((len(name) for name, _ in rows), default=0))
-    return "\n".join(f"{' ' * indent}{name:<{width}}  {text}" for name, text in rows)
 
 
 def handle_errors(command: Callable[P, T]) -> Callable[P, T]:

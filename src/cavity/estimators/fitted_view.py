@@ -8,6 +8,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.fitting.results import Result
 
+# Of regression: "exact" up to the first, "vi" up to the second, then "svi".
+EXACT_ROWS, FULL_BATCH_ROWS = 1500, 20_000
+
+
+def choose_regression_method(rows: int, in_memory: bool = True) -> str:
+    """Choose a method of regression by the number of rows."""
+    if rows <= EXACT_ROWS:
+        return "exact"
+    return "vi" if in_memory and rows <= FULL_BATCH_ROWS else "svi"
+
 
 def view_fit(estimator: Any) -> Result:
     """Return what a fit left: model, features, units, classes, evidence, estimate. Raises NotFittedError."""

@@ -150,13 +150,15 @@ class ClassifierFits:
         run = job.train_quietly(settle=False)
         return extract_model(run.engine, run.state)
 
-    def calibrate(self, plan: CalibrationPlan, result: Result) -> Result:
-        """Find the temperature, or the pool with trees."""
+    def calibrate(self, plan: CalibrationPlan, result: Result, at_once: bool) -> Result:
+        """Find the temperature, or the pool with trees; `at_once`: without more fits."""
         session, table, config = self.session, self.rows.table, self.config
         used = config if plan.relearns else fix_hyperparameters(config, result.model, plan)
+        if at_once:
+            plan = replace(plan, how="leave-one-out", pools=False)
         about = Calibration(
             plan,
-            make_members(config.ensemble, plan, session.seed),
+            make_members(config.ensemble, plan, session.seed) if plan.pools else [],
             table,
             session.reduce,
             session.seed,
@@ -167,9 +169,9 @@ class ClassifierFits:
             held=self.held.table,
             held_name=self.held.name,
         )
-        pool, how, estimate, notes = about.find_pool(result.model, result.loo)
+        pool, found, estimate, notes = about.find_pool(result.model, result.loo)
         model = result.model._replace(pool=pool)
-        return result._replace(model=model, calibration=how, estimate=estimate, warnings=notes)
+        return result._replace(model=model, calibration=found, estimate=estimate, warnings=notes)
 
 
 @torch.no_grad()

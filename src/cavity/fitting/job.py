@@ -40,7 +40,9 @@ class Job:
     plan: Plan
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
-    finish: Callable[[Result], Result] | None = None  # after training: calibrate
+    finish: Callable[[Result, bool], Result] | None = (
+        None  # after training: calibrate; True: at once, without more fits
+    )
     fast: Plan | None = None  # what effort="fast" would do, for the estimate of its time
 
     def train_quietly(self, settle: bool = True) -> Run:
@@ -52,7 +54,7 @@ class Job:
     def train(self, store: Callable[[Result], None]) -> list[str]:
         """Train to the end, hand the result to `store`, and return the warnings.
 
-        On an interrupt, `store` gets the best state so far.
+        On an interrupt, `store` gets what was learnt so far, if anything was.
         """
         with limit_threads(runs.count_work(self.run)), flush_denormals(self.options.config.dtype):
             self._announce()
@@ -68,17 +70,19 @@ class Job:
             announce(f"  Gaussian process: at most {self.plan.training.max_epochs} epochs", verbose)
 
     def _train(self, store: Callable[[Result], None]) -> list[str]:
+        first, result = self.run.state, None
         try:
             self.run = runs.find_loop(self.run, self.options)(self.run)
             result = self._make_result()
             store(result)
+            if self.finish is not None:
+                result = self.finish(result, False)
+                store(result)
         except KeyboardInterrupt:
-            monitoring.restore_best(self.run)
-            store(self._make_result())
+            now = self.run.state
+            if self.run.history or now.theta is not first.theta or now.sums is not first.sums:
+                store(self._keep(result))
             raise
-        if self.finish is not None:  # an interrupt from here on leaves the model as it is
-            result = self.finish(result)
-            store(result)
         limit = "Training(max_seconds=...)" if self.plan.time_limit is None else "time_limit="
         found = runs.find_warnings(self.run, self.options, self.lightest, limit)
         found += [(text, UserWarning) for text in result.warnings]
@@ -89,6 +93,18 @@ class Job:
 
     def _make_result(self) -> Result:
         return self.make_result(self.run)._replace(plan=self.plan)
+
+    def _keep(self, result: Result | None) -> Result:
+        """Return the result of an interrupted fit within seconds. None: training itself was interrupted."""
+        where = "the calibration" if result is not None else "training"
+        if result is None:
+            monitoring.restore_best(self.run)
+            self.run.plan = replace(self.run.plan, max_seconds=0.0)  # no more passes that take long
+            result = self._make_result()
+        if self.finish is not None:
+            result = self.finish(result, True)
+        text = f"{where} was interrupted after {len(self.run.history)} epochs: the model is what was learnt so far."
+        return result._replace(warnings=tuple(runs.warn([(text, UserWarning)], stacklevel=5)))
 
 
 class Session(NamedTuple):

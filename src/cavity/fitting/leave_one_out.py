@@ -54,7 +54,8 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
         return None
     n, C = run.rows.n_rows, table.n_classes
     whole = isinstance(table, Table) and run.reduce.world == 1 and n * C <= KEPT and run.has_time_to_sweep()
-    most = max(1, min(policy.LOO_ROWS, policy.most_loo_rows(C), KEPT // C) // run.reduce.world)
+    in_time = max(policy.LOO_LEAST, run.count_rows_in_time())
+    most = max(1, int(min(policy.LOO_ROWS, policy.most_loo_rows(C), KEPT // C, in_time)) // run.reduce.world)
     chosen = None if whole else choose_sample(n, most)
     together = find_twins(table) if run.reduce.world == 1 else None
     places, twins = (None if x is None else torch.from_numpy(x) for x in (chosen, together))

@@ -76,7 +76,7 @@ def find_loop(run: Run, options: Options) -> Callable[[Run], Run]:
 def final_evidence(run: Run) -> float:
     """Return log Z_q of the last state with a posterior: sites of negative precision can spoil the very last one."""
     evidence = run.evidence()
-    if math.isfinite(evidence):
+    if math.isfinite(evidence) or not run.has_time_to_sweep():
         return evidence
     info = None
     while info is None:

@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 SLACK = 1e-6  # tolerance for rounding errors in probabilities
 
 
-def nll(P: Any, y: Any) -> float:
+def nll(P: Any, y: Any, labels: Any = None) -> float:
     """Compute the negative log-likelihood, the mean of −log P[n, y_n].
 
     Parameters
@@ -22,7 +22,9 @@ def nll(P: Any, y: Any) -> float:
     P : array-like of shape (n, C)
         Class probabilities, as from `predict_proba`.
     y : array-like of shape (n,)
-        Column of P of the true class of each row. From labels: `np.searchsorted(clf.classes_, y)`.
+        True classes: labels, or columns of P if P has no names and `labels` is None.
+    labels : array-like of shape (C,), optional
+        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
 
     Returns
     -------
@@ -34,12 +36,14 @@ def nll(P: Any, y: Any) -> float:
     >>> from cavity.report import nll
     >>> round(nll([[0.9, 0.1], [0.2, 0.8]], [0, 1]), 4)
     0.1643
+    >>> round(nll([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"], ["cat", "dog"]), 4)
+    0.1643
     """
-    P, y = check_probabilities(P, y)
+    P, y = check_probabilities(P, y, labels)
     return float(score_rows(np.log(np.maximum(P, np.finfo(np.float64).tiny)), y)["nll"].mean())
 
 
-def error(P: Any, y: Any) -> float:
+def error(P: Any, y: Any, labels: Any = None) -> float:
     """Compute the error rate, the fraction of rows whose most probable class is not the true one.
 
     Parameters
@@ -47,7 +51,9 @@ def error(P: Any, y: Any) -> float:
     P : array-like of shape (n, C)
         Class probabilities, as from `predict_proba`.
     y : array-like of shape (n,)
-        Column of P of the true class of each row. From labels: `np.searchsorted(clf.classes_, y)`.
+        True classes: labels, or columns of P if P has no names and `labels` is None.
+    labels : array-like of shape (C,), optional
+        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
 
     Returns
     -------
@@ -60,11 +66,11 @@ def error(P: Any, y: Any) -> float:
     >>> error([[0.9, 0.1], [0.8, 0.2]], [0, 1])
     0.5
     """
-    P, y = check_probabilities(P, y)
+    P, y = check_probabilities(P, y, labels)
     return float((P.argmax(1) != y).mean())
 
 
-def reliability(P: Any, y: Any, bins: int = BINS) -> Reliability:
+def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliability:
     """Compute how often predictions are correct, as a function of their probability.
 
     Parameters
@@ -72,9 +78,11 @@ def reliability(P: Any, y: Any, bins: int = BINS) -> Reliability:
     P : array-like of shape (n, C)
         Class probabilities, as from `predict_proba`.
     y : array-like of shape (n,)
-        Column of P of the true class of each row. From labels: `np.searchsorted(clf.classes_, y)`.
+        True classes: labels, or columns of P if P has no names and `labels` is None.
     bins : int, default=10
         Number of equal bins of [0, 1].
+    labels : array-like of shape (C,), optional
+        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
 
     Returns
     -------
@@ -90,10 +98,10 @@ def reliability(P: Any, y: Any, bins: int = BINS) -> Reliability:
     >>> round(float(table.confidence[1]), 2), float(table.accuracy[1])
     (0.8, 0.5)
     """
-    return bin_rows(*check_probabilities(P, y), bins=bins)
+    return bin_rows(*check_probabilities(P, y, labels), bins=bins)
 
 
-def expected_calibration_error(P: Any, y: Any, bins: int = BINS) -> float:
+def expected_calibration_error(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> float:
     r"""Compute the expected calibration error, Σ_k (n_k / n) |accuracy_k − confidence_k|.
 
     Parameters
@@ -101,9 +109,11 @@ def expected_calibration_error(P: Any, y: Any, bins: int = BINS) -> float:
     P : array-like of shape (n, C)
         Class probabilities, as from `predict_proba`.
     y : array-like of shape (n,)
-        Column of P of the true class of each row. From labels: `np.searchsorted(clf.classes_, y)`.
+        True classes: labels, or columns of P if P has no names and `labels` is None.
     bins : int, default=10
         Number of equal bins of [0, 1].
+    labels : array-like of shape (C,), optional
+        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
 
     Returns
     -------
@@ -116,19 +126,28 @@ def expected_calibration_error(P: Any, y: Any, bins: int = BINS) -> float:
     >>> round(expected_calibration_error([[0.9, 0.1], [0.3, 0.7]], [0, 0]), 2)
     0.4
     """
-    return reliability(P, y, bins).error
+    return reliability(P, y, bins, labels).error
 
 
-def check_probabilities(P: Any, y: Any) -> tuple[Array, NDArray[np.int64]]:
-    """Check probabilities and columns, and return them as arrays."""
+def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Array, NDArray[np.int64]]:
+    """Check probabilities and true classes, and return them as arrays: classes as columns of P."""
+    names = labels if labels is not None else getattr(P, "columns", None)
     P, y = np.asarray(P, dtype=np.float64), np.asarray(y)
     if P.ndim != 2 or y.shape != P.shape[:1] or not len(y):
         raise BadInput(
             f"P has shape {P.shape} and y has shape {y.shape}; they must be (n, C) and (n,), with n > 0."
         )
+    if names is not None:
+        names = np.asarray(names)
+        if len(names) != P.shape[1]:
+            raise BadInput(
+                f"labels has {len(names)} entries, but P has {P.shape[1]} columns: give one per column."
+            )
+        if labels is not None or np.isin(y, names).all():
+            y = match_labels(y, names)
     if y.dtype.kind not in "iub" or y.min() < 0 or y.max() >= P.shape[1]:
         raise BadInput(
-            f"y must contain columns of P, 0 to {P.shape[1] - 1}; from labels: np.searchsorted(clf.classes_, y)."
+            f"y must contain columns of P, 0 to {P.shape[1] - 1}, or labels, with labels=clf.classes_."
         )
     wrong = ~((P >= -SLACK) & (P <= 1 + SLACK)).all(1)  # NaN too
     if wrong.any():
@@ -137,3 +156,12 @@ def check_probabilities(P: Any, y: Any) -> tuple[Array, NDArray[np.int64]]:
             f"row {row} of P, {P[row].tolist()!s:.60}, is not a row of probabilities: give the result of predict_proba, not logits."
         )
     return P, y.astype(np.int64)
+
+
+def match_labels(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of each row's label among the labels."""
+    place = {name: k for k, name in enumerate(labels.tolist())}
+    unknown = set(y.tolist()) - place.keys()
+    if unknown:
+        raise BadInput(f"the label {sorted(map(str, unknown))[0]!r} is not in labels={labels.tolist()}.")
+    return np.array([place[label] for label in y.tolist()], dtype=np.int64)

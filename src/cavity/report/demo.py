@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cavity.common.text_tables import format_grid
 from cavity.estimators import GPClassifier
 from cavity.options import Training, read_training
 from cavity.report.demo_figure import draw
@@ -114,16 +115,9 @@ def _format_epochs(model: GPClassifier) -> str:
 def format_table(rows: list[dict[str, str]]) -> str:
     """Format a table: text left-aligned, numbers right-aligned."""
     names = list(rows[0])
-    cells = [names, *([row[name] for name in names] for row in rows)]
-    width = [max(len(line[j]) for line in cells) for j in range(len(names))]
-    words = {"data", "method", "epochs"}
-
-    def line(values: list[str]) -> str:
-        pairs = zip(names, values, width, strict=True)
-        return "  ".join(v.ljust(w) if n in words else v.rjust(w) for n, v, w in pairs).rstrip()
-
-    rule = "  ".join("-" * w for w in width)
-    return "\n".join([line(names), rule, *(line(values) for values in cells[1:])])
+    numbers = [j for j, name in enumerate(names) if name not in ("data", "method", "epochs")]
+    head, *lines = format_grid([names, *(list(row.values()) for row in rows)], numbers).split("\n")
+    return "\n".join([head, "-" * max(map(len, [head, *lines])), *lines])
 
 
 def write_csv(rows: list[dict[str, str]], path: Path) -> None:

@@ -14,14 +14,7 @@ from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
 from cavity.explain.raw_rows import RawRows, choose_rows, find_columns
 from cavity.report.calibration import Array
-from cavity.report.scores import (
-    Numbers,
-    bootstrap,
-    find_class_intervals,
-    score_classes,
-    score_frequencies,
-    score_targets,
-)
+from cavity.report.scores import Numbers, assess_classes, assess_targets
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import encode
 
@@ -71,9 +64,8 @@ def score_classifier(clf: Any, raw: RawRows, y: Any) -> Scored:
     if y is None:
         return Scored(raw, log_p, None, None, None, None)
     codes = encode(_check_length(len(raw.X), y, "label"), clf.classes_)
-    rows = (log_p, codes, np.ones(len(codes)))
-    plain = score_frequencies(getattr(clf, "class_prior_", None), *rows[1:], len(clf.classes_))
-    return Scored(raw, log_p, codes, score_classes(*rows), find_class_intervals(*rows), plain)
+    found = assess_classes(log_p, codes, np.ones(len(codes)), getattr(clf, "class_prior_", None))
+    return Scored(raw, log_p, codes, *found)
 
 
 def _check_length(n: int, y: Any, what: str) -> NDArray[Any]:
@@ -90,10 +82,8 @@ def score_regressor(gp: Any, raw: RawRows, y: Any) -> Scored:
     if y is None:
         return Scored(raw, outcome, None, None, None, None, True)
     truth = _check_length(len(raw.X), y, "target").astype(np.float64)
-    weight, (shift, scale) = np.ones(len(truth)), view_fit(gp).units
-    rows = (mean, std, truth, weight)
-    plain = score_targets(np.full(len(truth), shift), np.full(len(truth), scale), truth, weight)
-    return Scored(raw, outcome, truth, score_targets(*rows), bootstrap(score_targets, rows, 4), plain, True)
+    found = assess_targets(mean, std, truth, np.ones(len(truth)), view_fit(gp).units)
+    return Scored(raw, outcome, truth, *found, True)
 
 
 def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from cavity.common.scoring import count_confusion
+from cavity.common.text_tables import list_names, shorten
 from cavity.prediction.estimate import format_loss
 from cavity.report.findings import Ranking, Scored
 from cavity.report.markup import escape_text, render_paragraph, render_tiles
 from cavity.report.scores import FEW_ROWS
-from cavity.report.svg import format_number, shorten
+from cavity.report.svg import format_number
 
 MAX_NAMES = 6
 CALIBRATED = 0.05  # expected calibration error of probabilities that can be trusted
@@ -19,11 +20,10 @@ MANY = 1000  # rows from which on a larger one means something
 NAME_WIDTH = 40
 
 
-def list_names(names: list[str], most: int = MAX_NAMES) -> str:
-    """Join names; of many, the first ones."""
-    few = [shorten(name or "(no name)", NAME_WIDTH) for name in names[:most]]
-    few = [f"“{name}”" if "," in name else name for name in few]
-    return ", ".join(few) + (f" and {len(names) - most} more" if len(names) > most else "")
+def list_columns(names: list[str]) -> str:
+    """Join names of columns or classes; long ones are cut, and those with a comma quoted."""
+    short = [shorten(name or "(no name)", NAME_WIDTH) for name in names]
+    return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
 
 
 def render_lead(verdict: tuple[str, str] | None, sentences: list[str], tiles: Any, note: str) -> str:
@@ -43,7 +43,7 @@ def describe_task(target: str, about: str, raw_names: list[str], used: int, rank
         known = zip(ranking.places, ranking.values, sure, strict=True)
         best = [raw_names[j] for j, value, least in known if value > max(0.01, least)][:3]
         if best:
-            text += f" What matters most: {list_names(best)}."
+            text += f" What matters most: {list_columns(best)}."
     return text
 
 
@@ -120,7 +120,7 @@ def _describe_failures(scored: Scored, classes: list[str]) -> str:
     )
     text += f", mostly taken for {classes[int(others.argmax())]}." if others.any() else "."
     never = [classes[k] for k in np.flatnonzero((rows > 0) & (confusion.sum(0) == 0))]
-    return text + (f" Never predicted: {list_names(never)}." if never else "")
+    return text + (f" Never predicted: {list_columns(never)}." if never else "")
 
 
 def tile_classes(scored: Scored) -> list[tuple[str, str, str]]:

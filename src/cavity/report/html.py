@@ -137,7 +137,7 @@ def render_page(
     return render_document(
         title or f"Report on a model of {target}",
         [
-            Section("warnings", "Warnings", _render_warnings(list_warnings(model))),
+            Section("warnings", "Warnings", render_list(list_warnings(model), "warnings")),
             Section("classes", "Classes", "" if scored is None else sections.render_classes(scored, classes)),
             Section("calibration", "How far to trust it", _render_trust(scored, target)),
             Section("importance", "Which columns matter", sections.render_importance(columns, ranking)),
@@ -199,7 +199,7 @@ def _render_lead(
     fit = view_fit(model)
     shift, scale = fit.units
     about = (
-        f"{headline.count(len(classes), 'class').replace('classs', 'classes')}: {headline.list_names(classes)}"
+        f"{headline.count(len(classes), 'class').replace('classs', 'classes')}: {headline.list_columns(classes)}"
         if classes
         else f"a number, {shift:.4g} ± {scale:.3g} in the training rows"
     )
@@ -219,10 +219,6 @@ def _render_lead(
     return headline.render_lead(
         headline.judge_numbers(scored), sentences, headline.tile_numbers(scored), note
     )
-
-
-def _render_warnings(messages: list[str]) -> str:
-    return render_list(messages, "warnings") if messages else ""
 
 
 def _render_trust(scored: Scored | None, target: str) -> str:

@@ -71,8 +71,9 @@ def render_paragraph(text: str) -> str:
 
 
 def render_list(items: Sequence[str], kind: str = "") -> str:
-    """Render a list of plain texts."""
-    return f'<ul class="{kind}">' + "".join(f"<li>{escape_text(m)}</li>" for m in items) + "</ul>"
+    """Render a list of plain texts; nothing if there are none."""
+    inside = "".join(f"<li>{escape_text(m)}</li>" for m in items)
+    return f'<ul class="{kind}">{inside}</ul>' if items else ""
 
 
 def render_facts(facts: Facts, caption: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from cavity.options import read_training
-from cavity.report.scores import Array, Numbers, score_targets
+from cavity.report.scores import Array, Numbers, score_constant, score_targets
 from cavity.rows.frames import Prepared
 from cavity.rows.splitting import hold_out
 
@@ -46,5 +46,5 @@ def score_mean(y: Array, weight: Array, new: Array, new_weight: Array) -> Number
     """Score the normal distribution of the targets y, without features, at new targets."""
     mean = float(np.average(y, weights=weight))
     std = float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0
-    found = score_targets(np.full(len(new), mean), np.full(len(new), std), new, new_weight)
+    found = score_constant(mean, std, new, new_weight)
     return {name: found[name] for name in ("rmse", "mae", "nlpd", "coverage")}

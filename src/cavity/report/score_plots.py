@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.scoring import BINS, count_confusion
 from cavity.errors import BadInput, missing_extra
-from cavity.report.calibration import reliability
+from cavity.report.calibration import match_labels, reliability
 from cavity.report.colours import COLOURS
 from cavity.report.selective import rejection
 
@@ -44,7 +43,7 @@ def reliability_diagram(
     P : array-like of shape (n, C)
         Class probabilities.
     y : array-like of shape (n,)
-        Column of P of the true class of each row.
+        True classes: labels if P is a frame with one column per class, otherwise columns of P.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on, by default the current ones of pyplot.
     label : str, optional
@@ -175,7 +174,7 @@ def confusion_matrix(
         )
     names = np.unique(np.concatenate([y, predicted])) if labels is None else np.asarray(labels)
     ax, C = get_axes(ax), len(names)
-    counts = count_confusion(_encode(y, names), _encode(predicted, names), C)
+    counts = count_confusion(match_labels(y, names), match_labels(predicted, names), C)
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     ax.imshow(share, cmap=_make_colormap(colour), vmin=0, vmax=1, aspect="equal", interpolation="nearest")
     if C <= CELLS:
@@ -190,14 +189,6 @@ def confusion_matrix(
     ax.set_xlabel("predicted class")
     ax.set_ylabel("true class")
     return ax
-
-
-def _encode(labels: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int64]:
-    place = {name: k for k, name in enumerate(names.tolist())}
-    unknown = set(labels.tolist()) - place.keys()
-    if unknown:
-        raise BadInput(f"the label {sorted(map(str, unknown))[0]!r} is not in labels={names.tolist()}.")
-    return np.array([place[label] for label in labels.tolist()], dtype=np.int64)
 
 
 def _make_colormap(colour: str) -> Any:
@@ -277,7 +268,7 @@ def rejection_curve(
     P : array-like of shape (n, C)
         Class probabilities.
     y : array-like of shape (n,)
-        Column of P of the true class of each row.
+        True classes: labels if P is a frame with one column per class, otherwise columns of P.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on, by default the current ones of pyplot.
     certainty : array-like of shape (n,), optional

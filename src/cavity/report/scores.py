@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,14 @@ RESAMPLES = 200
 MOST_RESAMPLED = 100_000  # numbers per resample; intervals of more are those of fewer rows, scaled by √(m/n)
 LEVEL = 0.95
 FEW_ROWS = 10  # of a class: its scores say little
+
+
+class Assessment(NamedTuple):
+    """How good predictions are."""
+
+    values: Numbers
+    ranges: Numbers  # 95 % intervals, [low, high] in place of each number
+    plain: Numbers  # scores of a baseline
 
 
 def score_classes(log_p: Array, y: Labels, weight: Array) -> Numbers:
@@ -47,11 +55,24 @@ def score_frequencies(prior: Array | None, y: Labels, weight: Array, n_classes: 
         return score_classes(np.broadcast_to(log_p, (len(y), n_classes)), y, weight)
 
 
+def assess_classes(log_p: Array, y: Labels, weight: Array, prior: Array | None) -> Assessment:
+    """Assess log-probabilities [n C]; `prior`: class frequencies of the training rows, the baseline."""
+    rows = (log_p, y, weight)
+    plain = score_frequencies(prior, y, weight, log_p.shape[1])
+    return Assessment(score_classes(*rows), find_class_intervals(*rows), plain)
+
+
 def find_class_intervals(log_p: Array, y: Labels, weight: Array) -> Numbers:
     """Return 95 % intervals of the scores of classes: Wilson's of the error, the others by bootstrap."""
     found: Numbers = bootstrap(score_classes, (log_p, y, weight), log_p.shape[1])
     error = average(log_p.argmax(1) != y, weight).value
     return found | {"error": [float(end) for end in find_interval(error, count_effective(weight))]}
+
+
+def find_weak_classes(classes: list[str], rows: Labels, predicted: Labels) -> tuple[list[str], list[str]]:
+    """Return the classes that are never predicted, and those of few rows with their numbers."""
+    never = [c for c, n, k in zip(classes, rows, predicted, strict=True) if n and not k]
+    return never, [f"{c} ({n})" for c, n in zip(classes, rows, strict=True) if 0 < n < FEW_ROWS]
 
 
 def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
@@ -68,6 +89,21 @@ def score_targets(mean: Array, std: Array, y: Array, weight: Array) -> Numbers:
         "nlpd": nlpd,
         "coverage": float(w @ (np.abs(scaled) <= NORMAL_95)),
     }
+
+
+def assess_targets(
+    mean: Array, std: Array, y: Array, weight: Array, units: tuple[float, float]
+) -> Assessment:
+    """Assess normal predictions; `units`: mean and spread of the training rows, the baseline."""
+    rows = (mean, std, y, weight)
+    return Assessment(
+        score_targets(*rows), bootstrap(score_targets, rows, 4), score_constant(*units, y, weight)
+    )
+
+
+def score_constant(mean: float, std: float, y: Array, weight: Array) -> Numbers:
+    """Score the same normal prediction for every row."""
+    return score_targets(np.full(len(y), mean), np.full(len(y), std), y, weight)
 
 
 def compute_auc(score: Array, positive: NDArray[np.bool_], weight: Array) -> float:

@@ -15,7 +15,7 @@ from cavity.report.charts import draw_dependence
 from cavity.report.colours import COLOURS
 from cavity.report.findings import Ranking, Scored, explain_notable, find_notable, find_novelty
 from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
-from cavity.report.scores import FEW_ROWS
+from cavity.report.scores import FEW_ROWS, find_weak_classes
 from cavity.report.svg import format_number
 from cavity.rows.frames import Prepared
 
@@ -57,8 +57,7 @@ def _number(value: float) -> str:
 
 
 def _note_classes(classes: list[str], rows: NDArray[Any], predicted: NDArray[Any]) -> list[str]:
-    never = [c for c, n, k in zip(classes, rows, predicted, strict=True) if n and not k]
-    few = [f"{c} ({n})" for c, n in zip(classes, rows, strict=True) if 0 < n < FEW_ROWS]
+    never, few = find_weak_classes(classes, rows, predicted)
     notes = [f"Never predicted: {', '.join(never[:12])}."] if never else []
     if few:
         notes.append(f"Fewer than {FEW_ROWS} rows, so that scores say little: {', '.join(few[:12])}.")

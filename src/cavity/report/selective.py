@@ -37,7 +37,7 @@ class Rejection(NamedTuple):
         return float((width * self.error).sum())
 
 
-def rejection(P: Any, y: Any, certainty: Any = None) -> Rejection:
+def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Rejection:
     """Compute the error of the kept rows when rows are rejected in order of certainty.
 
     Parameters
@@ -45,10 +45,12 @@ def rejection(P: Any, y: Any, certainty: Any = None) -> Rejection:
     P : array-like of shape (n, C)
         Class probabilities, as from `predict_proba`.
     y : array-like of shape (n,)
-        Column of P of the true class of each row. From labels: `np.searchsorted(clf.classes_, y)`.
+        True classes: labels, or columns of P if P has no names and `labels` is None.
     certainty : array-like of shape (n,), optional
         Certainty of each row, by default the probability of the predicted class. Rows of equal certainty are rejected
         together. For an uncertainty, change the sign: `-clf.predict_uncertainty(X).total`.
+    labels : array-like of shape (C,), optional
+        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
 
     Returns
     -------
@@ -64,7 +66,7 @@ def rejection(P: Any, y: Any, certainty: Any = None) -> Rejection:
     >>> curve.area
     0.25
     """
-    P, y = check_probabilities(P, y)
+    P, y = check_probabilities(P, y, labels)
     score = P.max(1) if certainty is None else np.asarray(certainty, dtype=np.float64)
     if score.shape != y.shape or not np.isfinite(score).all():
         raise BadInput(f"certainty has shape {score.shape}; give one finite number per row, ({len(y)},).")
@@ -110,7 +112,7 @@ class Conformal(NamedTuple):
         return np.asarray(P >= self.least)
 
 
-def conformal(P: Any, y: Any, coverage: float = 0.9) -> Conformal:
+def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conformal:
     r"""Calibrate sets that contain the true class of a fraction `coverage` of the rows of each class (split conformal).
 
     The guarantee holds for any model, if the rows were not used for training and are exchangeable with future rows. For
@@ -121,9 +123,11 @@ def conformal(P: Any, y: Any, coverage: float = 0.9) -> Conformal:
     P : array-like of shape (n, C)
         Class probabilities, as from `predict_proba`.
     y : array-like of shape (n,)
-        Column of P of the true class of each row. From labels: `np.searchsorted(clf.classes_, y)`.
+        True classes: labels, or columns of P if P has no names and `labels` is None.
     coverage : float, default=0.9
         Fraction of rows of each class whose set contains the true class.
+    labels : array-like of shape (C,), optional
+        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
 
     Returns
     -------
@@ -140,7 +144,7 @@ def conformal(P: Any, y: Any, coverage: float = 0.9) -> Conformal:
     array([[ True, False],
            [False, False]])
     """
-    P, y = check_probabilities(P, y)
+    P, y = check_probabilities(P, y, labels)
     if not 0 < coverage < 1:
         raise BadOption(f"coverage={coverage!r} must be between 0 and 1, such as 0.9.")
     return Conformal(

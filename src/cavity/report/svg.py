@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.text_tables import shorten
 from cavity.report.markup import escape_text
 
 Array = NDArray[np.float64]
@@ -130,17 +130,6 @@ def format_number(value: float) -> str:
     if 1e4 <= abs(value) < 1e9 and value % 1 == 0:
         return f"{value:,.0f}"
     return f"{value:g}"
-
-
-def shorten(text: str, width: int) -> str:
-    """Cut a text to a width in half-width characters; those of East Asian scripts take two."""
-    used, kept = 0, ""
-    for letter in text:
-        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        if used > width:
-            return kept[:-1] + "…"
-        kept += letter
-    return text
 
 
 def _widen(ends: tuple[float, float]) -> tuple[float, float]:

@@ -86,8 +86,9 @@ def train_lbfgs(run: Run) -> Run:
                 run.converged = bool(result.status == 0 or (run.plan.rough and result.status == 2))
         except _Stop:
             pass
-        if best:
-            run.state = best[0][2]
+        finally:  # also after an interrupt
+            if best:
+                run.state = best[0][2]
     if run.plan.rough and run.plan.settle and run.history and not run.is_late():
         settle_sites(run)
     return run

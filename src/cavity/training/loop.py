@@ -126,13 +126,18 @@ class Run:
         limit = self.plan.max_seconds
         return limit is not None and self.reduce.agree(time.perf_counter() - self.started > limit)
 
-    def has_time_to_sweep(self) -> bool:
-        """Return whether one more sweep is in time, or takes little time if time is up."""
+    def count_rows_in_time(self) -> float:
+        """Return how many rows can be visited once more: any number, or those that take little time if time is up."""
         limit = self.plan.max_seconds
         if limit is None or not self.is_late():
-            return True
+            return math.inf
         share, least = OVERTIME
-        return not self.reduce.agree(self.pace * self.rows.n_rows > max(share * limit, least))
+        return max(share * limit, least) / max(self.pace, 1e-300)
+
+    def has_time_to_sweep(self) -> bool:
+        """Return whether one more sweep is in time, or takes little time if time is up."""
+        most = self.count_rows_in_time()
+        return math.isinf(most) or not self.reduce.agree(self.rows.n_rows > most)
 
     def warm_up(self) -> None:
         """Find a first q with the plan's warm-up engine, if it has one: a few sweeps, or one pass over mini-batches."""
@@ -334,11 +339,14 @@ class Run:
         self.history[-1]["settling_seconds"] = time.perf_counter() - start
 
     def evidence(self) -> float:
-        """Return log Z_q of the current state; if time is up, that of the state before the last sweep, or of the last epoch."""
+        """Return log Z_q of the current state; if time is up, that of the state before the last sweep, or of the last epoch.
+
+        NaN if the first epoch was interrupted.
+        """
         if self.final_sweeps and self.is_late():
             return self.final_sweeps[-1].evidence
-        if self.history and not self.has_time_to_sweep():
-            return float(self.history[-1]["log_evidence"])
+        if not self.has_time_to_sweep():
+            return float(self.history[-1]["log_evidence"]) if self.history else math.nan
         _, info = self.engine.step(self.state, self.whole, self.reduce, None, True)
         return float(info.evidence)
 

@@ -1,0 +1,121 @@
+"""`cavity compare`: two models on the same rows, with the paired standard error of each difference."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cavity.cli.evaluating import find_target, find_weight, predict_rows, to_json
+from cavity.cli.models import Model
+from cavity.cli.reporting import note_training_rows
+from cavity.cli.terminal import Terminal
+from cavity.common.object_stores import as_path, get_name
+from cavity.common.scoring import NORMAL_95, Mean, compare_log_proba, score_log_proba
+from cavity.common.text_tables import format_grid
+from cavity.errors import BadInput
+from cavity.report.scores import bootstrap
+from cavity.rows.files.table_files import open_table
+from cavity.saving.json_checks import format_label
+
+SCORES = {"nll": "log loss", "error": "error", "brier": "Brier score", "ece": "ECE"}  # less is better
+CLEAR = 2.0  # standard errors from which on a difference is not noise
+
+
+class Comparison(NamedTuple):
+    """A score of two models on the same rows."""
+
+    values: tuple[float, float]
+    difference: Mean  # of the second and the first
+
+    @property
+    def better(self) -> int | None:
+        """The number of the better model; None if the difference may be noise."""
+        size, error = self.difference
+        return None if not abs(size) > CLEAR * error else int(size < 0)
+
+
+def compare(
+    paths: tuple[str, str],
+    data: str | Path,
+    target: str | None,
+    weight: str | None,
+    device: str | None,
+    terminal: Terminal,
+) -> None:
+    """Score two classifiers on a file with labels."""
+    models = [Model.open(path, device) for path in paths]
+    names = _name_models(paths)
+    classes = [[format_label(c) for c in model.classifier.classes_] for model in models]
+    if set(classes[0]) != set(classes[1]):
+        other = sorted(set(classes[0]) ^ set(classes[1]))[0]
+        raise BadInput(f"only one of the models has the class {other!r}: compare models of the same classes.")
+    file = open_table(data)
+    target = find_target(models[0], file, target)
+    weight = find_weight(models[0], file, weight)
+    for model in models:
+        note_training_rows(model, data, terminal)
+    found = [predict_rows(model, open_table(data), target, weight, terminal) for model in models]
+    log_p, y, w = found[0].columns
+    other_log_p = found[1].columns[0][:, [classes[1].index(c) for c in classes[0]]]
+    scores = compare_scores(log_p, other_log_p, y, w)
+    verdict = describe_difference(scores["nll"], names, len(y))
+    terminal.say(_format(scores, names, found[0].total))
+    terminal.say(verdict)
+    result: dict[str, Any] = {
+        name: {
+            "values": list(score.values),
+            "difference": score.difference.value,
+            "standard_error": score.difference.error,
+            "better": None if score.better is None else paths[score.better],
+        }
+        for name, score in scores.items()
+    }
+    terminal.print_result(
+        to_json({"rows": found[0].total, "models": list(paths), **result, "verdict": verdict})
+    )
+
+
+def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Comparison]:
+    """Compare log-probabilities [n C] of the same rows. The calibration error is no mean over rows: its error is a bootstrap's."""
+
+    def ece(a: Any, b: Any, y: Any, w: Any) -> dict[str, float]:
+        return {"ece": score_log_proba(b, y, w)["ece"] - score_log_proba(a, y, w)["ece"]}
+
+    rows = (log_p, other, y, weight)
+    low, high = bootstrap(ece, rows, 2 * log_p.shape[1])["ece"]
+    differences = compare_log_proba(*rows) | {"ece": Mean(ece(*rows)["ece"], (high - low) / (2 * NORMAL_95))}
+    values = [score_log_proba(p, y, weight) for p in (log_p, other)]
+    return {k: Comparison((values[0][k], values[1][k]), differences[k]) for k in SCORES}
+
+
+def describe_difference(score: Comparison, names: tuple[str, str], n: int) -> str:
+    """Say whether the difference of the log loss is noise."""
+    size, error = abs(score.difference.value), score.difference.error
+    if size == 0 and error == 0:
+        return "Both models predict these rows alike."
+    if not math.isfinite(size):
+        return "A model gives a row's own class a probability of 0: the log loss cannot be compared."
+    if score.better is None:
+        return f"The difference in log loss, {size:.4f} ± {error:.4f}, may be noise: {n} rows cannot tell which model is better."
+    return (
+        f"{names[score.better]} is better: its log loss is {size:.4f} ± {error:.4f} smaller, "
+        f"{size / max(error, 1e-300):.1f} standard errors."
+    )
+
+
+def _name_models(paths: tuple[str, str]) -> tuple[str, str]:
+    """Return the files' names, or their paths if these are needed to tell them apart."""
+    first, second = (get_name(as_path(path)) for path in paths)
+    return paths if first == second else (first, second)
+
+
+def _format(scores: dict[str, Comparison], names: tuple[str, str], rows: int) -> str:
+    lines = [["", *names, "difference", ""], ["rows", f"{rows}", "", "", ""]]
+    for key, text in SCORES.items():
+        (first, second), (size, error), better = *scores[key], scores[key].better
+        said = "may be noise" if better is None else f"{names[better]} is better"
+        if key == "error":  # people read accuracies
+            text, first, second, size = "accuracy", 1 - first, 1 - second, -size
+        lines.append([text, f"{first:.4f}", f"{second:.4f}", f"{size:+.4f} ± {error:.4f}", said])
+    return format_grid(lines)

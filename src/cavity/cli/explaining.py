@@ -1,0 +1,109 @@
+"""`cavity explain`: what moves the predictions of single rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cavity.cli.evaluating import to_json
+from cavity.cli.models import Model
+from cavity.cli.outputs import check_out
+from cavity.cli.predicting import open_writer
+from cavity.cli.reporting import sample_rows, select_rows
+from cavity.cli.terminal import Terminal
+from cavity.errors import BadInput
+from cavity.explain.contributions import Contributions
+from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.files.table_files import open_table
+from cavity.saving.json_checks import format_label
+
+FIRST_ROWS = 5  # that are explained if none are asked for
+BACKGROUND = 50  # rows whose cells are put into a row
+SHOWN = 6  # columns of a row in the text
+
+
+def explain(
+    path: str | Path,
+    data: str | Path,
+    rows: list[int],
+    background: str | None,
+    out: str | None,
+    spreadsheet: bool,
+    device: str | None,
+    terminal: Terminal,
+) -> None:
+    """Print the contributions of the columns to the predictions of rows, or write them to a file."""
+    if out is not None:
+        check_out(out, path, data, background, example="contributions.csv")
+    model = Model.open(path, device, regressor=True)
+    wanted = sorted(set(rows)) or list(range(1, FIRST_ROWS + 1))
+    chosen = select_rows(model, open_table(data), wanted, must=bool(rows))
+    others = sample_rows(model, open_table(background or data), None, BACKGROUND, terminal)
+    if others.total < 2:
+        raise BadInput(
+            f"{background or data} has a single row, and a row is explained by comparing it with others: "
+            "give a file of more rows with --background, such as the training rows."
+        )
+    found = model.classifier.explain_rows(chosen.X, others.X, n_background=BACKGROUND)
+    found = found._replace(names=tuple(name or "(no name)" for name in found.names))
+    numbers = chosen.numbers.tolist()
+    if out is not None:
+        with open_writer(out, spreadsheet) as write:
+            write(import_pyarrow().table(_make_columns(found, numbers)))
+        terminal.say(f"Wrote {len(numbers) * len(found.names)} contributions to {out}")
+    else:
+        terminal.say("\n".join(_format_row(found, i, number) for i, number in enumerate(numbers)))
+    terminal.print_result(
+        {"unit": _name_unit(found), "rows": [_as_dict(found, *p) for p in enumerate(numbers)]}
+    )
+
+
+def _name_unit(found: Contributions) -> str:
+    return "target" if found.classes is None else "nats"
+
+
+def _describe(found: Contributions, i: int) -> dict[str, Any]:
+    """Return the prediction of a row."""
+    if found.classes is None:
+        return {"mean": float(found.prediction[i])}
+    best = int(found.prediction[i].argmax())
+    return {
+        "label": format_label(found.classes[best]),
+        "probability": float(np.exp(found.prediction[i, best])),
+    }
+
+
+def _format_row(found: Contributions, i: int, number: int) -> str:
+    """Format the prediction of a row and its largest contributions."""
+    said, moved = _describe(found, i), found.of_prediction()[i]
+    head = f"{said['mean']:.4g}" if found.classes is None else f"{said['label']} ({said['probability']:.3f})"
+    order = [j for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN] if moved[j]]
+    lines = [f"  {moved[j]:+.3f}  {found.names[j]} = {found.values[i, j]}" for j in order]
+    return "\n".join([f"row {number}: {head}", *lines])
+
+
+def _as_dict(found: Contributions, i: int, number: int) -> Any:
+    moved, cells = found.of_prediction()[i].tolist(), found.values[i].tolist()
+    contributions = dict(zip(found.names, moved, strict=True))
+    return to_json(
+        {"row": number}
+        | _describe(found, i)
+        | {"contributions": contributions, "cells": dict(zip(found.names, cells, strict=True))}
+    )
+
+
+def _make_columns(found: Contributions, numbers: list[int]) -> dict[str, Any]:
+    """Return the columns of a file with a line per row and column."""
+    said = [_describe(found, i) for i in range(len(numbers))]
+    n = len(found.names)
+    return (
+        {"row": np.repeat(numbers, n)}
+        | {name: np.repeat([row[name] for row in said], n).tolist() for name in said[0]}
+        | {
+            "column": list(found.names) * len(numbers),
+            "cell": [str(cell) for cell in found.values.ravel()],
+            "contribution": found.of_prediction().ravel(),
+        }
+    )

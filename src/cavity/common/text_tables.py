@@ -1,0 +1,43 @@
+"""Tables and lists as plain text."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Sequence
+
+MOST_NAMES = 8
+
+
+def format_grid(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Format lines of cells as aligned columns; `right`: the columns that are aligned to the right."""
+    width = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(w) if j in right else cell.ljust(w)
+            for j, (cell, w) in enumerate(zip(line, width, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def format_pairs(rows: Sequence[tuple[str, str]], indent: int = 2) -> str:
+    """Format pairs of texts as two aligned columns."""
+    rows = [(" ".join(name.split()), " ".join(text.split())) for name, text in rows]
+    width = min(40, max((len(name) for name, _ in rows), default=0))
+    return "\n".join(f"{' ' * indent}{name:<{width}}  {text}" for name, text in rows)
+
+
+def list_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """Join names; of many, the first ones."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut a text to a width in half-width characters; those of East Asian scripts take two."""
+    used, kept = 0, ""
+    for letter in text:
+        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if used > width:
+            return kept[:-1] + "…"
+        kept += letter
+    return text

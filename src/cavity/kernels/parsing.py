@@ -1,0 +1,31 @@
+"""Kernels from text."""
+
+from __future__ import annotations
+
+import inspect
+from functools import reduce
+from operator import add, mul
+from typing import Any
+
+from cavity.errors import BadOption
+from cavity.kernels.library import KERNELS
+
+
+def parse_kernel(text: str) -> Any:
+    """Parse names of kernels joined with + and *, such as "Matern52 + Linear * Constant"."""
+    return reduce(add, [reduce(mul, map(_make, term.split("*"))) for term in text.split("+")])
+
+
+def _make(word: str) -> Any:
+    known: dict[str, Any] = {k.__name__.lower(): k for k in KERNELS.classes() if _needs_nothing(k)}
+    name = word.strip().lower().replace("-", "").replace("_", "")
+    if name not in known:
+        names = ", ".join(k.__name__ for k in known.values())
+        raise BadOption(f"kernel {word.strip()!r} is unknown; use {names}, joined with + and *.")
+    return known[name]()
+
+
+def _needs_nothing(kind: Any) -> bool:
+    """Whether a class can be made without arguments."""
+    given = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    return all(p.default is not p.empty for p in given)
