@@ -284,8 +284,7 @@ def serve(
         int, typer.Option(min=1, help="Processes, each with its own copy of the model.", metavar="N")
     ] = 1,
     most_rows: Annotated[int, typer.Option(min=1, help="Maximum rows per request.", metavar="N")] = 10_000,
-    most_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.", metavar="N")] = 16
-    << 20,
+    most_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.", metavar="N")] = 2 << 20,
     most_waiting: Annotated[
         int, typer.Option(min=1, help="Maximum rows in the queue.", metavar="N")
     ] = 50_000,

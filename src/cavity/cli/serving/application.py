@@ -34,7 +34,7 @@ from cavity.cli.serving.metrics import COUNT, COUNTED
 from cavity.cli.serving.page import SECURITY_POLICY, make_page
 from cavity.cli.serving.requests import RowReader, list_columns
 from cavity.cli.serving.service import Service
-from cavity.cli.serving.settings import Access, Limits
+from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits
 from cavity.errors import CavityError
 from cavity.saving.json_checks import format_label
 
@@ -45,6 +45,7 @@ REFUSALS = {
     413: "The request has too many bytes.",
     415: "The content type is not application/json.",
     422: "Rows or cells cannot be used.",
+    431: "The header has too many bytes.",
     503: "The queue is full; Retry-After says when to try again.",
 }
 
@@ -186,7 +187,7 @@ def _make_token_check(token: str) -> Any:
 
 
 class Observer:
-    """Middleware that counts requests and adds the model's identity to every answer."""
+    """Middleware that counts requests, limits their headers, and adds the model's identity to every answer."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._metrics = app, service.metrics
@@ -208,7 +209,17 @@ class Observer:
                     self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
             await send(message)
 
-        await self._app(scope, receive, send_observed)
+        # h11's own limit counts only headers that arrive in several pieces.
+        head = (
+            scope["raw_path"],
+            scope["query_string"],
+            *(part for pair in scope["headers"] for part in pair),
+        )
+        app = self._app
+        if sum(map(len, head)) > HEADER_BYTES:
+            refusal = Refusal(detail=f"the header is larger than {HEADER_BYTES} bytes: send a shorter one.")
+            app = Response(refusal.model_dump_json(), 431, media_type="application/json")
+        await app(scope, receive, send_observed)
 
 
 def describe(app: FastAPI, reader: RowReader) -> dict[str, Any]:

@@ -15,6 +15,7 @@ REASONS = {
     413: "size",
     415: "content type",
     422: "rows",
+    431: "size",
     503: "queue",
 }  # why a status refuses a request
 COUNT = "count"  # key of the server's state: the counter
