@@ -35,6 +35,8 @@ from cavity.cli.serving.page import SECURITY_POLICY, make_page
 from cavity.cli.serving.requests import RowReader, list_columns
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits
+from cavity.cli.serving.trial import KINDS, describe_model, read_page_file
+from cavity.cli.serving.trial import SECURITY_POLICY as TRIAL_POLICY
 from cavity.errors import CavityError
 from cavity.saving.json_checks import format_label
 
@@ -129,6 +131,18 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         **protected,  # type: ignore[arg-type]
     )(predict)
 
+    description = describe_model(model, limits)
+
+    @app.get("/page.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
+    async def page_description() -> dict[str, Any]:
+        return description
+
+    for name, kind in KINDS.items():
+        headers = {"content-security-policy": TRIAL_POLICY, "cache-control": "no-cache"}
+        file = Response(read_page_file(name), media_type=kind, headers=headers)
+        path = "/" if name == "page.html" else f"/{name}"
+        app.add_api_route(path, _make_handler(file), include_in_schema=False)
+
     @app.get("/openapi.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def openapi() -> dict[str, Any]:
         return describe(app, service.reader)
@@ -137,6 +151,13 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
     async def docs() -> HTMLResponse:
         page = make_page(describe(app, service.reader), make_example(model), access.token is not None)
         return HTMLResponse(page, headers={"content-security-policy": SECURITY_POLICY})
+
+
+def _make_handler(answer: Response) -> Any:
+    async def handle() -> Response:
+        return answer
+
+    return handle
 
 
 async def _answer(service: Service, request: Request, uncertainty: bool) -> Response:

@@ -7,7 +7,18 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 PATHS = frozenset(
-    {"/predict", "/schema", "/health", "/metrics", "/docs", "/openapi.json"}
+    {
+        "/",
+        "/page.js",
+        "/page.css",
+        "/page.json",
+        "/predict",
+        "/schema",
+        "/health",
+        "/metrics",
+        "/docs",
+        "/openapi.json",
+    }
 )  # others are counted as one
 REASONS = {
     400: "host",
