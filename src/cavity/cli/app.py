@@ -296,7 +296,7 @@ def serve(
     ] = 10,
     device: Device = None,
 ) -> None:
-    """Serve predictions of MODEL over HTTP: /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
+    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
     _check_model(model)
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         if find_spec(package) is None:

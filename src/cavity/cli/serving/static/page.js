@@ -1,6 +1,6 @@
 // The page on which people try a model. It asks the server for predictions and draws them; it loads nothing else.
 
-const POINTS = 33, MOST_LEVELS = 24, MOST_BARS = 10, MOST_MOVES = 12, MOST_COMPARED = 3000, FILE_ROWS = 1000;
+const POINTS = 33, MOST_LEVELS = 24, MOST_BARS = 10, MOST_LINES = 6, MOST_MOVES = 12, MOST_COMPARED = 3000, FILE_ROWS = 1000;
 const $ = (id) => document.getElementById(id);
 let model, row, held = 0, token = "", version = 0, busy = false, again = false, timer;
 
@@ -24,7 +24,7 @@ const colour = (k) => `var(--c${k % 16})`;
 const width = (share) => ({ width: `${100 * Math.min(1, Math.max(0, share))}%` });
 
 function bar(name, value, ...inside) {
-  return make("div", { class: "bar" }, make("span", { class: "name", title: name }, name),
+  return make("div", { class: value ? "bar" : "bar bare" }, make("span", { class: "name", title: name }, name),
     make("span", { class: "track" }, ...inside), make("span", { class: "value" }, value));
 }
 
@@ -223,9 +223,9 @@ function drawCurve(column, values, found, now) {
 }
 
 function chooseLines(P) {
-  const peak = (k) => Math.max(...P.map((p) => p[k]));
-  return model.classes.map((name, k) => ({ name, y: P.map((p) => p[k]), fill: colour(k), peak: peak(k) }))
-    .sort((a, b) => b.peak - a.peak).slice(0, 6);
+  const lines = model.classes.map((name, k) => ({ name, k, y: P.map((p) => p[k]), fill: colour(k) }));
+  const peak = (line) => Math.max(...line.y);
+  return lines.sort((a, b) => peak(b) - peak(a)).slice(0, MOST_LINES).sort((a, b) => a.k - b.k);
 }
 
 function makeLegend(lines) {
@@ -238,12 +238,11 @@ function drawLevels(column, levels, found, now) {
   $("held").textContent = column.name;
   const bottom = Math.min(...(found.low || [0])), scale = Math.max(...(found.high || [1])) - bottom || 1;
   const bars = levels.map((level, i) => {
-    const best = model.classes && Math.max(...found.probabilities[i]);
     const inside = model.classes
       ? found.probabilities[i].map((p, k) => make("span", { class: "fill", title: `${model.classes[k]}: ${percent(p)}`, style: { ...width(p), background: colour(k) } }))
       : [make("span", { class: "interval", style: { left: `${(100 * (found.low[i] - bottom)) / scale}%`, ...width((found.high[i] - found.low[i]) / scale) } }),
         make("span", { class: "dot", style: { left: `${(100 * (found.mean[i] - bottom)) / scale}%` } })];
-    return bar(level === now ? `▸ ${level}` : level, model.classes ? percent(best) : short(found.mean[i]), ...inside);
+    return bar(level === now ? `▸ ${level}` : level, model.classes ? "" : short(found.mean[i]), ...inside);
   });
   $("plot").replaceChildren(...bars, makeLegend(model.classes ? chooseLines(found.probabilities) : []));
 }
@@ -298,12 +297,13 @@ function parseTable(text) {
   const line = text.replace(/"[^"]*"/g, "").split(/\r?\n/, 1)[0];
   const comma = [",", ";", "\t", "|"].reduce((a, b) => (line.split(b).length > line.split(a).length ? b : a));
   const rows = [[]];
-  const pattern = new RegExp(`("(?:[^"]|"")*"|[^${comma === "|" ? "\\|" : comma}\\r\\n"]*)(${comma === "|" ? "\\|" : comma}|\\r?\\n|$)`, "gy");
-  for (let match; (match = pattern.exec(text)) && pattern.lastIndex <= text.length;) {
-    const cell = match[1];
-    rows.at(-1).push(cell.startsWith('"') ? cell.slice(1, -1).replaceAll('""', '"') : cell);
-    if (pattern.lastIndex === text.length) { if (match[2] && match[2] !== comma) break; if (!match[2]) break; }
-    if (match[2] !== comma) rows.push([]);
+  const pattern = new RegExp(`("(?:[^"]|"")*"|(?!")[^${comma}\\r\\n]*)([${comma}]|\\r?\\n|$)`, "gy");
+  for (let match, end = comma; end; ) {
+    match = pattern.exec(text);
+    if (!match) throw new Error(`row ${rows.length - 1} below the header has a quotation mark that does not end a cell.`);
+    end = match[2];
+    rows.at(-1).push(match[1].startsWith('"') ? match[1].slice(1, -1).replaceAll('""', '"') : match[1]);
+    if (end && end !== comma) rows.push([]);
   }
   return { comma, header: rows[0], rows: rows.slice(1).filter((cells) => cells.length > 1 || cells[0]) };
 }
