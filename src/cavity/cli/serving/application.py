@@ -32,11 +32,10 @@ from cavity.cli.serving.answers import (
 from cavity.cli.serving.batching import Full
 from cavity.cli.serving.metrics import COUNT, COUNTED
 from cavity.cli.serving.page import SECURITY_POLICY, make_page
-from cavity.cli.serving.requests import RowReader, list_columns
+from cavity.cli.serving.requests import RowReader
 from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits
-from cavity.cli.serving.trial import KINDS, describe_model, read_page_file
-from cavity.cli.serving.trial import SECURITY_POLICY as TRIAL_POLICY
+from cavity.cli.serving.trial import KINDS, PAGE_HEADERS, describe_model, make_example, read_page_file
 from cavity.errors import CavityError
 from cavity.saving.json_checks import format_label
 
@@ -131,17 +130,15 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         **protected,  # type: ignore[arg-type]
     )(predict)
 
-    description = describe_model(model, limits)
+    about = describe_model(model, limits)
 
     @app.get("/page.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def page_description() -> dict[str, Any]:
-        return description
+        return about
 
     for name, kind in KINDS.items():
-        headers = {"content-security-policy": TRIAL_POLICY, "cache-control": "no-cache"}
-        file = Response(read_page_file(name), media_type=kind, headers=headers)
-        path = "/" if name == "page.html" else f"/{name}"
-        app.add_api_route(path, _make_handler(file), include_in_schema=False)
+        file = Response(read_page_file(name), media_type=kind, headers=PAGE_HEADERS)
+        app.add_route("/" if name == "page.html" else f"/{name}", lambda _, file=file: file)
 
     @app.get("/openapi.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def openapi() -> dict[str, Any]:
@@ -149,15 +146,8 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
 
     @app.get("/docs", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def docs() -> HTMLResponse:
-        page = make_page(describe(app, service.reader), make_example(model), access.token is not None)
+        page = make_page(describe(app, service.reader), make_example(about), access.token is not None)
         return HTMLResponse(page, headers={"content-security-policy": SECURITY_POLICY})
-
-
-def _make_handler(answer: Response) -> Any:
-    async def handle() -> Response:
-        return answer
-
-    return handle
 
 
 async def _answer(service: Service, request: Request, uncertainty: bool) -> Response:
@@ -249,15 +239,3 @@ def describe(app: FastAPI, reader: RowReader) -> dict[str, Any]:
     body = reader.Body.model_json_schema(ref_template="#/components/schemas/{model}")
     found["components"]["schemas"] |= {**body.pop("$defs", {}), "PredictRequest": body}
     return found
-
-
-def make_example(model: Model) -> dict[str, Any]:
-    """Make an example of a request."""
-    if model.prepare is None:
-        return {"rows": [[0.0] * model.classifier.n_features_in_]}
-    return {"rows": [{column.name: _make_cell(column) for column in list_columns(model.prepare)}]}
-
-
-def _make_cell(column: Any) -> Any:
-    """Return a typical cell: the first category, or the mean."""
-    return next(iter(getattr(column, "levels", ())), round(getattr(column, "mean", 0.0), 3))

@@ -23,8 +23,7 @@ from pydantic import ValidationError as Invalid
 from cavity.cli.models import Model
 from cavity.cli.serving.json_rows import ROW_CHARACTERS, parse_rows
 from cavity.errors import BadInput
-from cavity.rows.columns.column_kinds import Column, Group, Number, Unchanged, suggest_column
-from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.column_kinds import Group, Number, Unchanged, suggest_column
 from cavity.saving.json_checks import format_label
 
 MOST_ERRORS = 20  # reported per request
@@ -126,7 +125,7 @@ class RowReader:
         prepare = self.model.prepare
         names = self.names
         if prepare is not None:
-            names = [column.name for column in list_columns(prepare) for _ in column.features]
+            names = [column.name for column in prepare.columns_ for _ in column.features]
         if len(wrong):
             message = "the cell is missing, or too large for this model: correct it, or leave the row out."
             raise BadRows([CellError(row=i + 1, column=names[j], message=message) for i, j in wrong])
@@ -173,15 +172,10 @@ def make_row_model(model: Model) -> type[BaseModel]:
     """Make the type of a row from the columns of a model. All columns are required, and others are refused."""
     assert model.prepare is not None
     fields: dict[str, Any] = {}
-    for i, column in enumerate(list_columns(model.prepare)):
+    for i, column in enumerate(model.prepare.columns_):
         cell = NumberCell if isinstance(column, Number | Group | Unchanged) else CategoryCell
         fields[f"column_{i}"] = (cell, Field(alias=column.name, description=column.describe()))
     return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)
-
-
-def list_columns(prepare: ColumnEncoder) -> tuple[Column, ...]:
-    """Return the columns that a preparation reads."""
-    return prepare.columns_
 
 
 def unify_cells(cells: tuple[Any, ...]) -> list[Any]:

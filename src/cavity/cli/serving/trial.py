@@ -25,6 +25,7 @@ SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
+PAGE_HEADERS = {"content-security-policy": SECURITY_POLICY, "cache-control": "no-cache"}
 KINDS = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
 SPREAD = 4.0  # standard deviations: a slider goes no further, so that one large value does not spoil it
 OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)  # standard normal quantiles of .1, .3, .5, .7, .9
@@ -65,6 +66,12 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
         "most_rows": limits.rows,
         "most_bytes": limits.bytes,
     }
+
+
+def make_example(about: dict[str, Any]) -> dict[str, Any]:
+    """Make an example of a request, of the typical row of a described model."""
+    row = {column["name"]: column["typical"] for column in about["columns"]}
+    return {"rows": [row if about["named"] else list(row.values())]}
 
 
 def _list_columns(model: Model) -> tuple[Column, ...]:
