@@ -17,6 +17,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity._version import __version__
@@ -138,7 +139,7 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
 
     for name, kind in KINDS.items():
         file = Response(read_page_file(name), media_type=kind, headers=PAGE_HEADERS)
-        app.add_route("/" if name == "page.html" else f"/{name}", lambda _, file=file: file)
+        app.router.routes.append(Route("/" if name == "page.html" else f"/{name}", file, methods=["GET"]))
 
     @app.get("/openapi.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def openapi() -> dict[str, Any]:
