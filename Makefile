@@ -64,15 +64,15 @@ test-all: $(VENV)/.test ## run everything, as CI does every night: all methods, 
 	@echo "==> All tests ($(WORKERS) processes)"
 	@$(PYTEST) $(WORKING) --all $(PYTEST_ARGS)
 
-test-browser: $(VENV)/.test ## open the HTML report in a browser (installs chromium with apt if there is none)
+test-browser: $(VENV)/.test ## open the HTML report and the page of the server in a browser (installs chromium with apt if there is none)
 	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
 	  command -v apt-get >/dev/null || \
 	    { echo "No browser ($(BROWSERS)) and no apt-get: install chromium with your system's packages"; exit 1; }; \
 	  echo "==> Installing chromium (apt)"; as=$$(test "$$(id -u)" = 0 || echo sudo); \
 	  get="$$as apt-get install -y --no-install-recommends chromium"; \
 	  $$get || { echo "==> Updating the package lists"; $$as apt-get update && $$get; }
-	@echo "==> Opening the report in a browser"
-	@$(PYTEST) -rs tests/report/test_browser.py
+	@echo "==> Opening the report and the page of the server in a browser"
+	@$(PYTEST) -rs tests/report/test_browser.py tests/cli/test_serving_trial.py
 
 test-cluster:           ## test the adapters to object stores, MLflow, Ray, Spark and AutoGluon, and several nodes, in an environment of its own
 	@$(MAKE) --no-print-directory VENV=.venv-cluster CONSTRAINTS=constraints-cluster.txt run-test-cluster

@@ -147,3 +147,30 @@ def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_messages(toy_mode
     assert done.exit_code == 1 and f"port {port} (Address already in use): try another" in done.output
     done = CliRunner().invoke(app, ["serve", str(toy_model), "--host", "no such host"])
     assert done.exit_code == 1 and "cannot listen on no such host" in done.output
+
+
+FORK = """
+import os, sys, numpy as np, torch, cavity
+torch.set_num_threads(2)
+clf = cavity.load(sys.argv[1])
+X = np.random.default_rng(0).normal(size=(20_000, clf.n_features_in_))
+P = clf.predict_proba(X)
+child = os.fork()
+if not child:
+    os._exit(int(not np.allclose(clf.predict_proba(X), P, rtol=1e-9)))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="this system has no fork")
+def test_a_process_forked_after_a_prediction_predicts(toy_model):
+    """As workers of gunicorn with --preload do. OpenMP's threads do not survive the fork, and the child would wait for them."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    with subprocess.Popen(
+        [sys.executable, "-c", FORK, str(toy_model)], env=environment, process_group=0
+    ) as process:
+        try:
+            assert process.wait(60) == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -70,7 +70,7 @@ def test_served_predictions_are_the_commands(birds, client):
     "body, code, words",
     [
         (b"{", 422, "not valid JSON"),
-        (b"[" * 1500, 422, "not valid JSON"),
+        (b"[" * 1500, 422, "not valid JSON: send"),
         (b"[]", 422, "no rows"),
         (b'{"rows": []}', 422, "no rows"),
         (b'{"rows": [1]}', 422, "an object by column name"),

@@ -5,6 +5,8 @@ import socket
 import threading
 import time
 from functools import partial
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -165,3 +167,13 @@ def test_metrics_count_what_is_refused_before_it_is_a_request(toy_model):
     ):
         assert counted in found, found
     assert 'status="499"' not in found  # the request that has its 408 is not counted again
+
+
+def test_a_client_whose_bytes_take_long_to_read_waits(server, monkeypatch):
+    """The first bytes take a second, so the rest is not read within the deadline."""
+    monkeypatch.setattr("cavity.cli.serving.deadlines.time", SimpleNamespace(thread_time=count().__next__))
+    with connect(server) as line:
+        line.sendall(HALF_BODY)
+        time.sleep(SECONDS / 4)
+        line.sendall(b"x" * 99)
+        assert b"408" in read_all(line)

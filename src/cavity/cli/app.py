@@ -293,8 +293,7 @@ def serve(
         int, typer.Option(min=1, help="Processes, each with its own copy of the model.", metavar="N")
     ] = 1,
     most_rows: Annotated[int, typer.Option(min=1, help="Maximum rows per request.", metavar="N")] = 10_000,
-    most_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.", metavar="N")] = 16
-    << 20,
+    most_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.", metavar="N")] = 2 << 20,
     most_waiting: Annotated[
         int, typer.Option(min=1, help="Maximum rows in the queue.", metavar="N")
     ] = 50_000,
@@ -306,7 +305,7 @@ def serve(
     ] = 10,
     device: Device = None,
 ) -> None:
-    """Serve predictions of MODEL over HTTP: /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
+    """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
     _check_model(model)
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         if find_spec(package) is None:

@@ -1,7 +1,8 @@
-"""Settings of torch during a fit: one thread for small operations, no denormal numbers in float32."""
+"""Settings of torch: one thread for small operations and after a fork, no denormal numbers in float32."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -41,6 +42,10 @@ class _Limit:
 
 
 _ONE_THREAD = _Limit()  # of the process, as the setting is
+if hasattr(
+    os, "register_at_fork"
+):  # OpenMP's threads do not survive a fork, and the child would wait for them for ever
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def limit_threads(work: int) -> AbstractContextManager[None]:

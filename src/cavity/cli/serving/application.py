@@ -17,6 +17,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cavity._version import __version__
@@ -33,9 +34,10 @@ from cavity.cli.serving.answers import (
 from cavity.cli.serving.batching import Full
 from cavity.cli.serving.metrics import COUNT, COUNTED
 from cavity.cli.serving.page import SECURITY_POLICY, make_page
-from cavity.cli.serving.requests import RowReader, list_columns
+from cavity.cli.serving.requests import RowReader
 from cavity.cli.serving.service import Service
-from cavity.cli.serving.settings import Access, Limits
+from cavity.cli.serving.settings import HEADER_BYTES, Access, Limits
+from cavity.cli.serving.trial import KINDS, PAGE_HEADERS, describe_model, make_example, read_page_file
 from cavity.errors import CavityError
 from cavity.saving.json_checks import format_label
 
@@ -46,6 +48,7 @@ REFUSALS = {
     413: "The request has too many bytes.",
     415: "The content type is not application/json.",
     422: "Rows or cells cannot be used.",
+    431: "The header has too many bytes.",
     503: "The queue is full; Retry-After says when to try again.",
 }
 
@@ -132,13 +135,23 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         **protected,  # type: ignore[arg-type]
     )(predict)
 
+    about = describe_model(model, limits)
+
+    @app.get("/page.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
+    async def page_description() -> dict[str, Any]:
+        return about
+
+    for name, kind in KINDS.items():
+        file = Response(read_page_file(name), media_type=kind, headers=PAGE_HEADERS)
+        app.router.routes.append(Route("/" if name == "page.html" else f"/{name}", file, methods=["GET"]))
+
     @app.get("/openapi.json", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def openapi() -> dict[str, Any]:
         return describe(app, service.reader)
 
     @app.get("/docs", include_in_schema=False, **protected)  # type: ignore[arg-type]
     async def docs() -> HTMLResponse:
-        page = make_page(describe(app, service.reader), make_example(model), access.token is not None)
+        page = make_page(describe(app, service.reader), make_example(about), access.token is not None)
         return HTMLResponse(page, headers={"content-security-policy": SECURITY_POLICY})
 
 
@@ -190,7 +203,7 @@ def _make_token_check(token: str) -> Any:
 
 
 class Observer:
-    """Middleware that counts requests and adds the model's identity to every answer."""
+    """Middleware that counts requests, limits their headers, and adds the model's identity to every answer."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._metrics = app, service.metrics
@@ -212,7 +225,17 @@ class Observer:
                     self._metrics.count(scope["path"], message["status"], time.perf_counter() - begun)
             await send(message)
 
-        await self._app(scope, receive, send_observed)
+        # h11's own limit counts only headers that arrive in several pieces.
+        head = (
+            scope["raw_path"],
+            scope["query_string"],
+            *(part for pair in scope["headers"] for part in pair),
+        )
+        app = self._app
+        if sum(map(len, head)) > HEADER_BYTES:
+            refusal = Refusal(detail=f"the header is larger than {HEADER_BYTES} bytes: send a shorter one.")
+            app = Response(refusal.model_dump_json(), 431, media_type="application/json")
+        await app(scope, receive, send_observed)
 
 
 def describe(app: FastAPI, reader: RowReader) -> dict[str, Any]:
@@ -221,15 +244,3 @@ def describe(app: FastAPI, reader: RowReader) -> dict[str, Any]:
     body = reader.Body.model_json_schema(ref_template="#/components/schemas/{model}")
     found["components"]["schemas"] |= {**body.pop("$defs", {}), "PredictRequest": body}
     return found
-
-
-def make_example(model: Model) -> dict[str, Any]:
-    """Make an example of a request."""
-    if model.prepare is None:
-        return {"rows": [[0.0] * model.classifier.n_features_in_]}
-    return {"rows": [{column.name: _make_cell(column) for column in list_columns(model.prepare)}]}
-
-
-def _make_cell(column: Any) -> Any:
-    """Return a typical cell: the first category, or the mean."""
-    return next(iter(getattr(column, "levels", ())), round(getattr(column, "mean", 0.0), 3))

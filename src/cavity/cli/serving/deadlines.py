@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import time
 from typing import Any
 
 import h11
@@ -13,13 +15,19 @@ from cavity.cli.serving.metrics import COUNT, COUNTED
 from cavity.cli.serving.settings import HEADER_SECONDS
 
 PHASES = {h11.IDLE: "header", h11.SEND_BODY: "body"}  # by the state of the client; else nothing is awaited
+READ_BYTES, BODY_BYTES = 4 << 10, 16 << 10  # at a time; the latter of a body that does not come in chunks
+SLICE_SECONDS = (
+    0.005  # of CPU for bytes that were read; chunks of one byte take ten times as long, and then pause
+)
+PAUSE = 10  # times as long as the bytes took
 FLUSH_SECONDS = 1.0  # for the last words to a client that is too slow
 
 
 class DeadlineProtocol(H11Protocol):
     """uvicorn's connection, which waits for ever, with a deadline for each phase of a request.
 
-    A deadline counts from the start of its phase. A client that sends a byte now and then gains nothing.
+    A deadline counts from the start of its phase. A client that sends a byte now and then gains nothing. A client whose bytes take
+    long to read, such as a body in chunks of one byte, waits, so that others do not.
     """
 
     def __init__(self, *args: Any, seconds: float, **kwargs: Any) -> None:
@@ -33,8 +41,13 @@ class DeadlineProtocol(H11Protocol):
         self._enter("header")
 
     def data_received(self, data: bytes) -> None:
+        begun = time.thread_time()
         super().data_received(data)
         self._enter(PHASES.get(self.conn.their_state))
+        took = time.thread_time() - begun
+        if took > SLICE_SECONDS and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_later(PAUSE * took, self.transport.resume_reading)
 
     def send_400_response(self, msg: str) -> None:
         """Answer 400, and tell a request that is being answered that its client is gone."""
@@ -62,6 +75,9 @@ class DeadlineProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._phase, self._timer = phase, None
+        whole = phase == "body" and not any(name == b"transfer-encoding" for name, _ in self.scope["headers"])
+        with contextlib.suppress(AttributeError):  # only asyncio's own transports have it
+            self.transport.max_size = BODY_BYTES if whole else READ_BYTES  # type: ignore[attr-defined]
         if phase is not None:
             seconds = min(self._seconds, HEADER_SECONDS) if phase == "header" else self._seconds
             self._timer = self.loop.call_later(seconds, self._expire, phase, seconds)

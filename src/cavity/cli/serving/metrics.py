@@ -7,7 +7,18 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 PATHS = frozenset(
-    {"/predict", "/schema", "/health", "/metrics", "/docs", "/openapi.json"}
+    {
+        "/",
+        "/page.js",
+        "/page.css",
+        "/page.json",
+        "/predict",
+        "/schema",
+        "/health",
+        "/metrics",
+        "/docs",
+        "/openapi.json",
+    }
 )  # others are counted as one
 REASONS = {
     400: "host",
@@ -15,6 +26,7 @@ REASONS = {
     413: "size",
     415: "content type",
     422: "rows",
+    431: "size",
     503: "queue",
 }  # why a status refuses a request
 COUNT = "count"  # key of the server's state: the counter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -22,9 +21,9 @@ from pydantic import (
 from pydantic import ValidationError as Invalid
 
 from cavity.cli.models import Model
+from cavity.cli.serving.json_rows import ROW_CHARACTERS, parse_rows
 from cavity.errors import BadInput
-from cavity.rows.columns.column_kinds import Column, Group, Number, Unchanged, suggest_column
-from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.column_kinds import Group, Number, Unchanged, suggest_column
 from cavity.saving.json_checks import format_label
 
 MOST_ERRORS = 20  # reported per request
@@ -75,6 +74,7 @@ class RowReader:
                 self._lists = None
             row = named if self._lists is None else named | listed
         self._known = set(self.names)
+        self._most_characters = ROW_CHARACTERS + sum(2 * len(name) + 64 for name in self.names)
         self.Body = create_model(
             "PredictRequest",
             __config__=ConfigDict(extra="forbid"),
@@ -83,13 +83,13 @@ class RowReader:
 
     def read(self, body: bytes, notes: Counter[str]) -> Any:
         """Read a request: features, [n D]. Raises BadInput; BadRows if the error has a place."""
-        rows = parse_rows(body, self.most_rows)
+        rows: list[list[Any]] = []
         errors: list[CellError] = []
-        for i, row in enumerate(rows):
+        for number, row in enumerate(parse_rows(body, self.most_rows, self._most_characters), 1):
             try:
-                rows[i] = self._read_row(i + 1, row)
+                rows.append(self._read_row(number, row))
             except Invalid as error:
-                errors += self._describe_errors(i + 1, error)
+                errors += self._describe_errors(number, error)
             except BadRows as error:
                 errors += error.errors
             if len(errors) >= MOST_ERRORS:
@@ -100,23 +100,22 @@ class RowReader:
         self._check_finite(X)
         return X
 
-    def _read_row(self, number: int, row: Any) -> Any:
-        """Check the cells of a row."""
+    def _read_row(self, number: int, row: Any) -> list[Any]:
+        """Check the cells of a row, and return them in the order of the columns."""
         if isinstance(row, dict) and self._objects is not None:
             if len(row) > len(self.names):  # at once, since each unknown key would cost an error
                 name = next(key for key in row if key not in self._known)
                 raise BadRows([CellError(row=number, column=name, message=self._describe_unknown(name))])
-            return self._objects.validate_python(row)
+            return list(self._objects.validate_python(row).__dict__.values())
         if isinstance(row, list) and self._lists is not None:
-            return self._lists.validate_python(row)
+            return list(self._lists.validate_python(row))
         raise BadRows([CellError(row=number, column=None, message=self._describe_row())])
 
-    def _encode(self, rows: list[Any], notes: Counter[str]) -> Any:
+    def _encode(self, rows: list[list[Any]], notes: Counter[str]) -> Any:
         prepare = self.model.prepare
         if prepare is None:
             return np.array(rows, dtype=np.float64)
-        cells = [row if isinstance(row, list) else list(row.__dict__.values()) for row in rows]
-        columns = map(unify_cells, zip(*cells, strict=True))
+        columns = map(unify_cells, zip(*rows, strict=True))
         with np.errstate(over="ignore"):  # `_check_finite` names what overflows
             return prepare.encode(dict(zip(prepare.inputs, columns, strict=True)), notes)
 
@@ -126,7 +125,7 @@ class RowReader:
         prepare = self.model.prepare
         names = self.names
         if prepare is not None:
-            names = [column.name for column in list_columns(prepare) for _ in column.features]
+            names = [column.name for column in prepare.columns_ for _ in column.features]
         if len(wrong):
             message = "the cell is missing, or too large for this model: correct it, or leave the row out."
             raise BadRows([CellError(row=i + 1, column=names[j], message=message) for i, j in wrong])
@@ -173,15 +172,10 @@ def make_row_model(model: Model) -> type[BaseModel]:
     """Make the type of a row from the columns of a model. All columns are required, and others are refused."""
     assert model.prepare is not None
     fields: dict[str, Any] = {}
-    for i, column in enumerate(list_columns(model.prepare)):
+    for i, column in enumerate(model.prepare.columns_):
         cell = NumberCell if isinstance(column, Number | Group | Unchanged) else CategoryCell
         fields[f"column_{i}"] = (cell, Field(alias=column.name, description=column.describe()))
     return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)
-
-
-def list_columns(prepare: ColumnEncoder) -> tuple[Column, ...]:
-    """Return the columns that a preparation reads."""
-    return prepare.columns_
 
 
 def unify_cells(cells: tuple[Any, ...]) -> list[Any]:
@@ -191,22 +185,3 @@ def unify_cells(cells: tuple[Any, ...]) -> list[Any]:
     if len(kinds) <= 1 and not huge:
         return list(cells)
     return [cell if cell is None or isinstance(cell, str) else format_label(cell) for cell in cells]
-
-
-def parse_rows(body: bytes, most: int) -> list[Any]:
-    """Parse the rows of a request."""
-    try:
-        given = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"the request is not valid JSON ({error!s:.100}).") from None
-    rows = given.get("rows") if isinstance(given, dict) else None
-    if not isinstance(rows, list) or not rows:
-        raise BadInput('the request has no rows: send {"rows": [...]} with one object or list per row.')
-    unknown = next((key for key in given if key != "rows"), None)
-    if unknown is not None:
-        raise BadInput(f'the request has the unknown key {unknown!r:.60}: it may have "rows" only.')
-    if len(rows) > most:
-        raise BadInput(
-            f"the request has {len(rows)} rows, but the limit is {most}: send fewer rows at a time."
-        )
-    return rows

@@ -32,7 +32,7 @@ class Service:
         self.reader = RowReader(model, limits.rows)
         self.batcher = Batcher(partial(predict_block, model), limits.waiting)
         self.metrics = Metrics(lambda: self.batcher.waiting, digest, __version__)
-        self._threads = ThreadPoolExecutor(2, "cavity-json")
+        self._thread = ThreadPoolExecutor(1, "cavity-json")  # more would only wait for each other
         self._held = 0  # bytes that are received but not yet parsed
 
     async def answer(self, request: Request, extras: Extras) -> bytes:
@@ -51,22 +51,23 @@ class Service:
         return answer
 
     async def _call(self, size: int, work: Any, *args: Any) -> Any:
-        """Parse or format `size` bytes: at once if they are few, so that they do not wait for large ones in the threads."""
+        """Parse or format `size` bytes: at once if they are few, so that they do not wait for large ones in the thread."""
         if size <= SMALL_BYTES:
             return work(*args)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     async def _receive(self, request: Request, parts: list[bytes]) -> None:
         """Receive the body of a request, within the limits of one request and of all together."""
         size, most = 0, self.limits.bytes
+        too_large = HTTPException(413, f"the request is larger than {most} bytes: send fewer rows at a time.")
+        if int(request.headers.get("content-length", 0)) > most:
+            raise too_large
         async for part in request.stream():
             parts.append(part)
             size += len(part)
             self._held += len(part)
             if size > most:
-                raise HTTPException(
-                    413, f"the request is larger than {most} bytes: send fewer rows at a time."
-                )
+                raise too_large
             if self._held > self.limits.held_bytes:
                 raise Full(f"requests of {self._held} bytes are arriving", self.batcher.retry_seconds)
 
@@ -85,7 +86,7 @@ class Service:
     def close(self) -> None:
         """Let the threads end after what they are doing."""
         self.batcher.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 async def _wait_until_left(request: Request) -> None:

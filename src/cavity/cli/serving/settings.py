@@ -22,7 +22,7 @@ class Limits(NamedTuple):
     """Limits of a request, and of all requests that wait."""
 
     rows: int = 10_000
-    bytes: int = 16 << 20
+    bytes: int = 2 << 20
     waiting: int = 50_000  # rows of all requests in the queue
 
     @property

@@ -48,7 +48,10 @@ def read_column(value: dict[str, Any]) -> Column:
         style = value.get("style")
         if style not in (None, *STYLES):
             raise ValueError(f"column {name!r} has numbers of style {style!r:.40}")
-        number = Number(name, mean, scale, bool(value["missing"]), style)
+        low, high = (None if value.get(end) is None else float(value[end]) for end in ("low", "high"))
+        if not np.isfinite([end for end in (low, high) if end is not None]).all():
+            raise ValueError(f"column {name!r} has a range that is not finite")
+        number = Number(name, mean, scale, bool(value["missing"]), style, low, high)
         return number if kind == "number" else _read_group(number, value)
     if kind == "date":
         return _read_date(name, value)
@@ -70,7 +73,7 @@ def _read_group(number: Number, value: dict[str, Any]) -> Group:
     whole = bool(values) and len(shares) == len(values) and all(len(row) == len(classes) for row in shares)
     if not (ascending and whole and np.isfinite(shares).all() and np.isfinite(values).all()):
         raise ValueError(f"column {number.name!r} has damaged groups")
-    return Group(*number, values, shares, classes)
+    return Group(*number[:5], values, shares, classes)
 
 
 def _read_date(name: str, value: dict[str, Any]) -> Date:

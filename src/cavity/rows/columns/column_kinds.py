@@ -39,6 +39,8 @@ class Number(NamedTuple):
     scale: float
     missing: bool
     style: str | None = None  # what separates the decimals of formatted numbers
+    low: float | None = None  # range of the training rows; files before 0.3 do not have it
+    high: float | None = None
 
     @property
     def features(self) -> list[str]:

@@ -128,7 +128,7 @@ def _find_group(block: Array, column: Column, labels: Labels, folds: Callable[[]
     if not _tells_more(place.reshape(-1), len(values), labels, folds()[present]):
         return column
     shares = _shares(_count(place.reshape(-1), len(values), labels), labels.prior)
-    return Group(*column, tuple(values.tolist()), tuple(map(tuple, shares.tolist())), labels.names)
+    return Group(*column[:5], tuple(values.tolist()), tuple(map(tuple, shares.tolist())), labels.names)
 
 
 def _tells_more(place: Places, n_values: int, labels: Labels, folds: Places) -> bool:

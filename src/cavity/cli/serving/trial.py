@@ -1,0 +1,153 @@
+"""The page /, on which people try the model: what it must know about the columns, and its files.
+
+The files hold nothing of the model; /page.json does, and asks for the token. The page computes curves and contributions from
+answers of /predict.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from cavity.cli.models import Model
+from cavity.cli.serving.settings import Limits
+from cavity.kernels.ranked import Ranked
+from cavity.prediction.model import as_array, center_in_units, points_in_units
+from cavity.report.colours import COLOURS, ON_DARK
+from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, Unchanged
+from cavity.saving.json_checks import format_label
+
+SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+PAGE_HEADERS = {"content-security-policy": SECURITY_POLICY, "cache-control": "no-cache"}
+KINDS = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
+SPREAD = 4.0  # standard deviations: a slider goes no further, so that one large value does not spoil it
+OTHERS = (-1.28, -0.52, 0.0, 0.52, 1.28)  # standard normal quantiles of .1, .3, .5, .7, .9
+MOST_LEVELS = 8  # with which a contribution compares
+
+
+def read_page_file(name: str) -> bytes:
+    """Return a file of the page; the style sheet begins with the colours of the classes."""
+    text = files("cavity.cli.serving").joinpath("static", name).read_bytes()
+    if name != "page.css":
+        return text
+    light, dark = ("".join(f"--c{k}:{c};" for k, c in enumerate(colours)) for colours in (COLOURS, ON_DARK))
+    return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n".encode() + text
+
+
+def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
+    """Describe the model for its page: columns with range, typical cell and other cells; classes; limits."""
+    prior = model.result.model.prior
+    center, points = center_in_units(prior), points_in_units(prior)
+    points = points.reshape(-1, len(center))
+    if not isinstance(prior.kernel, Ranked):  # points that are learned may be far from all rows
+        most = 3 * as_array(prior.spread)
+        points = (
+            np.clip(points, center - most, center + most) if len(points) else center + np.stack([-most, most])
+        )
+    columns: list[dict[str, Any]] = []
+    place = 0
+    for column in _list_columns(model):
+        width = len(column.features)
+        columns.append(_describe_column(column, center[place : place + width], points[:, place]))
+        place += width
+    return {
+        "target": model.target,
+        "classes": None if model.classes is None else [format_label(c) for c in model.classes],
+        "columns": columns,
+        "named": model.prepare is not None,
+        "novelty": getattr(model.result, "novelty", None) is not None,
+        "most_rows": limits.rows,
+        "most_bytes": limits.bytes,
+    }
+
+
+def make_example(about: dict[str, Any]) -> dict[str, Any]:
+    """Make an example of a request, of the typical row of a described model."""
+    row = {column["name"]: column["typical"] for column in about["columns"]}
+    return {"rows": [row if about["named"] else list(row.values())]}
+
+
+def _list_columns(model: Model) -> tuple[Column, ...]:
+    if model.prepare is None:
+        return tuple(Unchanged(f"column {j + 1}") for j in range(model.features.n))
+    return model.prepare.columns_
+
+
+def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]:
+    """Describe a column, given the mean of its features and the inducing points in the first of them."""
+    about: dict[str, Any] = {"name": column.name, "missing": getattr(column, "missing", False)}
+    if isinstance(column, Category):
+        order = np.argsort(-center[: len(column.levels)], kind="stable")
+        frequent = [column.levels[k] for k in order[:MOST_LEVELS]]
+        return about | {
+            "kind": "category",
+            "levels": column.levels,
+            "typical": frequent[0],
+            "others": frequent,
+        }
+    if isinstance(column, Date):
+        return about | _describe_date(column)
+    return about | _describe_number(column, float(center[0]), points)
+
+
+def _describe_number(column: Number | Group | Unchanged, center: float, points: Any) -> dict[str, Any]:
+    if isinstance(
+        column, Unchanged
+    ):  # nothing is stored of these: the inducing points are near the training rows
+        mean, scale = center, float(points.std()) or 1.0
+        low, high = float(points.min()), float(points.max())
+    else:
+        mean, scale = column.mean, column.scale
+        ends = (
+            (column.values[0], column.values[-1]) if isinstance(column, Group) else (column.low, column.high)
+        )
+        low, high = (
+            mean + sign * 3 * scale if end is None else end for sign, end in zip((-1, 1), ends, strict=True)
+        )
+    low, high = max(low, mean - SPREAD * scale), min(high, mean + SPREAD * scale)
+    low, high = (low, high) if low < high else (mean - scale, mean + scale)
+    binary = (low, high) == (0, 1) and math.isclose(
+        scale**2, mean * (1 - mean), abs_tol=1e-9
+    )  # no value between
+    whole = binary or (float(low).is_integer() and float(high).is_integer() and 1 < high - low <= 100)
+    digits = 0 if whole else 2 - math.floor(math.log10(high - low))
+    others = [round(min(max(mean + q * scale, low), high), digits) for q in OTHERS]
+    low, high = (math.floor(low * 10**digits) / 10**digits, math.ceil(high * 10**digits) / 10**digits)
+    return {
+        "kind": "number",
+        "low": low,
+        "high": high,
+        "step": 10.0**-digits,
+        "typical": round(mean, digits),
+        "others": others,
+    }
+
+
+def _describe_date(column: Date) -> dict[str, Any]:
+    """Describe dates; low, high and step are in days since 1970, cells are texts."""
+    form = "time" if column.parts == ("clock",) else "datetime-local" if "clock" in column.parts else "date"
+    low, high = (0.0, 1.0 - 1 / 1440) if form == "time" else (column.low, column.high)
+    high = max(high, low + 1 / 24)
+    others = [_format_date(low + share * (high - low), form) for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    return {
+        "kind": "date",
+        "form": form,
+        "low": low,
+        "high": high,
+        "step": 1.0 if form == "date" else 1 / 1440,
+        "typical": _format_date(min(max(column.days[0], low), high), form),
+        "others": others,
+    }
+
+
+def _format_date(days: float, form: str) -> str:
+    """Format a date as the inputs of a browser do."""
+    text = (datetime(1970, 1, 1) + timedelta(minutes=round(days * 1440))).isoformat(timespec="minutes")
+    return {"date": text[:10], "time": text[11:], "datetime-local": text}[form]

@@ -1,0 +1,235 @@
+"""The page on which people try a model: its files, what it knows of the columns, and its work in a real browser.
+
+The browser needs chromium; `make test-browser` installs it. Nothing is installed here.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import threading
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import uvicorn
+from fastapi import Response
+from fastapi.testclient import TestClient
+
+import cavity
+from cavity import GPRegressor
+from cavity.cli.models import Model
+from cavity.cli.serving.application import make_app
+from cavity.cli.serving.settings import Access, Limits
+from cavity.cli.serving.trial import SECURITY_POLICY, describe_model, read_page_file
+from cavity.report.colours import COLOURS, ON_DARK
+
+LOCAL = "http://localhost"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+BROWSER = next((found for found in map(shutil.which, NAMES) if found), None)
+TOKEN = "s3cret"
+ASK = """
+const wrong = [], note = (name, value) => document.body.setAttribute(`data-${name}`, value);
+addEventListener("error", (event) => wrong.push(event.message));
+addEventListener("unhandledrejection", (event) => wrong.push(String(event.reason)));
+document.addEventListener("securitypolicyviolation", (event) => wrong.push(event.violatedDirective));
+const all = (selector) => [...document.querySelectorAll(selector)], text = (id) => document.getElementById(id).textContent;
+async function until(test) { for (let i = 0; i < 400 && !test(); i++) await new Promise((done) => setTimeout(done, 25)); }
+const put = (input, value, kind) => { input.value = value; input.dispatchEvent(new Event(kind, { bubbles: true })); };
+const shown = () => text("bars") + text("label");
+async function changed(act) { const old = shown(); act(); await until(() => shown() !== old); return shown(); }
+
+async function run() {
+  const door = document.getElementById("door"), asked = [];
+  await until(() => !door.hidden || all("#columns > *").length);
+  if (!door.hidden) for (const token of ["wrong", "s3cret"]) {
+    document.getElementById("token").value = token; document.getElementById("trouble").textContent = ""; door.requestSubmit();
+    await until(() => door.hidden || /token/.test(text("trouble"))); asked.push(door.hidden);
+  }
+  note("asked", asked.join());
+  await until(() => all("#moves .bar").length);
+  note("moves", all("#moves .bar").length); note("drawn", all("#plot path.line").length); note("first", shown());
+  const slider = all("input[type=range]")[0];
+  note("low", await changed(() => put(slider, slider.min, "input")));
+  note("high", await changed(() => put(slider, slider.max, "input")));
+  note("field", all(".column > input")[0].value === String(Number(slider.max)));
+  const list = all("select")[0];
+  put(list, list.options[list.length - 1].value, "change");
+  await until(() => all("#plot .bar").length); note("levels", all("#plot .bar").length);
+  const data = new DataTransfer(), made = [], create = URL.createObjectURL;
+  URL.createObjectURL = (blob) => { made.push(blob); return create(blob); };
+  data.items.add(new File([FILE], "rows.csv"));
+  document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+  await until(() => made.length || /rows.csv:/.test(text("progress")));
+  note("file", made.length ? await made[0].text() : text("progress")); note("said", text("progress"));
+  note("link", all("#progress a").map((a) => a.download).join());
+  note("wide", document.documentElement.scrollWidth - innerWidth); note("wrong", wrong.join(";")); note("done", "yes");
+}
+run();
+"""
+
+
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory):
+    """A regressor of a number, a date with and without time, a category, a truth value and missing cells; its table."""
+    rng, n = np.random.default_rng(0), 80
+    day = pd.to_datetime("2001-02-03") + pd.to_timedelta(rng.integers(0, 5000, n), "D")
+    table = pd.DataFrame(
+        {
+            "area": rng.uniform(20, 200, n).round(1),
+            "rooms": rng.integers(1, 7, n),
+            "garden": rng.integers(0, 2, n),
+            "share": np.r_[0.0, 1.0, rng.uniform(0, 1, n - 2)],
+            "built": day,
+            "seen": day + pd.to_timedelta(rng.integers(0, 1439, n), "min"),
+            "district": rng.choice(["north", "south, by the sea", '"east"'], n, p=(0.2, 0.5, 0.3)),
+        }
+    )
+    table.loc[3, "area"] = None
+    y = table["rooms"] * 20 + (table["district"] == "north") * 60 + rng.normal(size=n)
+    path = tmp_path_factory.mktemp("houses") / "houses.cavity"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        GPRegressor(n_inducing=10, max_epochs=3, random_state=0).fit(table, y).save(path)
+    return path, table
+
+
+def make_client(path, **options):
+    return TestClient(make_app(Model.open(path, regressor=True), **options), base_url=LOCAL)
+
+
+def test_the_page_holds_nothing_of_the_model_and_loads_nothing_from_elsewhere(toy_model):
+    client = make_client(toy_model, access=Access(token=TOKEN))
+    for path, kind in {"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"}.items():
+        got = client.get(path)
+        assert got.status_code == 200 and got.headers["content-type"].startswith(kind)
+        assert got.headers["content-security-policy"] == SECURITY_POLICY and "unsafe" not in SECURITY_POLICY
+        outside = got.text.replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?:|@import|url\(|innerHTML|eval\(| on\w+=|style=\"|<style", outside)
+    assert client.get("/page.json").status_code == 401
+    assert client.get("/page.json", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    style = read_page_file("page.css").decode()
+    assert all(colour in style for colour in (*COLOURS, *ON_DARK))
+
+
+def test_columns_have_the_range_of_the_training_rows_and_typical_cells(houses):
+    path, table = houses
+    found = {c["name"]: c for c in make_client(path).get("/page.json").json()["columns"]}
+    assert list(found) == list(table)
+    for name in ("area", "rooms", "garden", "share"):
+        about, values = found[name], table[name].dropna()
+        assert about["low"] <= values.min() <= about["low"] + about["step"]
+        assert about["high"] - about["step"] <= values.max() <= about["high"]
+        assert values.min() <= about["typical"] <= values.max() and about["kind"] == "number"
+    assert [found[name]["step"] for name in ("area", "rooms", "garden", "share")] == [1, 1, 1, 0.01]
+    assert found["area"]["missing"] and not found["rooms"]["missing"]
+    assert found["district"]["typical"] == "south, by the sea" and len(found["district"]["levels"]) == 3
+    assert found["built"]["form"] == "date" and found["seen"]["form"] == "datetime-local"
+    assert str(table["built"].min())[:10] <= found["built"]["typical"] <= str(table["built"].max())[:10]
+
+
+def test_the_server_predicts_every_cell_that_the_page_offers(houses, toy_model, birds):
+    for path in (houses[0], toy_model, birds / "birds.cavity"):
+        client = make_client(path)
+        about = client.get("/page.json").json()
+        columns = about["columns"]
+        typical = [column["typical"] for column in columns]
+        rows = [typical] + [
+            [*typical[:j], cell, *typical[j + 1 :]]
+            for j, column in enumerate(columns)
+            for cell in (*column["others"], *column.get("levels", ()))
+        ]
+        if about["named"]:
+            rows = [dict(zip([c["name"] for c in columns], row, strict=True)) for row in rows]
+        got = client.post("/predict", json={"rows": rows})
+        assert got.status_code == 200 and not got.json()["notes"], got.text
+
+
+def test_a_model_without_stored_ranges_has_a_page(birds):
+    model = Model.open(birds / "birds.cavity")
+    stored = model.prepare.to_json()
+    for column in stored["columns"]:
+        column.pop("low", None), column.pop("high", None)
+    model.prepare = cavity.Preparation.from_json(stored)
+    found = describe_model(model, Limits())["columns"]
+    numbers = [column for column in found if column["kind"] == "number"]
+    assert numbers and all(column["low"] < column["typical"] < column["high"] for column in numbers)
+
+
+@contextlib.contextmanager
+def serve(path, rows, token=None):
+    """Serve a model with a page that also runs ASK; yield its address."""
+    app = make_app(Model.open(path, regressor=True), access=Access(token=token))
+    script = f"const FILE = {json.dumps(rows)};{ASK}"
+    page = read_page_file("page.html").replace(
+        b"</head>", b'<script src="ask.js" type="module"></script></head>'
+    )
+    policy = {"content-security-policy": SECURITY_POLICY}
+    app.add_api_route("/ask.js", lambda: Response(script, media_type="text/javascript"))
+    app.add_api_route("/ask", lambda: Response(page, media_type="text/html", headers=policy))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/ask"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def browse(address, folder):
+    """Open the page on a phone; return the notes that ASK made."""
+    options = "--headless --no-sandbox --disable-gpu --window-size=400,800 --enable-logging=stderr --virtual-time-budget=60000"
+    command = [BROWSER, *options.split(), f"--user-data-dir={folder / 'profile'}", "--dump-dom", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, encoding="utf-8", cwd=folder)
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "401" not in line]
+    assert done.returncode == 0 and not console, (console, done.stderr[-2000:])
+    body = re.search(r"<body([^>]*)>", done.stdout, re.DOTALL).group(1)
+    return dict(re.findall(r'data-(\w+)="([^"]*)"', body))
+
+
+def write_csv(table):
+    text = io.StringIO()
+    table.to_csv(text, index=False)
+    return text.getvalue()
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser found: make test-browser installs one")
+def test_people_try_a_classifier_in_a_browser(birds, tmp_path):
+    """Token, slider, list, dropped file, download; nothing is refused by the security policy."""
+    table = pd.read_csv(birds / "penguins.csv").head(30)
+    with serve(birds / "birds.cavity", write_csv(table), TOKEN) as address:
+        seen = browse(address, tmp_path)
+    assert seen.get("done") == "yes" and seen["wrong"] == "" and seen["asked"] == "false,true", seen
+    assert (
+        seen["moves"] == "4" and seen["drawn"] == "3" and seen["levels"] in "23" and seen["field"] == "true"
+    )
+    assert len({seen["first"], seen["low"], seen["high"]}) == 3 and int(seen["wide"]) <= 0
+    found = list(csv.DictReader(io.StringIO(seen["file"])))
+    clf = cavity.load(birds / "birds.cavity")
+    P = clf.predict_proba(table)
+    np.testing.assert_allclose([[float(r[f"p_{c}"]) for c in clf.classes_] for r in found], P, rtol=1e-9)
+    assert [r["label"] for r in found] == list(clf.predict(table)) and [r["species"] for r in found] == list(
+        table["species"]
+    )
+    assert "30 rows" in seen["said"] and seen["link"] == "rows-predictions.csv"
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser found: make test-browser installs one")
+def test_people_try_a_regressor_in_a_browser(houses, tmp_path):
+    path, table = houses
+    with serve(path, write_csv(table.head(10))) as address:
+        seen = browse(address, tmp_path)
+    assert seen.get("done") == "yes" and seen["wrong"] == "" and seen["asked"] == "", seen
+    assert seen["moves"] == "7" and seen["drawn"] == "1" and seen["levels"] == "3"
+    found = list(csv.DictReader(io.StringIO(seen["file"].replace("&quot;", '"'))))
+    mean, std = cavity.load(path).predict(table.head(10), return_std=True)
+    np.testing.assert_allclose([float(r["mean"]) for r in found], mean, rtol=1e-9)
+    assert [r["district"] for r in found] == list(table["district"].head(10)) and (std > 0).all()
