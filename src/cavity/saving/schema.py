@@ -211,7 +211,6 @@ SUMMARY = (  # what `cavity info` prints
     Fact("log_marginal_likelihood?", ANY),
     Fact("temperature", r.number(0)),
     Fact("calibration?", r.text),
-    Fact("plan?", r.text),
     Fact("ensemble_weights", r.many(WEIGHT)),
     Fact("target?", r.text),
     Fact("columns?", r.by_name(r.text)),
@@ -220,6 +219,7 @@ SUMMARY = (  # what `cavity info` prints
 LATER = (  # files of 0.2 have none
     Fact("evidence?", r.text),
     Fact("importance?", r.by_name(NUMBER)),
+    Fact("plan?", r.text),
 )
 
 
