@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -21,40 +19,34 @@ from cavity.likelihoods.quadrature import (
     uncertainty,
 )
 from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
+from cavity.likelihoods.quadrature.probit import ProbitMoments
 
 
-class _Step(NamedTuple):
-    """log ∫ Φ(d/√R)^e N(d; μ, V) dd and its derivatives."""
-
-    value: Tensor
-    dm: Tensor
-    dv: Tensor
-    dr: Tensor
-
-
-def _probit(mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float) -> _Step:
+def _probit(
+    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor | None, least: float
+) -> ProbitMoments:
     r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
 
     `var` includes `residual`. Exponents below one need quadrature. A short rule adds nothing to the closed form at e = 1; the long
     one, for `least` near 0, knows no closed form.
     """
     if exponent is not None and has_short_rule(least):
-        return _Step(*probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least))
+        return probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
     scale = var.rsqrt()
     alpha = mean * scale
     beta = hazard(alpha)
     dm = beta * scale
     dv = 0.5 * (dm * dm - hazard_slope(alpha, beta) * scale * scale)  # d₂ = 2 ∂/∂v − d₁²
-    closed = _Step(log_ndtr(alpha), dm, dv, dv)
+    closed = ProbitMoments(log_ndtr(alpha), dm, dv, dv)
     if exponent is None:
         return closed
     power = probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
     whole = exponent == 1
-    return _Step(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
+    return ProbitMoments(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
 
 
-def _average(mean: Tensor, var: Tensor, residual: Tensor) -> _Step:
-    return _Step(*probit_average(mean, var - residual, residual))
+def _average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments:
+    return probit_average(mean, var - residual, residual)
 
 
 def rivals(y: Tensor, n_classes: int) -> Tensor:
@@ -63,17 +55,21 @@ def rivals(y: Tensor, n_classes: int) -> Tensor:
     return k + (k >= y[:, None])
 
 
-class _Tempered(Likelihood):
-    """A likelihood whose quadrature takes fewer nodes if all exponents are near 1."""
+class _Probit(Likelihood):
+    """The largest f wins. Quadrature takes fewer nodes if all exponents are near 1."""
 
     _least = 0.0
 
     def expect_exponents(self, least: float) -> None:
         self._least = least
 
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
+        log_p = self.log_probability(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
+
 
 @LIKELIHOODS.register
-class ProbitPairs(_Tempered):
+class ProbitPairs(_Probit):
     """The own class beats each rival: Π_k Φ((t_y − t_k)/√(r_y + r_k)), in closed form. The default of EP.
 
     Each rival has two sites: C − 1 sites on the own class come first, then those on the rivals. Two classes have `BinaryProbit`.
@@ -123,7 +119,7 @@ class ProbitPairs(_Tempered):
         mean = f.mean[:, :pairs] - f.mean[:, pairs:]
         return mean, f.var[:, :pairs] + f.var[:, pairs:], f.residual[:, :pairs] + f.residual[:, pairs:]
 
-    def _both(self, step: _Step) -> Moments:
+    def _both(self, step: ProbitMoments) -> Moments:
         dv, dr = (torch.cat([d, d], 1) for d in (step.dv, step.dr))
         return Moments(step.value.sum(1), torch.cat([step.dm, -step.dm], 1), dv, dr)
 
@@ -133,13 +129,9 @@ class ProbitPairs(_Tempered):
     def leader_is_sure(self, mean: Tensor, var: Tensor) -> Tensor:
         return leader_is_sure(mean, var)
 
-    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        log_p = self.log_probability(mean, var + noise)
-        return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
-
 
 @LIKELIHOODS.register
-class BinaryProbit(_Tempered):
+class BinaryProbit(_Probit):
     """Probit of one latent function for two classes, y ∈ {0, 1}: Φ(±t/√r). One site per row.
 
     Examples
@@ -163,15 +155,11 @@ class BinaryProbit(_Tempered):
         sign = signs(y, f.mean)
         return self._signed(_average(sign * f.mean, f.var, f.residual), sign)
 
-    def _signed(self, step: _Step, sign: Tensor) -> Moments:
+    def _signed(self, step: ProbitMoments, sign: Tensor) -> Moments:
         return Moments(step.value[:, 0], sign * step.dm, step.dv, step.dr)
 
     def log_probability(self, mean: Array, var: Array) -> Array:
         return log_probit(mean, var)
-
-    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        log_p = self.log_probability(mean, var + noise)
-        return uncertainty(Latent(mean, var, log_p, 0.0), Largest(noise))
 
 
 def signs(y: Tensor, like: Tensor) -> Tensor:

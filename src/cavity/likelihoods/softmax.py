@@ -19,8 +19,16 @@ from cavity.likelihoods.quadrature import (
 from cavity.likelihoods.quadrature.probabilities import log_logistic, log_logistic_by_probit, log_softmax
 
 
+class _Softened(Likelihood):
+    """Probabilities are averages of a softmax."""
+
+    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
+        log_p = self.log_probability(mean, var + noise)
+        return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
+
+
 @LIKELIHOODS.register
-class Softmax(Likelihood):
+class Softmax(_Softened):
     """Softmax, exp f_y / Σ_c exp f_c, for variational inference. One site per class. Two classes have `Logistic`.
 
     Parameters
@@ -63,13 +71,9 @@ class Softmax(Likelihood):
     def log_probability_at(self, f: Tensor) -> Tensor:
         return f.log_softmax(-1)
 
-    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        log_p = self.log_probability(mean, var + noise)
-        return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))
-
 
 @LIKELIHOODS.register
-class Logistic(Likelihood):
+class Logistic(_Softened):
     r"""Logistic curve σ(±f) of one latent function for two classes, for variational inference. One site per row.
 
     Parameters
@@ -99,7 +103,3 @@ class Logistic(Likelihood):
 
     def log_probability(self, mean: Array, var: Array) -> Array:
         return (log_logistic_by_probit if self.probit else log_logistic)(mean, var)
-
-    def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        log_p = self.log_probability(mean, var + noise)
-        return uncertainty(Latent(mean, var, log_p, 0.0), softened(noise))

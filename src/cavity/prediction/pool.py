@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.namespaces import namespace
+from cavity.common.namespaces import NUMPY, namespace
 from cavity.prediction.tree_ensembles import Forest
 
 Array = NDArray[np.float64]
@@ -107,8 +107,7 @@ NO_POOL = Pool()
 
 def normalised(log_p: Array) -> Array:
     """Return log_p minus its log-sum over classes, [n C]."""
-    off = log_p - log_p.max(1, keepdims=True)
-    return np.asarray(off - np.log(np.exp(off).sum(1, keepdims=True)))
+    return np.asarray(NUMPY.log_softmax(log_p))
 
 
 class _Rows(NamedTuple):

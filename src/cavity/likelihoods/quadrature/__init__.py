@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cavity.common.lazy import load_names
 
 if TYPE_CHECKING:
-    from cavity.likelihoods.quadrature.argmax import MANY, MOST_EDGES, leader_is_sure, log_argmax_probability
+    from cavity.likelihoods.quadrature.argmax import MANY, leader_is_sure, log_argmax_probability
     from cavity.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
     from cavity.likelihoods.quadrature.grid import ORDER, SPREAD
     from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANY",
-    "MOST_EDGES",
     "ORDER",
     "SPREAD",
     "EntropyParts",
@@ -50,7 +49,7 @@ if not TYPE_CHECKING:  # torch is loaded with the first name
     __getattr__ = load_names(
         __name__,
         {
-            "argmax": ("MANY", "MOST_EDGES", "leader_is_sure", "log_argmax_probability"),
+            "argmax": ("MANY", "leader_is_sure", "log_argmax_probability"),
             "noisy_argmax": ("Largest", "softened"),
             "correlated": ("log_softmax_probability", "softmax_uncertainty"),
             "grid": ("ORDER", "SPREAD"),
