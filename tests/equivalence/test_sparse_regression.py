@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity.common.column_statistics import summarize
+from cavity.common.column_statistics import distinct_rows, summarize
 from cavity.fitting import subset
 from cavity.kernels import Matern32
 from cavity.prediction import regression
@@ -16,7 +16,7 @@ from support import regressor
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 NOISE, LENGTHSCALE, VARIANCE = 0.3, np.array([0.9, 1.4]), 1.7
 RNG = np.random.default_rng(0)
-X = np.unique(RNG.normal(size=(31, 2)), axis=0)
+X = distinct_rows(RNG.normal(size=(31, 2)))[0]
 Y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * RNG.normal(size=31)
 NEW, Z = RNG.normal(size=(7, 2)), RNG.normal(size=(6, 2))
 
@@ -120,7 +120,7 @@ def test_a_committee_is_that_of_explicit_matrices(blocks):
     member = np.array([np.flatnonzero((gp.inducing_points_ == x).all(-1).any(-1)) for x in X], dtype=object)
     rng = np.random.default_rng(int(np.random.RandomState(0).randint(2**31 - 1)))
     columns = _columns(rng)
-    distinct, place = np.unique(X, axis=0, return_inverse=True)
+    distinct, place = distinct_rows(X)
     labels = subset.BLOCKS[blocks](distinct, 4, columns, rng)[place]
     assert all(label in of for label, of in zip(labels, member, strict=True)), "a member holds its own rows"
     assert np.bincount(labels).min() >= 7 and np.bincount(labels).max() <= 8

@@ -16,6 +16,7 @@ from cavity.fitting import calibration, classification_job, leave_one_out
 from cavity.fitting.calibration import FOLDS, make_members
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
+from cavity.fitting.sklearn_trees import choose_columns
 from cavity.options import nest
 from cavity.prediction.model import predict_log_proba
 from cavity.prediction.pool import Pool, fit_temperature
@@ -170,7 +171,8 @@ def test_a_bootstrapped_forest_is_weighed_by_rows_that_its_trees_did_not_draw(ta
     )
     forest = ExtraTreesClassifier(60, bootstrap=True, oob_score=True, random_state=0)
     model(ensemble=forest).fit(X, y)
-    expected = forest.fit(X, y).oob_decision_function_[held[0].rows]
+    columns = choose_columns(X, [forest])
+    expected = forest.fit(X[:, columns], y).oob_decision_function_[held[0].rows]
     np.testing.assert_allclose(np.exp(held[0].parts[1]), np.maximum(expected, 1e-6), atol=1e-5)
 
 

@@ -49,7 +49,7 @@ def test_all_distinct_rows_where_m_reaches_their_number(how, M):
     Z = choose(how, pool(twice, np.concatenate([y, y])), M, 3, rng())
     assert Z.shape == (3, 15, 2)
     for c in range(3):
-        np.testing.assert_array_equal(Z[c], np.unique(X, axis=0))
+        np.testing.assert_array_equal(np.unique(Z[c], axis=0), np.unique(X, axis=0))
 
 
 @pytest.mark.parametrize("how", NAMED)

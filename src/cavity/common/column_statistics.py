@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
+ORDER_ROWS = 10_000  # rows that the order of columns is found from
 RANGE = 4.0  # a column's spread is at least its range divided by this
 
 
@@ -28,6 +29,9 @@ class Columns(NamedTuple):
     spread: Array  # [D], positive
     distance: float
     group: NDArray[np.int64] | None = None  # [D], number of each column's lengthscale; None: each has its own
+    constant: NDArray[np.bool_] | None = (
+        None  # [D], columns without a lengthscale of their own: they tell nothing
+    )
 
 
 class Sharing(NamedTuple):
@@ -62,7 +66,8 @@ def summarize(X: Array, weight: Array, rng: np.random.Generator) -> Columns:
     center = np.where(low == high, X[0], center)
     spread = _spread(X, center, weight, low, high)
     X, weight = _sample(X, weight, rng)
-    return Columns(center, spread, median_distance((X - center) / spread, weight, rng))
+    distance = median_distance((X - center) / spread, weight, rng)
+    return _without_constants(Columns(center, spread, distance), low, high)
 
 
 def from_moments(
@@ -75,7 +80,16 @@ def from_moments(
     unit = np.where(center == 0, 1.0, np.abs(center))
     spread = np.where(constant, unit, np.maximum(np.sqrt(var), (high - low) / RANGE))
     X, weight = _sample(X, weight, rng)
-    return Columns(center, spread, median_distance((X - center) / spread, weight, rng))
+    distance = median_distance((X - center) / spread, weight, rng)
+    return _without_constants(Columns(center, spread, distance), low, high)
+
+
+def _without_constants(columns: Columns, low: Array, high: Array) -> Columns:
+    """Let constant columns share the lengthscale of another: a model is then the same with and without them."""
+    constant = low == high
+    if not constant.any() or constant.all():
+        return columns
+    return columns._replace(group=np.maximum(np.cumsum(~constant) - 1, 0), constant=constant)
 
 
 def _spread(X: Array, center: Array, weight: Array, low: Array, high: Array) -> Array:
@@ -99,16 +113,47 @@ def _sample(X: Array, weight: Array, rng: np.random.Generator) -> tuple[Array, A
 
 
 def distinct_rows(X: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Return the distinct rows in ascending order and each row's index in them: np.unique(axis=0), but many times faster.
+    """Return the distinct rows and each row's index in them; neither the order of rows nor that of columns changes theirs.
 
-    The bits of a float64, with the sign handled, sort as the number does. Big-endian and concatenated, the bytes of rows sort as
-    the rows do.
+    They ascend by the columns in the order of `order_columns`.
+    """
+    first, place = _sort_rows(X)
+    order = order_columns(X[first])
+    if (np.diff(order) > 0).all():
+        return X[first], place
+    again, rank = _sort_rows(X[first][:, order])
+    return X[first[again]], rank[place]
+
+
+def order_columns(X: Array) -> NDArray[np.int64]:
+    r"""Return the columns that are not constant, in an order that depends on their values alone.
+
+        key_d = mean_n r_nd s_n      s_n = Σ_d r_nd + r_nd²      r: cells as shares of their column's range
+
+    s is the same in any order of columns. Keys are rounded, so that the last bits do not decide; columns with equal keys keep
+    their order.
+    """
+    low, high = X.min(0), X.max(0)
+    varying = np.flatnonzero(low < high)
+    rows = slice(None, None, -(-len(X) // ORDER_ROWS))
+    with np.errstate(over="ignore", invalid="ignore"):  # ranges beyond float64: any order will do
+        r = (X[rows, varying] - low[varying]) / (high - low)[varying]
+        s = (r + r**2).sum(1)
+        keys = [np.nan_to_num(r.T @ s**power / len(s)).round(9) for power in (2, 1)]
+    return np.asarray(varying[np.lexsort(keys)])
+
+
+def _sort_rows(X: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each distinct row first occurs, in ascending order, and each row's index in them.
+
+    It is np.unique(axis=0), but many times faster: the bits of a float64, with the sign handled, sort as the number does.
+    Big-endian and concatenated, the bytes of rows sort as the rows do.
     """
     bits = (X + 0.0).view(np.int64)  # minus zero becomes zero
     sortable = np.where(bits < 0, ~bits, bits ^ np.int64(-(2**63))).astype(">i8")
     rows = np.ascontiguousarray(sortable).view(np.dtype((np.void, 8 * X.shape[1]))).reshape(-1)
     _, first, place = np.unique(rows, return_index=True, return_inverse=True)
-    return X[first], place.reshape(-1)
+    return first, place.reshape(-1)
 
 
 def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.leave_one_out import LeaveOneOut
-from cavity.fitting.sklearn_trees import limit_cells, make_forest
+from cavity.fitting.sklearn_trees import choose_columns, limit_cells, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.options import ClassifierConfig
@@ -245,10 +245,11 @@ class Calibration(NamedTuple):
             found.append(self._predict(model, held, np.flatnonzero(fold == i), logs))
         if not found:
             return None, notes
-        joined, fitted = _join(found), [fit_member(member, table) for member in members]
+        columns = choose_columns(table.X, members)
+        joined, fitted = _join(found), [fit_member(member, table, columns) for member in members]
         used = self._calibrate(
             joined.insert(members, fitted),
-            tuple(map(make_forest, fitted)),
+            tuple(make_forest(model, columns) for model in fitted),
             self._describe(joined, len(found), k, wanted),
             self._share_of(table),
         )
@@ -310,20 +311,21 @@ def predicts_own_rows(member: Any) -> bool:
     return bool(getattr(member, "oob_score", False))
 
 
-def fit_member(member: Any, table: Table) -> Any:
-    """Fit a copy of a member to a table."""
+def fit_member(member: Any, table: Table, columns: NDArray[np.int64]) -> Any:
+    """Fit a copy of a member to these columns of a table."""
     from sklearn.base import clone
 
     # equal weights are left out: boosting would take weighted quantiles of every column, which is slow
     weight = None if table.lightest == table.heaviest else table.weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return clone(member).fit(limit_cells(table.X), table.y, weight)
+        return clone(member).fit(limit_cells(table.X)[:, columns], table.y, weight)
 
 
 def fit_members(members: Sequence[Any], table: Table, X: Array) -> tuple[tuple[Forest, ...], list[Array]]:
     """Fit the members to a table; return them as arrays, and their log-probabilities at X."""
-    forests = tuple(make_forest(fit_member(member, table)) for member in members)
+    columns = choose_columns(table.X, members)
+    forests = tuple(make_forest(fit_member(member, table, columns), columns) for member in members)
     return forests, [forest.log_proba(X) for forest in forests]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import distinct_rows, order_columns
 from cavity.errors import BadOption
 from cavity.prediction.tree_ensembles import Forest
 
@@ -18,8 +20,26 @@ def limit_cells(X: NDArray[np.float64]) -> NDArray[np.float64]:
     return X if np.abs(X).max(initial=0.0) <= most else np.clip(X, -most, most)
 
 
-def make_forest(model: Any) -> Forest:
-    """Return the arrays of a fitted tree ensemble of scikit-learn; raises BadOption for any other classifier."""
+def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> NDArray[np.int64]:
+    """Return the columns that trees are fitted to, in an order that does not depend on the user's; not the constant ones.
+
+    All columns in the user's order, if a member has constraints by the numbers of columns.
+    """
+    if any(
+        getattr(m, name, None) is not None for m in members for name in ("monotonic_cst", "interaction_cst")
+    ):
+        return np.arange(X.shape[1])
+    found = order_columns(distinct_rows(X)[0])
+    return found if len(found) else np.arange(X.shape[1])
+
+
+def make_forest(model: Any, columns: NDArray[np.int64] | None = None) -> Forest:
+    """Return the arrays of a tree ensemble, fitted to these columns; raises BadOption for a classifier without trees."""
+    forest = _read_forest(model)
+    return forest if columns is None else forest._replace(feature=columns[forest.feature].astype(np.int32))
+
+
+def _read_forest(model: Any) -> Forest:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     if isinstance(model, HistGradientBoostingClassifier):

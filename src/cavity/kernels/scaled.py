@@ -94,4 +94,5 @@ class Scaled(Kernel):
         return self._units(X)
 
     def relevance(self, columns: Columns) -> np.ndarray:
-        return np.asarray(columns.spread / self.lengthscale)
+        weight = np.asarray(columns.spread / self.lengthscale)
+        return weight if columns.constant is None else np.where(columns.constant, 0.0, weight)

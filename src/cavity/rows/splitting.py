@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.common.column_statistics import distinct_rows
+from cavity.common.column_statistics import distinct_rows, order_columns
 from cavity.rows.batches.checksums import hash_rows
 
 Array = NDArray[np.float64]
@@ -73,7 +73,8 @@ def _split(
 def _number_units(X: Array, groups: NDArray[Any] | None) -> Labels:
     """Return the number of each row's unit: rows that are equal or of one group, directly or through others, have the same."""
     if len(X) > SORTED_ROWS:
-        unit = np.unique(hash_rows(X + 0.0), return_inverse=True)[1].reshape(-1)  # minus zero is zero
+        words = hash_rows(X[:, order_columns(X)] + 0.0)  # minus zero is zero
+        unit = np.unique(words, return_inverse=True)[1].reshape(-1)
     else:
         unit = distinct_rows(X)[1]
     if groups is None:

@@ -86,7 +86,7 @@ class Start(NamedTuple):
 def share_lengthscales(begin: Start, features: Features, rng: np.random.Generator) -> Start:
     """Let the features of each raw column share a lengthscale; features that nothing prepared stay as they are."""
     prepare = features.preparation
-    if prepare is None or begin.columns.group is not None:
+    if prepare is None or (begin.columns.group is not None and begin.columns.constant is None):
         return begin
     sharing, _ = group_features(prepare.columns_)
     if len(np.unique(sharing.group)) == len(sharing.group):

@@ -1,0 +1,68 @@
+"""A model does not depend on the order of columns, on constant columns, nor on the names of levels."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cavity import GPClassifier
+from cavity.common.column_statistics import distinct_rows, order_columns
+from support import slow
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+NAMES = dict(zip("abcd", "zyxw", strict=True))
+
+
+def make_frame(N, seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(N, 4)), columns=list("pqrs")).assign(k=rng.choice(list("abcd"), N))
+    f = frame.p + frame.q**2 - frame.r + 1.5 * (frame.k == "a")
+    return frame, np.digitize(f, [0.0, 1.5])
+
+
+CHANGES = {
+    "columns": lambda frame: frame[["k", "s", "r", "q", "p"]],
+    "constant": lambda frame: frame.assign(z=7.0),
+    "levels": lambda frame: frame.assign(k=[NAMES[level] for level in frame.k]),
+    "columns of an array": lambda frame: frame[["r", "p", "s", "q"]].to_numpy(),
+    "constant in an array": lambda frame: (
+        frame[["p", "q", "r", "s"]].assign(z=7.0)[["p", "z", "q", "r", "s"]].to_numpy()
+    ),
+}
+
+
+@pytest.mark.parametrize("N", [60, slow(400)])
+@pytest.mark.parametrize("effort", ["fast", slow("balanced"), slow("best")])
+def test_probabilities_stay_the_same(effort, N):
+    (frame, y), (new, _) = make_frame(N, 1), make_frame(100, 2)
+
+    def predict(change):
+        return GPClassifier(effort=effort, random_state=0).fit(change(frame), y).predict_proba(change(new))
+
+    known = {False: predict(lambda f: f), True: predict(lambda f: f[list("pqrs")].to_numpy())}
+    for name, change in CHANGES.items():
+        np.testing.assert_allclose(predict(change), known["array" in name], atol=1e-6, err_msg=name)
+
+
+def test_a_constant_column_has_no_relevance_and_the_others_keep_theirs():
+    frame, y = make_frame(60, 1)
+    X = frame[list("pqrs")].to_numpy()
+    with_constant = np.column_stack([X[:, :2], np.ones(60), X[:, 2:]])
+    found, expected = (
+        GPClassifier(effort="fast", random_state=0).fit(rows, y).feature_relevance_
+        for rows in (with_constant, X)
+    )
+    assert (found[..., 2] == 0).all()
+    np.testing.assert_allclose(np.delete(found, 2, axis=-1), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_distinct_rows_have_an_order_of_their_own(seed):
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(size=(50, 3)), np.eye(4)[rng.integers(4, size=50)], np.zeros(50)])[
+        rng.integers(50, size=80)
+    ]
+    columns, rows = rng.permutation(8), rng.permutation(80)
+    distinct, place = distinct_rows(X)
+    np.testing.assert_array_equal(distinct[place], X)
+    np.testing.assert_array_equal(distinct_rows(X[rows][:, columns])[0], distinct[:, columns])
+    np.testing.assert_array_equal(columns[order_columns(X[:, columns])], order_columns(X))
