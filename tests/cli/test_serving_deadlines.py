@@ -169,11 +169,14 @@ def test_metrics_count_what_is_refused_before_it_is_a_request(toy_model):
     assert 'status="499"' not in found  # the request that has its 408 is not counted again
 
 
-def test_a_client_whose_bytes_take_long_to_read_waits(server, monkeypatch):
-    """The first bytes take a second, so the rest is not read within the deadline."""
-    monkeypatch.setattr("cavity.cli.serving.deadlines.time", SimpleNamespace(thread_time=count().__next__))
+@pytest.mark.parametrize("seconds, words", [(1.0, "did not arrive"), (0.01, "too small pieces")])
+def test_a_client_whose_bytes_take_long_to_read_waits_and_then_ends(server, monkeypatch, seconds, words):
+    """The server pauses for ten times as long as the first bytes took: here beyond the deadline, or shorter."""
+    clock = SimpleNamespace(thread_time=count(step=seconds).__next__)
+    monkeypatch.setattr("cavity.cli.serving.deadlines.time", clock)
     with connect(server) as line:
         line.sendall(HALF_BODY)
         time.sleep(SECONDS / 4)
-        line.sendall(b"x" * 99)
-        assert b"408" in read_all(line)
+        line.sendall(b"x" * 90)
+        found = read_all(line)
+    assert b"408" in found and words.encode() in found

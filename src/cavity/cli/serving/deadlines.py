@@ -15,9 +15,9 @@ from cavity.cli.serving.metrics import COUNT, COUNTED
 from cavity.cli.serving.settings import HEADER_SECONDS
 
 PHASES = {h11.IDLE: "header", h11.SEND_BODY: "body"}  # by the state of the client; else nothing is awaited
-READ_BYTES, BODY_BYTES = 4 << 10, 16 << 10  # at a time; the latter of a body that does not come in chunks
+READ_BYTES, BODY_BYTES = 1 << 10, 16 << 10  # at a time; the latter of a body that does not come in chunks
 SLICE_SECONDS = (
-    0.005  # of CPU for bytes that were read; chunks of one byte take ten times as long, and then pause
+    0.0015  # of CPU for bytes that were read at a time; chunks of one byte take several times as long
 )
 PAUSE = 10  # times as long as the bytes took
 FLUSH_SECONDS = 1.0  # for the last words to a client that is too slow
@@ -27,7 +27,7 @@ class DeadlineProtocol(H11Protocol):
     """uvicorn's connection, which waits for ever, with a deadline for each phase of a request.
 
     A deadline counts from the start of its phase. A client that sends a byte now and then gains nothing. A client whose bytes take
-    long to read, such as a body in chunks of one byte, waits, so that others do not.
+    long to read, such as a body in chunks of one byte, waits, so that others do not, and then ends.
     """
 
     def __init__(self, *args: Any, seconds: float, **kwargs: Any) -> None:
@@ -35,6 +35,7 @@ class DeadlineProtocol(H11Protocol):
         self._seconds = seconds
         self._phase: str | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._slow = 0  # times in a row that bytes took long to read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -44,10 +45,7 @@ class DeadlineProtocol(H11Protocol):
         begun = time.thread_time()
         super().data_received(data)
         self._enter(PHASES.get(self.conn.their_state))
-        took = time.thread_time() - begun
-        if took > SLICE_SECONDS and not self.transport.is_closing():
-            self.transport.pause_reading()
-            self.loop.call_later(PAUSE * took, self.transport.resume_reading)
+        self._pace(time.thread_time() - begun)
 
     def send_400_response(self, msg: str) -> None:
         """Answer 400, and tell a request that is being answered that its client is gone."""
@@ -82,12 +80,24 @@ class DeadlineProtocol(H11Protocol):
             seconds = min(self._seconds, HEADER_SECONDS) if phase == "header" else self._seconds
             self._timer = self.loop.call_later(seconds, self._expire, phase, seconds)
 
+    def _pace(self, took: float) -> None:
+        """Pause a connection whose bytes took long to read; end it if they do so twice in a row."""
+        self._slow = self._slow + 1 if took > SLICE_SECONDS else 0
+        if self._slow > 1 and self._phase is not None:
+            self._end(self._phase, took, f"the {self._phase} is in too small pieces: send larger chunks.")
+        elif self._slow and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_later(PAUSE * took, self.transport.resume_reading)
+
     def _expire(self, phase: str, seconds: float) -> None:
+        self._end(phase, seconds, f"the {phase} did not arrive within {seconds:g} s.")
+
+    def _end(self, phase: str, seconds: float, reason: str) -> None:
         """Answer 408, unless the request has an answer, and close the connection."""
         if self.transport.is_closing():
             return
         if phase == "header" or not self.cycle.response_started:
-            self.transport.write(make_timeout_answer(f"the {phase} did not arrive within {seconds:g} s."))
+            self.transport.write(make_timeout_answer(reason))
             self._count("" if phase == "header" else self.cycle.scope["path"], 408, seconds, "deadline")
             if phase == "body":
                 self.cycle.scope["state"][COUNTED] = True

@@ -24,7 +24,7 @@ from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
 
 WORKER = "CAVITY_SERVE"  # environment variable by which worker processes learn what to serve
-SWITCH_SECONDS = 0.0005  # Python's default is 0.005
+SWITCH_SECONDS = 0.002  # Python's default is 0.005
 
 
 class ServerPlan(NamedTuple):
