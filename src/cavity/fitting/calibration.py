@@ -163,13 +163,13 @@ class Calibration(NamedTuple):
         log.info("temperature: %s", how)
         pool = Pool(w**policy.LOO_EXPONENT if w > 1 else w)
         scaled, learnt = normalised(pool.weight * log_p), learns(model)
-        found = estimate_quality(scaled, used.y, used.weight, self._class_prior, how, learnt) if alone else None
-        return Calibrated(pool, how, found, notes)
+        quality = estimate_quality(scaled, used.y, used.weight, self._class_prior, how, learnt)
+        return Calibrated(pool, how, quality if alone else None, notes)
 
     @property
     def _class_prior(self) -> Array:
         """Return the share of each class in the weight of the training rows."""
-        return self.table.class_totals / self.table.class_totals.sum()
+        return np.asarray(self.table.class_totals / self.table.class_totals.sum())
 
     def _weigh_leave_one_out(self, loo: LeaveOneOut, log_p: Array) -> float:
         if isinstance(self.table, Table):
@@ -252,7 +252,7 @@ class Calibration(NamedTuple):
             tuple(make_forest(model, columns) for model in fitted),
             self._describe(joined, len(found), k, wanted),
             self._share_of(table),
-            seen=not self.plan.relearns,
+            not self.plan.relearns,
         )
         return used._replace(notes=notes), notes
 

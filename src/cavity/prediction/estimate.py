@@ -20,7 +20,9 @@ from cavity.common.scoring import average, score_rows
 
 Array = NDArray[np.float64]
 
-OPTIMISM = 0.18  # share of what is left to lose, or was gained over class frequencies, that seen rows may hide
+OPTIMISM = (
+    0.18  # share of what is left to lose, or was gained over class frequencies, that seen rows may hide
+)
 LEAST_GAIN = 0.2  # of the log loss of class frequencies: the gain counts as at least this
 WIDER = 0.75  # by which the standard error of seen rows grows, for one draw of the training rows
 FULL_ROWS = 2000  # above, hyper-parameters know less of each row
@@ -87,8 +89,8 @@ class Estimate(NamedTuple):
             return None
         return (
             f"the model is no better than class frequencies: its log loss on rows that it did not train on is "
-            f"{format_loss(self.log_loss, self.standard_error)}, theirs {format_loss(self.baseline_log_loss)} (estimate_). Look for "
-            "columns that say more about the labels, or for a mistake in how rows and labels were joined."
+            f"{format_loss(self.log_loss, self.standard_error)}, theirs {format_loss(self.baseline_log_loss)} (estimate_). "
+            "Look for columns that say more about the labels, or for a mistake in how rows and labels were joined."
         )
 
     @property
