@@ -1,4 +1,4 @@
-"""Tables that are read by row number but need not be in memory: memory maps and .npy files."""
+"""Tables that are read by row number but need not be in memory as arrays: memory maps, .npy files and sparse rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
 from cavity.rows.batches.source import Array, Names, Piece
 from cavity.rows.labels import refuse_masked
+from cavity.rows.sparse_rows import SparseRows, is_sparse
 
 
 class Arrays:
-    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file; optionally one weight per row."""
+    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file, X also sparse; optionally one weight per row."""
 
     numbered = True
 
@@ -40,6 +41,10 @@ class Arrays:
     @property
     def n_rows(self) -> int:
         return len(self.X)
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.X.shape[1])
 
     def pieces(self, size: int) -> Iterator[Piece]:
         return self.section(range(self.n_rows), size)
@@ -90,11 +95,13 @@ def _mapped_files(value: Any) -> Iterator[tuple[str, os.stat_result]]:
         yield os.fspath(name), os.stat(name)
 
 
-def open_array(value: Any, what: str) -> NDArray[Any]:
+def open_array(value: Any, what: str) -> Any:
     """Return an array unchanged, or open a .npy file as a memory map; one in a store is copied to a temporary file first."""
     refuse_masked(value, what)
+    if is_sparse(value):
+        return SparseRows(value)
     if not isinstance(value, str | os.PathLike):
-        return value if isinstance(value, np.ndarray) else np.asarray(value)
+        return value if isinstance(value, np.ndarray | SparseRows) else np.asarray(value)
     path = os.fspath(value)
     if not path.endswith(".npy"):
         raise BadInput(
