@@ -1,6 +1,7 @@
 """Sparse rows of SciPy: the model of the same rows as a dense array, and no table that is dense as a whole above the limit."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.compose import make_column_transformer
@@ -127,6 +128,17 @@ def test_predictions_are_made_a_block_at_a_time(few_dense_bytes):
     model = classifier("sep", **SHORT).fit(X, y)
     assert np.abs(model.predict_proba(sp.csr_matrix(X)) - model.predict_proba(X)).max() < 1e-9
     assert len(few_dense_bytes) == 6 and max(few_dense_bytes) <= 400
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_a_model_of_a_frame_prepares_sparse_rows_as_it_does_arrays():
+    X, y, _ = draw(60)
+    frame = pd.DataFrame(X, columns=["tocsr", *"bcdefgh"])
+    frame.iloc[0, 1] = np.nan
+    model = classifier("sep", **SHORT).fit(frame, y)
+    assert np.array_equal(model.predict_proba(sp.csr_array(X)), model.predict_proba(X))
+    found, known = (model.partial_dependence(rows, 1, n_values=3).mean for rows in (sp.csr_array(X), X))
+    assert np.array_equal(found, known)
 
 
 def test_transformers_of_scikit_learn_may_give_sparse_rows():

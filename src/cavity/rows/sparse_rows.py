@@ -30,7 +30,7 @@ class SparseRows:
 
 def is_sparse(X: Any) -> bool:
     """Return whether X is a sparse array or matrix of SciPy, without loading SciPy."""
-    return hasattr(X, "tocsr")
+    return hasattr(type(X), "tocsr")  # not of X: a frame may have a column of that name
 
 
 def is_large(X: Any) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
-from cavity.rows.batches.source import Array, Names, Piece
+from cavity.rows.batches.source import Array, Piece
 from cavity.rows.labels import refuse_masked
 from cavity.rows.sparse_rows import SparseRows, is_sparse
 
@@ -21,12 +21,11 @@ from cavity.rows.sparse_rows import SparseRows, is_sparse
 class Arrays:
     """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file, X also sparse; optionally one weight per row."""
 
-    numbered = True
+    numbered, names = True, None
 
-    def __init__(self, X: Any, y: Any, weight: Any = None, names: Names = None) -> None:
+    def __init__(self, X: Any, y: Any, weight: Any = None) -> None:
         self.X, self.y = open_array(X, "X"), open_array(y, "y")
         self.weight = None if weight is None else open_array(weight, "sample_weight")
-        self.names = names
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(
                 f"X has shape {self.X.shape} and type {self.X.dtype}; give a numeric array of shape (N, D)."
@@ -63,9 +62,7 @@ class Arrays:
         """Return these rows in this order; reads them in file order."""
         self._check_files()
         order = np.argsort(index)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return self._make_piece(index[order], index[order]).at(back)
+        return self._make_piece(index[order], index[order]).at(np.argsort(order))
 
     def _check_files(self) -> None:
         """Refuse files that shrank: to read a memory map behind the end of its file ends the process (SIGBUS)."""

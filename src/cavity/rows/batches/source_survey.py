@@ -200,7 +200,7 @@ class _Sample:
         self.count = 0
 
     def add(self, piece: Piece, keys: Array) -> None:
-        room = max(1, SAMPLE_BYTES // (8 * piece.X.shape[1]))
+        room = max(1, SAMPLE_BYTES // (8 * max(1, piece.X.shape[1])))
         self.limit, self.level = min(self.limit, room), min(self.level, room)
         self.parts.append((piece, keys))
         self.count += len(keys)
