@@ -256,6 +256,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ----------
         X : array-like of shape (N, D), a frame, or a source
             Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
+            Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
             Sources: a .npy file or `numpy.memmap` with y an array or .npy file; a Parquet or Arrow file, a folder or a URI, a
             pyarrow dataset or table, an Iceberg table, with `target`; a callable that returns an iterator of batches (X, y) or
             (X, y, weight), or an iterable of them that can be iterated repeatedly. Rows of batches have no row numbers, so
