@@ -23,9 +23,9 @@ from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
-from cavity.rows.columns.cells import NUMBER, classify_type, get_column, read_labels
+from cavity.rows.columns.cells import NUMBER, read_labels
 from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 

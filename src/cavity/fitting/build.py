@@ -35,7 +35,7 @@ from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options
 from cavity.options.value_checks import noise_values
-from cavity.rows.batches import Data
+from cavity.rows.batches.source import Data
 from cavity.rows.tables import Array, Facts, Start
 from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
 

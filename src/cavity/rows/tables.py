@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Columns, distinct_rows, share_units, summarize
 from cavity.errors import BadInput
 from cavity.kernels import inducing
-from cavity.rows.batches import Arrays, Divisible, Rows, Stream
-from cavity.rows.batches.source import TensorOptions
+from cavity.rows.batches.in_memory import Rows
+from cavity.rows.batches.memory_maps import Arrays
+from cavity.rows.batches.source import Divisible, TensorOptions
+from cavity.rows.batches.stream import Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers

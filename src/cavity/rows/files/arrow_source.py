@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, import_pyarrow
+from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, classify_type, import_pyarrow
 from cavity.rows.batches.source import Array, Piece, Visit, intersect, regroup
-from cavity.rows.columns.cells import classify_type
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.datasets import open_dataset
 from cavity.rows.files.fragments import Fragments, Part, has_missing
