@@ -58,8 +58,8 @@ def predict(
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             found = model.predict_columns(prepare.encode(chunk, notes), extras)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
-            columns = {_choose_name(name, kept): from_array(column) for name, column in found.items()}
-            write(arrow.table(kept | columns))
+            names = (f"predicted {name}" if name in kept else name for name in found)
+            write(arrow.table(kept | dict(zip(names, map(from_array, found.values()), strict=True))))
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
@@ -73,11 +73,6 @@ def predict(
 def _cast(column: Any, kind: Any) -> Any:
     """Cast a column to the common type of all files of a folder."""
     return column if kind is None or column.type == kind else column.cast(kind)
-
-
-def _choose_name(name: str, taken: dict[str, Any]) -> str:
-    """Return a name for a column of the output that is not taken."""
-    return name if name not in taken else f"predicted {name}"
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:

@@ -196,7 +196,10 @@ def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:
     if not is_frame(X):
         _refuse_text(X, estimator)
         return False
-    kinds = {n: _find_kind(X[n]) for n in X.columns} if not is_arrow(X) else _find_arrow_kinds(X.schema)
+    if is_arrow(X):
+        kinds = {f.name: "number" if classify_type(f.type) == "number" else "mixed" for f in X.schema}
+    else:
+        kinds = {name: _find_kind(X[name]) for name in X.columns}
     mixed, nested = ([n for n, kind in kinds.items() if kind == word] for word in ("mixed", "nested"))
     if nested and (numbers_only or not mixed):
         raise BadInput(
@@ -209,10 +212,6 @@ def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:
             "numbers, or fit it on a frame with such columns."
         )
     return bool(mixed)
-
-
-def _find_arrow_kinds(schema: Any) -> dict[str, str]:
-    return {field.name: "number" if classify_type(field.type) == "number" else "mixed" for field in schema}
 
 
 def _find_kind(column: Any) -> str:

@@ -185,7 +185,8 @@ class Table(InMemory):
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
-        distinct, place = _distinct(self.X)
+        many = len(self.X) > inducing.CANDIDATES
+        distinct, place = (self.X, np.arange(self.n_rows)) if many else distinct_rows(self.X)
         weight = np.asarray(
             np.bincount(place, weights=self.weight, minlength=len(distinct)), dtype=np.float64
         )
@@ -197,10 +198,6 @@ class Table(InMemory):
 def has_room(device: torch.device, size: int) -> bool:
     """Return whether a table of this many bytes leaves a device room to work."""
     return device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
-
-
-def _distinct(X: Array) -> tuple[Array, NDArray[np.int64]]:
-    return (X, np.arange(len(X))) if len(X) > inducing.CANDIDATES else distinct_rows(X)
 
 
 def read_table(request: Request, class_weight: Any, owner: str, groups: bool = False) -> LabelledTable:

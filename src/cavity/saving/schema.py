@@ -138,7 +138,7 @@ TREES = (  # below pool., of each member
 
 # fmt: on
 
-FREE = ("arguments.", "likelihood.", "selection.")  # arrays that a user gave, of any shape and type
+FREE = ("arguments.", "likelihood.")  # arrays that a user gave, of any shape and type
 
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
@@ -193,8 +193,6 @@ FACTS = (
     Fact("estimate?.baseline_accuracy", r.number(0, 1.001)),
     Fact("estimate?.true", r.many(r.number(0), "classes")),
     Fact("estimate?.predicted", r.many(r.number(0), "classes")),
-    Fact("selection?.robust", r.flag),  # of files before 0.3
-    Fact("selection?.kernel?", r.mapping),
 )
 
 SUMMARY = (  # what `cavity info` prints
