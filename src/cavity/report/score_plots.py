@@ -167,20 +167,16 @@ def confusion_matrix(
     >>> ax = Figure().subplots()
     >>> ax = plots.confusion_matrix(["a", "b", "b"], ["a", "b", "a"], ax)
     """
-    ax = get_axes(ax)
-    from matplotlib.colors import LinearSegmentedColormap
-
     y, predicted = np.asarray(y), np.asarray(predicted)
     if y.ndim != 1 or y.shape != predicted.shape or not len(y):
         raise BadInput(
             f"y has shape {y.shape} and predicted has shape {predicted.shape}; both must be (n,), with n > 0."
         )
     names = np.unique(np.concatenate([y, predicted])) if labels is None else np.asarray(labels)
-    C = len(names)
+    ax, C = get_axes(ax), len(names)
     counts = count_confusion(match_labels(y, names), match_labels(predicted, names), C)
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    shades = LinearSegmentedColormap.from_list("shades", ["#ffffff", colour])
-    ax.imshow(share, cmap=shades, vmin=0, vmax=1, aspect="equal", interpolation="nearest")
+    ax.imshow(share, cmap=_make_colormap(colour), vmin=0, vmax=1, aspect="equal", interpolation="nearest")
     if C <= CELLS:
         for i, j in np.argwhere(counts):
             ink = "white" if share[i, j] > 0.55 else "#222222"
@@ -193,6 +189,12 @@ def confusion_matrix(
     ax.set_xlabel("predicted class")
     ax.set_ylabel("true class")
     return ax
+
+
+def _make_colormap(colour: str) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("shades", ["#ffffff", colour])
 
 
 def relevance_bars(
