@@ -21,7 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from cavity.rows.batches import Stream, shard_range
+from cavity.rows.batches.shard import shard_range
+from cavity.rows.batches.stream import Stream
 from cavity.rows.files import arrow_source
 
 COLUMNS, BATCH = 16, 1000

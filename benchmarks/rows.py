@@ -245,9 +245,9 @@ def measure_reading(folder: Path, rows: int, batch: int) -> dict[str, float]:
     """Return CPU seconds per row of the survey, of reading, and of the order of rows that are not read."""
     import torch
 
-    from cavity.rows.batches import Stream
     from cavity.rows.batches.checksums import Content
     from cavity.rows.batches.source_survey import survey
+    from cavity.rows.batches.stream import Stream
     from cavity.rows.files import arrow_source
 
     source = arrow_source.Arrow(folder, "label")

@@ -35,7 +35,7 @@ from cavity.options import read_classifier
 from cavity.options.plan import TableSize
 from cavity.options.policy import complete
 from cavity.rows import tables
-from cavity.rows.batches import Batch, Rows
+from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.training.guard import Guard
 from cavity.training.optimisers import OPTIMISERS
 from cavity.training.threads import flush_denormals, limit_threads

@@ -24,7 +24,7 @@ from cavity.options.method import method_names
 from cavity.options.plan import TableSize
 from cavity.options.policy import complete
 from cavity.rows import tables
-from cavity.rows.batches import Rows
+from cavity.rows.batches.in_memory import Rows
 
 ROOT = Path(__file__).parents[1]
 

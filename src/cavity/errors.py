@@ -34,24 +34,5 @@ class MissingExtra(ModuleNotFoundError, BadOption):
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
-    """Make the error for an optional package that is not installed; the caller raises it.
-
-    Parameters
-    ----------
-    package : str
-        Name of the package that could not be imported.
-    extra : str
-        Extra of `cavity` that installs the package.
-
-    Returns
-    -------
-    MissingExtra
-        The error. It is a `BadOption` and a `ModuleNotFoundError`, and its message says how to install the package.
-
-    Examples
-    --------
-    >>> from cavity.errors import missing_extra
-    >>> print(missing_extra("matplotlib", "plot"))
-    matplotlib is not installed: pip install "cavity[plot]"
-    """
+    """Return the error for an optional package that is not installed; its message names the extra that installs it."""
     return MissingExtra(f'{package} is not installed: pip install "cavity[{extra}]"', name=package)

@@ -13,7 +13,7 @@ import cavity
 from cavity.cli import main
 from cavity.cli.app import app
 from cavity.cli.describing import describe_model
-from cavity.saving import describe
+from cavity.saving.model_file import describe
 from support import toy
 
 

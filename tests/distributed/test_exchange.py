@@ -10,7 +10,7 @@ from cavity import BadOption, GPClassifier, Training
 from cavity.common.linalg import pack_symmetric, unpack_symmetric
 from cavity.distributed import Local
 from cavity.inference import copy_state
-from cavity.rows.batches import Batch
+from cavity.rows.batches.in_memory import Batch
 from cavity.training.exchange import (
     LEAST_MEETINGS,
     MOST_ALONE,

@@ -15,7 +15,8 @@ from cavity import BadOption, load
 from cavity.common.column_statistics import distinct_rows
 from cavity.kernels import RBF
 from cavity.likelihoods import Latents, Logistic, LogisticPoint
-from cavity.likelihoods.quadrature import log_softmax_probability, softmax_average
+from cavity.likelihoods.quadrature.correlated import log_softmax_probability
+from cavity.likelihoods.quadrature.softmax import softmax_average
 from cavity.prediction.model import predict_latent
 from reference import kernels as written_out
 from reference.brute_ep import full_multiclass_ep, full_multiclass_predict

@@ -20,7 +20,7 @@ from cavity.options.plan import TableSize
 from cavity.options.policy import complete
 from cavity.report.model_card import describe_model as describe_card
 from cavity.rows.tables import Table
-from cavity.saving import describe_rows_inside
+from cavity.saving.model_file import describe_rows_inside
 from reference import brute_ep
 from support import Machine, assert_gradient, central_differences, converge, offered, slow, toy
 

@@ -12,7 +12,8 @@ from sklearn.preprocessing import OneHotEncoder
 from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.prediction import blocks
 from cavity.rows import sparse_rows
-from cavity.rows.batches import Arrays, source_survey, stream
+from cavity.rows.batches import source_survey, stream
+from cavity.rows.batches.memory_maps import Arrays
 from support import classifier, regressor
 
 SHORT = {"n_inducing": 10, "max_epochs": 2, "random_state": 0}

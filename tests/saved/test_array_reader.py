@@ -15,8 +15,8 @@ from cavity.kernels import Ranked as RankedKernel
 from cavity.options import nest
 from cavity.prediction.latent import log_probit_probabilities
 from cavity.prediction.model import predict_log_proba
-from cavity.saving import read_record
 from cavity.saving.array_reader import read_array_record
+from cavity.saving.model_file import read_record
 from saved.test_damage import CASES, Sample, damaged
 from support import toy
 

@@ -19,8 +19,9 @@ from cavity.kernels import RBF, Linear, Ranked, RationalQuadratic, rank_columns
 from cavity.options import nest
 from cavity.prediction.latent import log_probit_probabilities
 from cavity.rows.frames import Prepared
-from cavity.saving import describe, schema
+from cavity.saving import schema
 from cavity.saving.array_reader import read_array_record
+from cavity.saving.model_file import describe
 from saved.make_models import FOLDER
 from saved.test_damage import CLASSIFIER, REGRESSOR, Sample, replaced
 from support import toy

@@ -396,21 +396,11 @@ def test_files_of_every_format_load_for_ever(path):
     clf.partial_fit(X, clf.preparation_.labels(table()))
 
 
-def test_a_file_with_a_prior_mean_says_which_version_reads_it():
+def test_a_file_with_a_prior_mean_is_refused():
     path = Path(__file__).parent / "removed" / "format-3-prior-mean.cavity"
     for read in (cavity.load, read_array_record):
-        with pytest.raises(BadFile, match=r"fit again without mean=.* 0\.2\.0 and 0\.3\.0 read this file"):
+        with pytest.raises(BadFile, match=r"prior_mean.* is not known"):
             read(path)
-
-
-@pytest.mark.parametrize("mean", [None, "trees"])
-def test_the_argument_mean_of_older_files_is_ignored(mean, tmp_path):
-    clf = fit(*toy(40, 3))
-    clf.save(tmp_path / "m")
-    tensors, meta = tensor_files.read(tmp_path / "m", "model")
-    meta["arguments"]["mean"] = mean
-    tensor_files.write(tmp_path / "m", "model", tensors, meta)
-    same(clf, cavity.load(tmp_path / "m"))
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)

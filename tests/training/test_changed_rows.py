@@ -11,9 +11,10 @@ import pytest
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor, Training
 from cavity.callbacks import Callback
 from cavity.options import nest
-from cavity.rows.batches import Batches, survey, survey_section
 from cavity.rows.batches.checksums import hash_labels, sum_rows
+from cavity.rows.batches.iterables import Batches
 from cavity.rows.batches.source import Piece
+from cavity.rows.batches.source_survey import survey, survey_section
 from support import toy
 
 QUICK = dict(method="sep", n_inducing=4, max_epochs=3, tol=0.0, random_state=0, device="cpu")

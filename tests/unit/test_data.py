@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from cavity.distributed import Local
-from cavity.rows.batches import Rows, Shard
+from cavity.rows.batches.in_memory import Rows
+from cavity.rows.batches.shard import Shard
 
 
 def rows(N=23):

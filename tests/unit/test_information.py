@@ -7,16 +7,11 @@ import pytest
 import torch
 from scipy.special import expit
 
-from cavity.likelihoods.quadrature import (
-    Largest,
-    Latent,
-    log_argmax_probability,
-    softened,
-    softmax_average,
-    uncertainty,
-)
 from cavity.likelihoods.quadrature import information as module
-from cavity.likelihoods.quadrature.noisy_argmax import MOST
+from cavity.likelihoods.quadrature.argmax import log_argmax_probability
+from cavity.likelihoods.quadrature.information import Latent, uncertainty
+from cavity.likelihoods.quadrature.noisy_argmax import MOST, Largest, softened
+from cavity.likelihoods.quadrature.softmax import softmax_average
 from reference.information import monte_carlo
 from support import slow
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs, RobustBinary, RobustMax
-from cavity.likelihoods.quadrature import largest, largest_trapezoid, win
+from cavity.likelihoods.quadrature import largest, largest_trapezoid
+from cavity.likelihoods.quadrature.largest import win
 from reference.probit import hazard
 from reference.robust import mix, robust_moments
 from reference.tilted import bend

@@ -13,7 +13,7 @@ from cavity.inference.posterior import Normal
 from cavity.inference.sites import Share, Site, refresh, remove
 from cavity.kernels import RBF
 from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs
-from cavity.likelihoods.quadrature import log_argmax_probability
+from cavity.likelihoods.quadrature.argmax import log_argmax_probability
 from support import latents, machine, toy
 
 few = settings(max_examples=settings.default.max_examples // 4)

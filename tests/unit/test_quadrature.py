@@ -10,9 +10,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from cavity.likelihoods.quadrature import MANY, argmax, log_argmax_probability, probit_power
+from cavity.likelihoods.quadrature import argmax
+from cavity.likelihoods.quadrature.argmax import MANY, log_argmax_probability
 from cavity.likelihoods.quadrature.grid import bumps
-from cavity.likelihoods.quadrature.power import RULES
+from cavity.likelihoods.quadrature.power import RULES, probit_power
 from reference.probit import hazard
 from reference.robust import log_largest
 from reference.tilted import averages, log_integral, tilt

@@ -10,14 +10,9 @@ from scipy.special import expit, log_expit, log_ndtr, logsumexp, ndtri
 from scipy.stats import qmc
 
 from cavity.likelihoods import BinaryProbit, Latents, Logistic, ProbitPairs, Softmax
-from cavity.likelihoods.quadrature import (
-    log_sigmoid_probability,
-    log_softmax_probability,
-    probit_average,
-    sigmoid_average,
-    softmax_average,
-    softmax_uncertainty,
-)
+from cavity.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
+from cavity.likelihoods.quadrature.probit import probit_average
+from cavity.likelihoods.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
 from reference.probit import hazard
 from reference.tilted import bend
 from reference.variational import Whitened, expected_softmax

@@ -28,8 +28,7 @@ def describe_model(path: str | Path) -> dict[str, Any]:
 
 def _load_summary(path: str | Path) -> dict[str, Any]:
     """Make the summary of a model that an older version saved; this loads torch."""
-    from cavity.saving import describe
-    from cavity.saving.model_file import read_record
+    from cavity.saving.model_file import describe, read_record
 
     return describe(read_record(path))
 

@@ -17,8 +17,8 @@ from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import format_grid, list_names, shorten
 from cavity.errors import BadInput, BadOption
 from cavity.report import scores
-from cavity.rows.arrow_tables import Chunk
-from cavity.rows.columns.cells import get_column, read_targets
+from cavity.rows.arrow_tables import Chunk, get_column
+from cavity.rows.columns.cells import read_targets
 from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.rows.frames import Prepared

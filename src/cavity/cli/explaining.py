@@ -56,12 +56,11 @@ def explain(
     else:
         terminal.say("\n".join(_format_row(found, i, number) for i, number in enumerate(numbers)))
     terminal.print_result(
-        {"unit": _name_unit(found), "rows": [_as_dict(found, *p) for p in enumerate(numbers)]}
+        {
+            "unit": "target" if found.classes is None else "nats",
+            "rows": [_as_dict(found, *p) for p in enumerate(numbers)],
+        }
     )
-
-
-def _name_unit(found: Contributions) -> str:
-    return "target" if found.classes is None else "nats"
 
 
 def _describe(found: Contributions, i: int) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
-from cavity.rows.columns.cells import NUMBER, classify_type, get_column, read_labels
+from cavity.rows.columns.cells import NUMBER, read_labels
 from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 
@@ -58,8 +58,8 @@ def predict(
         for chunk in read_chunks(file, [*prepare.inputs, *keep], terminal):
             found = model.predict_columns(prepare.encode(chunk, notes), extras)
             kept = {name: _cast(get_column(chunk.table, name), types.get(name)) for name in keep}
-            columns = {_choose_name(name, kept): from_array(column) for name, column in found.items()}
-            write(arrow.table(kept | columns))
+            names = (f"predicted {name}" if name in kept else name for name in found)
+            write(arrow.table(kept | dict(zip(names, map(from_array, found.values()), strict=True))))
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
@@ -73,11 +73,6 @@ def predict(
 def _cast(column: Any, kind: Any) -> Any:
     """Cast a column to the common type of all files of a folder."""
     return column if kind is None or column.type == kind else column.cast(kind)
-
-
-def _choose_name(name: str, taken: dict[str, Any]) -> str:
-    """Return a name for a column of the output that is not taken."""
-    return name if name not in taken else f"predicted {name}"
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:

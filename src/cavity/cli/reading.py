@@ -13,8 +13,8 @@ from cavity.cli.settings import Settings
 from cavity.cli.terminal import Terminal
 from cavity.common.text_tables import format_pairs
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, import_pyarrow
-from cavity.rows.columns.cells import get_column, to_numbers
+from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.columns.cells import to_numbers
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.files.table_files import TableFile, open_table
 

@@ -146,7 +146,8 @@ def _run_ranks(config: dict[str, Any], failures: int, processes: int, local: boo
 
     distributor = TorchDistributor(processes, local, use_gpu)
     for left in range(failures, -1, -1):
-        _clear_errors(config["folder"], processes)
+        for rank in range(processes):
+            object_stores.remove(_error_file(config["folder"], rank))
         try:
             distributor.run(_fit_rank, config)
             return
@@ -191,11 +192,6 @@ def _fit_rank(config: dict[str, Any]) -> None:
 
 def _error_file(folder: str, rank: int) -> object_stores.Location:
     return object_stores.as_path(f"{folder}/error-{rank}.json")
-
-
-def _clear_errors(folder: str, processes: int) -> None:
-    for rank in range(processes):
-        object_stores.remove(_error_file(folder, rank))
 
 
 def _read_errors(folder: str, processes: int) -> list[Exception | None]:

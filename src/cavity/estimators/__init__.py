@@ -3,6 +3,6 @@
 from cavity.estimators.classifier import GPClassifier
 from cavity.estimators.fitted_view import view_fit
 from cavity.estimators.regressor import GPRegressor
-from cavity.saving import load
+from cavity.saving.model_file import load
 
 __all__ = ["GPClassifier", "GPRegressor", "load", "view_fit"]

@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cavity import saving
 from cavity.errors import BadOption, CavityError
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
@@ -31,7 +30,8 @@ from cavity.prediction.uncertainty import predict_novelty
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.tables import Request
 from cavity.rows.validation import Features
-from cavity.saving import Record
+from cavity.saving import model_file
+from cavity.saving.model_file import Record
 
 Array = NDArray[np.float64]
 EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estimator
@@ -48,7 +48,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
     _fitted: FittedModel  # of the result
-    _load = staticmethod(saving.load)  # the counterpart of `save`, for callers below this layer
+    _load = staticmethod(model_file.load)  # the counterpart of `save`, for callers below this layer
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -171,7 +171,7 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
         path : str or Path
             The file. It is written to a temporary file first and then renamed.
         """
-        saving.save(self._record(), path)
+        model_file.save(self._record(), path)
 
     def _record(self) -> Record:
         """Return what a model file holds."""

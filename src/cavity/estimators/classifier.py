@@ -12,7 +12,6 @@ from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 
-from cavity import saving
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
 from cavity.explain import evidence_sampling, sampling
@@ -47,11 +46,12 @@ from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Request, read_table_of_fit
+from cavity.saving import model_file
 
 N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
 
-@saving.register
+@model_file.register
 class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     """Multi-class Gaussian process classification by expectation propagation.
 

@@ -12,7 +12,6 @@ from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
-from cavity import saving
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
 from cavity.explain import sampling
@@ -32,9 +31,10 @@ from cavity.rows.frames import Prepared
 from cavity.rows.tables import Request
 from cavity.rows.targets import read_targets_of_fit
 from cavity.rows.validation import check_rows
+from cavity.saving import model_file
 
 
-@saving.register
+@model_file.register
 class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 

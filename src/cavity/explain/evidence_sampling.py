@@ -127,15 +127,13 @@ def importance_weights(model: FittedModel, X: Tensor, y: Tensor, weight: Tensor,
     lower = model.lower.double()
     w = model.mean.double() + torch.stack([solve_lower_t(lower, one)[..., 0] for one in z])
     ratio = 0.5 * (z.square().sum((1, 2, 3)) - w.square().sum((1, 2)) - log_det(lower).sum())
+    at_once = max(
+        1, PREDICT_BYTES // (8 * len(a) * a.shape[2])
+    )  # samples whose latent values fit into memory together
     likelihood = torch.cat(
-        [_log_likelihood(model, part, a, r, y, weight) for part in torch.split(w, _at_once(a))]
+        [_log_likelihood(model, part, a, r, y, weight) for part in torch.split(w, at_once)]
     )
     return np.asarray((ratio + likelihood).numpy())
-
-
-def _at_once(a: Tensor) -> int:
-    """Return how many samples have latent values that fit into memory together."""
-    return max(1, PREDICT_BYTES // (8 * len(a) * a.shape[2]))
 
 
 def _log_likelihood(model: FittedModel, w: Tensor, a: Tensor, r: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
-from cavity.rows.arrow_tables import import_pyarrow
-from cavity.rows.columns.cells import get_column, to_text
+from cavity.rows.arrow_tables import get_column, import_pyarrow
+from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.column_kinds import (
     Category,
     Column,

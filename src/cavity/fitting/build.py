@@ -31,11 +31,11 @@ from cavity.inference import (
 from cavity.inference.posterior import Sums
 from cavity.kernels import RBF, Kernel, Linear, inducing, spectrum
 from cavity.kernels.hyper_prior import HyperPrior, Spread, pool
+from cavity.kernels.parameters import per_class
 from cavity.kernels.prior import Prior
 from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options
-from cavity.options.value_checks import noise_values
-from cavity.rows.batches import Data
+from cavity.rows.batches.source import Data
 from cavity.rows.tables import Array, Facts, Start
 from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
 
@@ -78,7 +78,7 @@ def make_prior(options: Options, table: Facts, begin: Start, Z: Array) -> Prior:
         kernel.bind(1 if options.plan.share_kernel else C, begin.columns)
     kernel.requires_grad_("kernel" in options.config.learn)
     noisy = options.method.latent_noise
-    noise = noise_values(config.noise, C) if noisy else np.zeros(1)
+    noise = per_class(config.noise, C, "noise") if noisy else np.zeros(1)
     leading = 1 if options.plan.share_kernel else C
     noise = np.broadcast_to(noise, (leading,)) if noise.size in (1, leading) else noise
     if options.plan.share_inducing:

@@ -20,7 +20,7 @@ from cavity.kernels import inducing
 from cavity.options import ClassifierConfig, Config, Method, Options, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import to_device
-from cavity.rows.batches import Batch, Rows
+from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.rows.labels import read_labels
 from cavity.rows.tables import Facts, Request, Start, Table, share_lengthscales
 from cavity.rows.validation import Features, check_rows, read_rows

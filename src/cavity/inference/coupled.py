@@ -18,7 +18,7 @@ from cavity.inference.engine import Engine
 from cavity.inference.posterior import Posterior, Sums, posterior
 from cavity.inference.sites import Site, SiteUpdate
 from cavity.inference.state import State, Totals
-from cavity.rows.batches import Batch
+from cavity.rows.batches.in_memory import Batch
 
 
 class Eliminated(NamedTuple):

@@ -47,7 +47,8 @@ from cavity.inference.state import Info, State, Totals
 from cavity.kernels.hyper_prior import HyperPrior
 from cavity.kernels.prior import Prior, Projection
 from cavity.likelihoods import Latents, Likelihood, Moments
-from cavity.rows.batches import Batch, Data, Whole
+from cavity.rows.batches.in_memory import Batch
+from cavity.rows.batches.source import Data, Whole
 
 OF_FACTOR = "likelihood."  # begins the names of the factor's parameters
 

@@ -13,7 +13,8 @@ from cavity.inference.engine import Engine
 from cavity.inference.posterior import Normal, Posterior, marginals, posterior
 from cavity.inference.sites import LEAST_KEEP, Site
 from cavity.inference.state import State
-from cavity.rows.batches import Batch, Whole
+from cavity.rows.batches.in_memory import Batch
+from cavity.rows.batches.source import Whole
 
 
 class _Seen(NamedTuple):

@@ -15,7 +15,7 @@ from torch import Tensor
 from cavity.inference.posterior import Normal, Posterior, Sums, posterior
 from cavity.inference.state import Sites, State
 from cavity.likelihoods import Moments
-from cavity.rows.batches import Batch
+from cavity.rows.batches.in_memory import Batch
 
 LEAST_KEEP = (
     1e-3  # share of a marginal's precision that must remain in the cavity; otherwise the update is skipped

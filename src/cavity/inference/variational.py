@@ -13,7 +13,7 @@ from cavity.common.linalg import cholesky, inverse_lower, log_det
 from cavity.inference.posterior import Posterior, Sums, posterior
 from cavity.inference.sites import Share, Site, SiteStore, SiteUpdate, StoredSites
 from cavity.inference.state import Sites, State
-from cavity.rows.batches import Batch
+from cavity.rows.batches.in_memory import Batch
 
 
 class Averaged(SiteStore):

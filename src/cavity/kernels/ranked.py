@@ -25,8 +25,7 @@ class Ranked(Kernel):
     """A kernel on normal scores: k(z, x) = base(z, s(x)), where s replaces each cell by the normal quantile of its rank.
 
     s is linear between the knots and constant outside them, so that a long tail or an outlier stays near the other rows.
-    Inducing points z are on the scale of the scores. `GPClassifier` makes this kernel where its model selection finds that ranks
-    predict better; `rank_columns` finds the knots of a table.
+    Inducing points z are on the scale of the scores. `rank_columns` finds the knots of a table.
 
     Parameters
     ----------

@@ -77,12 +77,6 @@ class Scaled(Kernel):
         """Return the numbers of the formula in a namespace."""
         return Scale(*(xp.array(t) for t in (self.center, self.unit, self.log_scale, self.log_variance)))
 
-    def _units(self, X: Tensor) -> Tensor:
-        """Centre the columns and divide them by their spread, so that distances do not depend on the units of the data."""
-        if X.shape[-1] != len(self.unit):
-            raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
-        return formulas.to_units(X, self.center, self.unit)  # type: ignore[no-any-return]
-
     def to_units(self, X: Tensor) -> Tensor:
         """Centre the columns and divide them by their spread, as the kernel sees them.
 
@@ -96,7 +90,9 @@ class Scaled(Kernel):
         Tensor
             The same in units of the spread; cells too far from the centre are limited.
         """
-        return self._units(X)
+        if X.shape[-1] != len(self.unit):
+            raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
+        return formulas.to_units(X, self.center, self.unit)  # type: ignore[no-any-return]
 
     def relevance(self, columns: Columns) -> np.ndarray:
         weight = np.asarray(columns.spread / self.lengthscale)

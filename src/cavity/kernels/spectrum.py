@@ -97,6 +97,6 @@ class Spectrum(Prior):
         return self.inducing * rate[:, None]
 
     def _features(self, X: Tensor) -> Tensor:
-        angle: Tensor = self._scaled() @ self.kernel._units(X).mT  # [C H B]
+        angle: Tensor = self._scaled() @ self.kernel.to_units(X).mT  # [C H B]
         scale: Tensor = (0.5 * self.kernel.log_variance).exp()[:, None, None] / math.sqrt(angle.shape[1])
         return scale * torch.cat([angle.cos(), angle.sin()], 1)

@@ -90,13 +90,13 @@ class Stationary(Scaled):
         return StationaryFormula(self.shape, self._scale(xp), logs)
 
     def full(self, Z: Tensor) -> Tensor:
-        return self._value(half_square_distance(self._units(Z), None, self.log_scale))
+        return self._value(half_square_distance(self.to_units(Z), None, self.log_scale))
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        return self._value(half_square_distance(self._units(Z), self._units(X), self.log_scale))
+        return self._value(half_square_distance(self.to_units(Z), self.to_units(X), self.log_scale))
 
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        U, V, log_scale = self._units(Z), self._units(X), self.log_scale
+        U, V, log_scale = self.to_units(Z), self.to_units(X), self.log_scale
         if self.shape is formulas.rbf:
             return gaussian_pair(U, V, log_scale, self.log_variance)
         full, cross = (half_square_distance(U, other, log_scale, careful=False) for other in (None, V))

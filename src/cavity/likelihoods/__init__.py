@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING
 from cavity.common.lazy import load_names
 
 if TYPE_CHECKING:
-    from cavity.likelihoods.library import (
-        LIKELIHOODS,
-        BinaryProbit,
-        Committee,
-        Gaussian,
-        Jaakkola,
-        Latents,
-        Likelihood,
-        Logistic,
-        LogisticPoint,
-        Moments,
-        ProbitPairs,
-        RobustBinary,
-        RobustMax,
-        Softmax,
-        Taylor,
-    )
+    from cavity.likelihoods.base import Latents, Likelihood, Moments
+    from cavity.likelihoods.gaussian import Committee, Gaussian
+    from cavity.likelihoods.library import LIKELIHOODS
+    from cavity.likelihoods.logistic_bounds import Jaakkola, Taylor
+    from cavity.likelihoods.logistic_point import LogisticPoint
+    from cavity.likelihoods.probit import BinaryProbit, ProbitPairs
+    from cavity.likelihoods.robust import RobustBinary, RobustMax
+    from cavity.likelihoods.softmax import Logistic, Softmax
 
 __all__ = [
     "LIKELIHOODS",
@@ -45,4 +36,16 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # torch is loaded with the first name
-    __getattr__ = load_names(__name__, {"library": tuple(__all__)})
+    __getattr__ = load_names(
+        __name__,
+        {
+            "base": ("Latents", "Likelihood", "Moments"),
+            "gaussian": ("Committee", "Gaussian"),
+            "library": ("LIKELIHOODS",),
+            "logistic_bounds": ("Jaakkola", "Taylor"),
+            "logistic_point": ("LogisticPoint",),
+            "probit": ("BinaryProbit", "ProbitPairs"),
+            "robust": ("RobustBinary", "RobustMax"),
+            "softmax": ("Logistic", "Softmax"),
+        },
+    )

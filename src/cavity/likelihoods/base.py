@@ -14,7 +14,7 @@ from cavity.common.onnx_graph import Value
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadFile, BadOption
-from cavity.likelihoods.quadrature import EntropyParts
+from cavity.likelihoods.quadrature.information import EntropyParts
 
 WIDTH = 1e-10  # the variance that stands for a point where an integral needs a width
 

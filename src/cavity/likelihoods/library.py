@@ -1,27 +1,11 @@
-"""Every class that `cavity.likelihoods` registers. Add a module here to make its classes known."""
+"""The registry with every likelihood of the library in it."""
 
-from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
-from cavity.likelihoods.gaussian import Committee, Gaussian
-from cavity.likelihoods.logistic_bounds import Jaakkola, Taylor
-from cavity.likelihoods.logistic_point import LogisticPoint
-from cavity.likelihoods.probit import BinaryProbit, ProbitPairs
-from cavity.likelihoods.robust import RobustBinary, RobustMax
-from cavity.likelihoods.softmax import Logistic, Softmax
-
-__all__ = [
-    "LIKELIHOODS",
-    "BinaryProbit",
-    "Committee",
-    "Gaussian",
-    "Jaakkola",
-    "Latents",
-    "Likelihood",
-    "Logistic",
-    "LogisticPoint",
-    "Moments",
-    "ProbitPairs",
-    "RobustBinary",
-    "RobustMax",
-    "Softmax",
-    "Taylor",
-]
+from cavity.likelihoods import (  # noqa: F401  each registers its classes
+    gaussian,
+    logistic_bounds,
+    logistic_point,
+    probit,
+    robust,
+    softmax,
+)
+from cavity.likelihoods.base import LIKELIHOODS as LIKELIHOODS

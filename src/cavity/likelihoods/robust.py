@@ -14,15 +14,10 @@ from cavity.errors import BadFile, BadOption
 from cavity.likelihoods.base import LIKELIHOODS, Latents, Likelihood, Moments
 from cavity.likelihoods.normal_tails import constant, hazard, log_ndtr
 from cavity.likelihoods.probit import rivals, signs
-from cavity.likelihoods.quadrature import (
-    EntropyParts,
-    Largest,
-    Latent,
-    Win,
-    leader_is_sure,
-    uncertainty,
-    win,
-)
+from cavity.likelihoods.quadrature.argmax import leader_is_sure
+from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
+from cavity.likelihoods.quadrature.largest import Win, win
+from cavity.likelihoods.quadrature.noisy_argmax import Largest
 from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit, with_random_labels
 
 

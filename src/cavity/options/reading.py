@@ -12,13 +12,13 @@ from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadOption
 from cavity.kernels import spectrum
 from cavity.kernels.inducing import check_choice
+from cavity.kernels.parameters import per_class
 from cavity.kernels.protocol import check_kernel
 from cavity.options.configuration import ClassifierConfig, RegressorConfig, choose_jitter
 from cavity.options.method import Method, read_method
 from cavity.options.regression_methods import read_regression_method
 from cavity.options.training import check_regression, flatten, read_training
 from cavity.options.value_checks import (
-    noise_values,
     number,
     one_of,
     read_dtype,
@@ -115,7 +115,7 @@ def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
     optimizer = one_of("optimizer", given["optimizer"], REGRESSION_OPTIMIZERS)
     _check_regression_optimizer(method, optimizer)
     learn = _read_learn(given["learn"], LEARN[:-1], method, given["inducing"])
-    noise = noise_values(read_noise(given["noise"], "noise" in learn), 1)
+    noise = per_class(read_noise(given["noise"], "noise" in learn), 1, "noise")
     if method.needs_noise and noise[0] == 0:
         raise BadOption(
             f"noise=0 leaves {method.argument} without a density for y: use a positive noise=, or method='exact' or 'fitc'."

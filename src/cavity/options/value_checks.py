@@ -78,15 +78,6 @@ def read_noise(value: Any, learnt: bool) -> np.ndarray:
     return noise
 
 
-def noise_values(noise: np.ndarray, n_latent: int) -> np.ndarray:
-    """Check that `noise` has one value, or one per latent function."""
-    if noise.size not in (1, n_latent):
-        raise BadOption(
-            f"noise has {noise.size} values for {n_latent} latent functions; give one, or one each."
-        )
-    return noise
-
-
 def resolve_device(value: Any) -> torch.device:
     """Return a torch device; "auto" is the GPU if there is one."""
     if value == "auto":

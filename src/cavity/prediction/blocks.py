@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, center_in_units, predict_labels, rows_per_block
 from cavity.rows import sources
-from cavity.rows.batches import Arrays, Batches, Piece, Source, check_pieces, describe_place, regroup
-from cavity.rows.batches.memory_maps import open_array
+from cavity.rows.batches.iterables import Batches
+from cavity.rows.batches.memory_maps import Arrays, open_array
 from cavity.rows.batches.prefetch import prefetch
+from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, regroup
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared, warn_notes
 from cavity.rows.sparse_rows import is_sparse

@@ -29,7 +29,8 @@ from cavity.kernels.prior import Prior
 from cavity.kernels.ranked import Ranked
 from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.quadrature import ORDER, SPREAD, log_softmax_probability
+from cavity.likelihoods.quadrature.correlated import log_softmax_probability
+from cavity.likelihoods.quadrature.grid import ORDER, SPREAD
 from cavity.prediction.latent import Form, LatentModel
 from cavity.prediction.marginal_matrices import make_form
 from cavity.prediction.pool import NO_POOL, Pool

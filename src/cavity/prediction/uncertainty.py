@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.inference.posterior import Normal
-from cavity.likelihoods.quadrature import softmax_uncertainty
+from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
 from cavity.prediction.model import (
     FittedModel,
     Joint,

@@ -65,7 +65,12 @@ def _split(
         rows = rng.permutation(np.flatnonzero(classes == label))
         if len(rows) > 1:
             part[rows] = choose(len(rows))
-    part[_find_needed(part[unit], unit, codes, n_classes)] = -1
+    # rows of a class may share units with those of others: where one part has all of them, a unit goes back to every fit
+    low, high, first = (np.full(n_classes, fill) for fill in (len(codes), -1, len(codes)))
+    np.minimum.at(low, codes, part[unit])
+    np.maximum.at(high, codes, part[unit])
+    np.minimum.at(first, codes, unit)
+    part[first[low == high]] = -1
     found[kept] = part[unit]
     return found
 
@@ -85,12 +90,3 @@ def _number_units(X: Array, groups: NDArray[Any] | None) -> Labels:
     group = unit.max() + 1 + np.unique(groups, return_inverse=True)[1].reshape(-1)
     links = coo_array((np.ones(len(X)), (unit, group)), shape=(group.max() + 1, group.max() + 1))
     return np.asarray(connected_components(links)[1][unit])
-
-
-def _find_needed(part: Labels, unit: Labels, codes: Labels, n_classes: int) -> Labels:
-    """Return a unit of each class that is wholly in one part: its rows share units with those of other classes."""
-    low, high, first = (np.full(n_classes, fill) for fill in (len(part), -1, len(part)))
-    np.minimum.at(low, codes, part)
-    np.maximum.at(high, codes, part)
-    np.minimum.at(first, codes, unit)
-    return np.asarray(first[low == high])

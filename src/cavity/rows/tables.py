@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Columns, distinct_rows, share_units, summarize
 from cavity.errors import BadInput
 from cavity.kernels import inducing
-from cavity.rows.batches import Arrays, Divisible, Rows, Stream
-from cavity.rows.batches.source import TensorOptions
+from cavity.rows.batches.in_memory import Rows
+from cavity.rows.batches.memory_maps import Arrays
+from cavity.rows.batches.source import Divisible, TensorOptions
+from cavity.rows.batches.stream import Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers
@@ -183,7 +185,8 @@ class Table(InMemory):
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
-        distinct, place = _distinct(self.X)
+        many = len(self.X) > inducing.CANDIDATES
+        distinct, place = (self.X, np.arange(self.n_rows)) if many else distinct_rows(self.X)
         weight = np.asarray(
             np.bincount(place, weights=self.weight, minlength=len(distinct)), dtype=np.float64
         )
@@ -195,10 +198,6 @@ class Table(InMemory):
 def has_room(device: torch.device, size: int) -> bool:
     """Return whether a table of this many bytes leaves a device room to work."""
     return device.type != "cuda" or size <= ROOM * torch.cuda.mem_get_info(device)[0]
-
-
-def _distinct(X: Array) -> tuple[Array, NDArray[np.int64]]:
-    return (X, np.arange(len(X))) if len(X) > inducing.CANDIDATES else distinct_rows(X)
 
 
 def read_table(request: Request, class_weight: Any, owner: str, groups: bool = False) -> LabelledTable:

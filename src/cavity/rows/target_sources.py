@@ -8,9 +8,10 @@ import numpy as np
 
 from cavity.distributed import Local
 from cavity.rows import sources
-from cavity.rows.batches import Source, Summary, TargetColumn, TargetStream
 from cavity.rows.batches.checksums import Content
-from cavity.rows.batches.source import TensorOptions
+from cavity.rows.batches.source import Source, TensorOptions
+from cavity.rows.batches.source_survey import Summary
+from cavity.rows.batches.target_column import TargetColumn, TargetStream
 from cavity.rows.targets import spread
 from cavity.rows.validation import Features
 

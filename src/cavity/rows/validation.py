@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.errors import BadInput
+from cavity.rows.arrow_tables import check_table, is_frame
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.column_kinds import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.group_shares import insert_shares
-from cavity.rows.columns.user_tables import check_table, is_frame
+from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
 from cavity.rows.sparse_rows import check_columns, to_dense
 
@@ -42,7 +43,7 @@ def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
         return check_rows(X, features), features
     check_columns(X)
     X = to_dense(X)
-    if not check_table(X, owner):
+    if not check_table(X, owner) and not has_row_numbers(X):
         reader = _reader(owner)
         rows = _convert(X, reader)
         names = getattr(reader, "feature_names_in_", None)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cavity.common import tensor_files
 from cavity.errors import BadFile
 from cavity.saving import schema
-from cavity.saving.json_checks import refuse_prior_mean, unpack_labels
+from cavity.saving.json_checks import unpack_labels
 from cavity.saving.ranges import FINITE, Sizes
 from cavity.saving.schema import Tensor
 
@@ -20,7 +20,6 @@ Declared = dict[str, tensor_files.Entry]
 Arrays = dict[str, NDArray[Any]]
 Meta = dict[str, Any]
 
-TREES = ("pool",)
 MOST_TREES = 1 << 30  # bytes that the trees may have
 ROOM = 64  # times the posterior's size: values of an own kernel or likelihood, arrays among the arguments
 LEAST = 1 << 20  # bytes that any model may have
@@ -43,7 +42,6 @@ def check_header(declared: Declared, meta: Meta, own_bytes: int = 0) -> Contents
 
     `own_bytes` is the size of a kernel of the user's own.
     """
-    refuse_prior_mean(meta)
     sizes = _find_sizes(declared, meta)
     schema.check_facts(meta, schema.FACTS, meta["format"], sizes)
     kernel = find_kernel(declared, meta)
@@ -110,19 +108,17 @@ def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
         raise BadFile(f"the kernel has {K!r:.20} sets of parameters for {C} latent functions.")
     prepare = meta.get("preparation")
     columns = len(prepare["features"]) if isinstance(prepare, dict) and "features" in prepare else D
-    counts = {f"{kind} members": len((meta.get(kind) or {"boosted": ()})["boosted"]) for kind in TREES}
     grouped = [
         e.shape[1] for name, e in declared.items() if name.endswith(".log_lengthscale") and len(e.shape) > 1
     ]
     G = min([D, *grouped]) if any(name.endswith(".group") for name in declared) else D
     sizes = {"C": C, "D": D, "H": H, "M": M, "B": B, "W": C // B * M, "K": K, "G": G, "columns": columns}
-    return sizes | counts | {"classes": n_classes or 0}
+    return sizes | {"pool members": len(_list_trees(meta)), "classes": n_classes or 0}
 
 
 def find_kernel(declared: Any, meta: Meta) -> Any:
-    """Return the kernel as JSON: the selected one, the given one, or the default."""
-    selected = (meta.get("selection") or {}).get("kernel")
-    found = selected or meta["arguments"].get("kernel")
+    """Return the kernel as JSON: the given one, or the default."""
+    found = meta["arguments"].get("kernel")
     if found is not None:
         return found
     if "prior.kernel.k2.log_lengthscale" not in declared:
@@ -165,12 +161,16 @@ def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterat
         groups.append(("growing.", schema.GROWING, sizes))
         numbers = range(meta["growing"]["optimiser"])
         groups += [("growing.", (schema.OPTIMISER._replace(name=f"optimiser.{i}"),), sizes) for i in numbers]
-    for kind in TREES:
-        for i, boosted in enumerate((meta.get(kind) or {"boosted": ()})["boosted"]):
-            n = sizes["classes"]
-            of = {"boosted": boosted, "leaf": 1 if boosted else n, "scores": 1 if boosted and n == 2 else n}
-            groups.append((f"{kind}.{i}.", schema.TREES, sizes | of))
+    for i, boosted in enumerate(_list_trees(meta)):
+        n = sizes["classes"]
+        of = {"boosted": boosted, "leaf": 1 if boosted else n, "scores": 1 if boosted and n == 2 else n}
+        groups.append((f"pool.{i}.", schema.TREES, sizes | of))
     return ((prefix, tensor, of) for prefix, tensors, of in groups for tensor in tensors)
+
+
+def _list_trees(meta: Meta) -> list[Any]:
+    """Return of each ensemble of trees whether it is boosted."""
+    return list((meta.get("pool") or {"boosted": ()})["boosted"])
 
 
 def _count_learnt(declared: Declared, learn: list[str]) -> Sizes:
@@ -237,7 +237,7 @@ def _check_bytes(declared: Declared, others: Declared, own_bytes: int, sizes: Si
             f"the tensor {name!r:.100} of {others[name].size} bytes is larger than a model of {sizes['C']} latent functions, "
             f"{sizes['M']} inducing points and {sizes['D']} columns needs."
         )
-    if sum(entry.size for name, entry in declared.items() if name.startswith(TREES)) > MOST_TREES:
+    if sum(entry.size for name, entry in declared.items() if name.startswith("pool.")) > MOST_TREES:
         raise BadFile(f"the trees of the model take more than {MOST_TREES >> 20} MB.")
 
 

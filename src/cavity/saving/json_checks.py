@@ -17,15 +17,6 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 NUMBERS = ("float16", "float32", "float64", *INTEGERS, "bool")
 
 
-def refuse_prior_mean(meta: dict[str, Any]) -> None:
-    """Raise BadFile for a model with trees as a prior mean, an option between versions 0.2.0 and 0.3.0."""
-    if meta.get("prior_mean") is not None:
-        raise BadFile(
-            "this model has trees as a prior mean (mean=), which version 0.3.0 removed: fit again without mean=, for example with "
-            "ensemble='trees'. Only development versions between 0.2.0 and 0.3.0 read this file."
-        )
-
-
 def read_estimate(value: Any) -> Estimate | None:
     """Return the estimate of the fit's quality, or None."""
     if value is None:

@@ -15,9 +15,7 @@ from cavity._version import __version__
 from cavity.common import tensor_files
 from cavity.errors import BadFile, CavityError
 from cavity.fitting.results import Result, settle_kernel
-from cavity.kernels import Kernel
 from cavity.kernels.spectrum import Spectrum
-from cavity.options.classification_methods import Auto
 from cavity.options.method import BOUND, EVIDENCE, Method, method_names, read_method
 from cavity.options.plan import Plan
 from cavity.options.training import flatten
@@ -40,7 +38,6 @@ PATHS = (
     "checkpoint",
     "resume",
 )  # arguments that name files: a model file must not choose where a later fit writes
-REMOVED = ("mean", "selection")  # arguments of older versions
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
@@ -258,29 +255,16 @@ def _read_result(
 
 def _read_arguments(meta: dict[str, Any], unpacking: Unpacking) -> dict[str, Any]:
     """Return the constructor's arguments; those of format 1 that moved to the method's object are moved there."""
-    given = {name: value for name, value in meta["arguments"].items() if name not in (*PATHS, *REMOVED)}
+    given = {name: value for name, value in meta["arguments"].items() if name not in PATHS}
     values = {name: unpacking.unpack(value) for name, value in given.items()}
     values = {name: v for name, v in values.items() if not _is_omitted(v)}
     if meta["format"] == 1:
         values = _upgrade(values, KINDS[meta["kind"]].task)
-    values |= _read_selected(meta.get("selection"), unpacking)
     cls: Any = ESTIMATORS.get(meta["kind"])
     unknown = set() if cls is None else set(values) - set(flatten(cls().get_params(deep=False)))
     if unknown:
         raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {cls.__name__}: update cavity.")
     return values
-
-
-def _read_selected(about: dict[str, Any] | None, unpacking: Unpacking) -> dict[str, Any]:
-    """Return the arguments of a model that a version before 0.3 selected among candidates."""
-    if about is None:
-        return {}
-    kernel = unpacking.unpack(about["kernel"])
-    if not (kernel is None or isinstance(kernel, Kernel)):
-        raise BadFile("the selected kernel is not one.")
-    return ({} if kernel is None else {"kernel": kernel}) | (
-        {"method": Auto(robust=True)} if about["robust"] else {}
-    )
 
 
 def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:

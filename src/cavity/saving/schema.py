@@ -138,7 +138,7 @@ TREES = (  # below pool., of each member
 
 # fmt: on
 
-FREE = ("arguments.", "likelihood.", "selection.")  # arrays that a user gave, of any shape and type
+FREE = ("arguments.", "likelihood.")  # arrays that a user gave, of any shape and type
 
 RECORDED = ("epoch", "objective", "log_evidence", "seconds", "repairs")  # of every epoch, whatever the method
 NUMBER, WEIGHT, COUNT = r.number(), r.number(0, 1000), r.whole(0, 1 << 62)
@@ -194,8 +194,6 @@ FACTS = (
     Fact("estimate?.true", r.many(r.number(0), "classes")),
     Fact("estimate?.predicted", r.many(r.number(0), "classes")),
     Fact("estimate?.optimism?", r.number(0, 1e300)),
-    Fact("selection?.robust", r.flag),  # of files before 0.3
-    Fact("selection?.kernel?", r.mapping),
 )
 
 SUMMARY = (  # what `cavity info` prints

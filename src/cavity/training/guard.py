@@ -10,7 +10,8 @@ from torch import Tensor
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.inference import Engine, Info, Optimiser, Sites, State
-from cavity.rows.batches import Batch, Whole
+from cavity.rows.batches.in_memory import Batch
+from cavity.rows.batches.source import Whole
 
 MOST_IN_A_ROW = 30
 MOST_JITTER = 1e-2

@@ -16,7 +16,8 @@ from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.inference import Engine, Optimiser, State
 from cavity.inference.posterior import posterior
-from cavity.rows.batches import Batch, Data, Whole
+from cavity.rows.batches.in_memory import Batch
+from cavity.rows.batches.source import Data, Whole
 from cavity.training.callbacks import Callback
 from cavity.training.convergence import batch_epochs_converged, epochs_converged, sweeps_converged
 from cavity.training.exchange import PROBE_STEPS, Alone, Exchange, choose_steps, measure_costs

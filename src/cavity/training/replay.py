@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser, Sites, State, copy_state
-from cavity.rows.batches import Batch
+from cavity.rows.batches.in_memory import Batch
 from cavity.training.guard import RECOVER, Guard
 
 LAG = 32  # steps launched before failures are read

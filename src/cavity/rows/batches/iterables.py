@@ -19,14 +19,15 @@ class Batches:
     """
 
     numbered = False
+    names: Names = None
 
-    def __init__(self, batches: Callable[[], Iterable[Any]] | Iterable[Any], names: Names = None) -> None:
+    def __init__(self, batches: Callable[[], Iterable[Any]] | Iterable[Any]) -> None:
         if not callable(batches) and iter(batches) is batches:
             raise BadInput(
                 "an iterator can be read only once, and training needs several passes: give a callable that returns a new "
                 "iterator (lambda: batches()), or an iterable such as a list or a torch DataLoader."
             )
-        self.batches, self.names = batches, names
+        self.batches = batches
 
     def pieces(self, size: int) -> Iterator[Piece]:
         """Read all batches in order; splits large ones."""

@@ -130,8 +130,9 @@ class Divisible(Data, Protocol):
     ) -> Iterator[Batch]: ...
 
 
-def check_pieces(pieces: Iterator[Piece], names: Names, n_columns: int | None = None) -> Iterator[Piece]:
+def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
     """Yield the pieces after checking each; all must have the same number of columns."""
+    n_columns = None
     for piece in pieces:
         check(piece, names, n_columns)
         n_columns = piece.X.shape[1]

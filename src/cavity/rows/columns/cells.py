@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.arrow_tables import classify_type, import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_flags, to_floats
 
@@ -40,34 +40,6 @@ def _make_pattern(decimal: str, thousands: str) -> str:
 
 NUMBER = rf"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+){_EXPONENT}$"
 PATTERNS = {None: NUMBER, ".": _make_pattern(".", ","), ",": _make_pattern(",", ".")}
-
-
-def get_column(table: Any, name: str) -> Any:
-    """Return a column by name as one array, with dictionaries decoded."""
-    column = table.column(name)
-    column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    types = import_pyarrow().types
-    if types.is_dictionary(column.type):
-        values = column.dictionary
-        if types.is_string_view(values.type):  # polars; Arrow cannot take from views
-            values = values.cast("string")
-        column = values.take(column.indices)
-    return column.combine_chunks() if hasattr(column, "combine_chunks") else column
-
-
-def classify_type(kind: Any) -> str:
-    """Classify an Arrow type as number, text, date, duration, nothing or other."""
-    types = import_pyarrow().types
-    if types.is_dictionary(kind):
-        return "text"
-    tests = {
-        "nothing": (types.is_null,),
-        "number": (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal),
-        "text": (types.is_string, types.is_large_string, types.is_string_view),
-        "duration": (types.is_duration,),
-        "date": (types.is_temporal,),
-    }
-    return next((name for name, each in tests.items() if any(test(kind) for test in each)), "other")
 
 
 def to_text(column: Any) -> Any:

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadFile, BadInput, BadOption
-from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow, to_chunk
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import get_column
 from cavity.rows.columns.column_json import read_column, read_ignored, read_target, read_text, store_column
 from cavity.rows.columns.column_kinds import (
     Column,
@@ -25,7 +24,6 @@ from cavity.rows.columns.column_kinds import (
 )
 from cavity.rows.columns.feature_groups import fold_weights
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
-from cavity.rows.columns.user_tables import to_chunk
 
 UNSEEN = ("ignore", "error")
 

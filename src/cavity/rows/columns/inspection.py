@@ -9,12 +9,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import PANDAS_INDEX, import_pyarrow
+from cavity.rows.arrow_tables import PANDAS_INDEX, classify_type, get_column, import_pyarrow
 from cavity.rows.columns.cells import (
     WHOLE,
     check_finite,
-    classify_type,
-    get_column,
     has_fractions,
     match_cells,
     match_numbers,

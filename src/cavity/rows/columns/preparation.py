@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from cavity.rows.arrow_tables import to_chunk
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.inspection import Inspection
-from cavity.rows.columns.user_tables import to_chunk
 
 
 class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: ignore[misc]

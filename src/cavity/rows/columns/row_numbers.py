@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity.rows.arrow_tables import is_frame, list_names
 from cavity.rows.batches.source import Array
 
 # usual names of a column of row numbers; it is ignored if its cells are row numbers, too
@@ -47,7 +48,15 @@ class RowNumbers:
         return bool(found[0] >= 0 and len(found) == self.n and span <= max(self.n + 1, self.n**2 / REPEATS))
 
 
-def are_row_numbers(column: Any) -> bool:
+def has_row_numbers(X: Any) -> bool:
+    """Return whether a frame has a column of row numbers beside others."""
+    names = list_names(X) if is_frame(X) else []
+    named = [name for name in names if ROW_NUMBER.fullmatch(str(name))]
+    distinct = len(named) < len(names) == len(set(map(str, names)))
+    return distinct and any(_are_row_numbers(X[name]) for name in named)
+
+
+def _are_row_numbers(column: Any) -> bool:
     """Return whether the cells of a column are row numbers."""
     found = RowNumbers()
     try:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk
-from cavity.rows.columns.cells import get_column, parse_numbers, read_labels, read_targets
+from cavity.rows.arrow_tables import Chunk, get_column
+from cavity.rows.columns.cells import parse_numbers, read_labels, read_targets
 from cavity.rows.columns.column_kinds import Target
 
 

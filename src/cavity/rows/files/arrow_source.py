@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput, BadOption
-from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, import_pyarrow
+from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, classify_type, import_pyarrow
 from cavity.rows.batches.source import Array, Piece, Visit, intersect, regroup
-from cavity.rows.columns.cells import classify_type
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.datasets import open_dataset
 from cavity.rows.files.fragments import Fragments, Part, has_missing
@@ -89,11 +88,9 @@ class Arrow:
         counts = [len(intersect(cut, keep)) for cut in cuts]
         read = map(self._make_piece, self.fragments.read(part.within(keep), size))
         pieces = regroup(read, (n for n in counts if n))
+        none = Piece(np.empty(0, dtype=np.int64), np.empty((0, len(self.names))), np.empty(0), None)
         for cut, count in zip(cuts, counts, strict=True):
-            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else self._empty_piece())
-
-    def _empty_piece(self) -> Piece:
-        return Piece(np.empty(0, dtype=np.int64), np.empty((0, len(self.names))), np.empty(0), None)
+            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else none)
 
     def _make_piece(self, chunk: Chunk) -> Piece:
         table, rows = chunk.table, chunk.table.num_rows

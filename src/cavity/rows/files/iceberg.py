@@ -70,13 +70,7 @@ def _explain(name: str, error: Exception) -> BadInput:
 
 
 class IcebergTable:
-    """One snapshot of a table, with the attributes of a pyarrow dataset that `Fragments` needs.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        The columns, by their newest names.
-    """
+    """One snapshot of a table, with the attributes of a pyarrow dataset that `Fragments` needs; columns have their newest names."""
 
     def __init__(self, scan: Any) -> None:
         from pyiceberg.expressions import AlwaysTrue

@@ -56,20 +56,7 @@ class TableFile(Protocol):
 
 
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
-    """Open a table with the reader for its file name, and check its columns.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file (.csv, .tsv, .txt, .parquet, .pq, .arrow, .feather, .ipc, .npz) or a folder of Parquet or Arrow files; also a URI.
-    strict : bool
-        Refuse text in other encodings than UTF-8.
-
-    Returns
-    -------
-    TableFile
-        The open table.
-    """
+    """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns. `strict`: refuse text that is not UTF-8."""
     path = as_path(path)
     suffixes = [s.lower() for s in PurePath(object_stores.get_name(path)).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
