@@ -16,6 +16,7 @@ from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.user_tables import check_table, is_frame
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
+from cavity.rows.labels import from_torch
 
 
 class Features(NamedTuple):
@@ -35,6 +36,7 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
 
 def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
     """Return X as a finite float64 table, and its features. A frame with mixed columns or missing cells is prepared."""
+    X = from_torch(X)
     if isinstance(X, Prepared):
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
@@ -58,7 +60,7 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
 
     With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
     """
-    prepare, reader = features.preparation, _reader(features.owner)
+    X, prepare, reader = from_torch(X), features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
     if prepare is not None and not isinstance(X, Prepared):
         X = _prepare_rows(X, prepare, features.owner)
