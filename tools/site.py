@@ -17,7 +17,15 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 STAGE = ROOT / "build" / "docs"
-ROOT_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "NOTATION.md", "README.md", "SECURITY.md")
+ROOT_PAGES = (
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "NOTATION.md",
+    "README.md",
+    "SECURITY.md",
+    "examples/README.md",
+)
 LINK = re.compile(r"\[(?P<text>[^]]*)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 

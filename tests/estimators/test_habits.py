@@ -202,3 +202,10 @@ def test_notebooks_show_the_arguments_that_differ_from_the_defaults():
     html = GPClassifier(effort="best")._repr_html_()
     assert "GPClassifier" in html and "effort" in html
     assert repr(GPClassifier(effort="best")) == "GPClassifier(effort='best')"
+
+
+def test_a_fitted_model_in_a_notebook_says_so_and_latents_have_scikit_learns_name_too(table):
+    fitted = model(effort="fast", max_epochs=1).fit(*table[:2])
+    assert "Fitted" in fitted._repr_html_() and "sample_weight" in str(fitted.get_metadata_routing())
+    for a, b in zip(fitted.latent_mean_and_variance(table[2]), fitted.predict_latent(table[2]), strict=True):
+        np.testing.assert_array_equal(a, b)

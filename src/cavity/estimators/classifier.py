@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain import evidence_sampling, sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -43,7 +44,7 @@ from cavity.prediction.model import (
 )
 from cavity.prediction.pool import normalised
 from cavity.rows.frames import Prepared
-from cavity.rows.labels import check_labels
+from cavity.rows.labels import check_labels, from_torch
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Request, read_table_of_fit
 from cavity.saving import model_file
@@ -284,7 +285,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         request = read_request(config, Request(X, y, sample_weight, target, weight, eval_set, time_limit))
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             job = prepare_classification(config, request, self._continuation())
-            self.fit_warnings_ = job.train(self._store)
+            with tell_callbacks(self, job, request):
+                self.fit_warnings_ = job.train(self._store)
         return self
 
     @available_if(lambda self: self._partial_fit_problem())
@@ -416,6 +418,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         mean, var = predict_blocks(*self._model_and_features(), X, predict_moments)
         return mean, var
 
+    latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
+
     def predict_log_proba(self, X: Any) -> Array:
         """Predict logarithms of the class probabilities, accurate even if a probability underflows.
 
@@ -495,7 +499,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         source = find_source(Request(X, y, sample_weight, target, weight), features=features)
         if source is None:
             check_labels(y, len(y) if hasattr(y, "__len__") else 0)
-            return float(super().score(X, y, sample_weight))
+            return float(super().score(X, from_torch(y), from_torch(sample_weight)))
         return accuracy(self._fitted, features, source, self.classes_)
 
     def predict_uncertainty(self, X: Any) -> uncertainty.Uncertainty:

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
+from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain import sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
@@ -190,7 +191,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         request = read_request(config, Request(X, y, sample_weight, target, weight, eval_set, time_limit))
         with torch.inference_mode(False):  # within that mode tensors have no gradients
             job = prepare_regression(config, request, self._continuation())
-            self.fit_warnings_ = job.train(self._store)
+            with tell_callbacks(self, job, request):
+                self.fit_warnings_ = job.train(self._store)
         return self
 
     def _store(self, result: Result) -> None:

@@ -12,6 +12,14 @@ from cavity.errors import BadInput
 Array = NDArray[np.float64]
 
 
+def from_torch(value: Any) -> Any:
+    """Return a torch tensor, of any device and number type, as a NumPy array; anything else as it is."""
+    if not hasattr(value, "detach"):
+        return value
+    value = value.detach().cpu()
+    return (value.float() if "bfloat16" in str(value.dtype) else value).numpy()  # NumPy has no bfloat16
+
+
 def refuse_masked(value: Any, what: str) -> None:
     """Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask."""
     masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
@@ -36,9 +44,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     if y is None:
         raise BadInput("This classifier requires y to be passed, but the target y is None.")
     refuse_masked(y, "y")
-    if hasattr(y, "to_numpy"):
-        y = y.to_numpy()
-    y = column_or_1d(y, warn=True)
+    y = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else from_torch(y), warn=True)
     if len(y) != n_rows:
         raise BadInput(f"X has {n_rows} rows and y has {len(y)}: give one label per row.")
     if y.dtype.kind == "O":
@@ -70,7 +76,7 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
 
     refuse_masked(sample_weight, "sample_weight")
     try:
-        weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64))
+        weight = np.asarray(_check_sample_weight(from_torch(sample_weight), X, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise BadInput(f"sample_weight must be one finite number per row, not all 0: {error}") from error
     if (weight < 0).any():
@@ -122,7 +128,7 @@ def check_targets(y: Any, n_rows: int) -> Array:
     refuse_masked(y, "y")
     if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise BadInput("Complex data not supported: y must hold real numbers.")
-    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    y = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else from_torch(y))
     if y.ndim != 1 and y.shape != (n_rows, 1):
         raise BadInput(
             f"y should be a 1d array, got an array of shape {y.shape} instead: give one target per row; for several targets fit "

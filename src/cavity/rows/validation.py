@@ -17,6 +17,7 @@ from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
+from cavity.rows.labels import from_torch
 from cavity.rows.sparse_rows import check_columns, to_dense
 
 
@@ -37,6 +38,7 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
 
 def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
     """Return X as a finite float64 table, and its features. A frame with mixed columns or missing cells is prepared."""
+    X = from_torch(X)
     if isinstance(X, Prepared):
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
@@ -62,7 +64,7 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
 
     With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
     """
-    X, prepare, reader = to_dense(X), features.preparation, _reader(features.owner)
+    X, prepare, reader = to_dense(from_torch(X)), features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
     if prepare is not None and not isinstance(X, Prepared):
         X = _prepare_rows(X, prepare, features.owner)

@@ -1,0 +1,78 @@
+"""Callbacks of scikit-learn (`set_callbacks`, 1.9 and later) follow a fit: the fit is a task, each epoch a subtask."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from cavity.fitting.job import Job
+from cavity.rows.tables import Request
+from cavity.training.callbacks import Callback, Running
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # an older scikit-learn: no `set_callbacks`
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing to support."""
+
+
+__all__ = ["CallbackSupportMixin", "tell_callbacks"]
+
+
+class Epochs(Callback):
+    """Open a task when an epoch begins, close it when the epoch ends; a callback that returns True stops training."""
+
+    every_step = False
+
+    def __init__(self, context: Any, job: Job, told: dict[str, Any]) -> None:
+        self.context, self.job, self.told = context, job, told
+        self.task: Any = None
+
+    def start(self, run: Running) -> None:
+        if self.task is None:
+            self.task = self.context.subcontext("epoch").call_on_fit_task_begin(**self.told)
+
+    step = start  # the next epoch has begun
+
+    def epoch(self, run: Running, row: dict[str, Any]) -> bool:
+        self.start(run)
+        task, self.task = self.task, None
+        return bool(
+            task.call_on_fit_task_end(**self.told, reconstruction_attributes=lambda: self._fit_so_far(run))
+        )
+
+    def end(self, run: Running) -> None:
+        if self.task is not None:
+            self.task.call_on_fit_task_end(**self.told)
+
+    def _fit_so_far(self, run: Any) -> dict[str, Any]:
+        """Return the fitted attributes as if training had ended here. The run stays untouched."""
+        shadow, engine = copy.copy(run), run.engine
+        prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
+        shadow.engine = replace(engine, prior=prior, parameters=parameters, factor=factor)
+        made = copy.copy(self.told["estimator"])
+        made._store(self.job.make_result(shadow)._replace(plan=self.job.plan))
+        return dict(vars(made))
+
+
+@contextmanager
+def tell_callbacks(estimator: Any, job: Job, request: Request) -> Iterator[None]:
+    """Tell the callbacks of an estimator, if it has any, how a fit goes."""
+    if not getattr(estimator, "_skl_callbacks", ()):
+        yield
+        return
+    weight = request.sample_weight
+    told = {"estimator": estimator, "X": request.X, "y": request.y}
+    told["metadata"] = None if weight is None else {"sample_weight": weight}
+    try:
+        context = estimator._init_callback_context(max_subtasks=job.plan.training.max_epochs)
+        context.call_on_fit_task_begin(**told)
+        job.run.callbacks = (Epochs(context, job, told), *job.run.callbacks)
+        yield
+        context.call_on_fit_task_end(**told, reconstruction_attributes={})
+    finally:
+        with_callbacks(lambda estimator: None)(estimator)  # tears the callbacks down
