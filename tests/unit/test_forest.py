@@ -4,13 +4,14 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cavity.errors import BadOption
-from cavity.fitting.sklearn_trees import make_forest
+from cavity.fitting.sklearn_trees import bin_without_weights, make_forest
 from cavity.prediction.tree_ensembles import LEAST
 
 MODELS = {
@@ -92,3 +93,16 @@ def test_private_attributes_that_another_version_changed_are_noticed(change):
     change(later)
     with pytest.raises(BadOption, match=r"scikit-learn \d.* cannot be read"):
         make_forest(later)
+
+
+def test_boosting_bins_columns_without_weights_but_weighs_the_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 2)), rng.integers(2, size=400)
+    weight = np.where(X[:, 0] > 0, 10.0, 1.0)
+    new = HistGradientBoostingClassifier(max_iter=3, random_state=0)
+    plain, weighted = clone(new).fit(X, y), bin_without_weights(clone(new)).fit(X, y, weight)
+    for ours, theirs in zip(
+        weighted._bin_mapper.bin_thresholds_, plain._bin_mapper.bin_thresholds_, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert not np.allclose(weighted.predict_proba(X), plain.predict_proba(X))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.leave_one_out import LeaveOneOut, kind_of_left_out
-from cavity.fitting.sklearn_trees import choose_columns, limit_cells, make_forest
+from cavity.fitting.sklearn_trees import bin_without_weights, choose_columns, limit_cells, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.options import policy
@@ -307,11 +307,11 @@ def fit_member(member: Any, table: Table, columns: NDArray[np.int64]) -> Any:
     """Fit a copy of a member to these columns of a table."""
     from sklearn.base import clone
 
-    # equal weights are left out: boosting would take weighted quantiles of every column, which is slow
+    # equal weights are left out: scikit-learn is faster without
     weight = None if table.lightest == table.heaviest else table.weight
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return clone(member).fit(limit_cells(table.X)[:, columns], table.y, weight)
+        return bin_without_weights(clone(member)).fit(limit_cells(table.X)[:, columns], table.y, weight)
 
 
 def _join(found: list[Held]) -> Held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,18 @@ def limit_cells(X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rows within the range of a float32, in which scikit-learn's forests compare cells."""
     most = float(np.finfo(np.float32).max)
     return X if np.abs(X).max(initial=0.0) <= most else np.clip(X, -most, most)
+
+
+def bin_without_weights(model: Any) -> Any:
+    """Return the classifier; if it is boosting, it bins its columns by quantiles of the rows, whatever these weigh.
+
+    scikit-learn sorts a column anew for each of 254 weighted quantiles, which took two thirds of a default fit with class weights.
+    The trees weigh rows as before.
+    """
+    bins = getattr(model, "_bin_data", None)
+    if bins is not None and "sample_weight" in signature(bins).parameters:
+        model._bin_data = lambda X, sample_weight, is_training_data: bins(X, None, is_training_data)
+    return model
 
 
 def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> NDArray[np.int64]:

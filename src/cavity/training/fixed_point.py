@@ -62,7 +62,8 @@ def _extrapolate(known: list[tuple[Tensor, State]], reduce: Local) -> State:
 
     The least-squares problem of all ranks' moves is that of their stacked triangular factors.
     """
-    moves, states = torch.stack([move for move, _ in known], 1), [state for _, state in known]
+    # column-major, as LAPACK takes it
+    moves, states = torch.stack([move for move, _ in known]).mT, [state for _, state in known]
     moves = torch.cat(reduce.gather(torch.linalg.qr(moves, mode="r").R.cpu()))
     w = torch.linalg.lstsq(moves.diff(dim=1), moves[:, -1:], driver="gelsd").solution[:, 0].tolist()
     end = states[-1]

@@ -20,6 +20,7 @@ FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
+ROUGH_CLASSES = 30  # above, ROUGH_TOL grows with the classes, as a row's sites do: 300 need two thirds of the sweeps, NLL as before
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
@@ -153,7 +154,8 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
     if engine.sites.sweeps:
         frozen = engine.freeze(state, run.rows, learn=not engine.exact)
         most = 1 if _linear(run) else ROUGH_SWEEPS if run.plan.rough else INNER_SWEEPS
-        near = (ROUGH_TOL, ROUGH_MOVE) if run.plan.rough else (INNER_TOL, SMALL_MOVE)
+        rough = ROUGH_TOL * max(1.0, len(state.sums.h) / ROUGH_CLASSES), ROUGH_MOVE
+        near = rough if run.plan.rough else (INNER_TOL, SMALL_MOVE)
         swept = find_fixed_point(
             run,
             state,
