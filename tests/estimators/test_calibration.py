@@ -203,7 +203,7 @@ def test_trees_count_at_rows_like_the_training_rows_and_not_far_away(table, pool
     assert g(new).mean() > 0.95 and g(X).mean() > 0.95
     away = np.random.default_rng(0).normal(size=(10, 5))
     ray = np.array([g(s * away) for s in (0.0, 3.0, 10.0, 30.0, 1e3, 1e6)])
-    assert (np.diff(ray, axis=0) <= 1e-9).all() and (ray[-2:] == 0).all()
+    assert (np.diff(ray, axis=0) <= 1e-9).all() and (ray[-2:] < 1e-12).all()
     plain = pooled._fitted._replace(pool=Pool(min(1.0, weights.sum())))
     far = 1e3 * away
     np.testing.assert_allclose(pooled.predict_log_proba(far), predict_log_proba(plain, far)[0], atol=1e-12)
@@ -303,7 +303,7 @@ def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch
     rows = count_integrals(monkeypatch)
     many = model(effort="fast", max_epochs=1).fit(X, y)
     assert rows == [50] and many.calibration_ == "leave-one-out of 50 rows"
-    assert many.estimate_.rows == 50 and rows == [50, 50]
+    assert many.estimate_.rows == 50 and rows == [50]  # computed once
     assert many.loo_log_proba_.shape == (200, 31)
     assert model(effort="fast", max_epochs=1).fit(X, y % 30).calibration_ == "leave-one-out"
     assert rows == [50, 50, 200, 200]

@@ -1,5 +1,7 @@
 """`estimate_`: what a fit says about its own quality, against independent references."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
@@ -102,3 +104,71 @@ def test_the_origin_names_the_rows_once(how, words):
 )
 def test_small_losses_keep_two_digits(values, words):
     assert format_loss(*values) == words
+
+
+def test_seen_rows_get_an_allowance_that_vanishes_with_their_number():
+    rng = np.random.default_rng(0)
+    P, y = rng.dirichlet([3.0, 1.0], 40_000), np.zeros(40_000, dtype=np.int64)
+    prior = np.array([0.5, 0.5])
+    small, large = (
+        [
+            estimate_quality(np.log(P[:n]), y[:n], np.ones(n), prior, "leave-one-out", seen)
+            for seen in (False, True)
+        ]
+        for n in (1000, 40_000)
+    )
+    for (plain, seen), share in ((small, 1.0), (large, 0.05)):
+        assert plain.optimism == 0 and "did not see" in plain.trust
+        room = min(plain.log_loss, max(np.log(2) - plain.log_loss, 0.2 * np.log(2)))
+        assert seen.optimism == pytest.approx(0.18 * share * room)
+        assert seen.log_loss == pytest.approx(plain.log_loss + seen.optimism)
+        assert seen.standard_error == pytest.approx(
+            np.hypot((1 + 0.75 * share) * plain.standard_error, seen.optimism)
+        )
+    assert "includes 0.0" in small[1].trust
+
+
+@pytest.mark.parametrize("effort", ["fast", slow("balanced")])
+def test_a_model_of_random_labels_says_that_it_is_no_better_than_guessing(effort):
+    """250 rows of five noisy classes fitted with a training accuracy of .85, and nobody was told."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(250, 4)), rng.integers(0, 5, 250)
+    with pytest.warns(UserWarning, match="no better than class frequencies"):
+        clf = GPClassifier(effort=effort, random_state=0).fit(X, y)
+    assert clf.estimate_.verdict is not None
+    assert any("no better than class frequencies" in text for text in clf.fit_warnings_)
+
+
+def draw_table(seed):
+    """Draw rows of Gaussian classes, of argmax of smooth functions, or of noisy linear classes; many new rows."""
+    rng = np.random.default_rng(seed)
+    N, C, D = int(rng.choice([100, 250, 600])), int(rng.integers(2, 5)), int(rng.choice([2, 5, 10]))
+    X = rng.normal(size=(N + 4000, D))
+    if seed % 3 == 0:
+        y = rng.integers(C, size=len(X))
+        X += rng.normal(size=(C, D))[y] * rng.uniform(0.7, 2) / np.sqrt(D)
+    else:
+        W = rng.normal(size=(D, C)) * rng.uniform(0.5, 2) / np.sqrt(D)
+        f = 3 * np.sin(X @ W) if seed % 3 == 1 else 2 * X @ W
+        y = (f + rng.gumbel(size=f.shape)).argmax(1)
+    known = np.unique(y[:N])
+    new = np.isin(y[N:], known)
+    return X[:N], y[:N], X[N:][new], y[N:][new]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("effort", ["fast", "balanced"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_new_rows_are_within_two_errors_of_the_estimate_in_most_tables(effort, weighted):
+    """40 tables with known truth: at least 36 within two errors, where 38 are promised on average."""
+    inside = []
+    for seed in range(40):
+        X, y, new, labels = draw_table(seed)
+        weight = np.random.default_rng(seed).lognormal(size=len(y)) if weighted else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clf = GPClassifier(effort=effort, random_state=0).fit(X, y, sample_weight=weight)
+        losses = -clf.predict_log_proba(new)[np.arange(len(labels)), np.searchsorted(clf.classes_, labels)]
+        error = np.hypot(clf.estimate_.standard_error, losses.std() / np.sqrt(len(losses)))
+        inside.append(abs(losses.mean() - clf.estimate_.log_loss) < 2 * error)
+    assert sum(inside) >= 36

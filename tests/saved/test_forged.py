@@ -93,7 +93,7 @@ def find_nonsense(path, X):
         return None if record is None else "only the NumPy reader accepts it"
     found = [predict(model, X)]
     if record is not None and record.classes is None:
-        mean, var = record.model.predict_latent(X)
+        mean, var = record.model.marginals(X)
         found.append(np.hstack([mean, np.sqrt(var)]))
     elif record is not None and (log_p := predict_in_numpy(record, X)) is not None:
         found.append(np.exp(log_p))

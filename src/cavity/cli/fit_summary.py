@@ -85,12 +85,14 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
     """Say how good the model is on new rows, and how good simple models are."""
     other = "" if logistic is None else f", logistic regression {format_loss(logistic)}"
     loss = format_loss(estimate.log_loss, estimate.standard_error)
+    worse = logistic is not None and logistic <= estimate.log_loss < estimate.baseline_log_loss
     return "\n".join(
         [
             f"Estimated on {estimate.origin}:",
             f"  log loss  {loss} (class frequencies {estimate.baseline_log_loss:.3f}{other})",
             f"  accuracy  {estimate.accuracy:.3f} (most frequent class {estimate.baseline_accuracy:.3f})",
             f"  {estimate.trust}",
+            *(["  Logistic regression is no worse, and simpler: compare both on new rows."] if worse else []),
         ]
     )
 

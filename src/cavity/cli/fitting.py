@@ -20,7 +20,7 @@ from cavity.cli.settings import Settings, list_arguments
 from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
 from cavity.errors import BadOption
 from cavity.estimators import GPClassifier, GPRegressor
-from cavity.estimators.fitted_view import check_arguments, choose_regression_method
+from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
 from cavity.options import nest, read_training
 from cavity.report.baseline import logistic_log_loss
 from cavity.report.regression import estimate_regression
@@ -92,7 +92,7 @@ def _train(
             stopped = exit_code(stop)
             if not hasattr(model, "_fitted"):
                 raise fail("interrupted before a first model existed; nothing was saved.", stopped) from None
-            model._result = model._result._replace(background=None)  # importances would take seconds
+            skip_importance(model)
     model.notes_ = {
         "data": str(table.file.path),
         "rows": table.rows,

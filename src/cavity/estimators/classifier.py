@@ -22,6 +22,7 @@ from cavity.explain.samples import ClassifierSamples
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.classification_job import prepare_classification
 from cavity.fitting.job import read_request
+from cavity.fitting.leave_one_out import learns
 from cavity.fitting.partial_fit import available_if
 from cavity.fitting.results import Result, common_result
 from cavity.options import ClassifierConfig, read_classifier
@@ -352,7 +353,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             assert result.loo is not None and result.class_prior is not None
             loo = result.loo.sample()
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            found = estimate_quality(log_p, loo.y, loo.weight, result.class_prior, "leave-one-out")
+            seen, prior = learns(self._fitted), result.class_prior
+            found = estimate_quality(log_p, loo.y, loo.weight, prior, "leave-one-out", seen)
             self._result = result._replace(estimate=found)
             return found
         return result.estimate

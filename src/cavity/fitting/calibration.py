@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting.leave_one_out import LeaveOneOut
+from cavity.fitting.leave_one_out import LeaveOneOut, learns
 from cavity.fitting.sklearn_trees import choose_columns, limit_cells, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
@@ -72,11 +72,11 @@ class Held(NamedTuple):
         weights = fit_weights(self.parts, self.y, share * self.weight)
         return Pool(float(weights[0]), members, tuple(float(w) for w in weights[1:]))
 
-    def estimate(self, pool: Pool, prior: Array, how: str) -> Estimate:
-        """Score the pool on these rows."""
+    def estimate(self, pool: Pool, prior: Array, how: str, seen: bool) -> Estimate:
+        """Score the pool on these rows; `seen`: hyper-parameters were learnt from them."""
         logs = [partial(np.asarray, part) for part in self.parts[1:]]
         log_p = normalised(pool.add_members(self.parts[0], self.var, logs))
-        return estimate_quality(log_p, self.y, self.weight, prior, how)
+        return estimate_quality(log_p, self.y, self.weight, prior, how, seen)
 
 
 class Calibrated(NamedTuple):
@@ -84,7 +84,7 @@ class Calibrated(NamedTuple):
 
     pool: Pool
     how: str
-    estimate: Estimate | None = None  # None: the rows are leave-one-out, or there are none
+    estimate: Estimate | None = None  # None: there are no such rows, or they are on several ranks
     notes: tuple[str, ...] = ()  # what a time limit left out
 
 
@@ -155,19 +155,29 @@ class Calibration(NamedTuple):
         if loo is None or not self.plan.temperature:
             return Calibrated(Pool(), "none", notes=notes)
         used = loo.sample()
-        w = self._weigh_leave_one_out(used, model)
-        sampled = self.reduce.world == 1 and len(used.y) < self.table.n_rows
+        log_p = used.log_proba(model)
+        w = self._weigh_leave_one_out(used, log_p)
+        alone = self.reduce.world == 1
+        sampled = alone and len(used.y) < self.table.n_rows
         how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
         log.info("temperature: %s", how)
-        return Calibrated(Pool(w**policy.LOO_EXPONENT if w > 1 else w), how, notes=notes)
+        pool = Pool(w**policy.LOO_EXPONENT if w > 1 else w)
+        scaled, learnt = normalised(pool.weight * log_p), learns(model)
+        quality = estimate_quality(scaled, used.y, used.weight, self._class_prior, how, learnt)
+        return Calibrated(pool, how, quality if alone else None, notes)
 
-    def _weigh_leave_one_out(self, loo: LeaveOneOut, model: FittedModel) -> float:
+    @property
+    def _class_prior(self) -> Array:
+        """Return the share of each class in the weight of the training rows."""
+        return np.asarray(self.table.class_totals / self.table.class_totals.sum())
+
+    def _weigh_leave_one_out(self, loo: LeaveOneOut, log_p: Array) -> float:
         if isinstance(self.table, Table):
             share = self._share_of(self.table)
         else:
             total, squares = self._add(np.array([loo.weight.sum(), np.square(loo.weight).sum()]))
             share = float(total / squares)
-        return fit_temperature(loo.log_proba(model), loo.y, share * loo.weight, self._add)
+        return fit_temperature(log_p, loo.y, share * loo.weight, self._add)
 
     def _share_of(self, table: Table) -> float:
         return effective_share(table.weight, find_twins(table))
@@ -199,11 +209,12 @@ class Calibration(NamedTuple):
         shown = show_progress(members, "trees", "member", self.verbose)
         return [fit_member(member, table, columns) for member in shown], columns
 
-    def _calibrate(self, held: Held, members: tuple[Forest, ...], how: str, share: float) -> Calibrated:
-        """Fit a pool to held-out rows."""
+    def _calibrate(
+        self, held: Held, members: tuple[Forest, ...], how: str, share: float, seen: bool = False
+    ) -> Calibrated:
+        """Fit a pool to held-out rows; `seen`: hyper-parameters were learnt from them."""
         pool = held.make_pool(members, share)._replace(gate=self.gate if members else None)
-        totals = self.table.class_totals
-        return Calibrated(pool, how, held.estimate(pool, totals / totals.sum(), how))
+        return Calibrated(pool, how, held.estimate(pool, self._class_prior, how, seen))
 
     def _use_folds(self, table: Table) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
@@ -241,6 +252,7 @@ class Calibration(NamedTuple):
             tuple(make_forest(model, columns) for model in fitted),
             self._describe(joined, len(found), k, wanted),
             self._share_of(table),
+            not self.plan.relearns,
         )
         return used._replace(notes=notes), notes
 

@@ -187,10 +187,11 @@ def fix_hyperparameters(
 ) -> ClassifierConfig:
     """Return the configuration of fits at the hyper-parameters of a fitted model: only their sites are found."""
     prior = model.prior
+    Z = as_array(prior.Z[0] if len(prior.Z) == 1 else prior.Z)  # as its kernel sees them
     return replace(
         config,
         kernel=prior.kernel,
-        inducing=None if config.inducing is None else as_array(prior.Z),  # as its kernel sees them
+        inducing=None if config.inducing is None else Z,
         noise=as_array(prior.noise),
         learn=frozenset(),
         max_epochs=plan.sweeps,

@@ -85,7 +85,8 @@ class Job:
             raise
         limit = "Training(max_seconds=...)" if self.plan.time_limit is None else "time_limit="
         found = runs.find_warnings(self.run, self.options, self.lightest, limit)
-        found += [(text, UserWarning) for text in result.warnings]
+        verdict = None if result.estimate is None else result.estimate.verdict
+        found += [(text, UserWarning) for text in (*result.warnings, verdict) if text is not None]
         found += monitoring.find_failed_checkpoint(self.run)
         if math.isnan(result.evidence):
             found.append(runs.NO_EVIDENCE)

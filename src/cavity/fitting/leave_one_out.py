@@ -45,6 +45,11 @@ class LeaveOneOut(NamedTuple):
         return np.asarray(log_probabilities(model, f).numpy())
 
 
+def learns(model: FittedModel) -> bool:
+    """Return whether hyper-parameters were learnt, from rows that are then left out at these."""
+    return any(p.requires_grad for p in model.prior.parameters())
+
+
 def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:
     """Return leave-one-out marginals: of all rows of a table in memory, otherwise of random rows. None if q couples classes.
 

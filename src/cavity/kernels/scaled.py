@@ -46,14 +46,19 @@ class Scaled(Kernel):
     def bind(self, classes: int, columns: Columns) -> None:
         unit, name = columns.spread, type(self).__name__
         value = unit * self.usual(columns) if self.lengthscale is None else np.asarray(self.lengthscale)
-        first = slice(None) if columns.group is None else np.unique(columns.group, return_index=True)[1]
-        if np.ndim(value) and np.shape(value)[-1] == len(unit):
+        per_column = bool(np.ndim(value)) and np.shape(value)[-1] == len(unit)
+        given = (
+            per_column and self.lengthscale is not None
+        )  # also for constant columns, which new rows may not be
+        group = None if given and columns.constant is not None else columns.group
+        first = slice(None) if group is None else np.unique(group, return_index=True)[1]
+        if per_column:
             value = value[..., first]
         shape = (classes, len(unit[first]))
         self.log_lengthscale = log_parameter(value, shape, unit[first], f"lengthscale of {name}")
         variance = per_class(self.variance, classes, f"variance of {name}")
         self.log_variance = log_parameter(variance, (classes,), 1.0, f"variance of {name}")
-        self.register_buffer("group", None if columns.group is None else torch.tensor(columns.group))
+        self.register_buffer("group", None if group is None else torch.tensor(group))
         self.register_buffer("unit", torch.tensor(unit))
         self.register_buffer("center", torch.tensor(columns.center))
 

@@ -141,7 +141,8 @@ def describe_estimate(estimate: Any) -> list[str]:
     return [
         f"Estimated at training, from {estimate.origin}: it is right for {estimate.accuracy:.1%} "
         f"of new rows (the most frequent class: {estimate.baseline_accuracy:.1%}), with a log loss of "
-        f"{format_loss(estimate.log_loss, estimate.standard_error)} nats (class frequencies: {estimate.baseline_log_loss:.3f})."
+        f"{format_loss(estimate.log_loss, estimate.standard_error)} nats (class frequencies: {estimate.baseline_log_loss:.3f}).",
+        *([] if estimate.verdict is None else [f"Beware: {estimate.verdict}"]),
     ]
 
 

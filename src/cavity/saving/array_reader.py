@@ -130,7 +130,8 @@ def _is_plain_kernel(at: str, name: str | None, arguments: dict[str, Any]) -> bo
         parts = (arguments[part] for part in ("k1", "k2", "base") if part in arguments)
         return all(isinstance(part.get("kernel"), str) for part in parts)
     numbers = {key: value for key, value in arguments.items() if key != "fades"}
-    return all(_is_positive(v) or (v is None and key == "lengthscale") for key, v in numbers.items())
+    plain = all(_is_positive(v) or (v is None and key == "lengthscale") for key, v in numbers.items())
+    return plain and isinstance(arguments.get("fades", False), bool)
 
 
 def _is_plain(value: Any) -> bool:

@@ -30,7 +30,7 @@ def read_estimate(value: Any) -> Estimate | None:
     """Return the estimate of the fit's quality, or None."""
     if value is None:
         return None
-    found = Estimate(**{name: value[name] for name in Estimate._fields})
+    found = Estimate(**{name: value[name] for name in Estimate._fields if name in value})
     return found._replace(true=tuple(found.true), predicted=tuple(found.predicted))
 
 

@@ -193,6 +193,7 @@ FACTS = (
     Fact("estimate?.baseline_accuracy", r.number(0, 1.001)),
     Fact("estimate?.true", r.many(r.number(0), "classes")),
     Fact("estimate?.predicted", r.many(r.number(0), "classes")),
+    Fact("estimate?.optimism?", r.number(0, 1e300)),
     Fact("selection?.robust", r.flag),  # of files before 0.3
     Fact("selection?.kernel?", r.mapping),
 )

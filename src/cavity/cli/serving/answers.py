@@ -20,6 +20,7 @@ from cavity.errors import CavityError
 from cavity.saving.json_checks import format_label
 
 CELLS_AT_A_TIME = 4096  # formatted within a few milliseconds
+ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 ENTROPIES = ("total", "aleatoric", "epistemic")
 NUMBERS = {
     "mean": "Mean per row.",
@@ -132,7 +133,8 @@ def format_list(column: NDArray[Any]) -> bytes:
 
 
 def encode_json(value: Any) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    """Format a value as JSON without spaces."""
+    return ENCODER.encode(value).encode()
 
 
 def format_refusal(error: CavityError) -> bytes:

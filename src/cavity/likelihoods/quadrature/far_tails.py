@@ -22,6 +22,7 @@ NEWTON = 8  # steps to the mode; they never overshoot
 HALVINGS = 7  # to the point where the integrand has fallen by e, on a logarithmic scale
 SCALES = (-45.0, 6.0)  # binary logarithms of its distance from the mode, in standard deviations of the class
 BYTES = 8 << 20  # of one array over a piece's nodes
+MOST_CLASSES = 200  # each entry takes an integral over all classes: with more of them a bound must do
 _T, _W = (values[:12] for values in np.polynomial.laguerre.laggauss(24))  # the others have hardly any weight
 NODES, LOG_WEIGHTS = tuple(_T.tolist()), tuple((np.log(_W) + _T).tolist())
 
@@ -39,7 +40,8 @@ class _Entry(NamedTuple):
 
 
 def mend_far_tails(log_p: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """Return log p [n C] with other values for small probabilities above 1e-300; still smaller ones are bounded by a duel.
+    """Return log p [n C] with other values for small probabilities above 1e-300; still smaller ones are bounded by a duel,
+    and so are all with more than MOST_CLASSES classes.
 
     Rivals whose whole mass lies below the mean of a class are left out: entries with few others come first.
     """
@@ -48,7 +50,7 @@ def mend_far_tails(log_p: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
     duel = log_ndtr((mean - m) / (sd.square() + s.square()).sqrt())
     log_p = torch.where(log_p < NEAR, torch.minimum(log_p, duel), log_p)
     row, own = ((log_p < NEAR) & (duel > LEAST)).nonzero(as_tuple=True)
-    if not len(row):
+    if not len(row) or mean.shape[1] > MOST_CLASSES:
         return log_p
     highest, order = (mean + REACH * sd).sort(-1, descending=True)
     count = (highest[row] > mean[row, own][:, None]).sum(-1)

@@ -377,6 +377,7 @@ async function open() {
     model = await ask("page.json");
   } catch (error) {
     $("door").hidden = error.status !== 401;
+    $("programs").hidden = error.status === 401; // a link cannot carry the token
     complain(error.status === 401 && !token ? "" : error.message);
     $("token").focus();
     return;
