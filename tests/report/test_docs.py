@@ -19,7 +19,7 @@ LONG = {"coming-from.md", "scale.md", "uncertainty.md"}  # seconds each
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
-UNCLEAR = re.compile(r"\bis no [a-z]|\bare no [a-z]|numbers a row|, among (it|them)\b")
+UNCLEAR = re.compile(r"\b(is|are) no (?!better|worse)[a-z]|numbers a row|, among (it|them)\b")
 
 
 def code(page: Path) -> str:
