@@ -40,6 +40,12 @@ def easy():
     return make_blobs(240, 5, centers=6, cluster_std=1.0, center_box=(-4, 4), random_state=0)
 
 
+@pytest.fixture(autouse=True)
+def folds_of_larger_tables(monkeypatch):
+    """Tables of this file are small, and stand for larger ones, whose folds keep the learnt hyper-parameters."""
+    monkeypatch.setattr(policy, "RELEARN_ROWS", 50)
+
+
 def model(**options):
     short = {"n_inducing": 8, "max_epochs": 6, "ensemble": None, "random_state": 0}
     return GPClassifier(**nest(**short | options))
@@ -306,7 +312,7 @@ def test_the_temperature_of_many_classes_comes_from_some_rows(crowd, monkeypatch
     assert many.estimate_.rows == 50 and rows == [50]  # computed once
     assert many.loo_log_proba_.shape == (200, 31)
     assert model(effort="fast", max_epochs=1).fit(X, y % 30).calibration_ == "leave-one-out"
-    assert rows == [50, 50, 200, 200]
+    assert rows == [50, 200, 200]
 
 
 def test_no_pass_over_a_large_table_follows_when_time_is_up(crowd, monkeypatch):
@@ -358,3 +364,14 @@ def test_partial_fit_keeps_the_temperature(easy):
     fitted = model(method="sep", calibration="temperature", effort="fast").fit(X, y)
     before = fitted.temperature_
     assert before != 1 and fitted.partial_fit(X[:20], y[:20]).temperature_ == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"), [(110, "3 folds"), (109, "3 folds at the learnt hyper-parameters")]
+)
+def test_folds_of_small_tables_learn_again(table, monkeypatch, rows, words):
+    X, y, _, _ = table
+    monkeypatch.setattr(policy, "RELEARN_ROWS", rows)
+    clf = model(max_epochs=2).fit(X, y)
+    assert clf.calibration_ == words == clf.estimate_.how
+    assert (clf.estimate_.optimism > 0) == (rows == 109)

@@ -25,7 +25,7 @@ def test_the_plan_is_what_the_fit_did(fitted):
     training, calibration = fitted.plan_.training, fitted.plan_.calibration
     assert training.n_inducing == fitted.inducing_points_.shape[1] and training.rows == 60
     assert training.max_epochs == fitted.n_epochs_ == 3 and training.optimizer == "lbfgs"
-    assert fitted.calibration_.startswith(f"{calibration.fits} folds at the learnt hyper-parameters")
+    assert fitted.calibration_ == f"{calibration.fits} folds" and calibration.relearns
     assert len(fitted.ensemble_weights_) == 1 + bool(calibration.rounds) + bool(calibration.trees)
     assert training.kernel == repr(GPClassifier().fit(*toy(60, 3)).plan_.training.kernel).strip("'")
 
@@ -35,7 +35,7 @@ def test_the_plan_says_what_and_why_in_aligned_columns(fitted):
     assert lines[0].startswith("Plan for 60 rows, 2 columns, 3 classes: about 1 s")
     points = next(line for line in lines if "inducing points" in line)
     assert points.split() == ["inducing", "points", "8", "per", "class", "given"]
-    assert any("3 folds at the learnt hyper-parameters" in line and "[decision 39]" in line for line in lines)
+    assert any("3 folds" in line and "[decisions 39, 48]" in line for line in lines)
     places = {line.index(choice.value) for line, choice in zip(lines[1:], fitted.plan_.choices, strict=True)}
     assert len(places) == 1
 

@@ -31,11 +31,14 @@ def expect_failures(estimator):
     learns = estimator.training is None or bool(estimator.training.learn)
     pools = estimator.method == "auto" and estimator.effort != "fast" and learns
     reason = "trees of the pool draw rows at random"
-    return {"check_sample_weight_equivalence_on_dense_data": reason} if pools else {}
+    kinds = ("dense", "sparse") if pools else ()
+    return {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in kinds}
 
 
 @parametrize_with_checks([classifier(**SHORTEST)], expected_failed_checks=expect_failures)
 def test_checks_of_the_default(estimator, check):
+    if check.func.__name__ in ("check_estimator_sparse_matrix", "check_estimator_sparse_array"):
+        estimator.set_params(effort="fast")  # a fit for each of 20 formats; slow tests pool trees, too
     check(estimator)
 
 

@@ -50,6 +50,11 @@ class GPEstimator(BaseEstimator):  # type: ignore[misc]
     _fitted: FittedModel  # of the result
     _load = staticmethod(saving.load)  # the counterpart of `save`, for callers below this layer
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def set_params(self, **params: Any) -> Self:
         """Set arguments, inner ones as `kernel__argument`, `method__argument` or `training__argument`.
 

@@ -22,7 +22,7 @@ from cavity.explain.samples import ClassifierSamples
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.classification_job import prepare_classification
 from cavity.fitting.job import read_request
-from cavity.fitting.leave_one_out import learns
+from cavity.fitting.leave_one_out import kind_of_left_out
 from cavity.fitting.partial_fit import available_if
 from cavity.fitting.results import Result, common_result
 from cavity.options import ClassifierConfig, read_classifier
@@ -256,6 +256,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ----------
         X : array-like of shape (N, D), a frame, or a source
             Frames (pandas, polars, Arrow) may have categories, booleans and missing cells: `preparation_` makes features of them.
+            Sparse rows of SciPy may have up to 5,000 columns; above 128 MiB as a dense table they are a source.
             Sources: a .npy file or `numpy.memmap` with y an array or .npy file; a Parquet or Arrow file, a folder or a URI, a
             pyarrow dataset or table, an Iceberg table, with `target`; a callable that returns an iterator of batches (X, y) or
             (X, y, weight), or an iterable of them that can be iterated repeatedly. Rows of batches have no row numbers, so
@@ -353,8 +354,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             assert result.loo is not None and result.class_prior is not None
             loo = result.loo.sample()
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            seen, prior = learns(self._fitted), result.class_prior
-            found = estimate_quality(log_p, loo.y, loo.weight, prior, "leave-one-out", seen)
+            kind, prior = kind_of_left_out(self._fitted), result.class_prior
+            found = estimate_quality(log_p, loo.y, loo.weight, prior, "leave-one-out", kind)
             self._result = result._replace(estimate=found)
             return found
         return result.estimate

@@ -167,7 +167,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (N, D), a frame, or a source
-            Frames as for `GPClassifier.fit`.
+            Frames and sparse rows as for `GPClassifier.fit`.
             For methods "svi" and "vi" also a source that is read in pieces and never whole, as for `GPClassifier.fit`.
         y : array-like of shape (N,) or None
             Targets. None if the source holds them.

@@ -23,6 +23,7 @@ from cavity.rows.columns.column_kinds import (
 )
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.frames import Prepared
+from cavity.rows.sparse_rows import to_dense
 from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]
@@ -112,7 +113,7 @@ def find_columns(features: Features) -> tuple[tuple[str, ...], NDArray[np.int64]
 def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
     """Read rows of any form that predictions take, except sources that are read in pieces."""
     names, owner = find_columns(features)
-    prepare = features.preparation
+    X, prepare = to_dense(X), features.preparation
     if isinstance(X, RawRows):
         return X
     if prepare is None or isinstance(X, Prepared):

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting.leave_one_out import LeaveOneOut, learns
+from cavity.fitting.leave_one_out import LeaveOneOut, kind_of_left_out
 from cavity.fitting.sklearn_trees import choose_columns, limit_cells, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.options import policy
 from cavity.options.plan import CalibrationPlan
-from cavity.prediction.estimate import Estimate, estimate_quality
+from cavity.prediction.estimate import Estimate, Rows, estimate_quality
 from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
 from cavity.prediction.pool import Gate, Pool, fit_temperature, fit_weights, normalised
 from cavity.prediction.tree_ensembles import LEAST, Forest
@@ -72,11 +72,11 @@ class Held(NamedTuple):
         weights = fit_weights(self.parts, self.y, share * self.weight)
         return Pool(float(weights[0]), members, tuple(float(w) for w in weights[1:]))
 
-    def estimate(self, pool: Pool, prior: Array, how: str, seen: bool) -> Estimate:
-        """Score the pool on these rows; `seen`: hyper-parameters were learnt from them."""
+    def estimate(self, pool: Pool, prior: Array, how: str, kind: Rows) -> Estimate:
+        """Score the pool on these rows."""
         logs = [partial(np.asarray, part) for part in self.parts[1:]]
         log_p = normalised(pool.add_members(self.parts[0], self.var, logs))
-        return estimate_quality(log_p, self.y, self.weight, prior, how, seen)
+        return estimate_quality(log_p, self.y, self.weight, prior, how, kind)
 
 
 class Calibrated(NamedTuple):
@@ -162,8 +162,8 @@ class Calibration(NamedTuple):
         how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
         log.info("temperature: %s", how)
         pool = Pool(w**policy.LOO_EXPONENT if w > 1 else w)
-        scaled, learnt = normalised(pool.weight * log_p), learns(model)
-        quality = estimate_quality(scaled, used.y, used.weight, self._class_prior, how, learnt)
+        scaled, kind = normalised(pool.weight * log_p), kind_of_left_out(model)
+        quality = estimate_quality(scaled, used.y, used.weight, self._class_prior, how, kind)
         return Calibrated(pool, how, quality if alone else None, notes)
 
     @property
@@ -210,11 +210,11 @@ class Calibration(NamedTuple):
         return [fit_member(member, table, columns) for member in shown], columns
 
     def _calibrate(
-        self, held: Held, members: tuple[Forest, ...], how: str, share: float, seen: bool = False
+        self, held: Held, members: tuple[Forest, ...], how: str, share: float, kind: Rows = "held out"
     ) -> Calibrated:
-        """Fit a pool to held-out rows; `seen`: hyper-parameters were learnt from them."""
+        """Fit a pool to held-out rows."""
         pool = held.make_pool(members, share)._replace(gate=self.gate if members else None)
-        return Calibrated(pool, how, held.estimate(pool, self._class_prior, how, seen))
+        return Calibrated(pool, how, held.estimate(pool, self._class_prior, how, kind))
 
     def _use_folds(self, table: Table) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
@@ -252,7 +252,7 @@ class Calibration(NamedTuple):
             tuple(make_forest(model, columns) for model in fitted),
             self._describe(joined, len(found), k, wanted),
             self._share_of(table),
-            not self.plan.relearns,
+            "folds" if self.plan.relearns else "seen",
         )
         return used._replace(notes=notes), notes
 

@@ -13,6 +13,7 @@ from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.posterior import Normal
 from cavity.options import policy
+from cavity.prediction.estimate import Rows
 from cavity.prediction.model import FittedModel, log_probabilities
 from cavity.rows.tables import Facts, Table
 from cavity.training.loop import Run
@@ -45,9 +46,9 @@ class LeaveOneOut(NamedTuple):
         return np.asarray(log_probabilities(model, f).numpy())
 
 
-def learns(model: FittedModel) -> bool:
-    """Return whether hyper-parameters were learnt, from rows that are then left out at these."""
-    return any(p.requires_grad for p in model.prior.parameters())
+def kind_of_left_out(model: FittedModel) -> Rows:
+    """Return what rows that are left out at the final hyper-parameters are: seen, if any were learnt."""
+    return "seen" if any(p.requires_grad for p in model.prior.parameters()) else "folds"
 
 
 def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:

@@ -18,6 +18,7 @@ from cavity.rows.batches.memory_maps import open_array
 from cavity.rows.batches.prefetch import prefetch
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared, warn_notes
+from cavity.rows.sparse_rows import is_sparse
 from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]
@@ -129,7 +130,7 @@ def _notes(source: Source) -> Counter[str]:
 def _find_unlabelled(X: Any, features: Features) -> Source | None:
     """Return the source that X names, with or without labels; None for a table in memory."""
     path = sources.path_of(X)
-    if path.endswith(".npy") or sources.is_map(X):
+    if path.endswith(".npy") or sources.is_map(X) or (is_sparse(X) and features.preparation is None):
         table = open_array(X, "X")
         return Arrays(table, np.broadcast_to(0, table.shape[:1]))
     if hasattr(X, "pieces") and hasattr(X, "scattered"):

@@ -28,6 +28,7 @@ from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
 from cavity.rows.batches.source import TensorOptions
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.labels import check_labels, weight_of_class
+from cavity.rows.sparse_rows import check_columns, is_large, is_sparse
 from cavity.rows.tables import Array, LabelledTable, Request, Start, Table
 from cavity.rows.validation import Features, prepared_features
 
@@ -48,7 +49,9 @@ def find_source(
     """
     X, y, sample_weight, target, weight = request[:5]
     path = path_of(X)
-    if path.endswith(".npy") or _is_readable_map(X, sample_weight, reads_whole_table):
+    if features is None:
+        check_columns(X)
+    if path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table):
         _refuse("this source", target=target, weight=weight)
         return Arrays(X, _read_y(y, check), sample_weight)
     if hasattr(X, "pieces") and hasattr(X, "scattered"):
@@ -88,9 +91,9 @@ def is_map(X: Any) -> bool:
     return isinstance(X, np.memmap) and X.ndim == 2 and 0 not in X.shape and X.dtype.kind in "fiub"
 
 
-def _is_readable_map(X: Any, sample_weight: Any, reads_whole_table: bool) -> bool:
-    """Return whether X is a memory map that can be read in pieces, which takes positive weights."""
-    if not is_map(X) or reads_whole_table:
+def _is_readable(X: Any, sample_weight: Any, reads_whole_table: bool) -> bool:
+    """Return whether X is a memory map or a large sparse table that can be read in pieces, which takes positive weights."""
+    if not (is_map(X) or (is_sparse(X) and is_large(X))) or reads_whole_table:
         return False
     return sample_weight is None or bool((np.asarray(sample_weight) > 0).all())
 

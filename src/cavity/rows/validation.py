@@ -16,6 +16,7 @@ from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.user_tables import check_table, is_frame
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
+from cavity.rows.sparse_rows import check_columns, to_dense
 
 
 class Features(NamedTuple):
@@ -39,6 +40,8 @@ def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
         return check_rows(X, features), features
+    check_columns(X)
+    X = to_dense(X)
     if not check_table(X, owner):
         reader = _reader(owner)
         rows = _convert(X, reader)
@@ -58,7 +61,7 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
 
     With `center`, a missing cell of a frame becomes the column's centre, and one warning counts such cells.
     """
-    prepare, reader = features.preparation, _reader(features.owner)
+    X, prepare, reader = to_dense(X), features.preparation, _reader(features.owner)
     reader.n_features_in_ = features.n
     if prepare is not None and not isinstance(X, Prepared):
         X = _prepare_rows(X, prepare, features.owner)

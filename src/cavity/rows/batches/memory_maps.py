@@ -1,4 +1,4 @@
-"""Tables that are read by row number but need not be in memory: memory maps and .npy files."""
+"""Tables that are read by row number but need not be in memory as arrays: memory maps, .npy files and sparse rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
-from cavity.rows.batches.source import Array, Names, Piece
+from cavity.rows.batches.source import Array, Piece
 from cavity.rows.labels import refuse_masked
+from cavity.rows.sparse_rows import SparseRows, is_sparse
 
 
 class Arrays:
-    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file; optionally one weight per row."""
+    """X (N, D) and y (N,), each an array, a memory map or the path of a .npy file, X also sparse; optionally one weight per row."""
 
-    numbered = True
+    numbered, names = True, None
 
-    def __init__(self, X: Any, y: Any, weight: Any = None, names: Names = None) -> None:
+    def __init__(self, X: Any, y: Any, weight: Any = None) -> None:
         self.X, self.y = open_array(X, "X"), open_array(y, "y")
         self.weight = None if weight is None else open_array(weight, "sample_weight")
-        self.names = names
         if self.X.ndim != 2 or self.X.dtype.kind not in "fiub":
             raise BadInput(
                 f"X has shape {self.X.shape} and type {self.X.dtype}; give a numeric array of shape (N, D)."
@@ -40,6 +40,10 @@ class Arrays:
     @property
     def n_rows(self) -> int:
         return len(self.X)
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.X.shape[1])
 
     def pieces(self, size: int) -> Iterator[Piece]:
         return self.section(range(self.n_rows), size)
@@ -58,9 +62,7 @@ class Arrays:
         """Return these rows in this order; reads them in file order."""
         self._check_files()
         order = np.argsort(index)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return self._make_piece(index[order], index[order]).at(back)
+        return self._make_piece(index[order], index[order]).at(np.argsort(order))
 
     def _check_files(self) -> None:
         """Refuse files that shrank: to read a memory map behind the end of its file ends the process (SIGBUS)."""
@@ -90,11 +92,13 @@ def _mapped_files(value: Any) -> Iterator[tuple[str, os.stat_result]]:
         yield os.fspath(name), os.stat(name)
 
 
-def open_array(value: Any, what: str) -> NDArray[Any]:
+def open_array(value: Any, what: str) -> Any:
     """Return an array unchanged, or open a .npy file as a memory map; one in a store is copied to a temporary file first."""
     refuse_masked(value, what)
+    if is_sparse(value):
+        return SparseRows(value)
     if not isinstance(value, str | os.PathLike):
-        return value if isinstance(value, np.ndarray) else np.asarray(value)
+        return value if isinstance(value, np.ndarray | SparseRows) else np.asarray(value)
     path = os.fspath(value)
     if not path.endswith(".npy"):
         raise BadInput(

@@ -14,6 +14,7 @@ from cavity.rows.batches.source import Array, Divided, Piece, Source, check_piec
 from cavity.rows.batches.spread import merge_spread
 
 SAMPLE_ROWS = 20_000
+SAMPLE_BYTES = 128 << 20  # maximum size of the sample
 SURVEY_BYTES = 32 << 20  # maximum size of a piece
 SURVEY_ROWS = 65_536
 MAX_CLASSES = 10_000
@@ -77,7 +78,7 @@ def survey_section(source: Source, seed: Any, keep: range | None = None, limit: 
 
 
 def _rows_per_piece(source: Source) -> int:
-    columns = len(source.names) if source.names is not None else 1
+    columns = len(source.names) if source.names is not None else getattr(source, "n_columns", 1)
     return max(1, min(SURVEY_ROWS, SURVEY_BYTES // (8 * max(1, columns))))
 
 
@@ -199,6 +200,8 @@ class _Sample:
         self.count = 0
 
     def add(self, piece: Piece, keys: Array) -> None:
+        room = max(1, SAMPLE_BYTES // (8 * max(1, piece.X.shape[1])))
+        self.limit, self.level = min(self.limit, room), min(self.level, room)
         self.parts.append((piece, keys))
         self.count += len(keys)
         if self.count > 2 * self.limit:

@@ -1,0 +1,187 @@
+"""Sparse rows of SciPy: the model of the same rows as a dense array, and no table that is dense as a whole above the limit."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.compose import make_column_transformer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from cavity import BadInput, GPClassifier, GPRegressor
+from cavity.prediction import blocks
+from cavity.rows import sparse_rows
+from cavity.rows.batches import Arrays, source_survey, stream
+from support import classifier, regressor
+
+SHORT = {"n_inducing": 10, "max_epochs": 2, "random_state": 0}
+FORMATS = [sp.csr_array, sp.csc_matrix, sp.coo_array]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def draw(N=300, D=8, seed=0):
+    """Rows of which a third of the cells are not 0, three classes and a real target."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, D)) * (rng.random((N, D)) < 1 / 3)
+    f = X[:, :3] + 0.3 * rng.normal(size=(N, 3))
+    return X, np.array(["a", "b", "c"])[f.argmax(1)], f[:, 0]
+
+
+@pytest.fixture
+def few_dense_bytes(monkeypatch):
+    """Let 300 × 8 cells be too many, and count the cells of each array that a sparse table becomes."""
+    cells = []
+    for kind in (sp.csr_array, sp.csr_matrix, sp.csc_matrix, sp.coo_array):
+        whole = kind.toarray
+
+        def counted(self, *args, whole=whole, **options):
+            cells.append(np.prod(self.shape))
+            return whole(self, *args, **options)
+
+        monkeypatch.setattr(kind, "toarray", counted)
+    monkeypatch.setattr(sparse_rows, "DENSE_BYTES", 8 * 2000)
+    monkeypatch.setattr(source_survey, "SURVEY_BYTES", 8 * 800)
+    monkeypatch.setattr(stream, "PIECE_BYTES", 8 * 800)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)
+    return cells
+
+
+def test_a_small_sparse_table_gives_the_default_of_the_dense_one():
+    X, y, _ = draw(90)
+    csr, csc, coo = (make(X) for make in FORMATS)
+    dense = GPClassifier(**SHORT).fit(X, y, eval_set=(X[:30], y[:30]))
+    model = GPClassifier(**SHORT).fit(csr, y, eval_set=(sp.coo_array(X[:30]), y[:30]))
+    assert model.plan_ == dense.plan_ and model.score(csc, y) == dense.score(X, y)
+    for predict in (
+        "predict_proba",
+        "predict_log_proba",
+        "predict_latent",
+        "predict_novelty",
+        "predict_uncertainty",
+    ):
+        known = np.array(getattr(dense, predict)(X))
+        for rows in (csr, csc, coo):
+            assert np.abs(np.array(getattr(model, predict)(rows)) - known).max() < 1e-9
+    found, known = (m.explain(rows, y, n_repeats=1) for m, rows in ((model, coo), (dense, X)))
+    assert np.allclose(found.importance, known.importance)
+    known = dense.explain_rows(X[:2], X, n_background=5).contributions
+    assert np.allclose(model.explain_rows(csr[:2], csc, n_background=5).contributions, known)
+
+
+@pytest.mark.parametrize("make", FORMATS)
+def test_a_regressor_takes_sparse_rows(make):
+    X, _, f = draw(90)
+    dense, model = regressor(**SHORT).fit(X, f), regressor(**SHORT).fit(make(X), f)
+    found, known = model.predict(make(X), return_std=True), dense.predict(X, return_std=True)
+    assert np.abs(np.array(found) - np.array(known)).max() < 1e-9
+    found, known = (m.predict(rows, return_cov=True)[1] for m, rows in ((model, make(X[:5])), (dense, X[:5])))
+    assert np.abs(found - known).max() < 1e-9
+    assert model.score(make(X), f) == pytest.approx(dense.score(X, f), abs=1e-9)
+
+
+def test_partial_fit_takes_sparse_rows():
+    X, y, _ = draw(120)
+    models = [classifier("sep", **SHORT) for _ in range(2)]
+    for part in (slice(0, 60), slice(60, 120)):
+        models[0].partial_fit(X[part], y[part], classes=["a", "b", "c"])
+        models[1].partial_fit(sp.csr_array(X[part]), y[part], classes=["a", "b", "c"])
+    assert np.abs(models[1].predict_proba(sp.csr_array(X)) - models[0].predict_proba(X)).max() < 1e-9
+
+
+@pytest.mark.parametrize("make", FORMATS)
+def test_a_large_sparse_table_is_never_dense_as_a_whole(make, method, few_dense_bytes):
+    X, y, f = draw()
+    options = {"method": method, "batch_size": 50, **SHORT}
+    weight = np.linspace(1, 2, len(y))
+    dense, model = (classifier(**options).fit(rows, y, weight) for rows in (X, make(X)))
+    assert np.abs(model.predict_proba(make(X)) - dense.predict_proba(X)).max() < 1e-9
+    assert model.score(make(X), y, weight) == pytest.approx(dense.score(X, y, weight), abs=1e-12)
+    regressor("svi", batch_size=50, **SHORT).fit(make(X), f).predict(make(X))
+    assert 0 < max(few_dense_bytes) <= 800
+
+
+def test_a_large_sparse_table_gives_the_model_of_a_memory_map(tmp_path, few_dense_bytes, monkeypatch):
+    X, y, f = draw()
+    np.save(tmp_path / "X.npy", X)
+    maps = np.load(tmp_path / "X.npy", mmap_mode="r")
+    monkeypatch.setattr(source_survey, "SAMPLE_BYTES", 8 * 8 * 90)
+    options = {"batch_size": 50, **SHORT}
+    cases = (classifier(**options), y, "predict_proba"), (regressor("svi", **options), f, "predict")
+    for model, target, predict in cases:
+        known = getattr(model.fit(maps, target), predict)(X)
+        found = getattr(model.fit(sp.csc_array(X), target), predict)(sp.coo_matrix(X))
+        assert np.abs(found - known).max() < 1e-9
+
+
+def test_the_sample_of_a_wide_source_has_a_limit_in_bytes(monkeypatch):
+    X, y, _ = draw()
+    monkeypatch.setattr(source_survey, "SAMPLE_BYTES", 8 * 8 * 90)
+    found = source_survey.survey(Arrays(sp.csc_array(X), y), 0)
+    assert found.n_rows == 300 and not found.complete
+    assert np.bincount(found.sample.y).tolist() == [30, 30, 30]
+    assert np.array_equal(found.sample.X, X[found.sample.index])
+
+
+def test_predictions_are_made_a_block_at_a_time(few_dense_bytes):
+    X, y, _ = draw()
+    model = classifier("sep", **SHORT).fit(X, y)
+    assert np.abs(model.predict_proba(sp.csr_matrix(X)) - model.predict_proba(X)).max() < 1e-9
+    assert len(few_dense_bytes) == 6 and max(few_dense_bytes) <= 400
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_a_model_of_a_frame_prepares_sparse_rows_as_it_does_arrays():
+    X, y, _ = draw(60)
+    frame = pd.DataFrame(X, columns=["tocsr", *"bcdefgh"])
+    frame.iloc[0, 1] = np.nan
+    model = classifier("sep", **SHORT).fit(frame, y)
+    assert np.array_equal(model.predict_proba(sp.csr_array(X)), model.predict_proba(X))
+    found, known = (model.partial_dependence(rows, 1, n_values=3).mean for rows in (sp.csr_array(X), X))
+    assert np.array_equal(found, known)
+
+
+def test_transformers_of_scikit_learn_may_give_sparse_rows():
+    words = ["red apple", "green apple", "red car", "green car", "fast car", "ripe apple"] * 8
+    kind = np.array(["fruit" if "apple" in text else "car" for text in words])
+    pipe = make_pipeline(TfidfVectorizer(), GPClassifier(effort="fast", **SHORT)).fit(words, kind)
+    assert pipe.score(words, kind) == 1
+    table = np.array([text.split() for text in words])
+    columns = make_column_transformer((OneHotEncoder(), [0, 1]), sparse_threshold=1.0)
+    assert (
+        make_pipeline(columns, GPClassifier(effort="fast", **SHORT)).fit(table, kind).score(table, kind) == 1
+    )
+
+
+@pytest.mark.parametrize("model", [GPClassifier(), GPRegressor()])
+def test_too_many_columns_are_refused_with_advice(model):
+    X, y = sp.random_array((20, 5001), density=0.01, format="csr", rng=0), np.arange(20) % 2
+    with pytest.raises(BadInput, match=r"5,001 columns.*5,000.*TruncatedSVD"):
+        model.fit(X, y)
+
+
+def test_what_needs_all_rows_at_once_refuses_a_large_sparse_table(few_dense_bytes):
+    X, y, _ = draw()
+    rows = sp.csr_array(X)
+    with pytest.raises(BadInput, match=r"300 rows.*dense"):
+        classifier("laplace", **SHORT).fit(rows, y)
+    with pytest.raises(BadInput, match=r"weight"):
+        classifier("sep", **SHORT).fit(rows, y, sample_weight=np.r_[0.0, np.ones(299)])
+    with pytest.raises(BadInput, match=r"eval_set: .*fewer rows"):
+        classifier("sep", **SHORT).fit(X, y, eval_set=(rows, y))
+    with pytest.raises(BadInput, match=r"fewer rows"):
+        classifier("sep", **SHORT).fit(X, y).explain(rows, y)
+
+
+def test_cells_and_shapes_that_no_model_can_read_are_refused():
+    X, y, _ = draw(60)
+    X[3, 2] = np.nan
+    with pytest.raises(BadInput, match="column 2: 1 NaN"):
+        classifier("sep", **SHORT).fit(sp.csr_array(X), y)
+    model = classifier("sep", **SHORT).fit(np.nan_to_num(X), y)
+    with pytest.raises(BadInput, match="NaN or infinity"):
+        model.predict(sp.csr_array(X))
+    with pytest.raises(BadInput, match="7 features, but GPClassifier is expecting 8"):
+        model.predict(sp.csr_array(X[:, :7]))
+    with pytest.raises(ValueError, match=r"[Cc]omplex"):
+        model.fit(sp.csr_array(np.nan_to_num(X) + 1j), y)
