@@ -1,9 +1,10 @@
-"""Fill the transcripts of docs/cli.md: python tests/cli/make_docs.py."""
+"""Fill the transcripts of README.md and docs/cli.md: python tests/cli/make_docs.py."""
 
 import contextlib
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,14 +14,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from typer.testing import CliRunner
 
 from cavity.cli.app import app
-from cli.penguins import main as write_penguins
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "README.md", ROOT / "docs" / "cli.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SETTINGS = """\
 target = "species"
 n_inducing = 10
-max_epochs = 30
+max_epochs = 100
+tol = 0.01
 kernel = "Matern52 + Linear"
 method = { name = "rep", epsilon = 0.1 }
 
@@ -36,6 +38,12 @@ def run_command(line):
         return Path(arguments[0]).read_text()
     if name == "head":
         return "".join(Path(arguments[1]).read_text().splitlines(keepends=True)[: -int(arguments[0])])
+    if name == "pip":  # `make test-wheel` installs this extra; -q prints nothing
+        assert arguments == ["install", "-q", ".[cli]"]
+        return ""
+    if name == "python":
+        script = [sys.executable, ROOT / arguments[0], *arguments[1:]]
+        return subprocess.run(script, capture_output=True, check=True, text=True).stdout
     assert name == "cavity", line
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, prog_name="cavity")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -47,15 +55,18 @@ def fill_transcripts(text):
 
     def run(block):
         lines = [line for line in block.group(1).splitlines() if line.startswith("$ ")]
-        return "```console\n" + "\n".join(f"{line}\n{run_command(line[2:])}" for line in lines) + "```"
+        parts = [
+            f"{line}\n{output}\n" if (output := run_command(line[2:])) else f"{line}\n" for line in lines
+        ]
+        return "```console\n" + "".join(parts).rstrip("\n") + "\n```"
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        write_penguins(Path(folder))
         Path("settings.toml").write_text(SETTINGS)
         return BLOCK.sub(run, text)
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    PAGE.write_text(fill_transcripts(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(PAGE)
+    for page in PAGES:
+        page.write_text(fill_transcripts(page.read_text(encoding="utf-8")), encoding="utf-8")
+        print(page)

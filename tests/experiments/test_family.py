@@ -11,7 +11,7 @@ from support import load_script
 ROOT = Path(__file__).parents[2]
 PAGE, RESULTS, ERRATA = (
     (ROOT / "docs" / name).read_text(encoding="utf-8")
-    for name in ("methods.md", "results/methods.md", "method.md")
+    for name in ("methods.md", "results/methods.md", "results/misprints.md")
 )
 TESTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
 ROWS = [

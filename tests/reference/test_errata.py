@@ -1,4 +1,4 @@
-"""The review's printed formulas against finite differences: those that fail, beside what holds. [docs/method.md, 12]"""
+"""The printed formulas of the review against finite differences: those that fail, beside what holds."""
 
 import numpy as np
 import pytest
