@@ -9,6 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import GPClassifier, GPRegressor
 from cavity.callbacks import Callback
+from cavity.estimators import sklearn_callbacks
 
 callback = pytest.importorskip("sklearn.callback", reason="callbacks came with scikit-learn 1.9")
 X, y = load_iris(return_X_y=True)
@@ -84,3 +85,8 @@ def test_callbacks_of_a_pipeline_reach_the_model_and_a_failing_fit_tears_them_do
     with pytest.raises(ZeroDivisionError):
         make(callbacks=[Fails()]).set_callbacks(log).fit(X, y)
     assert log.told[-1] == "teardown" and "end fit" not in log.told
+
+
+def test_an_older_scikit_learn_has_no_callbacks_to_set(monkeypatch):
+    monkeypatch.setattr(sklearn_callbacks, "find_spec", lambda name: None)
+    assert not hasattr(make(), "set_callbacks")
