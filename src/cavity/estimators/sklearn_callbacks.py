@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Self
 
 from cavity.fitting.job import Job
 from cavity.fitting.partial_fit import available_if
+from cavity.prediction.model import copy_engine
 from cavity.rows.tables import Request
 from cavity.training.callbacks import Callback, Running
 
@@ -68,10 +68,8 @@ class Epochs(Callback):
 
     def _fit_so_far(self, run: Any) -> dict[str, Any]:
         """Return the fitted attributes as if training had ended here. The run stays untouched."""
-        shadow, engine = copy.copy(run), run.engine
-        prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
-        shadow.engine = replace(engine, prior=prior, parameters=parameters, factor=factor)
-        made = copy.copy(self.told["estimator"])
+        shadow, made = copy.copy(run), copy.copy(self.told["estimator"])
+        shadow.engine = copy_engine(run.engine)
         made._store(self.job.make_result(shadow)._replace(plan=self.job.plan))
         return dict(vars(made))
 
