@@ -9,6 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity import GPClassifier, GPRegressor
 from cavity.callbacks import Callback
+from cavity.estimators import sklearn_callbacks
 
 callback = pytest.importorskip("sklearn.callback", reason="callbacks came with scikit-learn 1.9")
 X, y = load_iris(return_X_y=True)
@@ -63,10 +64,13 @@ def test_every_epoch_is_a_task_of_the_fit_and_a_callback_can_stop_it(kind):
     assert make(kind).set_callbacks(Log(last=2)).fit(X, y).n_epochs_ == 2
 
 
+@pytest.mark.parametrize(
+    "batches", [{}, {"method": "sep", "batch_size": 50}, {"method": "ep", "batch_size": 50}]
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_scoring_monitor_sees_each_epoch_and_changes_nothing():
+def test_a_scoring_monitor_sees_each_epoch_and_changes_nothing(batches):
     monitor = callback.ScoringMonitor(scoring="neg_log_loss")
-    clf, plain = make().set_callbacks(monitor).fit(X, y), make().fit(X, y)
+    clf, plain = make(**batches).set_callbacks(monitor).fit(X, y), make(**batches).fit(X, y)
     np.testing.assert_array_equal(clf.predict_proba(X), plain.predict_proba(X))
     assert clf.log_marginal_likelihood_ == plain.log_marginal_likelihood_
     log = monitor.get_logs().data_as_pandas
@@ -84,3 +88,8 @@ def test_callbacks_of_a_pipeline_reach_the_model_and_a_failing_fit_tears_them_do
     with pytest.raises(ZeroDivisionError):
         make(callbacks=[Fails()]).set_callbacks(log).fit(X, y)
     assert log.told[-1] == "teardown" and "end fit" not in log.told
+
+
+def test_an_older_scikit_learn_has_no_callbacks_to_set(monkeypatch):
+    monkeypatch.setattr(sklearn_callbacks, "find_spec", lambda name: None)
+    assert not hasattr(make(), "set_callbacks")

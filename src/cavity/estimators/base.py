@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption, CavityError
-from cavity.estimators.sklearn_callbacks import CallbackSupportMixin
+from cavity.estimators.sklearn_callbacks import CallbackSupport
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
@@ -43,7 +43,7 @@ EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estima
 }
 
 
-class GPEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result."""
 
     _kind: ClassVar[str]  # what its files call themselves

@@ -316,7 +316,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         """
         config, known = self._config(), None
         if hasattr(self, "_result"):
-            config = self._config()
             known = partial_fit.Known(self._result.growing, self._features(), self.classes_)
         grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, known)
         evidence = runs.label_evidence(grown.run)

@@ -5,22 +5,39 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Self
 
 from cavity.fitting.job import Job
+from cavity.fitting.partial_fit import available_if
+from cavity.prediction.model import copy_engine
 from cavity.rows.tables import Request
 from cavity.training.callbacks import Callback, Running
 
-try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ImportError:  # an older scikit-learn: no `set_callbacks`
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Nothing to support."""
+class CallbackSupport:
+    """What `sklearn.callback.CallbackSupportMixin` gives an estimator. That module, and rich with it, is imported when used."""
 
+    @available_if(
+        lambda self: None if find_spec("sklearn.callback") else "set_callbacks needs scikit-learn 1.9."
+    )
+    def set_callbacks(self, *callbacks: Any) -> Self:
+        """Set callbacks of scikit-learn, such as `ProgressBar`: the fit is a task, each epoch a subtask. Needs 1.9 or newer.
 
-__all__ = ["CallbackSupportMixin", "tell_callbacks"]
+        Parameters
+        ----------
+        *callbacks : objects with the methods of `sklearn.callback.FitCallback`
+            They replace those set before. One that returns True at the end of an epoch stops training.
+
+        Returns
+        -------
+        self : GPClassifier or GPRegressor
+            The estimator itself.
+        """
+        from sklearn.callback import CallbackSupportMixin
+
+        CallbackSupportMixin.set_callbacks(self, *callbacks)
+        return self
 
 
 class Epochs(Callback):
@@ -51,10 +68,8 @@ class Epochs(Callback):
 
     def _fit_so_far(self, run: Any) -> dict[str, Any]:
         """Return the fitted attributes as if training had ended here. The run stays untouched."""
-        shadow, engine = copy.copy(run), run.engine
-        prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
-        shadow.engine = replace(engine, prior=prior, parameters=parameters, factor=factor)
-        made = copy.copy(self.told["estimator"])
+        shadow, made = copy.copy(run), copy.copy(self.told["estimator"])
+        shadow.engine = copy_engine(run.engine)
         made._store(self.job.make_result(shadow)._replace(plan=self.job.plan))
         return dict(vars(made))
 
@@ -65,11 +80,13 @@ def tell_callbacks(estimator: Any, job: Job, request: Request) -> Iterator[None]
     if not getattr(estimator, "_skl_callbacks", ()):
         yield
         return
-    weight = request.sample_weight
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+
+    weight, epochs = request.sample_weight, job.plan.training.max_epochs
     told = {"estimator": estimator, "X": request.X, "y": request.y}
     told["metadata"] = None if weight is None else {"sample_weight": weight}
     try:
-        context = estimator._init_callback_context(max_subtasks=job.plan.training.max_epochs)
+        context = CallbackSupportMixin._init_callback_context(estimator, max_subtasks=epochs)
         context.call_on_fit_task_begin(**told)
         job.run.callbacks = (Epochs(context, job, told), *job.run.callbacks)
         yield

@@ -158,8 +158,13 @@ def extract_model(engine: Engine, state: State) -> FittedModel:
 
 def snapshot(engine: Engine, state: State) -> FittedModel:
     """Return the model that a state stands for, in copies on its device. The run stays untouched."""
+    return model_at(copy_engine(engine), state)
+
+
+def copy_engine(engine: Engine) -> Engine:
+    """Return an engine with parameters of its own."""
     prior, parameters, factor = copy.deepcopy((engine.prior, engine.parameters, engine.factor))
-    return model_at(replace(engine, prior=prior, parameters=parameters, factor=factor), state)
+    return replace(engine, prior=prior, parameters=parameters, factor=factor)
 
 
 def model_at(engine: Engine, state: State) -> FittedModel:
