@@ -36,7 +36,8 @@ def piecewise_legendre(edges: Array) -> Grid:
     nodes, weights = xp.constant(_NODES, edges), xp.constant(_WEIGHTS, edges)
     low, high = edges[..., :-1], edges[..., 1:]
     half, mid = (0.5 * (high - low))[..., None], (0.5 * (high + low))[..., None]
-    return Grid(xp.flatten(mid + half * nodes), xp.flatten(xp.log(half * weights)))
+    with np.errstate(divide="ignore"):  # two equal edges
+        return Grid(xp.flatten(mid + half * nodes), xp.flatten(xp.log(half * weights)))
 
 
 def bumps(mean: Array, sd: Array) -> Array:
