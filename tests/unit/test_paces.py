@@ -45,7 +45,14 @@ def test_the_pace_depends_on_classes_and_rows(rows, latent, recommended, hurries
 
 @pytest.mark.parametrize(
     ("rows", "latent", "pace"),
-    [(2000, 1, STEADY), (2001, 1, BRISK), (6000, 10, BRISK), (6001, 10, STEADY), (6000, 11, STEADY)],
+    [
+        (2000, 1, STEADY),
+        (2001, 1, BRISK),
+        (6000, 4, STEADY),
+        (6000, 10, BRISK),
+        (6001, 10, STEADY),
+        (6000, 11, STEADY),
+    ],
 )
 def test_a_pool_with_trees_takes_fewer_steps_on_middle_tables(rows, latent, pace):
     assert choose_pace(rows, latent, recommended=True, hurries=True, pooled=True) is pace

@@ -86,7 +86,7 @@ STEADY = Pace(least_rows=200, parts=6, least_steps=600, rate=0.03)
 BRISK = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08)
 BRISK_LATENT, BRISK_ROWS = range(5, 11), 2000  # latent functions and most rows of it
 # In a pool, trees make up for what fewer steps lose; alone they lose 2 % of the NLL on 3,000 rows of satellite and phoneme. [49]
-BRISK_POOL_LATENT, BRISK_POOL_ROWS = range(1, 11), 6000
+BRISK_POOL_LATENT, BRISK_POOL_ROWS = (1, *BRISK_LATENT), 6000
 CROWDED = STEADY._replace(parts=15, rate=0.06)
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
