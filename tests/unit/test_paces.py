@@ -43,6 +43,22 @@ def test_the_pace_depends_on_classes_and_rows(rows, latent, recommended, hurries
     assert choose_pace(rows, latent, recommended=recommended, hurries=hurries) is pace
 
 
+@pytest.mark.parametrize(
+    ("rows", "latent", "pace"),
+    [
+        (2000, 1, STEADY),
+        (2001, 1, BRISK),
+        (6000, 4, STEADY),
+        (6000, 10, BRISK),
+        (6001, 10, STEADY),
+        (6000, 11, STEADY),
+    ],
+)
+def test_a_pool_with_trees_takes_fewer_steps_on_middle_tables(rows, latent, pace):
+    assert choose_pace(rows, latent, recommended=True, hurries=True, pooled=True) is pace
+    assert choose_pace(rows, latent, recommended=True, hurries=False, pooled=True) is STEADY
+
+
 def test_lbfgs_is_for_small_tables_and_for_larger_ones_with_two_to_four_latent_functions():
     largest = {
         latent: max(n for n in (1000, 1001, 5000, 5001) if prefers_lbfgs(n, latent))

@@ -20,7 +20,9 @@ FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
-ROUGH_CLASSES = 30  # above, ROUGH_TOL grows with the classes, as a row's sites do: 300 need two thirds of the sweeps, NLL as before
+ROUGH_CLASSES = (
+    30  # above, ROUGH_TOL grows with the classes, as a row's sites do: 300 take three quarters of the time
+)
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
