@@ -119,6 +119,8 @@ def test_seen_rows_get_an_allowance_that_vanishes_with_their_number():
         ]
         for n in (1000, 40_000)
     )
+    part = estimate_quality(np.log(P[:500]), y[:500], np.ones(500), prior, "500 rows", "seen", of=40_000)
+    assert part.optimism < 0.1 * small[1].optimism  # a part of a large table
     for (plain, seen), share in ((small, 1.0), (large, 0.05)):
         assert plain.optimism == 0 and "did not see" in plain.trust
         room = min(plain.log_loss, max(np.log(2) - plain.log_loss, 0.2 * np.log(2)))

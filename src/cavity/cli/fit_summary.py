@@ -85,7 +85,7 @@ def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
     """Say how good the model is on new rows, and how good simple models are."""
     other = "" if logistic is None else f", logistic regression {format_loss(logistic)}"
     loss = format_loss(estimate.log_loss, estimate.standard_error)
-    worse = logistic is not None and logistic <= estimate.log_loss < estimate.baseline_log_loss
+    worse = logistic is not None and logistic <= estimate.log_loss - estimate.optimism
     return "\n".join(
         [
             f"Estimated on {estimate.origin}:",

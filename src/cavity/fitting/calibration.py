@@ -72,11 +72,11 @@ class Held(NamedTuple):
         weights = fit_weights(self.parts, self.y, share * self.weight)
         return Pool(float(weights[0]), members, tuple(float(w) for w in weights[1:]))
 
-    def estimate(self, pool: Pool, prior: Array, how: str, kind: Rows) -> Estimate:
-        """Score the pool on these rows."""
+    def estimate(self, pool: Pool, prior: Array, how: str, kind: Rows, of: int) -> Estimate:
+        """Score the pool on these rows; `of` how many."""
         logs = [partial(np.asarray, part) for part in self.parts[1:]]
         log_p = normalised(pool.add_members(self.parts[0], self.var, logs))
-        return estimate_quality(log_p, self.y, self.weight, prior, how, kind)
+        return estimate_quality(log_p, self.y, self.weight, prior, how, kind, of)
 
 
 class Calibrated(NamedTuple):
@@ -163,7 +163,9 @@ class Calibration(NamedTuple):
         log.info("temperature: %s", how)
         pool = Pool(w**policy.LOO_EXPONENT if w > 1 else w)
         scaled, kind = normalised(pool.weight * log_p), kind_of_left_out(model)
-        quality = estimate_quality(scaled, used.y, used.weight, self._class_prior, how, kind)
+        quality = estimate_quality(
+            scaled, used.y, used.weight, self._class_prior, how, kind, self.table.n_rows
+        )
         return Calibrated(pool, how, quality if alone else None, notes)
 
     @property
@@ -214,7 +216,8 @@ class Calibration(NamedTuple):
     ) -> Calibrated:
         """Fit a pool to held-out rows."""
         pool = held.make_pool(members, share)._replace(gate=self.gate if members else None)
-        return Calibrated(pool, how, held.estimate(pool, self._class_prior, how, kind))
+        estimate = held.estimate(pool, self._class_prior, how, kind, self.table.n_rows)
+        return Calibrated(pool, how, estimate)
 
     def _use_folds(self, table: Table) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""

@@ -5,8 +5,8 @@ what the allowance leaves, and that another draw of the training rows makes anot
 
     log loss = L + a        error = √((1 + m)² s² + a²)        a = 0.18 m min(L, max(B − L, B/5))        m = min(1, 2000/n)
 
-with L the log loss of n rows, s its standard error, and B that of class frequencies. Folds that learn hyper-parameters again have
-a = 0, rows held out of the only fit also m = 0.
+with L the log loss of rows, s its standard error, B that of class frequencies, and n the rows of the table. Folds that learn
+hyper-parameters again have a = 0, rows held out of the only fit also m = 0.
 """
 
 from __future__ import annotations
@@ -109,18 +109,25 @@ class Estimate(NamedTuple):
 
 
 def estimate_quality(
-    log_p: Array, y: NDArray[np.int64], weight: Array, prior: Array, how: str, rows: Rows = "held out"
+    log_p: Array,
+    y: NDArray[np.int64],
+    weight: Array,
+    prior: Array,
+    how: str,
+    rows: Rows = "held out",
+    of: int | None = None,
 ) -> Estimate:
     """Score log-probabilities [n C] of rows with weights, next to the class frequencies `prior` [C] of the training rows.
 
-    `rows`: "seen" by hyper-parameters, of "folds" that learn them again, or "held out" of the only fit.
+    `rows`: "seen" by hyper-parameters, of "folds" that learn them again, or "held out" of the only fit; `of` how many
+    rows of the table.
     """
     scores, predicted = score_rows(log_p, y), log_p.argmax(1)
     loss = average(scores["nll"], weight)
     with np.errstate(divide="ignore"):
         frequencies = -np.log(prior)
     base = average(frequencies[y], weight).value
-    share = 0.0 if rows == "held out" else min(1.0, FULL_ROWS / len(y))
+    share = 0.0 if rows == "held out" else min(1.0, FULL_ROWS / (of or len(y)))
     room = min(loss.value, max(base - loss.value, LEAST_GAIN * base))
     optimism = OPTIMISM * share * room if rows == "seen" else 0.0
     return Estimate(
