@@ -77,7 +77,7 @@ def compare(
 
 
 def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Comparison]:
-    """Compare log-probabilities [n C] of the same rows. The calibration error is no mean over rows: its error is a bootstrap's."""
+    """Compare log-probabilities [n C] of the same rows. The error of the calibration error is a bootstrap's."""
 
     def ece(a: Any, b: Any, y: Any, w: Any) -> dict[str, float]:
         return {"ece": score_log_proba(b, y, w)["ece"] - score_log_proba(a, y, w)["ece"]}
