@@ -53,7 +53,7 @@ RECOMMENDED_EPOCHS = 200  # of method="auto" with the sign rule
 SWEEPS = 10_000  # where nothing is learnt
 LBFGS_LATENT = 5  # latent functions from which L-BFGS is for few rows only
 LBFGS_ROWS = 1000  # up to which method="auto" takes L-BFGS
-# The same with few latent functions, but not with one: on 2,000 rows, mini-batches had the lower NLL for two classes and for six.
+# The same with few latent functions. With one, where trees are pooled: alone, mini-batches had the lower NLL on 2,000 rows. [54]
 LBFGS_ROWS_FEW = 5000
 LBFGS_EPOCHS, LBFGS_EPOCHS_MANY = 8, 12  # with fewer latent functions than LBFGS_LATENT, and with more
 
@@ -174,9 +174,9 @@ def is_crowded(n_latent: int) -> bool:
     return n_latent > CROWDED_LATENT
 
 
-def prefers_lbfgs(n_rows: int, n_latent: int) -> bool:
-    """Return whether L-BFGS on all rows is the best choice."""
-    few = 1 < n_latent < LBFGS_LATENT
+def prefers_lbfgs(n_rows: int, n_latent: int, pooled: bool = False) -> bool:
+    """Return whether L-BFGS on all rows is the best choice; `pooled`: with trees."""
+    few = (1 if pooled else 2) <= n_latent < LBFGS_LATENT
     return n_rows <= (LBFGS_ROWS_FEW if few else LBFGS_ROWS)
 
 
@@ -200,14 +200,10 @@ def complete(config: Config, size: TableSize, M: int) -> Options:
     method.check_training(optimizer=config.optimizer, schedule=config.schedule, damping=config.damping)
     recommended = config.method.recommended and not config.spectral
     free = recommended and size.numbered and _is_free(config)
-    quick = free and prefers_lbfgs(size.rows, size.latent)
-    pace = choose_pace(
-        size.rows,
-        size.latent,
-        recommended=recommended,
-        hurries=free and config.effort != "best",
-        pooled=isinstance(config, ClassifierConfig) and config.ensemble == "auto" and pools(config),
-    )
+    pooled = isinstance(config, ClassifierConfig) and config.ensemble == "auto" and pools(config)
+    quick = free and prefers_lbfgs(size.rows, size.latent, pooled)
+    hurries = free and config.effort != "best"
+    pace = choose_pace(size.rows, size.latent, recommended=recommended, hurries=hurries, pooled=pooled)
     schedule = "outer" if method.sweeps_first or quick else config.schedule
     width = size.latent * config.dtype.itemsize
     batch = _batch_size(config, method, schedule, size.rows, max(1, BATCH_BYTES // (width * M)), pace)
@@ -311,7 +307,7 @@ def _explain_training(config: Config, size: TableSize, sites_per_row: bool) -> d
         "device": "large enough for the GPU" if config.device.type == "cuda" else "no GPU, or a small table",
         "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature [decision 24]",
         "n_inducing": points,
-        "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows with numbers, {LBFGS_ROWS_FEW} with 3 or 4 classes [decision 40]",
+        "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows with numbers, {LBFGS_ROWS_FEW} with 2 (pooled), 3 or 4 classes [decisions 40, 54]",
         "batch_size": "all rows, or by the pace of mini-batches [decision 40]",
         "max_epochs": "by optimizer, classes and rows [decision 40]",
     }
