@@ -307,7 +307,7 @@ def _explain_training(config: Config, size: TableSize, sites_per_row: bool) -> d
         "device": "large enough for the GPU" if config.device.type == "cuda" else "no GPU, or a small table",
         "kernel": f"a linear term needs {POINTS_PER_FEATURE} points per feature [decision 24]",
         "n_inducing": points,
-        "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows with numbers, {LBFGS_ROWS_FEW} with 2 (pooled), 3 or 4 classes [decisions 40, 54]",
+        "optimizer": f"L-BFGS up to {LBFGS_ROWS} rows, {LBFGS_ROWS_FEW} with 3 or 4 classes, or 2 and trees [decisions 40, 54]",
         "batch_size": "all rows, or by the pace of mini-batches [decision 40]",
         "max_epochs": "by optimizer, classes and rows [decision 40]",
     }
