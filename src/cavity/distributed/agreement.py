@@ -4,37 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from cavity.distributed import Local
 from cavity.errors import BadInput, CavityError
 
 T = TypeVar("T")
 
 
-class Gathering(Protocol):
-    """What the ranks need to compare values."""
-
-    world: int
-
-    def gather(self, value: Any) -> list[Any]: ...
-
-
-def check_same(reduce: Gathering, facts: dict[str, Any], error: type[CavityError] = BadInput) -> None:
+def check_same(reduce: Local, facts: dict[str, Any], error: type[CavityError] = BadInput) -> None:
     """Raise an error on every rank if the ranks differ in a fact; it names the rank and the fact.
 
-    Parameters
-    ----------
-    reduce : Local
-        The process group.
-    facts : dict
-        Values by name, small, with equality that is that of their `repr`.
-    error : type
-        The error to raise.
-
-    Examples
-    --------
-    >>> from cavity.distributed import Local, check_same
-    >>> check_same(Local(), {"number of rows": 3})
+    `facts` are small values by name, with equality that is that of their `repr`.
     """
     if reduce.world == 1:
         return
@@ -53,27 +34,8 @@ def check_same(reduce: Gathering, facts: dict[str, Any], error: type[CavityError
             )
 
 
-def run_together(reduce: Gathering, work: Callable[[], T]) -> T:
-    """Run a function that may fail on some ranks: if it does, every rank raises an error that names the rank.
-
-    Parameters
-    ----------
-    reduce : Local
-        The process group.
-    work : callable
-        Function without arguments that does not communicate.
-
-    Returns
-    -------
-    object
-        What the function returned on this rank.
-
-    Examples
-    --------
-    >>> from cavity.distributed import Local, run_together
-    >>> run_together(Local(), lambda: 7)
-    7
-    """
+def run_together(reduce: Local, work: Callable[[], T]) -> T:
+    """Run a function that does not communicate: if it fails on some ranks, every rank raises an error that names the rank."""
     if reduce.world == 1:
         return work()
     found, problem = None, None
