@@ -34,10 +34,7 @@ from cavity.saving.schema import KINDS
 from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
 from cavity.saving.summary import summarise
 
-PATHS = (
-    "checkpoint",
-    "resume",
-)  # arguments that name files: a model file must not choose where a later fit writes
+PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
@@ -202,13 +199,11 @@ def _check(declared: dict[str, tensor_files.Entry], meta: dict[str, Any], kernel
 
 
 def _read(stored: tensor_files.Stored, kernel: Any) -> Record:
-    tensors, meta = stored
-    contents = _check(stored.declared(), meta, kernel)
+    tensors, meta, contents = stored
     check_values({name: t.numpy() for name, t in tensors.items()}, contents)
     arguments = _read_arguments(meta, Unpacking(tensors, kernel))
-    return Record(
-        meta["kind"], arguments, _read_result(tensors, meta, arguments, contents.sizes), meta["notes"]
-    )
+    result = _read_result(tensors, meta, arguments, contents.sizes)
+    return Record(meta["kind"], arguments, result, meta["notes"])
 
 
 def _read_result(
