@@ -97,7 +97,6 @@ def _is_hidden(below: str) -> bool:
 
 
 def read_bytes(file: Location) -> bytes:
-    """Read a file. Raises OSError if that fails."""
     if isinstance(file, Path):
         return file.read_bytes()
     filesystem, path = locate(file)
@@ -132,7 +131,6 @@ def exists(path: Location) -> bool:
 
 
 def is_folder(path: Location) -> bool:
-    """Return whether a path names a folder."""
     return path.is_dir() if isinstance(path, Path) else bool(_describe(path).type.name == "Directory")
 
 
@@ -161,7 +159,6 @@ def remove(path: Location) -> None:
 
 
 def remove_folder(path: Location) -> None:
-    """Remove a folder and what is in it."""
     if isinstance(path, Path):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -170,12 +167,10 @@ def remove_folder(path: Location) -> None:
 
 
 def count_bytes(path: Location) -> int:
-    """Return the size of a file."""
     return path.stat().st_size if isinstance(path, Path) else int(_describe(path).size)
 
 
 def get_name(path: Location) -> str:
-    """Return the last part of a path."""
     return path.name if isinstance(path, Path) else path.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 

@@ -58,7 +58,6 @@ class Registry(Generic[T]):
         return self._classes.get(type(value).__name__) is type(value)
 
     def classes(self) -> tuple[type[T], ...]:
-        """Every registered class, in the order of registration."""
         return tuple(self._classes.values())
 
     def short_names(self) -> dict[str, type[T]]:

@@ -62,21 +62,16 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the tensor."""
         return math.prod(self.shape) * _DTYPES[self.dtype][1]
 
 
 class _Place(NamedTuple):
-    """Where in a file a tensor lies."""
-
     entry: Entry
     start: int
     stop: int
 
 
 class _Head(NamedTuple):
-    """What stands before the tensors of a file."""
-
     meta: dict[str, Any]
     text: str  # the same as JSON
     digest: str | None

@@ -125,7 +125,6 @@ def predict_on_spark(estimator: Estimator, dataframe: Any) -> Any:
 
 
 def _extend_schema(estimator: Estimator, schema: Any) -> Any:
-    """Return the schema of the rows with their predictions."""
     import pyarrow
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import DoubleType, StructField, StructType

@@ -41,7 +41,6 @@ class Targets(InMemory):
         return np.array([self.weight.sum()])
 
     def content(self) -> str:
-        """Return a digest of every row and of the units of y."""
         return hashlib.sha256(f"{super().content()} {self.shift!r} {self.scale!r}".encode()).hexdigest()
 
     def start(self, rng: np.random.Generator) -> Start:
@@ -81,7 +80,6 @@ def _merged(X: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
 
 
 def _units(y: Array, weight: Array) -> tuple[float, float]:
-    """Return weighted mean and standard deviation."""
     shift = float(np.average(y, weights=weight))
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         off = y - shift

@@ -14,7 +14,6 @@ from cavity.saving.serialize import Unpacking
 
 
 def likelihood_tensors(likelihood: Likelihood) -> dict[str, Tensor]:
-    """Return the learnt values by name."""
     return {f"factor.{name}": value for name, value in likelihood.state().items()}
 
 

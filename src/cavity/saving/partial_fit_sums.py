@@ -41,7 +41,6 @@ def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
 
 
 def growing_tensors(kept: Growing | None) -> dict[str, Tensor]:
-    """Return the tensors by name."""
     if kept is None:
         return {}
     engine, state = kept.engine, kept.state

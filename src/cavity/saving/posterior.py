@@ -53,7 +53,6 @@ def _entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
 
 
 def model_tensors(model: FittedModel) -> dict[str, Tensor]:
-    """Return the tensors of a model by name."""
     found = {name: t.detach().clone() for name, t in _entries(model.prior)}
     found |= {"prior_lower": model.prior_lower, "mean": model.mean, "lower": model.lower}
     return found
@@ -62,7 +61,6 @@ def model_tensors(model: FittedModel) -> dict[str, Tensor]:
 def restore_model(
     tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, sizes: Sizes, likelihood: Likelihood
 ) -> FittedModel:
-    """Make the model from its tensors."""
     linear, fades = (f"prior.kernel.k2.{name}" in tensors for name in ("log_lengthscale", "square_reach"))
     made = make_default_kernel(linear, fades) if kernel is None else copy.deepcopy(kernel)
     prior = _prior(tensors, about, made, sizes)

@@ -95,7 +95,6 @@ def _is_registered(kernel: Any) -> bool:
 
 
 def _spell(kernel: Any) -> str:
-    """Return the class names of a kernel and of its parts."""
     inner = kernel.get_params(deep=False).values() if isinstance(kernel, Kernel) else ()
     parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))
     return f"{type(kernel).__name__}({parts})" if parts else type(kernel).__name__

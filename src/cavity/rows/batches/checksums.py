@@ -76,7 +76,6 @@ class PassSum:
         self.content, self.keep, self.total = content, (keep.start, keep.stop), 0
 
     def add(self, piece: Piece, codes: NDArray[np.int64]) -> None:
-        """Add rows; `codes` are the numbers of their classes."""
         self.total = (self.total + sum_rows(piece, self.content.labels[codes])) & MASK
 
     def finish(self) -> None:

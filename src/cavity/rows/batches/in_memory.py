@@ -23,7 +23,6 @@ class Batch(NamedTuple):
     weight: Tensor  # [B]
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Split into pieces of at most `size` rows."""
         if len(self.index) <= size:
             yield self
             return
@@ -45,7 +44,6 @@ class Rows(NamedTuple):
         return -(-self.n_rows // size)
 
     def whole(self, keep: range | None = None) -> Batch:
-        """Return all rows, or those in `keep`, as one batch."""
         keep = range(self.n_rows) if keep is None else keep
         index = torch.arange(keep.start, keep.stop, device=self.y.device)
         return Batch(index, *(column[keep.start : keep.stop] for column in self))

@@ -40,7 +40,6 @@ class Piece(NamedTuple):
     where: str = ""  # the file, for messages
 
     def at(self, rows: Any) -> Piece:
-        """Select some of the rows."""
         weight = None if self.weight is None else self.weight[rows]
         return Piece(self.index[rows], self.X[rows], self.y[rows], weight, self.where)
 
@@ -49,9 +48,7 @@ class Source(Protocol):
     """Source of rows. Every pass gives the same rows in the same order."""
 
     @property
-    def names(self) -> Names:
-        """Names of the columns, or None."""
-        ...
+    def names(self) -> Names: ...
 
     @property
     def numbered(self) -> bool:
@@ -115,9 +112,7 @@ class Data(Protocol):
 
     def whole(self) -> Whole: ...
 
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Make one shuffled pass."""
-        ...
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]: ...
 
 
 class Divisible(Data, Protocol):
@@ -131,7 +126,6 @@ class Divisible(Data, Protocol):
 
 
 def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
-    """Yield the pieces after checking each; all must have the same number of columns."""
     n_columns = None
     for piece in pieces:
         check(piece, names, n_columns)

@@ -48,7 +48,6 @@ class Summary(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether the sample contains all rows."""
         return len(self.sample.index) == self.n_rows
 
 
@@ -113,7 +112,6 @@ class Survey:
             self.sample.add(piece._replace(y=numbers[piece.y]), keys)
 
     def summary(self) -> Summary:
-        """Return the summary, with sorted classes."""
         if self.moments is None:
             raise BadInput("the source has no rows: check how it was selected.")
         classes, order = _sort_classes(self.labels)
@@ -182,7 +180,6 @@ def _empty_moments(n_classes: int, n_columns: int) -> ClassMoments:
 
 
 def _merge(a: ClassMoments, b: ClassMoments) -> ClassMoments:
-    """Merge the moments of two groups of rows."""
     weight, mean, square = merge_spread(*((m.weight[:, None], m.mean, m.square) for m in (a, b)))
     lightest, heaviest = np.minimum(a.lightest, b.lightest), np.maximum(a.heaviest, b.heaviest)
     return ClassMoments(a.rows + b.rows, weight[:, 0], lightest, heaviest, mean, square)

@@ -57,7 +57,6 @@ class Stream(NamedTuple):
         return -(-self.n_rows // size)
 
     def whole(self, keep: range | None = None) -> Pass:
-        """Return the rows in order, or those in `keep`."""
         return Pass(self, range(self.n_rows) if keep is None else keep)
 
     def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
@@ -77,7 +76,6 @@ class Stream(NamedTuple):
         _finish_sum(total)
 
     def _draw_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
-        """Draw batches from the shuffle buffer."""
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         room = count_buffer_rows(size, self.n_columns)
         piece = -(-room // PIECES)
@@ -121,7 +119,6 @@ class Stream(NamedTuple):
         return Encoded(piece.index, piece.X.astype(KINDS[self.dtype]), y, weight * self.factor[y])
 
     def _encode_all(self, pieces: Iterator[Piece], keep: range) -> Iterator[Encoded]:
-        """Encode the pieces of one pass."""
         total = self._start_sum(keep)
         yield from (self._encode(piece, total) for piece in pieces)
         _finish_sum(total)

@@ -80,7 +80,6 @@ def to_numbers(
 
 
 def _raise_not_number(name: str, text: Any, wrong: Any, first: int) -> None:
-    """Raise BadInput for the cells with these indices."""
     row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
     raise BadInput(
         f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells or leave "
@@ -89,7 +88,6 @@ def _raise_not_number(name: str, text: Any, wrong: Any, first: int) -> None:
 
 
 def match_cells(text: Any, pattern: str) -> NDArray[np.bool_]:
-    """Return which text cells match a pattern."""
     import pyarrow.compute as pc
 
     return to_flags(pc.match_substring_regex(text, pattern))
@@ -165,7 +163,6 @@ def read_targets(column: Any, name: str, first: int, strict: bool = True) -> tup
 
 
 def raise_continuous(name: str, example: Any) -> None:
-    """Raise BadInput for a target with fractions."""
     raise BadInput(
         f"the target {name!r} has values such as {example}, but a classifier needs classes: is it the right column? "
         "To predict the number itself, use --regression or GPRegressor; to classify ranges, replace it by a column of classes."

@@ -15,7 +15,6 @@ KIND_NAMES = {Number: "number", Group: "group", Category: "category", Date: "dat
 
 
 def store_column(column: Column) -> dict[str, Any]:
-    """Return a column as JSON."""
     return {"kind": KIND_NAMES[type(column)], **column._asdict()}
 
 
@@ -34,7 +33,6 @@ def read_target(value: Any) -> Target | None:
 
 
 def read_ignored(value: Any) -> Ignored:
-    """Return an ignored column."""
     return Ignored(read_text(value["name"]), read_text(value["why"]), bool(value.get("informs", False)))
 
 

@@ -38,7 +38,6 @@ class RunningMoments:
             self.merge(part)
 
     def merge(self, other: RunningMoments) -> None:
-        """Add the values that other moments are of."""
         if other.n:
             n, mean, square = merge_spread(*((m.n, m.mean, m.square) for m in (self, other)))
             self.n, self.mean, self.square = int(n), float(mean), float(square)
@@ -97,7 +96,6 @@ class DateMoments:
         self.clock = False
 
     def add(self, column: Any, lacks: NDArray[np.bool_]) -> None:
-        """Add cells: dates, times or their texts."""
         if self.days and import_pyarrow().types.is_string(column.type):
             if not (match_cells(column, DATE) | lacks).all():
                 self.days.clear()

@@ -39,7 +39,6 @@ class Part(NamedTuple):
     rows: int
 
     def within(self, keep: range) -> Part:
-        """Restrict the part to rows in `keep`."""
         both = intersect(range(self.first, self.first + self.rows), keep)
         return self._replace(first=both.start, skip=self.skip + both.start - self.first, rows=len(both))
 
@@ -114,7 +113,6 @@ class Fragments:
             release_memory()
 
     def read(self, part: Part, size: int) -> Iterator[Chunk]:
-        """Read the rows of a part, at most `size` at a time."""
         if not part.rows:
             return
         file = self.files[part.file]
@@ -133,7 +131,6 @@ class Fragments:
         )
 
     def _tables(self, file: File, group: int, size: int) -> Iterator[Any]:
-        """Read the record batches of a row group."""
         fragment = _reopen(file.fragment)
         self._check_unchanged(file, fragment)
         physical = [c for c in self.columns if file.kinds[c] != "partition"]

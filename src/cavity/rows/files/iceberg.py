@@ -118,7 +118,6 @@ class IcebergFile:
         return tuple(np.diff(ends - np.searchsorted(self.deleted, ends)).tolist())
 
     def count_missing(self, columns: set[str]) -> int:
-        """Return the number of missing cells, as far as the statistics say."""
         stored = self._find_columns(self._open())
         nulls = self.file.null_value_counts or {}
         found = 0

@@ -84,7 +84,6 @@ class Csv:
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
     def _find_encoding(self) -> str:
-        """Read the file once to find its encoding."""
         decoder, encoding = codecs.getincrementaldecoder("utf-8")(), "utf8"
         with open_stream(self.path) as stream:
             block = stream.read(SCAN_BYTES)
@@ -103,14 +102,12 @@ class Csv:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on how the file is read."""
         names = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
         return (
             [] if self.encoding == "utf8" else [f"{self.path} is not UTF-8: read as {names[self.encoding]}"]
         )
 
     def _open(self) -> Any:
-        """Open the file as a stream of UTF-8."""
         arrow = import_pyarrow()
         stream = open_stream(self.path)
         return (
@@ -171,7 +168,6 @@ class Csv:
         return {}
 
     def _read_tail(self) -> bytes:
-        """Read the end of the file, without trailing white space."""
         tail = b""
         with self._open() as stream:
             while more := stream.read(1 << 20):
