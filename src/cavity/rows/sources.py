@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
 from cavity.rows.batches.iterables import Batches
 from cavity.rows.batches.memory_maps import Arrays
 from cavity.rows.batches.shard import shard_range
-from cavity.rows.batches.source import Divided, Source, TensorOptions
+from cavity.rows.batches.source import Source, TensorOptions
 from cavity.rows.batches.source_survey import Summary, Survey, survey, survey_section
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files.arrow_source import Arrow
@@ -216,17 +216,16 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     )
 
 
-def _probe(source: Source) -> tuple[Any, ...]:
+def _probe(source: Any) -> tuple[Any, ...]:
     """Return what tells sources apart that ranks divide among them, which no rank reads as a whole."""
-    divided, found = cast(Divided, source), []
-    N = divided.n_rows
+    N, found = source.n_rows, []
     for first in sorted({0, N // 2, max(0, N - PROBE_ROWS)}):
-        for piece in divided.section(range(first, min(N, first + PROBE_ROWS)), PROBE_ROWS):
+        for piece in source.section(range(first, min(N, first + PROBE_ROWS)), PROBE_ROWS):
             found.append(sum_rows(piece, hash_labels(piece.y.tolist())))
     return N, source.names, found
 
 
-def survey_ranks(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:
+def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local) -> Summary:
     """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
     if reduce.world == 1 or not hasattr(source, "section"):
         return survey(source, seed)
@@ -235,7 +234,7 @@ def survey_ranks(source: Source, seed: tuple[int, int], reduce: Local) -> Summar
         {"the first, middle and last rows of the source": run_together(reduce, lambda: _probe(source))},
     )
     found: Survey | BadInput
-    mine = shard_range(cast(Divided, source).n_rows, reduce.rank, reduce.world)
+    mine = shard_range(source.n_rows, reduce.rank, reduce.world)
     try:
         found = survey_section(source, seed, mine)
     except BadInput as error:

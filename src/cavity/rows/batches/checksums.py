@@ -64,23 +64,20 @@ class Content:
         self.labels = hash_labels(classes.tolist())
         self.known = dict(known or {})
 
-    def start(self, keep: range) -> PassSum:
-        """Return the sum of a new pass over these rows."""
-        return PassSum(self, keep)
-
 
 class PassSum:
-    """Running checksum of one pass."""
+    """Running checksum of one pass over the rows in `keep`; it does nothing without contents to compare with."""
 
-    def __init__(self, content: Content, keep: range) -> None:
+    def __init__(self, content: Content | None, keep: range) -> None:
         self.content, self.keep, self.total = content, (keep.start, keep.stop), 0
 
     def add(self, piece: Piece, codes: NDArray[np.int64]) -> None:
-        self.total = (self.total + sum_rows(piece, self.content.labels[codes])) & MASK
+        if self.content is not None:
+            self.total = (self.total + sum_rows(piece, self.content.labels[codes])) & MASK
 
     def finish(self) -> None:
         """Compare a complete pass with the first one. Raises BadInput if they differ."""
-        if self.content.known.setdefault(self.keep, self.total) != self.total:
+        if self.content is not None and self.content.known.setdefault(self.keep, self.total) != self.total:
             raise BadInput(
                 "the rows of this pass differ from those of the first pass: a value, a label or a weight has changed. The source "
                 "must give the same rows in every pass; do not write to its files while a fit reads them."

@@ -50,9 +50,7 @@ class Store:
     """Store of rows that wait to be drawn, one per slot. Slots freed last are reused first."""
 
     def __init__(self, room: int, n_columns: int, dtype: Any) -> None:
-        self.rows = allocate_rows(
-            n_columns, dtype, room
-        )  # the system allocates pages only when they are written
+        self.rows = allocate_rows(n_columns, dtype, room)  # pages are allocated only when they are written
         self.free, self.n_free = np.arange(room)[::-1].copy(), room
 
     def add(self, rows: Encoded) -> Slots:

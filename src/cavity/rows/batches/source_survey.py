@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import merge_spread
 from cavity.errors import BadInput
 from cavity.rows.batches.checksums import MASK, hash_labels, sum_rows
 from cavity.rows.batches.prefetch import prefetch
-from cavity.rows.batches.source import Array, Divided, Piece, Source, check_pieces
-from cavity.rows.batches.spread import merge_spread
+from cavity.rows.batches.source import Array, Piece, Source, check_pieces
 
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
@@ -66,9 +66,9 @@ def survey_section(source: Source, seed: Any, keep: range | None = None, limit: 
     Surveys of consecutive sections, joined in order, equal the survey of the whole table.
     """
     found, rng, size = Survey(limit), np.random.default_rng(seed), _rows_per_piece(source)
-    pieces = source.pieces(size)
+    divided: Any = source
+    pieces = source.pieces(size) if keep is None else divided.section(keep, size)
     if keep is not None:
-        pieces = cast(Divided, source).section(keep, size)
         rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
     for piece in prefetch(check_pieces(pieces, source.names)):
         if len(piece.index):
@@ -167,16 +167,11 @@ def _compute_moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> 
 
 def _place(found: ClassMoments, numbers: NDArray[np.int64], n_classes: int) -> ClassMoments:
     """Expand moments of some classes to all classes; the others are empty."""
-    expanded = _empty_moments(n_classes, found.mean.shape[1])
+    expanded = [np.zeros((n_classes, *of.shape[1:]), of.dtype) for of in found]
+    expanded[ClassMoments._fields.index("lightest")].fill(np.inf)
     for to, of in zip(expanded, found, strict=True):
         to[numbers] = of
-    return expanded
-
-
-def _empty_moments(n_classes: int, n_columns: int) -> ClassMoments:
-    table = np.zeros((n_classes, n_columns))
-    rows, weight = np.zeros(n_classes, dtype=np.int64), np.zeros(n_classes)
-    return ClassMoments(rows, weight, np.full(n_classes, np.inf), np.zeros(n_classes), table, table.copy())
+    return ClassMoments(*expanded)
 
 
 def _merge(a: ClassMoments, b: ClassMoments) -> ClassMoments:
@@ -217,8 +212,7 @@ class _Sample:
     def rows(self) -> Piece:
         if self.count > self.limit or self.level < self.limit:  # after thinning, later rows need it too
             self._thin()
-        rows, _ = _concatenate(self.parts)
-        return rows
+        return _concatenate(self.parts)[0]
 
 
 def _concatenate(parts: list[tuple[Piece, Array]]) -> tuple[Piece, Array]:
