@@ -1,4 +1,4 @@
-"""Rows with real targets in memory."""
+"""Rows with real targets, in memory and of sources."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import distinct_rows
+from cavity.distributed import Local
 from cavity.errors import BadInput
 from cavity.kernels import inducing
+from cavity.rows.batches.checksums import Content
+from cavity.rows.batches.source import Source, TensorOptions
+from cavity.rows.batches.source_survey import Summary
+from cavity.rows.batches.target_column import TargetColumn, TargetStream
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights
+from cavity.rows.sources import Streamed, features_of_source, survey_ranks
 from cavity.rows.tables import Array, InMemory, Request, Start, Table
 from cavity.rows.validation import Features, check_rows, read_rows
 
@@ -92,3 +98,51 @@ def spread(mean: float, deviation: float) -> float:
     if not deviation < 1e150:  # whose square is a variance
         raise BadInput("y is too large for its spread to be computed: divide it by its largest value.")
     return deviation if deviation > 1e-12 * abs(mean) else 1.0
+
+
+class StreamedTargets(Streamed):
+    """A source of one class that carries its targets as an extra column; `summary` is of the other columns."""
+
+    member = None
+
+    @property
+    def shift(self) -> float:
+        return float(self._column.shift)
+
+    @property
+    def scale(self) -> float:
+        return float(self._column.scale)
+
+    @property
+    def _column(self) -> TargetColumn:
+        assert isinstance(self.source, TargetColumn)
+        return self.source
+
+    def rows(self, config: TensorOptions) -> TargetStream:
+        # in other units than in the survey: the first pass of the training sets the checksum
+        rows = super().rows(config)._replace(content=Content(self.summary.classes))
+        return TargetStream(*rows._replace(n_columns=len(self.summary.low) + 1))
+
+
+def read_target_source(
+    source: Source, normalize: bool, owner: str, seed: int, reduce: Local
+) -> tuple[StreamedTargets, Features]:
+    """Survey a source with real targets in one pass."""
+    summary = survey_ranks(TargetColumn(source), (seed, 1), reduce)
+    moments = summary.moments
+    units = (0.0, 1.0)
+    if normalize:
+        mean, square = float(moments.mean[0, -1]), float(moments.square[0, -1] / moments.weight[0])
+        units = mean, spread(mean, math.sqrt(square))
+    features = features_of_source(source, owner, len(summary.low) - 1)
+    return StreamedTargets(TargetColumn(source, *units), _without_last(summary), np.ones(1)), features
+
+
+def _without_last(summary: Summary) -> Summary:
+    moments, sample = summary.moments, summary.sample
+    return summary._replace(
+        moments=moments._replace(mean=moments.mean[:, :-1], square=moments.square[:, :-1]),
+        low=summary.low[:-1],
+        high=summary.high[:-1],
+        sample=sample._replace(X=np.ascontiguousarray(sample.X[:, :-1])),
+    )

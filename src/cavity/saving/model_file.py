@@ -25,10 +25,15 @@ from cavity.prediction.novelty import describe_novelty, restore_novelty
 from cavity.prediction.regression import TENSORS, TrainingRows, with_canonical_layout
 from cavity.saving.checking import Contents, check_header, check_values
 from cavity.saving.json_checks import read_estimate, read_features, read_relevance, read_units, unpack_labels
-from cavity.saving.likelihoods import likelihood_tensors, restore_likelihood
 from cavity.saving.partial_fit_sums import describe_growing, growing_tensors, restore_growing
 from cavity.saving.pools import describe_pool, pool_tensors, restore_pool
-from cavity.saving.posterior import check_training_rows, describe_prior, model_tensors, restore_model
+from cavity.saving.posterior import (
+    check_training_rows,
+    describe_prior,
+    model_tensors,
+    restore_likelihood,
+    restore_model,
+)
 from cavity.saving.ranges import Sizes
 from cavity.saving.schema import KINDS
 from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
@@ -99,7 +104,7 @@ def save(record: Record, path: str | Path) -> None:
         "plan": None if result.plan is None else asdict(result.plan),
         "novelty": describe_novelty(result.novelty),
     }
-    tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
+    tensors = packing.tensors | model_tensors(result.model)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
     if result.relevance is not None:
         tensors["feature_relevance"] = torch.tensor(result.relevance)
@@ -110,9 +115,8 @@ def save(record: Record, path: str | Path) -> None:
 
 def describe(record: Record) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
-    result = record.result
-    rows = describe_rows_inside(result.model, result.rows)
-    return summarise(record.arguments, result, rows)
+    inside = describe_rows_inside(record.result.model, record.result.rows)
+    return summarise(record.arguments, record.result, inside)
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
@@ -151,13 +155,20 @@ def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
     return ESTIMATORS[record.kind]._from_record(record)
 
 
+@torch.inference_mode(False)  # parameters that a later fit can learn
 def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Record:
     """Read what a model file holds, as `load` does, but without the estimator: predictions then need no scikit-learn.
 
     Names of arguments are checked only if the estimators are loaded: predictions do not depend on other arguments.
     """
-    with torch.inference_mode(False):  # parameters that a later fit can learn
-        return _read_record(path, device, kernel)
+    where = None if device is None else resolve_device(device)
+    stored = tensor_files.read(path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel))
+    record = restore_record(stored, path, kernel)
+    if where is None:
+        return record
+    model, rows = record.result.model.to(where), record.result.rows
+    moved = record.result._replace(model=model, rows=None if rows is None else rows.to(where))
+    return record._replace(result=moved, arguments=record.arguments | {"device": device})
 
 
 def restore_record(stored: tensor_files.Stored, path: str | Path, kernel: Any = None) -> Record:
@@ -169,19 +180,6 @@ def restore_record(stored: tensor_files.Stored, path: str | Path, kernel: Any = 
         raise kind(f"{path}: {error}") from error
     except tensor_files.DAMAGE as error:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
-
-
-def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
-    where = None if device is None else resolve_device(device)
-    stored = tensor_files.read(path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel))
-    record = restore_record(stored, path, kernel)
-    if where is not None:
-        rows = record.result.rows
-        moved = record.result._replace(
-            model=record.result.model.to(where), rows=None if rows is None else rows.to(where)
-        )
-        record = record._replace(result=moved, arguments=record.arguments | {"device": device})
-    return record
 
 
 def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:

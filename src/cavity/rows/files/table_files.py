@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from cavity.rows.files.datasets import FORMATS, open_dataset
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.iceberg import is_iceberg
 from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
+from cavity.rows.files.text_files import TableFile as TableFile
 
 TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter; None: guess it from the header
 PACKED = (".gz", ".bz2", ".zst")
@@ -30,29 +31,6 @@ CHUNK_BYTES = 32 << 20
 CHUNK_ROWS = 65_536
 SPOOL_PAGE = 32 << 10  # bytes
 UNPACKED_BYTES, MOST_PACKED = 1 << 30, 20  # an .npz may unpack to so many bytes, or so many times its size
-
-
-class TableFile(Protocol):
-    """File with named columns, which can be read many times in chunks of rows."""
-
-    @property
-    def path(self) -> Location: ...
-
-    @property
-    def names(self) -> list[str]: ...
-
-    @property
-    def notes(self) -> list[str]:
-        """Remarks on how the file is read."""
-        ...
-
-    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        """Read all rows in order, of all columns or of these."""
-        ...
-
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return the types of these columns if types may differ between chunks, else an empty dict."""
-        ...
 
 
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
@@ -82,10 +60,8 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     return table
 
 
-class Columnar:
+class Columnar(TableFile):
     """Parquet or Arrow file, or a folder of such files."""
-
-    notes: list[str] = []  # noqa: RUF012
 
     def __init__(self, path: Location) -> None:
         self.path = path
@@ -113,10 +89,8 @@ class Columnar:
             yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
 
 
-class Npz:
+class Npz(TableFile):
     """NumPy archive: uses the arrays with one entry per row (those of maximal length); 2-D arrays give several columns."""
-
-    notes: list[str] = []  # noqa: RUF012
 
     def __init__(self, path: Location) -> None:
         self.path = path
@@ -145,9 +119,6 @@ class Npz:
         named = titles is not None and titles.shape == flat.shape[1:] and titles.dtype.kind == "U"
         for j in range(flat.shape[1]):
             self._put(str(titles[j]) if titles is not None and named else f"{name}{j}", flat[:, j])
-
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        return {}
 
     def _put(self, name: str, column: NDArray[Any]) -> None:
         if name in self.columns:
