@@ -31,9 +31,7 @@ class Columns(NamedTuple):
     spread: Array  # [D], positive
     distance: float
     group: NDArray[np.int64] | None = None  # [D], number of each column's lengthscale; None: each has its own
-    constant: NDArray[np.bool_] | None = (
-        None  # [D], columns without a lengthscale of their own: they tell nothing
-    )
+    constant: NDArray[np.bool_] | None = None  # [D], columns that tell nothing: they share a lengthscale
     square_reach: float = 1.0  # squared distance from the centre, in spreads, that rows hardly ever exceed
 
 

@@ -101,8 +101,7 @@ def read_bytes(file: Location) -> bytes:
         return file.read_bytes()
     filesystem, path = locate(file)
     with filesystem.open_input_stream(path, compression=None) as stream:
-        data: bytes = stream.read()
-    return data
+        return bytes(stream.read())
 
 
 def write_bytes(file: Location, data: bytes) -> None:
@@ -204,13 +203,11 @@ def download(uri: str, file: Any) -> None:
     """Copy a file of a store to an open file. Raises OSError, as a local file does."""
     filesystem, path = locate(uri)
     with filesystem.open_input_stream(path, compression=None) as stream:
-        while data := stream.read(COPY_BYTES):
-            file.write(data)
+        shutil.copyfileobj(stream, file, COPY_BYTES)
 
 
 def upload(file: Any, uri: str) -> None:
     """Copy an open file to a store, which shows it when it is complete. Raises OSError, as a local file does."""
     filesystem, path = locate(uri)
     with filesystem.open_output_stream(path, compression=None) as stream:
-        while data := file.read(COPY_BYTES):
-            stream.write(data)
+        shutil.copyfileobj(file, stream, COPY_BYTES)

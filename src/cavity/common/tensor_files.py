@@ -107,17 +107,8 @@ class StoredArrays(NamedTuple):
         return Stored(tensors, self.meta, self.checked)
 
 
-DAMAGE = (  # what reading meaningless contents may raise
-    KeyError,
-    IndexError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    OverflowError,
-    RuntimeError,
-    RecursionError,
-    MemoryError,
-)
+# what reading meaningless contents may raise
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, MemoryError)
 Check = Callable[[dict[str, Entry], dict[str, Any]], Any]
 
 
@@ -169,8 +160,11 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one path: the last
     one to finish wins, and a reader always finds a complete file.
     """
-    if is_uri(path):
-        _write_remote(str(path), data)
+    if is_uri(path):  # a store replaces an object only by a complete one
+        try:
+            object_stores.write_bytes(str(path), data)
+        except OSError as error:
+            raise BadFile(f"{path} could not be written ({error}); an old file is intact.") from error
         return
     part: Path | None = None
     try:
@@ -195,14 +189,6 @@ def write_bytes(path: str | Path, data: bytes) -> None:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
     _flush_folder(target.parent)
-
-
-def _write_remote(uri: str, data: bytes) -> None:
-    """Write to an object store, which replaces an object only by a complete one."""
-    try:
-        object_stores.write_bytes(uri, data)
-    except OSError as error:
-        raise BadFile(f"{uri} could not be written ({error}); an old file is intact.") from error
 
 
 def _mode_of(target: Path) -> int | None:

@@ -47,7 +47,8 @@ def find_source(
         check_columns(X)
     if path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table):
         _refuse("this source", target=target, weight=weight)
-        return Arrays(X, _read_y(y, check), sample_weight)
+        labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)
+        return Arrays(X, labels, sample_weight)
     if hasattr(X, "pieces") and hasattr(X, "scattered"):
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
@@ -73,13 +74,6 @@ def is_table(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] in ("pyarrow", "pyiceberg")
 
 
-def _read_y(y: Any, check: Callable[[Any, int], Any]) -> Any:
-    """Keep a path; check a y in memory now."""
-    if isinstance(y, str | os.PathLike):
-        return y
-    return check(y, len(y) if hasattr(y, "__len__") else 0)
-
-
 def is_map(X: Any) -> bool:
     """Return whether X is a memory map with rows and columns of numbers."""
     return isinstance(X, np.memmap) and X.ndim == 2 and 0 not in X.shape and X.dtype.kind in "fiub"
@@ -95,9 +89,7 @@ def _is_readable(X: Any, sample_weight: Any, reads_whole_table: bool) -> bool:
 def is_batches(X: Any) -> bool:
     """Return whether X can be called or iterated, and is not itself a table."""
     if isinstance(X, list | tuple):
-        return bool(X) and all(
-            isinstance(b, tuple) and len(b) in (2, 3) and np.ndim(b[0]) == 2 for b in X[:1]
-        )
+        return bool(X) and isinstance(X[0], tuple) and len(X[0]) in (2, 3) and np.ndim(X[0][0]) == 2
     return (callable(X) or hasattr(X, "__iter__")) and not hasattr(X, "shape") and not hasattr(X, "columns")
 
 
@@ -152,10 +144,8 @@ class Streamed(NamedTuple):
         center, var = self._center_and_var()
         low, high = self.summary.low, self.summary.high
         columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
-        pool = inducing.candidates(
-            sample.X, sample.y, sample.weight, self.n_classes, columns, rng, limit=len(sample.X)
-        )
-        return Start(columns, pool)
+        rows = sample.X, sample.y, sample.weight
+        return Start(columns, inducing.candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X)))
 
     def _sample(self) -> Table:
         """Return the sampled rows, each weighted by the rows of its class that it stands for."""
@@ -176,15 +166,10 @@ class Streamed(NamedTuple):
         return f"{self.summary.content:016x}"
 
     def rows(self, config: TensorOptions) -> Stream:
+        summary, where = self.summary, (config.dtype, config.device)
+        content = Content(summary.classes, summary.sections)
         return Stream(
-            self.source,
-            self.summary.classes,
-            self.factor,
-            self.n_rows,
-            self.summary.low.shape[0],
-            config.dtype,
-            config.device,
-            Content(self.summary.classes, self.summary.sections),
+            self.source, summary.classes, self.factor, self.n_rows, len(summary.low), *where, content
         )
 
 
@@ -211,9 +196,8 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
         factor = weight_of_class(class_weight, classes, summary.moments.weight)
     if not (factor > 0).all():
         raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
-    return LabelledTable(
-        Streamed(source, summary, factor), features_of_source(source, owner, len(summary.low)), classes
-    )
+    features = features_of_source(source, owner, len(summary.low))
+    return LabelledTable(Streamed(source, summary, factor), features, classes)
 
 
 def _probe(source: Any) -> tuple[Any, ...]:
@@ -229,10 +213,8 @@ def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local) -> Summary:
     """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
     if reduce.world == 1 or not hasattr(source, "section"):
         return survey(source, seed)
-    check_same(
-        reduce,
-        {"the first, middle and last rows of the source": run_together(reduce, lambda: _probe(source))},
-    )
+    probe = run_together(reduce, lambda: _probe(source))
+    check_same(reduce, {"the first, middle and last rows of the source": probe})
     found: Survey | BadInput
     mine = shard_range(source.n_rows, reduce.rank, reduce.world)
     try:

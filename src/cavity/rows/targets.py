@@ -104,19 +104,15 @@ class StreamedTargets(Streamed):
     """A source of one class that carries its targets as an extra column; `summary` is of the other columns."""
 
     member = None
+    source: TargetColumn
 
     @property
     def shift(self) -> float:
-        return float(self._column.shift)
+        return float(self.source.shift)
 
     @property
     def scale(self) -> float:
-        return float(self._column.scale)
-
-    @property
-    def _column(self) -> TargetColumn:
-        assert isinstance(self.source, TargetColumn)
-        return self.source
+        return float(self.source.scale)
 
     def rows(self, config: TensorOptions) -> TargetStream:
         # in other units than in the survey: the first pass of the training sets the checksum

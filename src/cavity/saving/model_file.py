@@ -78,11 +78,10 @@ def save(record: Record, path: str | Path) -> None:
     names = result.features.names if prepare is None else None  # a preparation has them
     evidence = None if math.isnan(result.evidence) else result.evidence
     scalars = {"log_marginal_likelihood_": evidence} | ({"elbo_": evidence} if result.is_bound else {})
+    given = {name: value for name, value in record.arguments.items() if name not in PATHS}
     meta: dict[str, Any] = {
         "version": __version__,
-        "arguments": {
-            k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items() if k not in PATHS
-        },
+        "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in given.items()},
         "names": None if names is None else list(names),
         "prior": describe_prior(result.model.prior),
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
@@ -220,15 +219,14 @@ def _read_result(
         model = model._replace(pool=restore_pool(tensors, meta.get("pool")))
     scalars, features = meta["scalars"], read_features(meta, owner, D)
     evidence, relevance = scalars.get("log_marginal_likelihood_"), tensors.get("feature_relevance")
+    bound = BOUND if "elbo_" in scalars else EVIDENCE
     shares, importance = meta.get("class_prior"), meta.get("importance")
     return Result(
         model=model,
         features=features,
         evidence=math.nan if evidence is None else float(evidence),
         is_bound="elbo_" in scalars,
-        evidence_name=(BOUND if "elbo_" in scalars else EVIDENCE)
-        if n_classes is None
-        else method.name_evidence(n_classes),
+        evidence_name=bound if n_classes is None else method.name_evidence(n_classes),
         history=list(meta["history"]),
         relevance=read_relevance(None if relevance is None else relevance.numpy(), features),
         warnings=tuple(meta.get("warnings") or ()),
@@ -267,11 +265,8 @@ def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:
         return values
     cls = known[values["method"]]
     moved = {name for kind in known.values() for name in kind.parameter_names()}
-    old = {
-        OLD_NAMES.get(name, name): name
-        for name in values
-        if OLD_NAMES.get(name, name) in moved and name != "tol"
-    }
+    renamed = {OLD_NAMES.get(name, name): name for name in values if name != "tol"}
+    old = {new: name for new, name in renamed.items() if new in moved}
     own = {new: values[name] for new, name in old.items() if new in cls.parameter_names()}
     if own.get("likelihood") == "auto":
         own["likelihood"] = None

@@ -29,6 +29,7 @@ def describe_pool(pool: Pool) -> dict[str, Any] | None:
 
 
 def pool_tensors(pool: Pool) -> dict[str, Tensor]:
+    """Return the arrays of the trees by name."""
     import torch
 
     return {
@@ -39,6 +40,7 @@ def pool_tensors(pool: Pool) -> dict[str, Tensor]:
 
 
 def restore_pool(tensors: Arrays, about: Any) -> Pool:
+    """Make the pool from its tensors."""
     if about is None:
         return NO_POOL
     members = tuple(

@@ -28,12 +28,9 @@ SLACK = {torch.float64: 1e-6, torch.float32: 1e-2}  # of variances, relative to 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
     """Return the part of the prior that is JSON, next to its tensors."""
-    moving = (
-        any(p.requires_grad for p in prior.kernel.parameters())
-        if isinstance(prior.kernel, nn.Module)
-        else False
-    )
-    learnt = {"kernel": moving, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
+    moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
+    kernel = any(p.requires_grad for p in moving)
+    learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
     return {
         "learn": [name for name, is_learnt in learnt.items() if is_learnt],
         "kernels": _kernel_sets(prior.kernel),

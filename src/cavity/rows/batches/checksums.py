@@ -43,18 +43,14 @@ def sum_rows(piece: Piece, labels: Words) -> int:
 def hash_rows(X: NDArray[np.float64]) -> Words:
     """Return one word per row, which depends on its numbers alone."""
     columns = _fold(np.ascontiguousarray(X, dtype=np.float64).view(np.uint64))
-    words: Words = (columns * _multipliers(columns.shape[1])).sum(1, dtype=np.uint64)
+    steps = np.arange(1, columns.shape[1] + 1, dtype=np.uint64) * GOLDEN
+    words: Words = (columns * (mix_bits(steps) | np.uint64(1))).sum(1, dtype=np.uint64)
     return words
 
 
 def _fold(bits: Words) -> Words:
     """Bring the upper bits down: the lower ones of whole numbers are zero."""
     return bits ^ (bits >> np.uint64(32))
-
-
-def _multipliers(count: int) -> Words:
-    steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
-    return mix_bits(steps) | np.uint64(1)
 
 
 class Content:

@@ -51,21 +51,21 @@ class Summary(NamedTuple):
         return len(self.sample.index) == self.n_rows
 
 
-def survey(source: Source, seed: Any, limit: int | None = None) -> Summary:
+def survey(source: Source, seed: Any) -> Summary:
     """Read all rows once and summarise them.
 
-    The sample contains all rows if there are at most `limit`. Otherwise large classes are reduced to equal size first.
+    The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first.
     """
-    found = survey_section(source, seed, limit=limit).summary()
+    found = survey_section(source, seed).summary()
     return found._replace(sections={(0, found.n_rows): found.content})
 
 
-def survey_section(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
+def survey_section(source: Source, seed: Any, keep: range | None = None) -> Survey:
     """Survey the rows in `keep` (default all) in one pass.
 
     Surveys of consecutive sections, joined in order, equal the survey of the whole table.
     """
-    found, rng, size = Survey(limit), np.random.default_rng(seed), _rows_per_piece(source)
+    found, rng, size = Survey(), np.random.default_rng(seed), _rows_per_piece(source)
     divided: Any = source
     pieces = source.pieces(size) if keep is None else divided.section(keep, size)
     if keep is not None:
@@ -84,13 +84,13 @@ def _rows_per_piece(source: Source) -> int:
 class Survey:
     """Running summary of rows; classes are numbered in order of appearance."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self) -> None:
         self.labels: dict[Any, int] = {}
         self.words = hash_labels([])  # of the labels
         self.content = 0  # checksum of all rows
         self.moments: ClassMoments | None = None
         self.low = self.high = np.empty(0)
-        self.sample = _Sample(SAMPLE_ROWS if limit is None else limit)
+        self.sample = _Sample(SAMPLE_ROWS)
 
     def add(self, piece: Piece, keys: Array) -> None:
         """Add rows; the sample keeps those with the smallest random keys."""
@@ -135,9 +135,8 @@ class Survey:
         if self.moments is None:
             self.moments, self.low, self.high = moments, low, high
             return
-        self.moments = _merge(
-            _place(self.moments, np.arange(len(self.moments.rows)), len(self.labels)), moments
-        )
+        numbers = np.arange(len(self.moments.rows))
+        self.moments = _merge(_place(self.moments, numbers, len(self.labels)), moments)
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
 

@@ -73,18 +73,14 @@ def to_numbers(
         lacks = ~find_present(text)
         wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
         if len(wrong):
-            _raise_not_number(name, text, wrong, first)
+            row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+            raise BadInput(
+                f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells "
+                "or leave them empty."
+            )
         value = parse_numbers(text, style)
     check_finite(value, lacks, name, first)
     return value, lacks
-
-
-def _raise_not_number(name: str, text: Any, wrong: Any, first: int) -> None:
-    row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
-    raise BadInput(
-        f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells or leave "
-        "them empty."
-    )
 
 
 def match_cells(text: Any, pattern: str) -> NDArray[np.bool_]:

@@ -20,16 +20,10 @@ def store_column(column: Column) -> dict[str, Any]:
 
 def read_target(value: Any) -> Target | None:
     """Return the target, or None. Damage raises KeyError, TypeError or ValueError."""
-    return (
-        None
-        if value is None
-        else Target(
-            read_text(value["name"]),
-            bool(value["whole"]),
-            int(value.get("missing", 0)),
-            bool(value.get("number", False)),
-        )
-    )
+    if value is None:
+        return None
+    missing, number = int(value.get("missing", 0)), bool(value.get("number", False))
+    return Target(read_text(value["name"]), bool(value["whole"]), missing, number)
 
 
 def read_ignored(value: Any) -> Ignored:

@@ -36,11 +36,8 @@ def open_dataset(data: Any) -> Any:
     kind_of = {name: FORMATS.get(PurePosixPath(name).suffix.lower()) for name in found}
     kinds = {kind for kind in kind_of.values() if kind is not None}
     if len(kinds) != 1:
-        what = (
-            "contains both Parquet and Arrow files"
-            if kinds
-            else "is not, and does not contain, a file that can be read in pieces"
-        )
+        none = "is not, and does not contain, a file that can be read in pieces"
+        what = "contains both Parquet and Arrow files" if kinds else none
         raise BadInput(f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=).")
     files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
     try:

@@ -39,11 +39,13 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     suffixes = [s.lower() for s in PurePath(object_stores.get_name(path)).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
     with explain_errors(path):
-        if not is_iceberg(path) and not object_stores.exists(path):
+        iceberg = is_iceberg(path)
+        if not iceberg and not object_stores.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
-        if not is_iceberg(path) and object_stores.is_folder(path) and kind in TEXTS:
+        folder = not iceberg and object_stores.is_folder(path)
+        if folder and kind in TEXTS:
             raise BadInput(f"{str(path)!r} is a folder, not a text file: name the file in it.")
-        if is_iceberg(path) or object_stores.is_folder(path) or kind in FORMATS:
+        if iceberg or folder or kind in FORMATS:
             table: TableFile = Columnar(path)
         elif kind in TEXTS:
             table = Csv(path, TEXTS[kind], strict)
@@ -131,9 +133,8 @@ class Npz(TableFile):
             wanted = self.names if columns is None else columns
             size = _rows_per_chunk(len(wanted))
             for start in range(0, len(self.columns[wanted[0]]) if wanted else 0, size):
-                cells = {
-                    name: arrow.array(self.columns[name][start : start + size].copy()) for name in wanted
-                }
+                rows = slice(start, start + size)
+                cells = {name: arrow.array(self.columns[name][rows].copy()) for name in wanted}
                 yield Chunk(arrow.table(cells), start, str(self.path))
 
 
