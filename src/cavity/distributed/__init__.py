@@ -6,7 +6,8 @@ import functools
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -17,11 +18,12 @@ from torch import Tensor
 from torch import distributed as dist
 
 from cavity.distributed.heartbeat import Heartbeat, announce_end, find_silent, get_store, print_error
-from cavity.errors import BadOption, LostRank
+from cavity.errors import BadInput, BadOption, CavityError, LostRank
 
 __all__ = ["join", "leave"]
 
 T = TypeVar("T", bound=tuple[Any, ...])
+R = TypeVar("R")
 TIMEOUT = 300.0  # seconds to wait for other ranks
 
 
@@ -248,3 +250,43 @@ def _agree_on_prefix(store: Any, rank: int, world: int, timeout: float = TIMEOUT
                 missing.discard(other)
         time.sleep(0.01)
     return me
+
+
+def check_same(reduce: Local, facts: dict[str, Any], error: type[CavityError] = BadInput) -> None:
+    """Raise an error on every rank if the ranks differ in a fact; it names the rank and the fact.
+
+    `facts` are small values by name, with equality that is that of their `repr`.
+    """
+    if reduce.world == 1:
+        return
+    everyone = reduce.gather(
+        {n: value if isinstance(value, str) else repr(value) for n, value in facts.items()}
+    )
+    for name in dict.fromkeys(name for found in everyone for name in found):
+        values = [found.get(name, "missing") for found in everyone]
+        usual = Counter(values).most_common(1)[0][0]  # of two that differ, that of rank 0
+        odd = [rank for rank, value in enumerate(values) if value != usual]
+        if odd:
+            who = f"rank {odd[0]}" if len(odd) == 1 else f"ranks {', '.join(map(str, odd))}"
+            raise error(
+                f"{who} and rank {values.index(usual)} differ in {name}: {values[odd[0]]:.100} and {usual:.100}. Start every rank "
+                "with the same rows, arguments and versions."
+            )
+
+
+def run_together(reduce: Local, work: Callable[[], R]) -> R:
+    """Run a function that does not communicate: if it fails on some ranks, every rank raises an error that names the rank."""
+    if reduce.world == 1:
+        return work()
+    found, problem = None, None
+    try:
+        found = work()
+    except (ValueError, TypeError, OSError) as error:
+        problem = error
+    problems = reduce.gather(None if problem is None else str(problem))
+    if problem is not None:
+        raise problem
+    for rank, text in enumerate(problems):
+        if text is not None:
+            raise BadInput(f"rank {rank} failed: {text}")
+    return found  # type: ignore[return-value]

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity._version import __version__
-from cavity.distributed import Local
-from cavity.distributed.agreement import check_same
+from cavity.distributed import Local, check_same
 from cavity.errors import BadOption
 from cavity.options import Config
 from cavity.rows.tables import Facts

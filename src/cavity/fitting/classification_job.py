@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.distributed.agreement import run_together
+from cavity.distributed import run_together
 from cavity.fitting import agreement, build, monitoring, runs
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration, make_members
 from cavity.fitting.job import Job, Session, choose_device, open_session, start_run, start_values

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from cavity.distributed.agreement import run_together
+from cavity.distributed import run_together
 from cavity.fitting import agreement, build, regression_rows, runs
 from cavity.fitting.job import Job, choose_device, open_session, start_run, start_values
 from cavity.fitting.novelty import leave_out

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.common.column_statistics import from_moments
-from cavity.distributed import Local
-from cavity.distributed.agreement import check_same, run_together
+from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
 from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
