@@ -1,4 +1,4 @@
-"""Between Arrow and NumPy by way of buffers and DLPack: pyarrow's own conversions import pandas, which takes half a second."""
+"""Between Arrow and NumPy by way of their buffers: pyarrow's own conversions import pandas, which takes half a second."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ from cavity.rows.batches.source import Array
 
 def to_flags(column: Any) -> NDArray[np.bool_]:
     """Return booleans of Arrow as an array; missing cells are False."""
-    return _fill(column.cast("uint8"), np.uint8(0)).astype(bool)
+    return _read_bits(column.buffers()[1], column) & find_present(column)
 
 
 def to_floats(column: Any) -> Array:
     """Return float64 of Arrow as an array; missing cells are NaN."""
-    return _fill(column, np.float64(np.nan))
+    return np.where(find_present(column), _read_numbers(column, np.float64), np.nan)
 
 
 def to_places(column: Any) -> NDArray[np.int32]:
     """Return int32 of Arrow, such as the indices of a dictionary, as an array; missing cells are 0."""
-    return _fill(column, np.int32(0))
+    return np.where(find_present(column), _read_numbers(column, np.int32), 0)
 
 
 def find_present(column: Any) -> NDArray[np.bool_]:
-    return to_flags(column.is_valid())
-
-
-def _fill(column: Any, value: Any) -> NDArray[Any]:
-    """Return numbers as an array, with a value for missing cells; a scalar made by pyarrow would import pandas, too."""
-    return np.array(np.from_dlpack(column.fill_null(from_array(np.array([value]))[0])))
+    if not column.null_count:
+        return np.ones(len(column), dtype=bool)
+    mask = column.buffers()[0]
+    return np.zeros(len(column), dtype=bool) if mask is None else _read_bits(mask, column)
 
 
 def from_texts(values: Sequence[str]) -> Any:
@@ -50,3 +48,18 @@ def from_array(values: NDArray[Any]) -> Any:
         return from_array(values.astype(np.uint8)).cast("bool")
     buffer = arrow.py_buffer(np.ascontiguousarray(values))
     return arrow.Array.from_buffers(getattr(arrow, values.dtype.name)(), len(values), [None, buffer])
+
+
+def _read_bits(buffer: Any, column: Any) -> NDArray[np.bool_]:
+    if not len(column):
+        return np.zeros(0, dtype=bool)
+    stop = column.offset + len(column)
+    bits = np.unpackbits(np.frombuffer(buffer, np.uint8)[: -(-stop // 8)], bitorder="little")
+    return bits[column.offset : stop].astype(bool)
+
+
+def _read_numbers(column: Any, kind: Any) -> NDArray[Any]:
+    buffer = column.buffers()[1]
+    if not len(column) or buffer is None:
+        return np.zeros(len(column), dtype=kind)
+    return np.frombuffer(buffer, kind)[column.offset : column.offset + len(column)]
