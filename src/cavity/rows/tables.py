@@ -183,9 +183,7 @@ class Table(InMemory):
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
         many = len(self.X) > inducing.CANDIDATES
         distinct, place = (self.X, np.arange(self.n_rows)) if many else distinct_rows(self.X)
-        weight = np.asarray(
-            np.bincount(place, weights=self.weight, minlength=len(distinct)), dtype=np.float64
-        )
+        weight = np.bincount(place, weights=self.weight, minlength=len(distinct)).astype(np.float64)
         columns = summarize(distinct, weight, rng)
         pool = inducing.candidates(self.X, self.y, self.weight, self.n_classes, columns, rng)
         return Start(columns, pool)

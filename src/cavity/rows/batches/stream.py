@@ -24,7 +24,7 @@ from cavity.rows.batches.shuffle import (
     draw_batches,
     plan_batch_sizes,
 )
-from cavity.rows.batches.source import Piece, Source, Visit, check, describe_place, regroup
+from cavity.rows.batches.source import Piece, Visit, check, describe_place, regroup
 
 PIECES = 64  # pieces per shuffle buffer; many small ones mix rows from many places
 PIECE_BYTES = 64 << 20  # maximum size of a piece; a few are in memory at a time
@@ -34,7 +34,7 @@ KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 class Stream(NamedTuple):
     """Rows of a source with labels 0..C−1. Holds only a few pieces and the shuffle buffer in memory."""
 
-    source: Source
+    source: Any  # a Source; what more it can do is asked with hasattr
     classes: NDArray[Any]  # [C], sorted
     factor: NDArray[np.float64]  # [C], class weights; they multiply the weights of rows
     n_rows: int
@@ -60,9 +60,8 @@ class Stream(NamedTuple):
         yield from self._send(rows(size, generator, keep))
 
     def _take_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
-        source: Any = self.source
         order = shuffle_rows(self.n_rows, size, generator, keep)
-        return self._encode_all((source.take(index.numpy()) for index in order), keep)
+        return self._encode_all((self.source.take(index.numpy()) for index in order), keep)
 
     def _draw_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
@@ -83,19 +82,17 @@ class Stream(NamedTuple):
         total.finish()
 
     def _visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
-        source: Any = self.source
-        if hasattr(source, "visits"):
-            yield from source.visits(size, rng, keep)
+        if hasattr(self.source, "visits"):
+            yield from self.source.visits(size, rng, keep)
             return
-        for piece in source.scattered(size, rng):
+        for piece in self.source.scattered(size, rng):
             yield Visit(piece.index, piece.at(_is_inside(piece.index, keep)))
 
     def _in_order(self, size: int, keep: range) -> Iterator[Piece]:
-        source: Any = self.source
-        if hasattr(source, "section"):
-            yield from _check_count(source.section(keep, size), len(keep))
+        if hasattr(self.source, "section"):
+            yield from _check_count(self.source.section(keep, size), len(keep))
             return
-        for piece in _check_count(source.pieces(size), self.n_rows):
+        for piece in _check_count(self.source.pieces(size), self.n_rows):
             yield piece.at(_is_inside(piece.index, keep))
 
     def _encode(self, piece: Piece, total: PassSum) -> Encoded:
