@@ -1,4 +1,4 @@
-"""Cells of a column as numbers, text or labels; patterns for numbers, dates and missing cells."""
+"""Cells of a column as numbers, text or labels; patterns for numbers and missing cells."""
 
 from __future__ import annotations
 
@@ -15,17 +15,6 @@ from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_flags
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
-_MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
-_DAY = "|".join(
-    [
-        r"[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}",
-        r"[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{2}|[0-9]{4})",
-        rf"([A-Za-z]{{3,9}},? )?[0-9]{{1,2}}[ -]{_MONTH}[ -][0-9]{{2,4}}",
-        rf"{_MONTH} [0-9]{{1,2}},? [0-9]{{4}}",
-    ]
-)
-_TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)? ?([AaPp][Mm])?"
-DATE = rf"^(({_DAY})([T ,][0-9:.,TZ+ APMapm-]*)?|{_TIME})$"
 STYLES = (".", ",")  # what separates the decimals; "." wins if cells can be read both ways
 _EXPONENT = r"([eE][+-]?[0-9]+)?"
 _SPACE = r"' \x{A0}\x{202F}"  # other separators of thousands

@@ -37,6 +37,8 @@ PATTERNS = [
     )
 ]
 TIME = re.compile(_CLOCK)
+# the same for Arrow, which takes no two groups of one name
+DATE = "^(" + re.sub(r"\?P<\w+>", "", "|".join(shape.pattern for shape in (*PATTERNS, TIME))) + ")$"
 
 
 class Days(NamedTuple):

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import merge_spread
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.cells import DATE, STYLES, match_cells, match_numbers, parse_numbers
+from cavity.rows.columns.cells import STYLES, match_cells, match_numbers, parse_numbers
 from cavity.rows.columns.column_kinds import Date
-from cavity.rows.columns.dates import ORDERS, find_weekdays, find_years, to_days
+from cavity.rows.columns.dates import DATE, ORDERS, find_weekdays, find_years, to_days
 from cavity.rows.columns.outliers import limit_column
 
 SEASON_DAYS = 31  # shorter tables have no season
