@@ -285,7 +285,7 @@ def test_a_file_does_not_choose_where_a_later_fit_writes(tmp_path, number):
     victim, path = tmp_path / "victim", tmp_path / "m"
     victim.write_text("precious")
     fit(X, y).save(path)
-    tensors, meta = tensor_files.read(path, "model")
+    tensors, meta, _ = tensor_files.read(path, "model")
     forged = meta | {"arguments": meta["arguments"] | {"checkpoint": str(victim), "resume": True}}
     text = json.dumps(forged | {"format": number})
     path.write_bytes(serialise(tensors, {"cavity": text, "sha256": tensor_files.digest(tensors, text)}))

@@ -33,7 +33,7 @@ def test_two_writers_and_two_readers_never_meet_a_broken_file(tmp_path):
             errors.append(error)
 
     def read():
-        tensors, meta = tensor_files.read(path, "model")
+        tensors, meta, _ = tensor_files.read(path, "model")
         assert (tensors["x"] == meta["value"]).all()
         reads[0] += 1
 

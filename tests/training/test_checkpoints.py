@@ -376,7 +376,7 @@ def test_a_forged_checkpoint_is_refused_in_words(tmp_path, name):
     """B9, B10: unknown tensors were read; OverflowError, KeyError and others escaped."""
     path = tmp_path / "run.ckpt"
     fit(**RUNS["sep"], checkpoint=path)
-    tensors, meta = tensor_files.read(path, "checkpoint")
+    tensors, meta, _ = tensor_files.read(path, "checkpoint")
     FORGED[name](meta, tensors)
     tensor_files.write(path, "checkpoint", tensors, meta)
     with pytest.raises(BadFile, match=r"run\.ckpt"):
@@ -389,7 +389,7 @@ def test_a_checkpoint_of_format_1_still_resumes(tmp_path, monkeypatch):
 
     path = tmp_path / "run.ckpt"
     interrupt(path, RUNS["ep"], steps=3)
-    tensors, meta = tensor_files.read(path, "checkpoint")
+    tensors, meta, _ = tensor_files.read(path, "checkpoint")
     meta["facts"].pop("content", None)
     meta.pop("moment")
     save_file(tensors, path, {"cavity": json.dumps(meta | {"format": 1})})

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity import BadInput, Preparation
+from cavity.rows.columns.column_kinds import Date
 from cavity.rows.columns.dates import parse_date
 from cavity.rows.files.table_files import open_table, spool_table
 
@@ -50,6 +51,13 @@ def test_other_texts_are_not_dates(text):
 
 def test_zones_are_taken_to_one_clock():
     assert parse_date("2020-01-01T01:00:00+02:00", "day") == parse_date("2019-12-31 23:00", "day")
+
+
+@pytest.mark.parametrize("form", ["2020-01-0{} 12:00:00 UTC", "2020-01-0{}Z", "0{} Jan 2020, 1:30 pm +0100"])
+def test_a_column_has_dates_in_every_form_that_is_parsed(form):
+    table = {"when": [form.format(day) for day in range(1, 8)]}
+    (column,) = learn(**table).columns_
+    assert isinstance(column, Date)
 
 
 def test_a_date_becomes_days_year_season_weekday():

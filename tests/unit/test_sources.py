@@ -510,11 +510,12 @@ def test_columns_from_moments_are_the_columns():
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
-def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in():
+def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in(monkeypatch):
+    monkeypatch.setattr("cavity.rows.batches.source_survey.SAMPLE_ROWS", 3000)
     y = (np.arange(50_000) % 100 == 0).astype(int) + 2 * (np.arange(50_000) % 3 == 0)
     numbers = np.arange(50_000.0)[:, None]
-    found = survey(Arrays(numbers, y), 0, limit=3000)
-    again = survey(Arrays(numbers, y), 0, limit=3000)
+    found = survey(Arrays(numbers, y), 0)
+    again = survey(Arrays(numbers, y), 0)
     assert np.array_equal(found.sample.index, again.sample.index)
     kept = np.bincount(found.sample.y)
     assert kept.sum() <= 3000 and not found.complete
@@ -531,13 +532,14 @@ def test_a_large_table_is_sampled_fairly_and_every_rare_row_is_in():
 def test_surveys_of_the_ranks_are_together_that_of_one_process(world, limit, monkeypatch):
     """Few rows of some classes, one of them the last rank's alone; the sample is the same rows."""
     monkeypatch.setattr("cavity.rows.batches.source_survey.SURVEY_ROWS", 77)
+    monkeypatch.setattr("cavity.rows.batches.source_survey.SAMPLE_ROWS", limit)
     numbers = np.arange(3000)
     y = np.where(numbers > 2950, 9, np.where(numbers % 50 == 0, 0, numbers // 1000 + 1))
     values = np.random.default_rng(1).normal(size=(3000, 2)) * [1.0, 100.0]
     source = Arrays(values, y, numbers % 3 + 0.5)
-    alone, together = survey(source, 0, limit), Survey(limit)
+    alone, together = survey(source, 0), Survey()
     for rank in range(world):
-        together.join(survey_section(source, 0, shard_range(3000, rank, world), limit))
+        together.join(survey_section(source, 0, shard_range(3000, rank, world)))
     joined = together.summary()
     assert np.array_equal(joined.classes, alone.classes)
     assert all(np.array_equal(a, b) for a, b in zip(joined.sample[:4], alone.sample[:4], strict=True))

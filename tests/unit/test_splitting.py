@@ -43,17 +43,6 @@ def test_splits_depend_neither_on_order_nor_on_repetition_nor_on_rows_of_weight_
         assert (found[120:] == none).all()
 
 
-def test_groups_stay_together_and_so_do_groups_that_share_a_row():
-    X, y, _ = make_rows(90)
-    groups = np.repeat(np.arange(30), 3)
-    X[3], X[-1] = X[0], -0.0
-    fold = choose_folds(X, y, 4, 0, groups=groups)
-    assert (fold.reshape(30, 3) == fold.reshape(30, 3)[:, :1]).all() and fold[0] == fold[3]
-    assert set(fold) >= {0, 1, 2, 3}
-    held = hold_out(X, None, 0.2, 0, groups=groups)
-    assert held.sum() in (15, 18, 21) and (held.reshape(30, 3).sum(1) % 3 == 0).all()
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_every_class_keeps_a_row_even_if_it_equals_rows_of_another_class(seed):
     X, y, _ = make_rows(seed=seed)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Triple = tuple[Any, Any, Any]  # weight, mean and Σ weight · deviation²: numbers, or arrays that broadcast
 MEDIAN_ROWS = 1000  # rows used for the median distance
 PIECE = 512  # rows per piece of a pass that makes intermediate arrays
 ORDER_ROWS = 10_000  # rows that the order of columns is found from
@@ -30,9 +31,7 @@ class Columns(NamedTuple):
     spread: Array  # [D], positive
     distance: float
     group: NDArray[np.int64] | None = None  # [D], number of each column's lengthscale; None: each has its own
-    constant: NDArray[np.bool_] | None = (
-        None  # [D], columns without a lengthscale of their own: they tell nothing
-    )
+    constant: NDArray[np.bool_] | None = None  # [D], columns that tell nothing: they share a lengthscale
     square_reach: float = 1.0  # squared distance from the centre, in spreads, that rows hardly ever exceed
 
 
@@ -76,12 +75,20 @@ def from_moments(
 ) -> Columns:
     """Return the same from exact moments of all rows, with the median distance of a weighted sample X."""
     center = np.where(low == high, low, center)
-    largest = np.maximum(high - center, center - low)
-    constant = largest <= 1e-12 * np.abs(center)
-    unit = np.where(center == 0, 1.0, np.abs(center))
+    constant, unit = _find_units(center, low, high)
     spread = np.where(constant, unit, np.maximum(np.sqrt(var), (high - low) / RANGE))
     X, weight = _sample(X, weight, rng)
     return _without_constants(_measure(center, spread, (X - center) / spread, weight, rng), low, high)
+
+
+def _find_units(center: Array, low: Array, high: Array) -> tuple[NDArray[np.bool_], Array]:
+    """Return which columns are constant, and a unit for each: the largest deviation, or the size of a constant.
+
+    A constant column has only rounding errors around its mean; it adds no distance, so any unit will do.
+    """
+    largest = np.maximum(high - center, center - low)
+    constant = largest <= 1e-12 * np.abs(center)
+    return constant, np.where(constant, np.where(center == 0, 1.0, np.abs(center)), largest)
 
 
 def _without_constants(columns: Columns, low: Array, high: Array) -> Columns:
@@ -110,10 +117,7 @@ def _measure(
 
 
 def _spread(X: Array, center: Array, weight: Array, low: Array, high: Array) -> Array:
-    largest = np.maximum(high - center, center - low)
-    # a constant column has only rounding errors around its mean; it adds no distance, so any unit will do
-    constant = largest <= 1e-12 * np.abs(center)
-    unit = np.where(constant, np.where(center == 0, 1.0, np.abs(center)), largest)
+    constant, unit = _find_units(center, low, high)
     square = np.zeros(len(unit))
     for first in range(0, len(X), PIECE):  # small enough for the cache
         piece = slice(first, first + PIECE)
@@ -186,3 +190,15 @@ def median_distance(U: Array, weight: Array, rng: np.random.Generator) -> float:
     cumulative = np.cumsum(pair_weight[order])
     median = distance[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])]
     return float(median) if median > 0 else 1.0
+
+
+def merge_spread(a: Triple, b: Triple) -> Triple:
+    r"""Merge weight, mean m and S = Σ weight · deviation² of two groups of rows (Chan's rule).
+
+    m = m_a + w_b/w (m_b − m_a)      S = S_a + S_b + w_a w_b/w (m_b − m_a)²      w = w_a + w_b
+    """
+    weight = np.asarray(a[0] + b[0], dtype=np.float64)
+    share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        gap = b[1] - a[1]
+        return weight, a[1] + share * gap, a[2] + b[2] + a[0] * share * gap**2

@@ -31,7 +31,6 @@ class Solver(NamedTuple):
         return torch.matmul(self.matrix.mT, right) if self.inverted else solve_lower_t(self.matrix, right)
 
     def to(self, dtype: torch.dtype) -> Solver:
-        """Return the solver in another precision."""
         return Solver(self.matrix.to(dtype), self.inverted)
 
 
@@ -47,7 +46,6 @@ def inverts(lower: Tensor) -> bool:
 
 
 def inverse_lower(lower: Tensor) -> Tensor:
-    """Return L⁻¹."""
     if inverts(lower):
         return inverse_by_blocks(lower)
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
@@ -179,7 +177,6 @@ def column_sum(A: Tensor) -> Tensor:
 
 
 def log_det(lower: Tensor) -> Tensor:
-    """Return log |L Lᵀ| from its factor, summed over the last axis only."""
     return 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 

@@ -97,13 +97,11 @@ def _is_hidden(below: str) -> bool:
 
 
 def read_bytes(file: Location) -> bytes:
-    """Read a file. Raises OSError if that fails."""
     if isinstance(file, Path):
         return file.read_bytes()
     filesystem, path = locate(file)
     with filesystem.open_input_stream(path, compression=None) as stream:
-        data: bytes = stream.read()
-    return data
+        return bytes(stream.read())
 
 
 def write_bytes(file: Location, data: bytes) -> None:
@@ -132,7 +130,6 @@ def exists(path: Location) -> bool:
 
 
 def is_folder(path: Location) -> bool:
-    """Return whether a path names a folder."""
     return path.is_dir() if isinstance(path, Path) else bool(_describe(path).type.name == "Directory")
 
 
@@ -161,7 +158,6 @@ def remove(path: Location) -> None:
 
 
 def remove_folder(path: Location) -> None:
-    """Remove a folder and what is in it."""
     if isinstance(path, Path):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -170,12 +166,10 @@ def remove_folder(path: Location) -> None:
 
 
 def count_bytes(path: Location) -> int:
-    """Return the size of a file."""
     return path.stat().st_size if isinstance(path, Path) else int(_describe(path).size)
 
 
 def get_name(path: Location) -> str:
-    """Return the last part of a path."""
     return path.name if isinstance(path, Path) else path.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
@@ -209,13 +203,11 @@ def download(uri: str, file: Any) -> None:
     """Copy a file of a store to an open file. Raises OSError, as a local file does."""
     filesystem, path = locate(uri)
     with filesystem.open_input_stream(path, compression=None) as stream:
-        while data := stream.read(COPY_BYTES):
-            file.write(data)
+        shutil.copyfileobj(stream, file, COPY_BYTES)
 
 
 def upload(file: Any, uri: str) -> None:
     """Copy an open file to a store, which shows it when it is complete. Raises OSError, as a local file does."""
     filesystem, path = locate(uri)
     with filesystem.open_output_stream(path, compression=None) as stream:
-        while data := file.read(COPY_BYTES):
-            stream.write(data)
+        shutil.copyfileobj(file, stream, COPY_BYTES)

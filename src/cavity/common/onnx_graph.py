@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,11 @@ class Graph:
         return Value(self, name)
 
 
+def _operator(kind: str, swap: bool = False) -> Callable[[Value, Any], Value]:
+    """Return the method that adds a node of a value and another operand, which comes first if `swap`."""
+    return lambda one, other: one.graph.op(kind, *((other, one) if swap else (one, other)))
+
+
 @dataclass(frozen=True)
 class Value:
     """A tensor of the graph. Operators (`+ − * / @`), `x < y`, `x[:, None]`, `x[:, 0]`, `x[..., 1:]` and methods
@@ -63,41 +69,20 @@ class Value:
     name: str
     __array_ufunc__ = None  # NumPy arrays leave operators with a value to it
 
-    def __add__(self, other: Any) -> Value:
-        return self.graph.op("Add", self, other)
-
-    def __sub__(self, other: Any) -> Value:
-        return self.graph.op("Sub", self, other)
-
-    def __mul__(self, other: Any) -> Value:
-        return self.graph.op("Mul", self, other)
-
-    def __truediv__(self, other: Any) -> Value:
-        return self.graph.op("Div", self, other)
-
-    def __matmul__(self, other: Any) -> Value:
-        return self.graph.op("MatMul", self, other)
-
-    def __rsub__(self, other: Any) -> Value:
-        return self.graph.op("Sub", other, self)
-
-    def __radd__(self, other: Any) -> Value:
-        return self.graph.op("Add", other, self)
-
-    def __rmul__(self, other: Any) -> Value:
-        return self.graph.op("Mul", other, self)
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return self.graph.op("Div", other, self)
-
-    def __rmatmul__(self, other: Any) -> Value:
-        return self.graph.op("MatMul", other, self)
-
-    def __lt__(self, other: Any) -> Value:
-        return self.graph.op("Less", self, other)
-
-    def __le__(self, other: Any) -> Value:
-        return self.graph.op("LessOrEqual", self, other)
+    __add__ = _operator("Add")
+    __sub__ = _operator("Sub")
+    __mul__ = _operator("Mul")
+    __truediv__ = _operator("Div")
+    __matmul__ = _operator("MatMul")
+    __radd__ = _operator("Add", swap=True)
+    __rsub__ = _operator("Sub", swap=True)
+    __rmul__ = _operator("Mul", swap=True)
+    __rtruediv__ = _operator("Div", swap=True)
+    __rmatmul__ = _operator("MatMul", swap=True)
+    __lt__ = _operator("Less")
+    __le__ = _operator("LessOrEqual")
+    at_least = _operator("Max")
+    at_most = _operator("Min")
 
     def __getitem__(self, index: tuple[Any, ...]) -> Value:
         """Add an axis for each None, leave out axes of length 1 that are at 0, or take a part of an axis; `...` may come first."""
@@ -131,12 +116,6 @@ class Value:
 
     def sqrt(self) -> Value:
         return self.graph.op("Sqrt", self)
-
-    def at_least(self, low: Any) -> Value:
-        return self.graph.op("Max", self, low)
-
-    def at_most(self, high: Any) -> Value:
-        return self.graph.op("Min", self, high)
 
     def sum(self, axis: int, keepdims: bool = False) -> Value:
         return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))

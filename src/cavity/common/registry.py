@@ -14,16 +14,6 @@ class Registry(Generic[T]):
     """Classes by name. Options, model files, the command line and ONNX export find them here and nowhere else.
 
     A class registers itself with a decorator. Your own class may do the same: its name then works in model files, too.
-
-    Examples
-    --------
-    >>> from cavity.common.registry import Registry
-    >>> shapes = Registry("shape")
-    >>> @shapes.register
-    ... class Circle:
-    ...     name = "circle"
-    >>> shapes["Circle"] is shapes["circle"] is Circle
-    True
     """
 
     def __init__(self, what: str) -> None:
@@ -58,7 +48,6 @@ class Registry(Generic[T]):
         return self._classes.get(type(value).__name__) is type(value)
 
     def classes(self) -> tuple[type[T], ...]:
-        """Every registered class, in the order of registration."""
         return tuple(self._classes.values())
 
     def short_names(self) -> dict[str, type[T]]:

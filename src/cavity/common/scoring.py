@@ -108,9 +108,8 @@ def bin_rows(P: Array, y: Labels, weight: Array | None = None, bins: int = BINS)
     rows = np.bincount(place, minlength=bins)
     total, square = (np.bincount(place, values, bins) for values in (weight, weight**2))
     with np.errstate(invalid="ignore"):
-        confidence, accuracy = (
-            np.bincount(place, weight * values, bins) / total for values in (top, P.argmax(1) == y)
-        )
+        means = (np.bincount(place, weight * values, bins) / total for values in (top, P.argmax(1) == y))
+        confidence, accuracy = means
         low, high = find_interval(accuracy, total**2 / square, 1.0)
     return Reliability(edges, confidence, accuracy, rows, total / weight.sum(), low, high)
 

@@ -18,26 +18,22 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from cavity.common import object_stores
-from cavity.common.object_stores import as_path, is_uri
+from cavity.common.object_stores import is_uri
 from cavity.errors import BadFile, BadInput, OldFormat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-T = TypeVar("T")
-
 FORMAT = 3  # raised when an older reader could not make sense of a file
 _KEY, _DIGEST = "cavity", "sha256"
 _DIGEST_SINCE = 2  # format from which every file has a digest
 _HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory
 _STALE_SECONDS = 3600.0  # an unfinished file that nobody wrote to for so long belongs to a dead process
-_MOSTLY_HOLES = (
-    1 / 16
-)  # least share of a file's size that must be on the disk; triangular factors may compress to a half
+_MOSTLY_HOLES = 1 / 16  # least share of a file on the disk; triangular factors may compress to a half
 _HEADER_BYTES = 32 << 20  # names of 150,000 columns; reading so much JSON takes seconds
 _MOST_TENSORS = 20_000
 _SMALL = 16 << 20  # bytes; smaller files may be of holes
@@ -56,7 +52,6 @@ _DTYPES = {  # names in torch, and bytes
     "U64": ("uint64", 8),
     "BOOL": ("bool", 1),
 }
-_NAMES = {f"torch.{name}": dtype for dtype, (name, _) in _DTYPES.items()}
 
 
 class Entry(NamedTuple):
@@ -67,21 +62,16 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the tensor."""
         return math.prod(self.shape) * _DTYPES[self.dtype][1]
 
 
 class _Place(NamedTuple):
-    """Where in a file a tensor lies."""
-
     entry: Entry
     start: int
     stop: int
 
 
 class _Head(NamedTuple):
-    """What stands before the tensors of a file."""
-
     meta: dict[str, Any]
     text: str  # the same as JSON
     digest: str | None
@@ -93,10 +83,7 @@ class Stored(NamedTuple):
 
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
-
-    def declared(self) -> dict[str, Entry]:
-        """Return what the file declared about its tensors."""
-        return {name: Entry(_NAMES[str(t.dtype)], tuple(t.shape)) for name, t in self.tensors.items()}
+    checked: Any  # what `check` returned
 
 
 class StoredArrays(NamedTuple):
@@ -104,6 +91,7 @@ class StoredArrays(NamedTuple):
 
     arrays: dict[str, NDArray[Any]]
     meta: dict[str, Any]
+    checked: Any
 
     def as_tensors(self) -> Stored:
         """Return the contents in memory of torch: BLAS chooses its path by alignment, and empty arrays have other strides.
@@ -116,21 +104,12 @@ class StoredArrays(NamedTuple):
         for name in list(self.arrays):
             shared = torch.from_numpy(self.arrays.pop(name))
             tensors[name] = torch.empty(shared.shape, dtype=shared.dtype).copy_(shared)
-        return Stored(tensors, self.meta)
+        return Stored(tensors, self.meta, self.checked)
 
 
-DAMAGE = (  # what reading meaningless contents may raise
-    KeyError,
-    IndexError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    OverflowError,
-    RuntimeError,
-    RecursionError,
-    MemoryError,
-)
-Check = Callable[[dict[str, Entry], dict[str, Any]], object]
+# what reading meaningless contents may raise
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, MemoryError)
+Check = Callable[[dict[str, Entry], dict[str, Any]], Any]
 
 
 def write(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
@@ -158,17 +137,19 @@ def digest(tensors: dict[str, Tensor], head: str) -> str:
     """Return SHA-256 of the JSON and of every tensor: its name, type, shape and bytes."""
     import torch
 
-    held = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
-    raw = {name: t.reshape(-1).view(torch.uint8).numpy().data for name, t in held.items()}
-    return _hash(((n, str(held[n].dtype), tuple(held[n].shape), [raw[n]]) for n in sorted(held)), head)
+    names = {f"torch.{name}": dtype for dtype, (name, _) in _DTYPES.items()}
+    entries = {name: Entry(names[str(t.dtype)], tuple(t.shape)) for name, t in tensors.items()}
+    held = {name: t.detach().contiguous().cpu().reshape(-1) for name, t in tensors.items()}
+    return _hash(head, entries, lambda name: [held[name].view(torch.uint8).numpy().data])
 
 
-def _hash(parts: Iterable[tuple[str, str, tuple[int, ...], Iterable[Any]]], head: str) -> str:
-    """Return SHA-256 of the JSON and of name, type, shape and bytes, in pieces, of each part."""
+def _hash(head: str, entries: dict[str, Entry], read: Callable[[str], Iterable[Any]]) -> str:
+    """Return the digest of the JSON and of tensors whose bytes `read` gives in pieces."""
     hasher = hashlib.sha256(head.encode())
-    for name, dtype, shape, pieces in parts:
-        hasher.update(f"\0{name}\0{dtype}\0{shape}\0".encode())
-        for raw in pieces:
+    for name in sorted(entries):
+        dtype, shape = entries[name]
+        hasher.update(f"\0{name}\0torch.{_DTYPES[dtype][0]}\0{shape}\0".encode())
+        for raw in read(name):
             hasher.update(raw)
     return hasher.hexdigest()
 
@@ -179,8 +160,11 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     The file keeps its mode, and a symbolic link is followed. Several threads or processes may write to one path: the last
     one to finish wins, and a reader always finds a complete file.
     """
-    if is_uri(path):
-        _write_remote(str(path), data)
+    if is_uri(path):  # a store replaces an object only by a complete one
+        try:
+            object_stores.write_bytes(str(path), data)
+        except OSError as error:
+            raise BadFile(f"{path} could not be written ({error}); an old file is intact.") from error
         return
     part: Path | None = None
     try:
@@ -207,14 +191,6 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     _flush_folder(target.parent)
 
 
-def _write_remote(uri: str, data: bytes) -> None:
-    """Write to an object store, which replaces an object only by a complete one."""
-    try:
-        object_stores.write_bytes(uri, data)
-    except OSError as error:
-        raise BadFile(f"{uri} could not be written ({error}); an old file is intact.") from error
-
-
 def _mode_of(target: Path) -> int | None:
     """Return the permissions of the file that is replaced; None for a new file."""
     try:
@@ -228,9 +204,8 @@ def _mode_of(target: Path) -> int | None:
 
 def _sweep(target: Path) -> None:
     """Remove unfinished files of this target that processes left behind when they were killed."""
-    ours = re.compile(
-        rf"\.{re.escape(target.name[:200])}\.([0-9a-f]{{16}}|\d+)\.part"
-    )  # earlier versions: a process id
+    # earlier versions: a process id
+    ours = re.compile(rf"\.{re.escape(target.name[:200])}\.([0-9a-f]{{16}}|\d+)\.part")
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
             with suppress(OSError):
@@ -250,74 +225,70 @@ def _flush_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def read(path: str | Path, kind: str, *others: str, check: Check | None = None) -> Stored:
-    """Read tensors and JSON from a file of this kind, or of `others`. Raises BadFile for anything else.
+def read(path: str | Path, *kinds: str, check: Check | None = None) -> Stored:
+    """Read tensors and JSON from a file of one of these kinds. Raises BadFile for anything else.
 
     `check` is called with the names, types and shapes of the tensors and with the JSON before any tensor is read, and raises
     BadFile for what the caller cannot use. The digest is checked before anything is returned.
     """
-    name = as_path(path)
-    return _open(name, lambda file: _read_arrays(name, file, (kind, *others), check)).as_tensors()
+    return read_arrays(path, *kinds, check=check).as_tensors()
 
 
-def read_arrays(path: str | Path, kind: str, *others: str, check: Check) -> StoredArrays:
+def read_arrays(path: str | Path, *kinds: str, check: Check | None = None) -> StoredArrays:
     """Read a file as `read` does, but into NumPy arrays: this does not load torch."""
-    name = as_path(path)
-    return _open(name, lambda file: _read_arrays(name, file, (kind, *others), check))
+    with _open(path) as file:
+        _refuse_holes(path, file)
+        head = _read_head(path, file, kinds)
+        entries = {name: place.entry for name, place in head.places.items()}
+        with _explain_damage(path):
+            checked = None if check is None else check(entries, head.meta)
+            arrays = {name: _read_array(file, place) for name, place in head.places.items()}
+        found = _hash(head.text, entries, lambda name: [arrays[name].reshape(-1).view("uint8").data])
+        _check_digest(path, found, head)
+        return StoredArrays(arrays, head.meta, checked)
 
 
-def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
-    """Read only the JSON of a file of this kind. The digest is not checked: `read` does that."""
-    name = as_path(path)
-    return _open(name, lambda file: _read_head(name, file, (kind,)).meta)
+def read_meta(path: str | Path, *kinds: str) -> dict[str, Any]:
+    """Read only the JSON of a file of one of these kinds. The digest is not checked: `read` does that."""
+    with _open(path) as file:
+        return _read_head(path, file, kinds).meta
 
 
-def read_facts(path: str | Path, kind: str, *others: str) -> dict[str, Any]:
-    """Read only the JSON of a file of this kind, or of `others`, and check the digest. Makes no tensor."""
-    name = as_path(path)
-
-    def read_and_hash(file: BinaryIO) -> dict[str, Any]:
-        head = _read_head(name, file, (kind, *others))
-        with _explain_damage(name):
-            found = _hash_file(file, head.places, head.text)
-        _check_digest(name, found, head)
+def read_facts(path: str | Path, *kinds: str) -> dict[str, Any]:
+    """Read only the JSON of a file of one of these kinds, and check the digest. Makes no tensor."""
+    with _open(path) as file:
+        head = _read_head(path, file, kinds)
+        entries = {name: place.entry for name, place in head.places.items()}
+        with _explain_damage(path):
+            found = _hash(head.text, entries, lambda name: _read_pieces(file, head.places[name]))
+        _check_digest(path, found, head)
         return head.meta
 
-    return _open(name, read_and_hash)
+
+def _read_pieces(file: BinaryIO, place: _Place) -> Iterator[bytes]:
+    file.seek(place.start)
+    for start in range(place.start, place.stop, _HASH_BYTES):
+        size = min(_HASH_BYTES, place.stop - start)
+        part = file.read(size)
+        if len(part) < size:
+            raise EOFError("the file shrank while it was read")
+        yield part
 
 
-def _hash_file(file: BinaryIO, places: dict[str, _Place], head: str) -> str:
-    """Return what `digest` returns of the file's tensors."""
-
-    def pieces(start: int, stop: int) -> Iterator[bytes]:
-        file.seek(start)
-        while start < stop:
-            part = file.read(min(_HASH_BYTES, stop - start))
-            if not part:
-                raise EOFError("the file shrank while it was read")
-            yield part
-            start += len(part)
-
-    found = ((name, *places[name]) for name in sorted(places))
-    return _hash((_part(name, entry, pieces(start, stop)) for name, entry, start, stop in found), head)
-
-
-def _part(name: str, entry: Entry, pieces: Iterable[Any]) -> tuple[str, str, tuple[int, ...], Iterable[Any]]:
-    return name, f"torch.{_DTYPES[entry.dtype][0]}", entry.shape, pieces
-
-
-def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
-    """Open a file once, since its name may stand for a newer file at any moment, and read it."""
+@contextmanager
+def _open(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file once, since its name may stand for a newer file at any moment."""
     try:
-        if isinstance(path, str):
+        if is_uri(path):
             with tempfile.TemporaryFile() as copy:
-                object_stores.download(path, copy)
+                object_stores.download(str(path), copy)
                 copy.seek(0)
-                return work(copy)
-        if not path.is_file():
+                yield copy
+        elif not Path(path).is_file():
             raise BadFile(f"{path} is not a file, and cannot be read.")
-        with path.open("rb") as file:
-            return work(file)
+        else:
+            with Path(path).open("rb") as file:
+                yield file
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     except (OSError, ValueError) as error:  # a name may contain a null byte
@@ -325,25 +296,14 @@ def _open(path: str | Path, work: Callable[[BinaryIO], T]) -> T:
         raise BadFile(f"{path} cannot be read: {reason!s:.200}.") from error
 
 
-def _read_arrays(
-    path: str | Path, file: BinaryIO, kinds: tuple[str, ...], check: Check | None
-) -> StoredArrays:
-    """Read the JSON and, once it is checked, the tensors, and check the digest."""
+def _refuse_holes(path: str | Path, file: BinaryIO) -> None:
+    """Refuse a file that claims far more bytes than it has on the disk."""
     found = os.fstat(file.fileno())
     on_disk = 512 * getattr(found, "st_blocks", 0)  # 0 where a file system does not say
     if found.st_size > _SMALL and 0 < on_disk < _MOSTLY_HOLES * found.st_size:
         raise BadFile(
             f"{path} is damaged: it claims {found.st_size} bytes, and only {on_disk} of them are on the disk."
         )
-    head = _read_head(path, file, kinds)
-    with _explain_damage(path):
-        if check is not None:
-            check({name: place.entry for name, place in head.places.items()}, head.meta)
-        arrays = {name: _read_array(file, place) for name, place in head.places.items()}
-    raw = ((name, [arrays[name].reshape(-1).view("uint8").data]) for name in sorted(arrays))
-    hashed = _hash((_part(name, head.places[name].entry, data) for name, data in raw), head.text)
-    _check_digest(path, hashed, head)
-    return StoredArrays(arrays, head.meta)
 
 
 @contextmanager

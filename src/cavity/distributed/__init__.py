@@ -6,7 +6,8 @@ import functools
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -16,157 +17,48 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from cavity.distributed.agreement import check_same, run_together
-from cavity.distributed.heartbeat import Heartbeat, announce_end, print_error
-from cavity.distributed.missing_ranks import find_silent, get_store
-from cavity.errors import BadOption, LostRank
+from cavity.distributed.heartbeat import Heartbeat, announce_end, find_silent, get_store, print_error
+from cavity.errors import BadInput, BadOption, CavityError, LostRank
 
-__all__ = [
-    "Local",
-    "ProcessGroup",
-    "check_same",
-    "current",
-    "join",
-    "leave",
-    "run_together",
-    "select_gpu",
-    "warn_unjoined",
-]
+__all__ = ["join", "leave"]
 
 T = TypeVar("T", bound=tuple[Any, ...])
+R = TypeVar("R")
 TIMEOUT = 300.0  # seconds to wait for other ranks
 
 
 class Local:
-    """Single process: every sum over ranks is the value of this rank.
-
-    Attributes
-    ----------
-    rank : int
-        Number of this process.
-    world : int
-        Number of processes.
-
-    Examples
-    --------
-    >>> from cavity.distributed import Local
-    >>> Local().gather("a")
-    ['a']
-    """
+    """Single process: every sum over ranks is the value of this rank."""
 
     rank, world = 0, 1
 
     def sum(self, totals: T) -> T:
-        """Sum tensors over the ranks.
-
-        Parameters
-        ----------
-        totals : named tuple of Tensor
-            Tensors of this rank.
-
-        Returns
-        -------
-        named tuple of Tensor
-            The sums, on every rank.
-        """
+        """Sum a named tuple of tensors over the ranks."""
         return totals
 
     def average(self, values: Tensor) -> Tensor:
-        """Return the mean of a tensor over the ranks, in its own precision.
-
-        Parameters
-        ----------
-        values : Tensor
-            Values of this rank.
-
-        Returns
-        -------
-        Tensor
-            The mean, the same on every rank.
-        """
+        """Return the mean of a tensor over the ranks, in its own precision."""
         return values
 
     def agree(self, flag: bool) -> bool:
-        """Return whether the flag is set on any rank.
-
-        Decisions such as a time limit must be common: a rank that stops alone would leave the others waiting.
-
-        Parameters
-        ----------
-        flag : bool
-            Flag of this rank.
-
-        Returns
-        -------
-        bool
-            True on every rank if any flag is set.
-        """
+        """Return whether the flag is set on any rank: a rank that stops alone would leave the others waiting."""
         return flag
 
     def gather(self, value: Any) -> list[Any]:
-        """Gather a small Python value from every rank.
-
-        Parameters
-        ----------
-        value : object
-            Value of this rank.
-
-        Returns
-        -------
-        list
-            Values of all ranks, in order.
-        """
+        """Gather a small Python value from every rank, in order."""
         return [value]
 
     def in_turn(self, value: Any) -> Iterator[Any]:
-        """Receive a Python value from every rank, one at a time, to save memory if values are large.
-
-        Parameters
-        ----------
-        value : object
-            Value of this rank.
-
-        Yields
-        ------
-        object
-            Values of all ranks, in order.
-        """
+        """Receive a Python value from every rank in order, one at a time, to save memory if values are large."""
         yield value
 
     def first(self, make: Any) -> Any:
-        """Call a function on rank 0 and send its result to every rank.
-
-        Parameters
-        ----------
-        make : callable
-            Function without arguments.
-
-        Returns
-        -------
-        object
-            The result of rank 0.
-        """
+        """Call a function on rank 0 and send its result to every rank."""
         return make()
 
 
 class ProcessGroup(Local):
-    """Default process group of torch.distributed, with one all-reduce per sum.
-
-    Attributes
-    ----------
-    rank : int
-        Number of this process.
-    world : int
-        Number of processes.
-    device : torch.device
-        Device for communication: the GPU of this rank with NCCL, else the CPU.
-
-    Examples
-    --------
-    >>> from cavity import distributed
-    >>> isinstance(distributed.current(), distributed.ProcessGroup)
-    False
-    """
+    """Default process group of torch.distributed, with one all-reduce per sum."""
 
     def __init__(self) -> None:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
@@ -234,38 +126,14 @@ class ProcessGroup(Local):
 
 
 def select_gpu() -> torch.device:
-    """Make the GPU that torchrun assigns to this rank the current one, which NCCL uses.
-
-    Returns
-    -------
-    torch.device
-        The current GPU.
-
-    Examples
-    --------
-    >>> from cavity import distributed
-    >>> distributed.select_gpu()  # doctest: +SKIP
-    device(type='cuda', index=0)
-    """
+    """Make the GPU that torchrun assigns to this rank the current one, which NCCL uses, and return it."""
     if "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     return torch.device("cuda", torch.cuda.current_device())
 
 
 def current() -> Local:
-    """Return the process group of this process.
-
-    Returns
-    -------
-    Local
-        A `ProcessGroup` if there are several ranks, else a `Local`.
-
-    Examples
-    --------
-    >>> from cavity import distributed
-    >>> distributed.current().world
-    1
-    """
+    """Return the process group of this process: a `ProcessGroup` if there are several ranks, else a `Local`."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return ProcessGroup()
     return Local()
@@ -324,13 +192,7 @@ def join(backend: str | None = None, timeout: float = TIMEOUT) -> Local:
 
 
 def warn_unjoined() -> None:
-    """Warn, once per process, if torchrun started several processes and this one has not joined the others.
-
-    Examples
-    --------
-    >>> from cavity import distributed
-    >>> distributed.warn_unjoined()
-    """
+    """Warn, once per process, if torchrun started several processes and this one has not joined the others."""
     world = os.environ.get("WORLD_SIZE", "")
     joined = dist.is_available() and dist.is_initialized()
     if "RANK" in os.environ and world.isdecimal() and int(world) > 1 and not joined:
@@ -388,3 +250,43 @@ def _agree_on_prefix(store: Any, rank: int, world: int, timeout: float = TIMEOUT
                 missing.discard(other)
         time.sleep(0.01)
     return me
+
+
+def check_same(reduce: Local, facts: dict[str, Any], error: type[CavityError] = BadInput) -> None:
+    """Raise an error on every rank if the ranks differ in a fact; it names the rank and the fact.
+
+    `facts` are small values by name, with equality that is that of their `repr`.
+    """
+    if reduce.world == 1:
+        return
+    everyone = reduce.gather(
+        {n: value if isinstance(value, str) else repr(value) for n, value in facts.items()}
+    )
+    for name in dict.fromkeys(name for found in everyone for name in found):
+        values = [found.get(name, "missing") for found in everyone]
+        usual = Counter(values).most_common(1)[0][0]  # of two that differ, that of rank 0
+        odd = [rank for rank, value in enumerate(values) if value != usual]
+        if odd:
+            who = f"rank {odd[0]}" if len(odd) == 1 else f"ranks {', '.join(map(str, odd))}"
+            raise error(
+                f"{who} and rank {values.index(usual)} differ in {name}: {values[odd[0]]:.100} and {usual:.100}. Start every rank "
+                "with the same rows, arguments and versions."
+            )
+
+
+def run_together(reduce: Local, work: Callable[[], R]) -> R:
+    """Run a function that does not communicate: if it fails on some ranks, every rank raises an error that names the rank."""
+    if reduce.world == 1:
+        return work()
+    found, problem = None, None
+    try:
+        found = work()
+    except (ValueError, TypeError, OSError) as error:
+        problem = error
+    problems = reduce.gather(None if problem is None else str(problem))
+    if problem is not None:
+        raise problem
+    for rank, text in enumerate(problems):
+        if text is not None:
+            raise BadInput(f"rank {rank} failed: {text}")
+    return found  # type: ignore[return-value]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from cavity.common.object_stores import is_uri
@@ -62,6 +63,11 @@ def append_predictions(estimator: Estimator, table: Any) -> Any:
     return table
 
 
-def refuse_data(data: Any, kind: str) -> BadInput:
-    """Return the error for data of another type."""
-    return BadInput(f"a {type(data).__name__} is not a path or a {kind}.")
+def find_rows(data: Any, folder: str, kind: str, write: Callable[[str], Any] | None) -> str:
+    """Return the path of the rows; data of the engine are written to the folder first. `write` is None for other data."""
+    if isinstance(data, str | os.PathLike):
+        return make_absolute(data)
+    if write is None:
+        raise BadInput(f"a {type(data).__name__} is not a path or a {kind}.")
+    write(f"{folder}/rows")
+    return f"{folder}/rows"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,7 @@ from cavity.distributed.adapters import (
     append_predictions,
     check_request,
     choose_error,
-    make_absolute,
-    refuse_data,
+    find_rows,
 )
 from cavity.errors import missing_extra
 
@@ -72,7 +70,7 @@ def fit_on_ray(
     folder = run.storage_path.rstrip("/") + "/" + run.name
     config = {
         "estimator": estimator,
-        "data": _find_rows(data, folder),
+        "data": find_rows(data, folder, "ray.data.Dataset", getattr(data, "write_parquet", None)),
         "columns": {"target": target, "weight": weight},
         "checkpoint": _choose_checkpoint(estimator, folder, run.failure_config.max_failures),
     }
@@ -135,16 +133,6 @@ def _fit_rank(config: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         estimator.save(Path(folder) / FILE)
         ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(folder))
-
-
-def _find_rows(data: Any, folder: str) -> str:
-    """Return the path of the rows; a dataset is written to the folder first."""
-    if isinstance(data, str | os.PathLike):
-        return make_absolute(data)
-    if not hasattr(data, "write_parquet"):
-        raise refuse_data(data, "ray.data.Dataset")
-    data.write_parquet(f"{folder}/rows")
-    return f"{folder}/rows"
 
 
 def _choose_checkpoint(estimator: Estimator, folder: str, failures: int) -> str | None:

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,8 +20,8 @@ from cavity.distributed.adapters import (
     append_predictions,
     check_request,
     choose_error,
+    find_rows,
     make_absolute,
-    refuse_data,
 )
 from cavity.errors import BadInput, BadOption, CavityError, LostRank, missing_extra
 
@@ -78,10 +79,11 @@ def fit_on_spark(
     if isinstance(max_failures, bool) or not isinstance(max_failures, int) or max_failures < 0:
         raise BadOption(f"max_failures={max_failures!r} must be a whole number that is not negative.")
     _check_slots(session, num_processes, local_mode)
+    write = partial(_write_rows, data) if hasattr(data, "mapInArrow") else None
     with _open_storage(session, storage, local_mode) as folder:
         config = {
             "estimator": estimator,
-            "data": _find_rows(data, folder),
+            "data": find_rows(data, folder, "DataFrame of Spark", write),
             "columns": {"target": target, "weight": weight},
             "folder": folder,
             "backend": None if use_gpu else "gloo",
@@ -125,7 +127,6 @@ def predict_on_spark(estimator: Estimator, dataframe: Any) -> Any:
 
 
 def _extend_schema(estimator: Estimator, schema: Any) -> Any:
-    """Return the schema of the rows with their predictions."""
     import pyarrow
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import DoubleType, StructField, StructType
@@ -224,7 +225,12 @@ def _open_storage(session: Any, storage: Any, local: bool) -> Iterator[str]:
     if object_stores.is_uri(folder):
         object_stores.check_bucket(folder)
     else:
-        _make_folder(folder)
+        try:
+            Path(folder).mkdir(parents=True)
+        except OSError as error:
+            raise BadInput(
+                f"storage: the folder {folder!r} cannot be made ({error.strerror}). Name a folder where you may write."
+            ) from error
     try:
         yield folder
     finally:
@@ -232,24 +238,8 @@ def _open_storage(session: Any, storage: Any, local: bool) -> Iterator[str]:
             object_stores.remove_folder(object_stores.as_path(folder))
 
 
-def _make_folder(folder: str) -> None:
-    try:
-        Path(folder).mkdir(parents=True)
-    except OSError as error:
-        raise BadInput(
-            f"storage: the folder {folder!r} cannot be made ({error.strerror}). Name a folder where you may write."
-        ) from error
-
-
-def _find_rows(data: Any, folder: str) -> str:
-    """Return the path of the rows; a DataFrame is written to the folder first."""
-    if isinstance(data, str | os.PathLike):
-        return make_absolute(data)
-    if not hasattr(data, "mapInArrow"):
-        raise refuse_data(data, "DataFrame of Spark")
-    path = f"{folder}/rows"
-    data.write.parquet(path if object_stores.is_uri(path) else Path(path).as_uri())
-    return path
+def _write_rows(dataframe: Any, path: str) -> None:
+    dataframe.write.parquet(path if object_stores.is_uri(path) else Path(path).as_uri())
 
 
 def _is_local(session: Any) -> bool:

@@ -22,8 +22,7 @@ from cavity.rows.eval_set import read_eval_targets
 from cavity.rows.labels import check_targets
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Request
-from cavity.rows.target_sources import StreamedTargets, read_target_source
-from cavity.rows.targets import Targets, read_targets
+from cavity.rows.targets import StreamedTargets, Targets, read_target_source, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
 

@@ -21,8 +21,7 @@ from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import TrainingRows, predict_moments, target_noise
 from cavity.rows.tables import Array, Start
-from cavity.rows.target_sources import StreamedTargets
-from cavity.rows.targets import Targets
+from cavity.rows.targets import StreamedTargets, Targets
 
 
 def select_rows(config: RegressorConfig, table: Targets, begin: Start, rng: np.random.Generator) -> Targets:

@@ -100,7 +100,6 @@ def refuse_foreign(X: Any) -> None:
 
 
 def refuse_complex(name: Any) -> NoReturn:
-    """Refuse a column of complex numbers."""
     raise BadInput(
         f"Complex data not supported: column {name!r} has complex numbers; give their real and imaginary parts as two columns."
     )
@@ -239,7 +238,6 @@ def is_number(value: Any) -> bool:
 
 
 def _refuse_text(X: Any, estimator: str) -> None:
-    """Refuse an array or a list with columns that are not numbers."""
     array = _object_array(X) if isinstance(X, list | tuple) else X
     if not isinstance(array, np.ndarray) or array.ndim != 2 or _converts(array):
         return

@@ -35,7 +35,6 @@ def unpack_pair(eval_set: Any) -> tuple[Any, Any]:
 def read_eval_labels(
     pair: tuple[Any, Any], features: Features, classes: NDArray[Any], what: str = "eval_set"
 ) -> Table:
-    """Read validation rows with labels."""
     with _named(what):
         rows = check_rows(pair[0], features)
         labels = check_labels(pair[1], len(rows))

@@ -112,7 +112,6 @@ def read_labels(y: Any, sample_weight: Any, class_weight: Any, rows: Array) -> t
 
 
 def encode(labels: NDArray[Any], classes: NDArray[Any], what: str = "y") -> NDArray[np.int64]:
-    """Return labels as numbers of the fit's classes."""
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         raise BadInput(f"{what} has the label {unknown.tolist()[0]!r}, which the training rows do not have.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
 from cavity.rows.batches.iterables import Batches
 from cavity.rows.batches.memory_maps import Arrays
 from cavity.rows.batches.shard import shard_range
-from cavity.rows.batches.source import Divided, Source, TensorOptions
+from cavity.rows.batches.source import Source, TensorOptions
 from cavity.rows.batches.source_survey import Summary, Survey, survey, survey_section
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files.arrow_source import Arrow
@@ -46,7 +46,8 @@ def find_source(
         check_columns(X)
     if path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table):
         _refuse("this source", target=target, weight=weight)
-        return Arrays(X, _read_y(y, check), sample_weight)
+        labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)
+        return Arrays(X, labels, sample_weight)
     if hasattr(X, "pieces") and hasattr(X, "scattered"):
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
@@ -72,13 +73,6 @@ def is_table(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] in ("pyarrow", "pyiceberg")
 
 
-def _read_y(y: Any, check: Callable[[Any, int], Any]) -> Any:
-    """Keep a path; check a y in memory now."""
-    if isinstance(y, str | os.PathLike):
-        return y
-    return check(y, len(y) if hasattr(y, "__len__") else 0)
-
-
 def is_map(X: Any) -> bool:
     """Return whether X is a memory map with rows and columns of numbers."""
     return isinstance(X, np.memmap) and X.ndim == 2 and 0 not in X.shape and X.dtype.kind in "fiub"
@@ -94,9 +88,7 @@ def _is_readable(X: Any, sample_weight: Any, reads_whole_table: bool) -> bool:
 def is_batches(X: Any) -> bool:
     """Return whether X can be called or iterated, and is not itself a table."""
     if isinstance(X, list | tuple):
-        return bool(X) and all(
-            isinstance(b, tuple) and len(b) in (2, 3) and np.ndim(b[0]) == 2 for b in X[:1]
-        )
+        return bool(X) and isinstance(X[0], tuple) and len(X[0]) in (2, 3) and np.ndim(X[0][0]) == 2
     return (callable(X) or hasattr(X, "__iter__")) and not hasattr(X, "shape") and not hasattr(X, "columns")
 
 
@@ -151,10 +143,8 @@ class Streamed(NamedTuple):
         center, var = self._center_and_var()
         low, high = self.summary.low, self.summary.high
         columns = from_moments(low, high, center, var, sample.X, sample.weight, rng)
-        pool = inducing.candidates(
-            sample.X, sample.y, sample.weight, self.n_classes, columns, rng, limit=len(sample.X)
-        )
-        return Start(columns, pool)
+        rows = sample.X, sample.y, sample.weight
+        return Start(columns, inducing.candidates(*rows, self.n_classes, columns, rng, limit=len(sample.X)))
 
     def _sample(self) -> Table:
         """Return the sampled rows, each weighted by the rows of its class that it stands for."""
@@ -175,15 +165,10 @@ class Streamed(NamedTuple):
         return f"{self.summary.content:016x}"
 
     def rows(self, config: TensorOptions) -> Stream:
+        summary, where = self.summary, (config.dtype, config.device)
+        content = Content(summary.classes, summary.sections)
         return Stream(
-            self.source,
-            self.summary.classes,
-            self.factor,
-            self.n_rows,
-            self.summary.low.shape[0],
-            config.dtype,
-            config.device,
-            Content(self.summary.classes, self.summary.sections),
+            self.source, summary.classes, self.factor, self.n_rows, len(summary.low), *where, content
         )
 
 
@@ -210,31 +195,27 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
         factor = weight_of_class(class_weight, classes, summary.moments.weight)
     if not (factor > 0).all():
         raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
-    return LabelledTable(
-        Streamed(source, summary, factor), features_of_source(source, owner, len(summary.low)), classes
-    )
+    features = features_of_source(source, owner, len(summary.low))
+    return LabelledTable(Streamed(source, summary, factor), features, classes)
 
 
-def _probe(source: Source) -> tuple[Any, ...]:
+def _probe(source: Any) -> tuple[Any, ...]:
     """Return what tells sources apart that ranks divide among them, which no rank reads as a whole."""
-    divided, found = cast(Divided, source), []
-    N = divided.n_rows
+    N, found = source.n_rows, []
     for first in sorted({0, N // 2, max(0, N - PROBE_ROWS)}):
-        for piece in divided.section(range(first, min(N, first + PROBE_ROWS)), PROBE_ROWS):
+        for piece in source.section(range(first, min(N, first + PROBE_ROWS)), PROBE_ROWS):
             found.append(sum_rows(piece, hash_labels(piece.y.tolist())))
     return N, source.names, found
 
 
-def survey_ranks(source: Source, seed: tuple[int, int], reduce: Local) -> Summary:
+def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local) -> Summary:
     """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
     if reduce.world == 1 or not hasattr(source, "section"):
         return survey(source, seed)
-    check_same(
-        reduce,
-        {"the first, middle and last rows of the source": run_together(reduce, lambda: _probe(source))},
-    )
+    probe = run_together(reduce, lambda: _probe(source))
+    check_same(reduce, {"the first, middle and last rows of the source": probe})
     found: Survey | BadInput
-    mine = shard_range(cast(Divided, source).n_rows, reduce.rank, reduce.world)
+    mine = shard_range(source.n_rows, reduce.rank, reduce.world)
     try:
         found = survey_section(source, seed, mine)
     except BadInput as error:

@@ -34,7 +34,6 @@ def is_sparse(X: Any) -> bool:
 
 
 def is_large(X: Any) -> bool:
-    """Return whether a sparse table is too large to become dense as a whole."""
     return bool(8 * math.prod(X.shape) > DENSE_BYTES)
 
 

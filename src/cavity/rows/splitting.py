@@ -1,6 +1,6 @@
 """How rows are split: into folds, or into rows to fit and rows held out. Every split of the package is made here.
 
-- Equal rows stay together, and so do rows of one group. Such a set of rows is a unit; its class is that of its first row.
+- Equal rows stay together. Such a set of rows is a unit; its class is that of its first row.
 - Splits are stratified: each part has its share of the units of each class.
 - Every class keeps a unit in every training part. A class with a single one is never held out, so no estimate from held-out rows
   contains it.
@@ -25,20 +25,18 @@ Labels = NDArray[np.int64]
 SORTED_ROWS = 10_000  # equal rows of longer tables are found by hashes: sorting rows takes time
 
 
-def choose_folds(
-    X: Array, y: Labels | None, k: int, seed: Any, *, weight: Array | None = None, groups: Any = None
-) -> Labels:
+def choose_folds(X: Array, y: Labels | None, k: int, seed: Any, *, weight: Array | None = None) -> Labels:
     """Return the fold of each row, 0 to k − 1, or −1 for a row that every fit needs. `y` is None without classes."""
     rng = np.random.default_rng(seed)
-    return _split(X, y, rng, lambda n: (np.arange(n) + rng.integers(k)) % k, weight, groups)
+    return _split(X, y, rng, lambda n: (np.arange(n) + rng.integers(k)) % k, weight)
 
 
 def hold_out(
-    X: Array, y: Labels | None, share: float, seed: Any, *, weight: Array | None = None, groups: Any = None
+    X: Array, y: Labels | None, share: float, seed: Any, *, weight: Array | None = None
 ) -> NDArray[np.bool_]:
     """Return which rows are held out: a share of the units of each class, as near as its number allows."""
     rng = np.random.default_rng(seed)
-    part = _split(X, y, rng, lambda n: np.where(np.arange(n) < round(share * n), 0, -1), weight, groups)
+    part = _split(X, y, rng, lambda n: np.where(np.arange(n) < round(share * n), 0, -1), weight)
     return np.asarray(part == 0)
 
 
@@ -48,16 +46,13 @@ def _split(
     rng: np.random.Generator,
     choose: Callable[[int], Labels],
     weight: Array | None,
-    groups: Any,
 ) -> Labels:
     """Return the part of each row; `choose` returns those of the n units of a class, which are in random order."""
     found = np.full(len(X), -1)
     kept = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
     if not len(kept):
         return found
-    unit = _number_units(
-        X if len(kept) == len(X) else X[kept], None if groups is None else np.asarray(groups)[kept]
-    )
+    unit = _number_units(X if len(kept) == len(X) else X[kept])
     codes = np.zeros(len(kept), dtype=np.int64) if y is None else np.asarray(y)[kept]
     classes = codes[np.unique(unit, return_index=True)[1]]
     part, n_classes = np.full(len(classes), -1), int(codes.max()) + 1
@@ -75,18 +70,9 @@ def _split(
     return found
 
 
-def _number_units(X: Array, groups: NDArray[Any] | None) -> Labels:
-    """Return the number of each row's unit: rows that are equal or of one group, directly or through others, have the same."""
+def _number_units(X: Array) -> Labels:
+    """Return the number of each row's unit; equal rows have the same."""
     if len(X) > SORTED_ROWS:
         words = hash_rows(X[:, order_columns(X)] + 0.0)  # minus zero is zero
-        unit = np.unique(words, return_inverse=True)[1].reshape(-1)
-    else:
-        unit = distinct_rows(X)[1]
-    if groups is None:
-        return unit
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    group = unit.max() + 1 + np.unique(groups, return_inverse=True)[1].reshape(-1)
-    links = coo_array((np.ones(len(X)), (unit, group)), shape=(group.max() + 1, group.max() + 1))
-    return np.asarray(connected_components(links)[1][unit])
+        return np.unique(words, return_inverse=True)[1].reshape(-1)
+    return distinct_rows(X)[1]

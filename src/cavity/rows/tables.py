@@ -142,7 +142,6 @@ class InMemory:
         return self.on_device(config)
 
     def on_device(self, config: TensorOptions) -> Rows:
-        """Return the table as tensors."""
         X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
         y, weight = (torch.tensor(a, device=config.device) for a in (self.engine_y(), self.weight))
         return Rows(X, y, weight)
@@ -157,12 +156,10 @@ class Table(InMemory):
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """Row numbers in the table that the user gave."""
         return np.arange(self.n_rows) if self.given is None else self.given
 
     @property
     def n_latent(self) -> int:
-        """Number of latent functions: one per class, a single one for two classes."""
         return 1 if self.n_classes == 2 else self.n_classes
 
     @property
@@ -171,7 +168,6 @@ class Table(InMemory):
         return np.asarray(totals, dtype=np.float64)
 
     def select(self, rows: NDArray[Any]) -> Table:
-        """Return some of the rows, by number or by mask."""
         return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, self.numbers[rows])
 
     def rows(self, config: TensorOptions) -> Divisible:
@@ -187,9 +183,7 @@ class Table(InMemory):
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
         many = len(self.X) > inducing.CANDIDATES
         distinct, place = (self.X, np.arange(self.n_rows)) if many else distinct_rows(self.X)
-        weight = np.asarray(
-            np.bincount(place, weights=self.weight, minlength=len(distinct)), dtype=np.float64
-        )
+        weight = np.bincount(place, weights=self.weight, minlength=len(distinct)).astype(np.float64)
         columns = summarize(distinct, weight, rng)
         pool = inducing.candidates(self.X, self.y, self.weight, self.n_classes, columns, rng)
         return Start(columns, pool)

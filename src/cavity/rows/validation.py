@@ -31,7 +31,6 @@ class Features(NamedTuple):
 
 
 def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
-    """Return the features that a preparation makes."""
     names = preparation.names
     return Features(owner, len(names), names, preparation)
 

@@ -62,16 +62,10 @@ class ArrayRecord(NamedTuple):
 
 def read_array_record(path: str | Path) -> ArrayRecord | None:
     """Return the record of a model; None if the file needs the full reader. Raises BadFile as that one does."""
-    found: list[Contents] = []
-
-    def check(declared: Declared, meta: dict[str, Any]) -> None:
-        _expect_known(declared, meta)
-        found.append(check_header(declared, meta))
-
     try:
-        stored = tensor_files.read_arrays(path, *KINDS, check=check)
-        check_values(stored.arrays, found[0])
-        return _read(stored, found[0])
+        stored = tensor_files.read_arrays(path, *KINDS, check=_check)
+        check_values(stored.arrays, stored.checked)
+        return _read(stored)
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     except (Unknown, BadInput):
@@ -80,14 +74,15 @@ def read_array_record(path: str | Path) -> ArrayRecord | None:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
 
 
-def _expect_known(declared: Declared, meta: dict[str, Any]) -> None:
-    """Raise Unknown for other models than NumPy predicts."""
+def _check(declared: Declared, meta: dict[str, Any]) -> Contents:
+    """Check the header; raise Unknown for other models than NumPy predicts."""
     try:
         known = _is_known(declared, meta)
     except tensor_files.DAMAGE:
         known = False
     if not known:
         raise Unknown
+    return check_header(declared, meta)
 
 
 def _is_known(declared: Declared, meta: dict[str, Any]) -> bool:
@@ -144,8 +139,8 @@ def _is_plain(value: Any) -> bool:
     return bool(kind == "left out")
 
 
-def _read(stored: tensor_files.StoredArrays, contents: Contents) -> ArrayRecord:
-    arrays, meta = stored
+def _read(stored: tensor_files.StoredArrays) -> ArrayRecord:
+    arrays, meta, contents = stored
     classifies, learn = meta["kind"] == "model", meta["prior"]["learn"]
     features = json_checks.read_features(meta, KINDS[meta["kind"]].owner, contents.sizes["D"])
     json_checks.read_relevance(arrays.get("feature_relevance"), features)

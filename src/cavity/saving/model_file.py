@@ -25,19 +25,21 @@ from cavity.prediction.novelty import describe_novelty, restore_novelty
 from cavity.prediction.regression import TENSORS, TrainingRows, with_canonical_layout
 from cavity.saving.checking import Contents, check_header, check_values
 from cavity.saving.json_checks import read_estimate, read_features, read_relevance, read_units, unpack_labels
-from cavity.saving.likelihoods import likelihood_tensors, restore_likelihood
 from cavity.saving.partial_fit_sums import describe_growing, growing_tensors, restore_growing
 from cavity.saving.pools import describe_pool, pool_tensors, restore_pool
-from cavity.saving.posterior import check_training_rows, describe_prior, model_tensors, restore_model
+from cavity.saving.posterior import (
+    check_training_rows,
+    describe_prior,
+    model_tensors,
+    restore_likelihood,
+    restore_model,
+)
 from cavity.saving.ranges import Sizes
 from cavity.saving.schema import KINDS
 from cavity.saving.serialize import Omitted, Packing, Unpacking, pack_labels
 from cavity.saving.summary import summarise
 
-PATHS = (
-    "checkpoint",
-    "resume",
-)  # arguments that name files: a model file must not choose where a later fit writes
+PATHS = ("checkpoint", "resume")  # that name files: a model file must not choose where a later fit writes
 OLD_NAMES = {"cg_tol": "tol"}  # arguments of format 1 that have another name on the method's object
 
 
@@ -76,11 +78,10 @@ def save(record: Record, path: str | Path) -> None:
     names = result.features.names if prepare is None else None  # a preparation has them
     evidence = None if math.isnan(result.evidence) else result.evidence
     scalars = {"log_marginal_likelihood_": evidence} | ({"elbo_": evidence} if result.is_bound else {})
+    given = {name: value for name, value in record.arguments.items() if name not in PATHS}
     meta: dict[str, Any] = {
         "version": __version__,
-        "arguments": {
-            k: packing.pack(v, f"arguments.{k}") for k, v in record.arguments.items() if k not in PATHS
-        },
+        "arguments": {k: packing.pack(v, f"arguments.{k}") for k, v in given.items()},
         "names": None if names is None else list(names),
         "prior": describe_prior(result.model.prior),
         "likelihood": packing.pack(result.model.likelihood, "likelihood"),
@@ -102,7 +103,7 @@ def save(record: Record, path: str | Path) -> None:
         "plan": None if result.plan is None else asdict(result.plan),
         "novelty": describe_novelty(result.novelty),
     }
-    tensors = packing.tensors | model_tensors(result.model) | likelihood_tensors(result.model.likelihood)
+    tensors = packing.tensors | model_tensors(result.model)
     tensors |= growing_tensors(result.growing) | pool_tensors(result.model.pool)
     if result.relevance is not None:
         tensors["feature_relevance"] = torch.tensor(result.relevance)
@@ -113,9 +114,8 @@ def save(record: Record, path: str | Path) -> None:
 
 def describe(record: Record) -> dict[str, Any]:
     """Return facts about a fitted estimator as values that JSON can hold: what `cavity info` prints."""
-    result = record.result
-    rows = describe_rows_inside(result.model, result.rows)
-    return summarise(record.arguments, result, rows)
+    inside = describe_rows_inside(record.result.model, record.result.rows)
+    return summarise(record.arguments, record.result, inside)
 
 
 def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
@@ -154,13 +154,20 @@ def load(path: str | Path, device: Any = None, kernel: Any = None) -> Any:
     return ESTIMATORS[record.kind]._from_record(record)
 
 
+@torch.inference_mode(False)  # parameters that a later fit can learn
 def read_record(path: str | Path, device: Any = None, kernel: Any = None) -> Record:
     """Read what a model file holds, as `load` does, but without the estimator: predictions then need no scikit-learn.
 
     Names of arguments are checked only if the estimators are loaded: predictions do not depend on other arguments.
     """
-    with torch.inference_mode(False):  # parameters that a later fit can learn
-        return _read_record(path, device, kernel)
+    where = None if device is None else resolve_device(device)
+    stored = tensor_files.read(path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel))
+    record = restore_record(stored, path, kernel)
+    if where is None:
+        return record
+    model, rows = record.result.model.to(where), record.result.rows
+    moved = record.result._replace(model=model, rows=None if rows is None else rows.to(where))
+    return record._replace(result=moved, arguments=record.arguments | {"device": device})
 
 
 def restore_record(stored: tensor_files.Stored, path: str | Path, kernel: Any = None) -> Record:
@@ -172,19 +179,6 @@ def restore_record(stored: tensor_files.Stored, path: str | Path, kernel: Any = 
         raise kind(f"{path}: {error}") from error
     except tensor_files.DAMAGE as error:
         raise BadFile(f"{path} is damaged: {type(error).__name__} {error!s:.200}.") from error
-
-
-def _read_record(path: str | Path, device: Any, kernel: Any) -> Record:
-    where = None if device is None else resolve_device(device)
-    stored = tensor_files.read(path, *KINDS, check=lambda declared, meta: _check(declared, meta, kernel))
-    record = restore_record(stored, path, kernel)
-    if where is not None:
-        rows = record.result.rows
-        moved = record.result._replace(
-            model=record.result.model.to(where), rows=None if rows is None else rows.to(where)
-        )
-        record = record._replace(result=moved, arguments=record.arguments | {"device": device})
-    return record
 
 
 def describe_rows_inside(model: FittedModel, rows: TrainingRows | None) -> str:
@@ -202,13 +196,11 @@ def _check(declared: dict[str, tensor_files.Entry], meta: dict[str, Any], kernel
 
 
 def _read(stored: tensor_files.Stored, kernel: Any) -> Record:
-    tensors, meta = stored
-    contents = _check(stored.declared(), meta, kernel)
+    tensors, meta, contents = stored
     check_values({name: t.numpy() for name, t in tensors.items()}, contents)
     arguments = _read_arguments(meta, Unpacking(tensors, kernel))
-    return Record(
-        meta["kind"], arguments, _read_result(tensors, meta, arguments, contents.sizes), meta["notes"]
-    )
+    result = _read_result(tensors, meta, arguments, contents.sizes)
+    return Record(meta["kind"], arguments, result, meta["notes"])
 
 
 def _read_result(
@@ -227,15 +219,14 @@ def _read_result(
         model = model._replace(pool=restore_pool(tensors, meta.get("pool")))
     scalars, features = meta["scalars"], read_features(meta, owner, D)
     evidence, relevance = scalars.get("log_marginal_likelihood_"), tensors.get("feature_relevance")
+    bound = BOUND if "elbo_" in scalars else EVIDENCE
     shares, importance = meta.get("class_prior"), meta.get("importance")
     return Result(
         model=model,
         features=features,
         evidence=math.nan if evidence is None else float(evidence),
         is_bound="elbo_" in scalars,
-        evidence_name=(BOUND if "elbo_" in scalars else EVIDENCE)
-        if n_classes is None
-        else method.name_evidence(n_classes),
+        evidence_name=bound if n_classes is None else method.name_evidence(n_classes),
         history=list(meta["history"]),
         relevance=read_relevance(None if relevance is None else relevance.numpy(), features),
         warnings=tuple(meta.get("warnings") or ()),
@@ -274,11 +265,8 @@ def _upgrade(values: dict[str, Any], task: str) -> dict[str, Any]:
         return values
     cls = known[values["method"]]
     moved = {name for kind in known.values() for name in kind.parameter_names()}
-    old = {
-        OLD_NAMES.get(name, name): name
-        for name in values
-        if OLD_NAMES.get(name, name) in moved and name != "tol"
-    }
+    renamed = {OLD_NAMES.get(name, name): name for name in values if name != "tol"}
+    old = {new: name for new, name in renamed.items() if new in moved}
     own = {new: values[name] for new, name in old.items() if new in cls.parameter_names()}
     if own.get("likelihood") == "auto":
         own["likelihood"] = None

@@ -41,7 +41,6 @@ def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
 
 
 def growing_tensors(kept: Growing | None) -> dict[str, Tensor]:
-    """Return the tensors by name."""
     if kept is None:
         return {}
     engine, state = kept.engine, kept.state
@@ -76,11 +75,12 @@ def restore_growing(
     held = hyper_prior.precision > 0
     if held.shape != found["theta"].shape or int(held.sum()) != len(found["prior.mean"]):
         raise BadFile("growing.theta does not fit the parameters.")
+    weighted, unit, tempers = (about["sites"][name] for name in ("weighted", "unit", "tempers"))
     engine = Engine(
         prior=prior,
         parameters=parameters,
         factor=factor,
-        sites=_sites(found["counts"], about["sites"]),
+        sites=Tied(found["counts"], bool(weighted), float(unit), bool(tempers), grows=True),
         hyper_prior=hyper_prior._replace(mean=hyper_prior.mean.masked_scatter(held, found["prior.mean"])),
         total=found["total"],
         exact=bool(about["exact"]),
@@ -93,10 +93,6 @@ def restore_growing(
     pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
     lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
     return Growing(engine, state, Start(columns, pool), lightest, heaviest, list(history))
-
-
-def _sites(counts: Tensor, about: dict[str, Any]) -> Tied:
-    return Tied(counts, bool(about["weighted"]), float(about["unit"]), bool(about["tempers"]), grows=True)
 
 
 def _state(found: dict[str, Tensor], about: dict[str, Any], dtype: torch.dtype) -> State:

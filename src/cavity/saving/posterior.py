@@ -1,4 +1,4 @@
-"""The posterior and its prior as tensors, and back. Every shape is checked before anything is made of it."""
+"""The posterior, its prior and its likelihood as tensors, and back. Every shape is checked before anything is made of it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from cavity.fitting.build import make_default_kernel
 from cavity.kernels import Kernel
 from cavity.kernels.prior import Prior
 from cavity.kernels.spectrum import Spectrum, spectral_degrees
-from cavity.likelihoods import Likelihood
+from cavity.likelihoods import LIKELIHOODS, Likelihood, Logistic
+from cavity.options import Method
 from cavity.prediction.model import FittedModel, with_canonical_layout
 from cavity.prediction.regression import TrainingRows
 from cavity.saving.checking import check_factor
 from cavity.saving.ranges import Sizes
+from cavity.saving.serialize import Unpacking
 
 SLACK = {torch.float64: 1e-6, torch.float32: 1e-2}  # of variances, relative to the largest
 
 
 def describe_prior(prior: Prior) -> dict[str, Any]:
     """Return the part of the prior that is JSON, next to its tensors."""
-    moving = (
-        any(p.requires_grad for p in prior.kernel.parameters())
-        if isinstance(prior.kernel, nn.Module)
-        else False
-    )
-    learnt = {"kernel": moving, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
+    moving = prior.kernel.parameters() if isinstance(prior.kernel, nn.Module) else ()
+    kernel = any(p.requires_grad for p in moving)
+    learnt = {"kernel": kernel, "noise": prior.learn_noise, "inducing": prior.learn_inducing}
     return {
         "learn": [name for name, is_learnt in learnt.items() if is_learnt],
         "kernels": _kernel_sets(prior.kernel),
@@ -53,16 +52,15 @@ def _entries(prior: Prior) -> Iterator[tuple[str, Tensor]]:
 
 
 def model_tensors(model: FittedModel) -> dict[str, Tensor]:
-    """Return the tensors of a model by name."""
     found = {name: t.detach().clone() for name, t in _entries(model.prior)}
     found |= {"prior_lower": model.prior_lower, "mean": model.mean, "lower": model.lower}
+    found |= {f"factor.{name}": value for name, value in model.likelihood.state().items()}
     return found
 
 
 def restore_model(
     tensors: dict[str, Tensor], about: dict[str, Any], kernel: Any, sizes: Sizes, likelihood: Likelihood
 ) -> FittedModel:
-    """Make the model from its tensors."""
     linear, fades = (f"prior.kernel.k2.{name}" in tensors for name in ("log_lengthscale", "square_reach"))
     made = make_default_kernel(linear, fades) if kernel is None else copy.deepcopy(kernel)
     prior = _prior(tensors, about, made, sizes)
@@ -129,3 +127,46 @@ def _fill(prior: Prior, tensors: dict[str, Tensor]) -> None:
                 f"{name:.100} has shape {shape} and type {tensors[name].dtype}; expected {tuple(entry.shape)}, {entry.dtype}."
             )
         entry.data.copy_(tensors[name])
+
+
+def restore_likelihood(
+    tensors: dict[str, Tensor],
+    meta: dict[str, Any],
+    method: Method,
+    n_classes: int | None,
+    dtype: torch.dtype,
+) -> Likelihood:
+    """Make the likelihood of a file; `n_classes` is None for a regressor."""
+    if "likelihood" in meta:
+        found: Any = Unpacking(tensors).unpack(meta["likelihood"])
+        if not isinstance(found, Likelihood):
+            raise BadFile("the likelihood is not one.")
+        made: Likelihood = found
+    elif n_classes is None:
+        made = method.make_likelihood(1, frozenset({"noise"} if meta["learnt noise"] else ()))
+    else:
+        made = _of_format_1(str(meta["factor"]), method, n_classes)
+    if n_classes is not None:
+        _check_classes(made, n_classes)
+    state = {name.removeprefix("factor."): t for name, t in tensors.items() if name.startswith("factor.")}
+    if method.needs_noise and not state:
+        raise BadFile(f"the file lacks the noise that {method.argument} needs.")
+    made.load_state(state, dtype)
+    return made
+
+
+def _of_format_1(name: str, method: Method, n_classes: int) -> Likelihood:
+    """Make the likelihood that a file of format 1 names; its other arguments are in the state or in the method."""
+    if name not in list(LIKELIHOODS):
+        raise BadFile(f"the likelihood {name!r:.40} is unknown; known are {', '.join(LIKELIHOODS)}.")
+    kind: Any = LIKELIHOODS[name]
+    arguments = () if kind.two_classes else (n_classes,)
+    made: Likelihood = kind(method.predictive == "probit") if issubclass(kind, Logistic) else kind(*arguments)
+    return made
+
+
+def _check_classes(likelihood: Likelihood, n_classes: int) -> None:
+    if likelihood.n_classes is None:
+        likelihood.n_classes = n_classes
+    if likelihood.n_classes != n_classes or likelihood.two_classes != (n_classes == 2):
+        raise BadFile(f"the likelihood {type(likelihood).__name__} does not fit {n_classes} classes.")

@@ -121,29 +121,24 @@ def many(each: Check, size: str | None = None, most: int | None = None) -> Check
 
 
 def flag(value: Any, name: str, _: Sizes) -> None:
-    """Check that a value is true or false."""
     if not isinstance(value, bool):
         raise BadFile(f"{name}: {value!r:.40} is neither true nor false.")
 
 
 def text(value: Any, name: str, _: Sizes) -> None:
-    """Check that a value is a text."""
     if not isinstance(value, str) or len(value) > MOST_TEXT:
         raise BadFile(f"{name} is not a text.")
 
 
 def scalar(value: Any, name: str, _: Sizes) -> None:
-    """Check that a value is null, a text, a number, or true or false."""
     if value is not None and not isinstance(value, str | int | float):
         raise BadFile(f"{name}: {value!r:.40} is neither a number nor a text.")
 
 
-def anything(value: Any, name: str, sizes: Sizes) -> None:
-    """Accept any value."""
+def anything(value: Any, name: str, sizes: Sizes) -> None: ...
 
 
 def number_or_list(value: Any, name: str, sizes: Sizes) -> None:
-    """Check that a value is a number or a list of numbers."""
     (many(number()) if isinstance(value, list) else number())(value, name, sizes)
 
 

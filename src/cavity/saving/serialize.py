@@ -43,11 +43,8 @@ class Packing:
         if isinstance(value, Method | Likelihood):
             return self._object(value, name)
         if isinstance(value, dict):
-            return {
-                "pairs": [
-                    [self.pack(k, f"{name}.key"), self.pack(v, f"{name}.{k}")] for k, v in value.items()
-                ]
-            }
+            pairs = [(self.pack(k, f"{name}.key"), self.pack(v, f"{name}.{k}")) for k, v in value.items()]
+            return {"pairs": pairs}
         if isinstance(value, list | tuple | set | frozenset):
             kind = "list" if isinstance(value, list) else "tuple"
             members = sorted(value, key=str) if isinstance(value, set | frozenset) else value
@@ -95,7 +92,6 @@ def _is_registered(kernel: Any) -> bool:
 
 
 def _spell(kernel: Any) -> str:
-    """Return the class names of a kernel and of its parts."""
     inner = kernel.get_params(deep=False).values() if isinstance(kernel, Kernel) else ()
     parts = ", ".join(_spell(part) for part in inner if isinstance(part, nn.Module))
     return f"{type(kernel).__name__}({parts})" if parts else type(kernel).__name__
@@ -166,11 +162,8 @@ class Unpacking:
 
 def pack_labels(classes: NDArray[Any]) -> dict[str, Any]:
     """Return class labels as JSON, with their type."""
-    kind = (
-        classes.dtype.name
-        if classes.dtype.name in NUMBERS
-        else {"U": "str", "O": "object"}.get(classes.dtype.kind)
-    )
+    name = classes.dtype.name
+    kind = name if name in NUMBERS else {"U": "str", "O": "object"}.get(classes.dtype.kind)
     values = classes.tolist()
     if kind is None or (kind == "object" and not all(isinstance(v, str) for v in values)):
         raise BadInput(

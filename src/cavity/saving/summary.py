@@ -21,9 +21,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
     if prepare is None and result.features.names is not None:
         prepare = ColumnEncoder.identity([str(name) for name in result.features.names])
     n = result.features.n if prepare is None else prepare.n_features_in_
-    names = (
-        [f"column {j}" for j in range(n)] if prepare is None else list(map(str, prepare.feature_names_in_))
-    )
+    names = [f"column {j}" for j in range(n)] if prepare is None else prepare.feature_names_in_.tolist()
     relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()
     importance = None if result.importance is None else result.importance.tolist()
     return {

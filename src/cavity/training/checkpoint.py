@@ -187,7 +187,7 @@ def _restore(run: Run, path: Location, facts: dict[str, Any]) -> None:
         _check_facts(meta["facts"], facts, path)
         _check_declared(declared, run.state)
 
-    tensors, meta = tensor_files.read(path, KIND, check=check)
+    tensors, meta, _ = tensor_files.read(path, KIND, check=check)
     run.state = _state(tensors, int(meta["optimiser"]), run.state, path)
     run.history = list(meta["history"])
     run.tally = list(meta["tally"])

@@ -43,18 +43,14 @@ def sum_rows(piece: Piece, labels: Words) -> int:
 def hash_rows(X: NDArray[np.float64]) -> Words:
     """Return one word per row, which depends on its numbers alone."""
     columns = _fold(np.ascontiguousarray(X, dtype=np.float64).view(np.uint64))
-    words: Words = (columns * _multipliers(columns.shape[1])).sum(1, dtype=np.uint64)
+    steps = np.arange(1, columns.shape[1] + 1, dtype=np.uint64) * GOLDEN
+    words: Words = (columns * (mix_bits(steps) | np.uint64(1))).sum(1, dtype=np.uint64)
     return words
 
 
 def _fold(bits: Words) -> Words:
     """Bring the upper bits down: the lower ones of whole numbers are zero."""
     return bits ^ (bits >> np.uint64(32))
-
-
-def _multipliers(count: int) -> Words:
-    steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
-    return mix_bits(steps) | np.uint64(1)
 
 
 class Content:
@@ -64,24 +60,20 @@ class Content:
         self.labels = hash_labels(classes.tolist())
         self.known = dict(known or {})
 
-    def start(self, keep: range) -> PassSum:
-        """Return the sum of a new pass over these rows."""
-        return PassSum(self, keep)
-
 
 class PassSum:
-    """Running checksum of one pass."""
+    """Running checksum of one pass over the rows in `keep`; it does nothing without contents to compare with."""
 
-    def __init__(self, content: Content, keep: range) -> None:
+    def __init__(self, content: Content | None, keep: range) -> None:
         self.content, self.keep, self.total = content, (keep.start, keep.stop), 0
 
     def add(self, piece: Piece, codes: NDArray[np.int64]) -> None:
-        """Add rows; `codes` are the numbers of their classes."""
-        self.total = (self.total + sum_rows(piece, self.content.labels[codes])) & MASK
+        if self.content is not None:
+            self.total = (self.total + sum_rows(piece, self.content.labels[codes])) & MASK
 
     def finish(self) -> None:
         """Compare a complete pass with the first one. Raises BadInput if they differ."""
-        if self.content.known.setdefault(self.keep, self.total) != self.total:
+        if self.content is not None and self.content.known.setdefault(self.keep, self.total) != self.total:
             raise BadInput(
                 "the rows of this pass differ from those of the first pass: a value, a label or a weight has changed. The source "
                 "must give the same rows in every pass; do not write to its files while a fit reads them."

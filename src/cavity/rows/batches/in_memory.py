@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cavity.rows.batches.permutation import Permutation
+from cavity.rows.batches.shuffle import plan_batch_sizes
 
 LONG = 10_000_000  # rows of a table whose order is not kept in memory
 
@@ -23,7 +24,6 @@ class Batch(NamedTuple):
     weight: Tensor  # [B]
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Split into pieces of at most `size` rows."""
         if len(self.index) <= size:
             yield self
             return
@@ -45,7 +45,6 @@ class Rows(NamedTuple):
         return -(-self.n_rows // size)
 
     def whole(self, keep: range | None = None) -> Batch:
-        """Return all rows, or those in `keep`, as one batch."""
         keep = range(self.n_rows) if keep is None else keep
         index = torch.arange(keep.start, keep.stop, device=self.y.device)
         return Batch(index, *(column[keep.start : keep.stop] for column in self))
@@ -67,19 +66,16 @@ def shuffle_rows(
 
     The seed alone decides which rows form a batch. `keep` then removes the other rows from each batch.
     """
-    for index in _order_rows(n_rows, -(-n_rows // size), generator):
+    for index in _order_rows(n_rows, size, generator):
         yield index if keep is None else index[(index >= keep.start) & (index < keep.stop)]
 
 
-def _order_rows(n_rows: int, count: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield a random order of the rows in `count` parts; that of a long table is computed part by part."""
+def _order_rows(n_rows: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield a random order of the rows in nearly equal parts; that of a long table is computed part by part."""
     if n_rows <= LONG:
-        yield from torch.randperm(n_rows, generator=generator).tensor_split(count)
+        yield from torch.randperm(n_rows, generator=generator).tensor_split(-(-n_rows // size))
         return
-    order = Permutation.draw(n_rows, generator)
-    low, more = divmod(n_rows, count)
-    start = 0
-    for i in range(count):
-        stop = start + low + (i < more)
-        yield torch.from_numpy(order.find(np.arange(start, stop)))
-        start = stop
+    order, start = Permutation.draw(n_rows, generator), 0
+    for count in plan_batch_sizes(n_rows, size):
+        yield torch.from_numpy(order.find(np.arange(start, start + count)))
+        start += count

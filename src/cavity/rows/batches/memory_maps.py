@@ -67,9 +67,7 @@ class Arrays:
     def _check_files(self) -> None:
         """Refuse files that shrank: to read a memory map behind the end of its file ends the process (SIGBUS)."""
         for name, before in self.files:
-            with suppress(
-                FileNotFoundError
-            ):  # a deleted file stays mapped, and so does one that was replaced
+            with suppress(FileNotFoundError):  # a deleted or replaced file stays mapped
                 now = os.stat(name)
                 if now.st_ino == before.st_ino and now.st_size < before.st_size:
                     raise BadInput(
@@ -110,9 +108,7 @@ def open_array(value: Any, what: str) -> Any:
         raise
     except FileNotFoundError:
         raise BadInput(f"{what}: file {path!r} does not exist.") from None
-    except (
-        Exception
-    ) as error:  # numpy tokenises the header as Python, so a damaged one raises many kinds of errors
+    except Exception as error:  # numpy parses the header as Python: a damaged one raises many kinds of errors
         raise BadInput(f"{what}={path!r} cannot be memory-mapped: {error!s:.200}") from error
 
 

@@ -29,14 +29,12 @@ class Permutation(NamedTuple):
 
     @classmethod
     def draw(cls, n: int, generator: torch.Generator) -> Permutation:
-        """Draw an order."""
         import torch  # checksums of rows need this file, and no torch
 
         keys = torch.randint(2**62, (ROUNDS, 2), generator=generator)
         return cls(n, keys.numpy().astype(np.uint64))
 
     def find(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers at these positions."""
         found = self._permute(positions.astype(np.uint64))
         outside = np.flatnonzero(found >= self.n)
         while len(outside):

@@ -34,11 +34,9 @@ class Shard:
         return self.rows.n_batches(size)
 
     def whole(self) -> Shard:
-        """Return the rows of this rank, for `split`."""
         return self
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Yield the rows of this rank in order; one empty piece if it has none."""
         yield from map(self._renumber, self.rows.whole(self.mine).split(size))
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:

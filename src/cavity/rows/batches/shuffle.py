@@ -30,7 +30,6 @@ class Encoded(NamedTuple):
 
 
 def allocate_rows(n_columns: int, dtype: Any, room: int = 0) -> Encoded:
-    """Allocate an uninitialised table of `room` rows."""
     numbers = np.empty(room, dtype=np.int64)
     return Encoded(numbers, np.empty((room, n_columns), dtype), numbers.copy(), np.empty(room))
 
@@ -51,13 +50,10 @@ class Store:
     """Store of rows that wait to be drawn, one per slot. Slots freed last are reused first."""
 
     def __init__(self, room: int, n_columns: int, dtype: Any) -> None:
-        self.rows = allocate_rows(
-            n_columns, dtype, room
-        )  # the system allocates pages only when they are written
+        self.rows = allocate_rows(n_columns, dtype, room)  # pages are allocated only when they are written
         self.free, self.n_free = np.arange(room)[::-1].copy(), room
 
     def add(self, rows: Encoded) -> Slots:
-        """Store rows and return their slots."""
         count = len(rows.index)
         if count > self.n_free:
             self._grow(count - self.n_free)
@@ -68,7 +64,6 @@ class Store:
         return slots
 
     def take(self, slots: Slots) -> Encoded:
-        """Return a copy of these rows and free their slots."""
         self.free[self.n_free : self.n_free + len(slots)] = slots
         self.n_free += len(slots)
         return self.rows.at(slots)

@@ -40,18 +40,19 @@ class Piece(NamedTuple):
     where: str = ""  # the file, for messages
 
     def at(self, rows: Any) -> Piece:
-        """Select some of the rows."""
         weight = None if self.weight is None else self.weight[rows]
         return Piece(self.index[rows], self.X[rows], self.y[rows], weight, self.where)
 
 
 class Source(Protocol):
-    """Source of rows. Every pass gives the same rows in the same order."""
+    """Source of rows. Every pass gives the same rows in the same order.
+
+    A source may be able to do more: `section(rows, size)` reads a range of its `n_rows` in order, `take(index)` reads any rows by
+    number, `visits(size, rng, keep)` is `scattered`, as `Visit`s, without reading the rows outside `keep`.
+    """
 
     @property
-    def names(self) -> Names:
-        """Names of the columns, or None."""
-        ...
+    def names(self) -> Names: ...
 
     @property
     def numbered(self) -> bool:
@@ -67,34 +68,11 @@ class Source(Protocol):
         ...
 
 
-class Divided(Source, Protocol):
-    """Source that knows its number of rows and can read a section of them."""
-
-    @property
-    def n_rows(self) -> int: ...
-
-    def section(self, rows: range, size: int) -> Iterator[Piece]:
-        """Read these rows in order, in pieces of at most `size`."""
-        ...
-
-
-class Addressed(Divided, Protocol):
-    """Source that can read any rows by number."""
-
-    def take(self, index: NDArray[np.int64]) -> Piece: ...
-
-
 class Visit(NamedTuple):
     """One step of a shuffled pass: some rows, of which only the wanted ones are read."""
 
     numbers: NDArray[np.int64]  # [B], row numbers of all rows
     piece: Piece  # the wanted rows, in the same order
-
-
-class Planned(Divided, Protocol):
-    """Source that can plan a shuffled pass without reading: `visits` is `scattered` without the unwanted rows."""
-
-    def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]: ...
 
 
 class Whole(Protocol):
@@ -115,9 +93,7 @@ class Data(Protocol):
 
     def whole(self) -> Whole: ...
 
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Make one shuffled pass."""
-        ...
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]: ...
 
 
 class Divisible(Data, Protocol):
@@ -131,7 +107,6 @@ class Divisible(Data, Protocol):
 
 
 def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
-    """Yield the pieces after checking each; all must have the same number of columns."""
     n_columns = None
     for piece in pieces:
         check(piece, names, n_columns)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import merge_spread
 from cavity.errors import BadInput
 from cavity.rows.batches.checksums import MASK, hash_labels, sum_rows
 from cavity.rows.batches.prefetch import prefetch
-from cavity.rows.batches.source import Array, Divided, Piece, Source, check_pieces
-from cavity.rows.batches.spread import merge_spread
+from cavity.rows.batches.source import Array, Piece, Source, check_pieces
 
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
@@ -48,28 +48,27 @@ class Summary(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether the sample contains all rows."""
         return len(self.sample.index) == self.n_rows
 
 
-def survey(source: Source, seed: Any, limit: int | None = None) -> Summary:
+def survey(source: Source, seed: Any) -> Summary:
     """Read all rows once and summarise them.
 
-    The sample contains all rows if there are at most `limit`. Otherwise large classes are reduced to equal size first.
+    The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first.
     """
-    found = survey_section(source, seed, limit=limit).summary()
+    found = survey_section(source, seed).summary()
     return found._replace(sections={(0, found.n_rows): found.content})
 
 
-def survey_section(source: Source, seed: Any, keep: range | None = None, limit: int | None = None) -> Survey:
+def survey_section(source: Source, seed: Any, keep: range | None = None) -> Survey:
     """Survey the rows in `keep` (default all) in one pass.
 
     Surveys of consecutive sections, joined in order, equal the survey of the whole table.
     """
-    found, rng, size = Survey(limit), np.random.default_rng(seed), _rows_per_piece(source)
-    pieces = source.pieces(size)
+    found, rng, size = Survey(), np.random.default_rng(seed), _rows_per_piece(source)
+    divided: Any = source
+    pieces = source.pieces(size) if keep is None else divided.section(keep, size)
     if keep is not None:
-        pieces = cast(Divided, source).section(keep, size)
         rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
     for piece in prefetch(check_pieces(pieces, source.names)):
         if len(piece.index):
@@ -85,13 +84,13 @@ def _rows_per_piece(source: Source) -> int:
 class Survey:
     """Running summary of rows; classes are numbered in order of appearance."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self) -> None:
         self.labels: dict[Any, int] = {}
         self.words = hash_labels([])  # of the labels
         self.content = 0  # checksum of all rows
         self.moments: ClassMoments | None = None
         self.low = self.high = np.empty(0)
-        self.sample = _Sample(SAMPLE_ROWS if limit is None else limit)
+        self.sample = _Sample(SAMPLE_ROWS)
 
     def add(self, piece: Piece, keys: Array) -> None:
         """Add rows; the sample keeps those with the smallest random keys."""
@@ -113,7 +112,6 @@ class Survey:
             self.sample.add(piece._replace(y=numbers[piece.y]), keys)
 
     def summary(self) -> Summary:
-        """Return the summary, with sorted classes."""
         if self.moments is None:
             raise BadInput("the source has no rows: check how it was selected.")
         classes, order = _sort_classes(self.labels)
@@ -137,9 +135,8 @@ class Survey:
         if self.moments is None:
             self.moments, self.low, self.high = moments, low, high
             return
-        self.moments = _merge(
-            _place(self.moments, np.arange(len(self.moments.rows)), len(self.labels)), moments
-        )
+        numbers = np.arange(len(self.moments.rows))
+        self.moments = _merge(_place(self.moments, numbers, len(self.labels)), moments)
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
 
@@ -169,20 +166,14 @@ def _compute_moments(piece: Piece, codes: NDArray[np.int64], n_classes: int) -> 
 
 def _place(found: ClassMoments, numbers: NDArray[np.int64], n_classes: int) -> ClassMoments:
     """Expand moments of some classes to all classes; the others are empty."""
-    expanded = _empty_moments(n_classes, found.mean.shape[1])
+    expanded = [np.zeros((n_classes, *of.shape[1:]), of.dtype) for of in found]
+    expanded[ClassMoments._fields.index("lightest")].fill(np.inf)
     for to, of in zip(expanded, found, strict=True):
         to[numbers] = of
-    return expanded
-
-
-def _empty_moments(n_classes: int, n_columns: int) -> ClassMoments:
-    table = np.zeros((n_classes, n_columns))
-    rows, weight = np.zeros(n_classes, dtype=np.int64), np.zeros(n_classes)
-    return ClassMoments(rows, weight, np.full(n_classes, np.inf), np.zeros(n_classes), table, table.copy())
+    return ClassMoments(*expanded)
 
 
 def _merge(a: ClassMoments, b: ClassMoments) -> ClassMoments:
-    """Merge the moments of two groups of rows."""
     weight, mean, square = merge_spread(*((m.weight[:, None], m.mean, m.square) for m in (a, b)))
     lightest, heaviest = np.minimum(a.lightest, b.lightest), np.maximum(a.heaviest, b.heaviest)
     return ClassMoments(a.rows + b.rows, weight[:, 0], lightest, heaviest, mean, square)
@@ -220,8 +211,7 @@ class _Sample:
     def rows(self) -> Piece:
         if self.count > self.limit or self.level < self.limit:  # after thinning, later rows need it too
             self._thin()
-        rows, _ = _concatenate(self.parts)
-        return rows
+        return _concatenate(self.parts)[0]
 
 
 def _concatenate(parts: list[tuple[Piece, Array]]) -> tuple[Piece, Array]:

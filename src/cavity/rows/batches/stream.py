@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,17 +24,7 @@ from cavity.rows.batches.shuffle import (
     draw_batches,
     plan_batch_sizes,
 )
-from cavity.rows.batches.source import (
-    Addressed,
-    Divided,
-    Piece,
-    Planned,
-    Source,
-    Visit,
-    check,
-    describe_place,
-    regroup,
-)
+from cavity.rows.batches.source import Piece, Visit, check, describe_place, regroup
 
 PIECES = 64  # pieces per shuffle buffer; many small ones mix rows from many places
 PIECE_BYTES = 64 << 20  # maximum size of a piece; a few are in memory at a time
@@ -44,7 +34,7 @@ KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 class Stream(NamedTuple):
     """Rows of a source with labels 0..C−1. Holds only a few pieces and the shuffle buffer in memory."""
 
-    source: Source
+    source: Any  # a Source; what more it can do is asked with hasattr
     classes: NDArray[Any]  # [C], sorted
     factor: NDArray[np.float64]  # [C], class weights; they multiply the weights of rows
     n_rows: int
@@ -57,7 +47,6 @@ class Stream(NamedTuple):
         return -(-self.n_rows // size)
 
     def whole(self, keep: range | None = None) -> Pass:
-        """Return the rows in order, or those in `keep`."""
         return Pass(self, range(self.n_rows) if keep is None else keep)
 
     def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
@@ -71,18 +60,15 @@ class Stream(NamedTuple):
         yield from self._send(rows(size, generator, keep))
 
     def _take_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
-        source, total = cast(Addressed, self.source), self._start_sum(keep)
-        for index in shuffle_rows(self.n_rows, size, generator, keep):
-            yield self._encode(source.take(index.numpy()), total)
-        _finish_sum(total)
+        order = shuffle_rows(self.n_rows, size, generator, keep)
+        return self._encode_all((self.source.take(index.numpy()) for index in order), keep)
 
     def _draw_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
-        """Draw batches from the shuffle buffer."""
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         room = count_buffer_rows(size, self.n_columns)
         piece = -(-room // PIECES)
         store = Store(min(len(keep), room + piece), self.n_columns, KINDS[self.dtype])
-        total = self._start_sum(keep)
+        total = PassSum(self.content, keep)
 
         def slots(visit: Visit) -> Slots:
             found = np.full(len(visit.numbers), ABSENT)
@@ -93,38 +79,33 @@ class Stream(NamedTuple):
         waiting = map(slots, self._visits(piece, rng, keep))
         for drawn in draw_batches(waiting, plan_batch_sizes(self.n_rows, size), room, rng):
             yield store.take(drawn[drawn != ABSENT])
-        _finish_sum(total)
-
-    def _start_sum(self, keep: range) -> PassSum | None:
-        return None if self.content is None else self.content.start(keep)
+        total.finish()
 
     def _visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
         if hasattr(self.source, "visits"):
-            yield from cast(Planned, self.source).visits(size, rng, keep)
+            yield from self.source.visits(size, rng, keep)
             return
         for piece in self.source.scattered(size, rng):
             yield Visit(piece.index, piece.at(_is_inside(piece.index, keep)))
 
     def _in_order(self, size: int, keep: range) -> Iterator[Piece]:
         if hasattr(self.source, "section"):
-            yield from _check_count(cast(Divided, self.source).section(keep, size), len(keep))
+            yield from _check_count(self.source.section(keep, size), len(keep))
             return
         for piece in _check_count(self.source.pieces(size), self.n_rows):
             yield piece.at(_is_inside(piece.index, keep))
 
-    def _encode(self, piece: Piece, total: PassSum | None = None) -> Encoded:
+    def _encode(self, piece: Piece, total: PassSum) -> Encoded:
         check(piece, self.source.names, self.n_columns)
         y = self._codes(piece)
-        if total is not None:
-            total.add(piece, y)
+        total.add(piece, y)
         weight = np.ones(len(y)) if piece.weight is None else piece.weight
         return Encoded(piece.index, piece.X.astype(KINDS[self.dtype]), y, weight * self.factor[y])
 
     def _encode_all(self, pieces: Iterator[Piece], keep: range) -> Iterator[Encoded]:
-        """Encode the pieces of one pass."""
-        total = self._start_sum(keep)
+        total = PassSum(self.content, keep)
         yield from (self._encode(piece, total) for piece in pieces)
-        _finish_sum(total)
+        total.finish()
 
     def _codes(self, piece: Piece) -> NDArray[np.int64]:
         codes = np.searchsorted(self.classes, piece.y).clip(max=len(self.classes) - 1)
@@ -162,11 +143,6 @@ def _make_tensors(rows: Iterator[Encoded], pinned: bool) -> Iterator[Batch]:
     for part in rows:
         tensors = [torch.from_numpy(np.ascontiguousarray(column)) for column in part]
         yield Batch(*(t.pin_memory() if pinned else t for t in tensors))
-
-
-def _finish_sum(total: PassSum | None) -> None:
-    if total is not None:
-        total.finish()
 
 
 def _is_inside(index: NDArray[np.int64], keep: range) -> NDArray[np.bool_]:

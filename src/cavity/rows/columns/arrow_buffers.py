@@ -28,7 +28,6 @@ def to_places(column: Any) -> NDArray[np.int32]:
 
 
 def find_present(column: Any) -> NDArray[np.bool_]:
-    """Return which cells are not missing."""
     if not column.null_count:
         return np.ones(len(column), dtype=bool)
     mask = column.buffers()[0]
@@ -36,14 +35,12 @@ def find_present(column: Any) -> NDArray[np.bool_]:
 
 
 def from_texts(values: Sequence[str]) -> Any:
-    """Return texts as an Arrow array."""
     arrow, cells = import_pyarrow(), [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, cells)], dtype=np.int32)
     return arrow.StringArray.from_buffers(len(cells), arrow.py_buffer(ends), arrow.py_buffer(b"".join(cells)))
 
 
 def from_array(values: NDArray[Any]) -> Any:
-    """Return numbers, booleans or texts as an Arrow array."""
     arrow = import_pyarrow()
     if values.dtype.kind not in "biuf":
         return from_texts([str(value) for value in values.tolist()])

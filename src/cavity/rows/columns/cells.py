@@ -1,4 +1,4 @@
-"""Cells of a column as numbers, text or labels; patterns for numbers, dates and missing cells."""
+"""Cells of a column as numbers, text or labels; patterns for numbers and missing cells."""
 
 from __future__ import annotations
 
@@ -15,17 +15,6 @@ from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_flags
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
 WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
-_MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
-_DAY = "|".join(
-    [
-        r"[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}",
-        r"[0-9]{1,2}[-/.][0-9]{1,2}[-/.]([0-9]{2}|[0-9]{4})",
-        rf"([A-Za-z]{{3,9}},? )?[0-9]{{1,2}}[ -]{_MONTH}[ -][0-9]{{2,4}}",
-        rf"{_MONTH} [0-9]{{1,2}},? [0-9]{{4}}",
-    ]
-)
-_TIME = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)? ?([AaPp][Mm])?"
-DATE = rf"^(({_DAY})([T ,][0-9:.,TZ+ APMapm-]*)?|{_TIME})$"
 STYLES = (".", ",")  # what separates the decimals; "." wins if cells can be read both ways
 _EXPONENT = r"([eE][+-]?[0-9]+)?"
 _SPACE = r"' \x{A0}\x{202F}"  # other separators of thousands
@@ -73,23 +62,17 @@ def to_numbers(
         lacks = ~find_present(text)
         wrong = np.flatnonzero(~match_numbers(text, style) & ~lacks)
         if len(wrong):
-            _raise_not_number(name, text, wrong, first)
+            row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+            raise BadInput(
+                f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells "
+                "or leave them empty."
+            )
         value = parse_numbers(text, style)
     check_finite(value, lacks, name, first)
     return value, lacks
 
 
-def _raise_not_number(name: str, text: Any, wrong: Any, first: int) -> None:
-    """Raise BadInput for the cells with these indices."""
-    row, more = int(wrong[0]), f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
-    raise BadInput(
-        f"column {name!r} is numeric, but row {first + row + 1} has {text[row].as_py()!r:.60}{more}: correct these cells or leave "
-        "them empty."
-    )
-
-
 def match_cells(text: Any, pattern: str) -> NDArray[np.bool_]:
-    """Return which text cells match a pattern."""
     import pyarrow.compute as pc
 
     return to_flags(pc.match_substring_regex(text, pattern))
@@ -165,7 +148,6 @@ def read_targets(column: Any, name: str, first: int, strict: bool = True) -> tup
 
 
 def raise_continuous(name: str, example: Any) -> None:
-    """Raise BadInput for a target with fractions."""
     raise BadInput(
         f"the target {name!r} has values such as {example}, but a classifier needs classes: is it the right column? "
         "To predict the number itself, use --regression or GPRegressor; to classify ranges, replace it by a column of classes."

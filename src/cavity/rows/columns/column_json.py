@@ -15,26 +15,18 @@ KIND_NAMES = {Number: "number", Group: "group", Category: "category", Date: "dat
 
 
 def store_column(column: Column) -> dict[str, Any]:
-    """Return a column as JSON."""
     return {"kind": KIND_NAMES[type(column)], **column._asdict()}
 
 
 def read_target(value: Any) -> Target | None:
     """Return the target, or None. Damage raises KeyError, TypeError or ValueError."""
-    return (
-        None
-        if value is None
-        else Target(
-            read_text(value["name"]),
-            bool(value["whole"]),
-            int(value.get("missing", 0)),
-            bool(value.get("number", False)),
-        )
-    )
+    if value is None:
+        return None
+    missing, number = int(value.get("missing", 0)), bool(value.get("number", False))
+    return Target(read_text(value["name"]), bool(value["whole"]), missing, number)
 
 
 def read_ignored(value: Any) -> Ignored:
-    """Return an ignored column."""
     return Ignored(read_text(value["name"]), read_text(value["why"]), bool(value.get("informs", False)))
 
 

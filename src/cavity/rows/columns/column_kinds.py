@@ -53,7 +53,7 @@ class Number(NamedTuple):
         return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{missing}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, 1] or, with an indicator, [n, 2]."""
+        """Encode cells as [n, len(features)]."""
         value, lacks = to_numbers(column, self.name, context.first, self.style)
         X = np.zeros((len(value), len(self.features)))
         X[:, 0] = np.where(lacks, 0.0, (value - self.mean) / self.scale)
@@ -94,12 +94,10 @@ class Group(NamedTuple):
         return [*self.number.features, *(f"{self.name} share of {label}" for label in self.classes)]
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         missing = ", some missing" if self.missing else ""
         return f"group of rows, {len(self.values)} groups, as a number and by the classes in each{missing}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, len(features)]."""
         value, lacks = to_numbers(column, self.name, context.first, self.style)
         value = np.where(lacks, np.nan, value)
         new = int((~np.isin(value, self.values) & ~lacks).sum())
@@ -114,7 +112,6 @@ class Group(NamedTuple):
         return np.where((known[place] == value)[:, None], shares[place], 0.0)
 
     def simplify(self, column: Any, first: int) -> Any:
-        """Return the cells as numbers."""
         return self.number.simplify(column, first)
 
 
@@ -192,15 +189,12 @@ class Unchanged(NamedTuple):
         return [self.name]
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         return "number, unchanged"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, 1]."""
         return to_numbers(column, self.name, context.first)[0][:, None]
 
     def simplify(self, column: Any, first: int) -> Any:
-        """Return the cells as numbers."""
         value, lacks = to_numbers(column, self.name, first)
         return import_pyarrow().array(value, mask=lacks)
 
@@ -227,7 +221,6 @@ class Date(NamedTuple):
         return [*(f"{self.name} {name}" for pair in pairs for name in pair), *_indicator(self)]
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         missing = ", some missing" if self.missing else ""
         parts = ", ".join(self.parts)
         if self.parts == ("clock",):
@@ -235,7 +228,6 @@ class Date(NamedTuple):
         return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{missing}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, len(features)]."""
         days = to_days(column, self.order)
         check_days(days, self.name, context.first)
         value = np.where(days.lacks, self.low, days.value)
@@ -273,7 +265,6 @@ class Ignored(NamedTuple):
     informs: bool = False  # it has information that the model does not get
 
     def describe(self) -> str:
-        """Describe the column in one line."""
         return f"ignored ({self.why})"
 
 

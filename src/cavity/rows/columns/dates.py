@@ -37,6 +37,8 @@ PATTERNS = [
     )
 ]
 TIME = re.compile(_CLOCK)
+# the same for Arrow, which takes no two groups of one name
+DATE = "^(" + re.sub(r"\?P<\w+>", "", "|".join(shape.pattern for shape in (*PATTERNS, TIME))) + ")$"
 
 
 class Days(NamedTuple):
@@ -120,7 +122,6 @@ def _seconds(part: dict[str, str | None]) -> float:
 
 
 def find_years(days: Array) -> Array:
-    """Return the calendar year of each date."""
     whole = np.floor(days).astype("datetime64[D]")
     return np.asarray(whole.astype("datetime64[Y]").astype(np.int64) + 1970.0)
 
@@ -146,7 +147,6 @@ def to_circle(turns: Array) -> Sequence[Array]:
 
 
 def format_day(days: float) -> str:
-    """Format days since 1970-01-01 as a date."""
     return str(np.datetime64(int(np.floor(days)), "D"))
 
 

@@ -31,14 +31,7 @@ UNSEEN = ("ignore", "error")
 class ColumnEncoder:
     """What a fitted `Preparation` knows of its columns, without the scikit-learn transformer: enough to predict.
 
-    Parameters
-    ----------
-    target : str, optional
-        Name of the column of the labels, if the table has one. It is not a feature.
-    unseen : {"ignore", "error"}, default="ignore"
-        Policy for categories that the training rows did not have: set no category and count a note, or raise an error.
-    strict : bool, default=False
-        Raise an error for missing labels.
+    `target`, `unseen` and `strict` are those of `Preparation`.
     """
 
     columns_: tuple[Column, ...]

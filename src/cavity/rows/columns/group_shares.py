@@ -40,20 +40,16 @@ LEAST_ERRORS = 5.0  # standard errors of that gain, by groups
 
 
 class Labels(NamedTuple):
-    """Classes of training rows."""
-
     y: NDArray[np.int64]  # [N]
     weight: Array  # [N]
     names: tuple[str, ...]  # of the classes
 
     @property
     def prior(self) -> Array:
-        """Class frequencies, [C]."""
         total = np.bincount(self.y, weights=self.weight, minlength=len(self.names))
         return np.asarray(total / total.sum())
 
     def select(self, rows: NDArray[Any]) -> Labels:
-        """Return some of the rows, by number or by mask."""
         return Labels(self.y[rows], self.weight[rows], self.names)
 
 

@@ -25,7 +25,6 @@ class RowNumbers:
         self.shuffled: list[Array] | None = []  # None: they are not row numbers
 
     def add(self, value: Array) -> None:
-        """Add values."""
         if not len(value) or self.shuffled is None:
             return
         self.begin = self.begin if self.n else float(value[0])
@@ -57,7 +56,6 @@ def has_row_numbers(X: Any) -> bool:
 
 
 def _are_row_numbers(column: Any) -> bool:
-    """Return whether the cells of a column are row numbers."""
     found = RowNumbers()
     try:
         found.add(np.asarray(column, dtype=np.float64))

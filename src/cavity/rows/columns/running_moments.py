@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import merge_spread
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
-from cavity.rows.batches.spread import merge_spread
-from cavity.rows.columns.cells import DATE, STYLES, match_cells, match_numbers, parse_numbers
+from cavity.rows.columns.cells import STYLES, match_cells, match_numbers, parse_numbers
 from cavity.rows.columns.column_kinds import Date
-from cavity.rows.columns.dates import ORDERS, find_weekdays, find_years, to_days
+from cavity.rows.columns.dates import DATE, ORDERS, find_weekdays, find_years, to_days
 from cavity.rows.columns.outliers import limit_column
 
 SEASON_DAYS = 31  # shorter tables have no season
@@ -38,7 +38,6 @@ class RunningMoments:
             self.merge(part)
 
     def merge(self, other: RunningMoments) -> None:
-        """Add the values that other moments are of."""
         if other.n:
             n, mean, square = merge_spread(*((m.n, m.mean, m.square) for m in (self, other)))
             self.n, self.mean, self.square = int(n), float(mean), float(square)
@@ -97,7 +96,6 @@ class DateMoments:
         self.clock = False
 
     def add(self, column: Any, lacks: NDArray[np.bool_]) -> None:
-        """Add cells: dates, times or their texts."""
         if self.days and import_pyarrow().types.is_string(column.type):
             if not (match_cells(column, DATE) | lacks).all():
                 self.days.clear()

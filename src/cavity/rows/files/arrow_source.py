@@ -93,15 +93,13 @@ class Arrow:
             yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else none)
 
     def _make_piece(self, chunk: Chunk) -> Piece:
-        table, rows = chunk.table, chunk.table.num_rows
+        table, index = chunk.table, np.arange(chunk.first, chunk.first + chunk.table.num_rows)
         weight = None if self.weight is None else to_floats(table.column(self.weight))
         if self.prepare is None:
             X = np.column_stack([to_floats(table.column(name)) for name in self.names])
         else:
             X = self.prepare.encode(chunk, self.notes)
-        return Piece(
-            np.arange(chunk.first, chunk.first + rows), X, self._make_labels(chunk), weight, chunk.where
-        )
+        return Piece(index, X, self._make_labels(chunk), weight, chunk.where)
 
     def _check_types(self) -> None:
         for file in self.fragments.files:

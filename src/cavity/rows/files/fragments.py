@@ -39,7 +39,6 @@ class Part(NamedTuple):
     rows: int
 
     def within(self, keep: range) -> Part:
-        """Restrict the part to rows in `keep`."""
         both = intersect(range(self.first, self.first + self.rows), keep)
         return self._replace(first=both.start, skip=self.skip + both.start - self.first, rows=len(both))
 
@@ -114,7 +113,6 @@ class Fragments:
             release_memory()
 
     def read(self, part: Part, size: int) -> Iterator[Chunk]:
-        """Read the rows of a part, at most `size` at a time."""
         if not part.rows:
             return
         file = self.files[part.file]
@@ -133,14 +131,19 @@ class Fragments:
         )
 
     def _tables(self, file: File, group: int, size: int) -> Iterator[Any]:
-        """Read the record batches of a row group."""
         fragment = _reopen(file.fragment)
         self._check_unchanged(file, fragment)
         physical = [c for c in self.columns if file.kinds[c] != "partition"]
-        batches = iter(self._batches(fragment, group, size, physical))
-        while (batch := _read_next(batches, file.name)) is not None:
-            _check_valid(batch, file.name)
-            yield batch
+        try:
+            for batch in self._batches(fragment, group, size, physical):
+                _check_valid(batch, file.name)
+                yield batch
+        except BadInput:
+            raise
+        except (OSError, ValueError) as error:  # pyarrow's errors derive from these
+            raise BadInput(
+                f"{file.name} cannot be read: {' '.join(str(error).split()):.300}. Restore the file."
+            ) from error
 
     def _batches(self, fragment: Any, group: int, size: int, columns: list[str]) -> Iterator[Any]:
         if isinstance(fragment, IcebergFile):
@@ -163,16 +166,6 @@ class Fragments:
                 f"{file.name} changed since it was opened: it had {sum(file.groups)} rows in {len(file.groups)} row groups and "
                 f"now has {sum(groups)} in {len(groups)}."
             )
-
-
-def _read_next(batches: Iterator[Any], name: str) -> Any:
-    """Return the next record batch, or None at the end; damage to the file is a BadInput."""
-    try:
-        return next(batches, None)
-    except (OSError, ValueError) as error:  # pyarrow's errors derive from these
-        raise BadInput(
-            f"{name} cannot be read: {' '.join(str(error).split()):.300}. Restore the file."
-        ) from error
 
 
 def _add_partition(batch: Any, file: File) -> Any:
@@ -238,7 +231,7 @@ def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
         if _is_parquet(fragment):
             metadata = _open_parquet(fragment).metadata
             groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-            return metadata.schema.to_arrow_schema(), tuple(groups)
+            return metadata.schema.to_arrow_schema(), groups
         return fragment.physical_schema, (fragment.count_rows(),)
     except FileNotFoundError:
         raise BadInput(f"{name} was deleted after the source was opened.") from None

@@ -74,9 +74,7 @@ class IcebergTable:
 
     def __init__(self, scan: Any) -> None:
         from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import (
-            _read_deletes,  # the form of these files depends on the version of the table
-        )
+        from pyiceberg.io.pyarrow import _read_deletes  # whose form depends on the version of the table
 
         name = scan.table_metadata.location
         if scan.row_filter != AlwaysTrue() or scan.limit is not None:
@@ -86,9 +84,8 @@ class IcebergTable:
         try:
             self.schema = scan.projection().as_arrow()
             tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
-            deleted = [
-                _read_deletes(scan.io, file) for file in {f for task in tasks for f in task.delete_files}
-            ]
+            files = {file for task in tasks for file in task.delete_files}
+            deleted = [_read_deletes(scan.io, file) for file in files]
         except Exception as error:  # of pyiceberg, pyarrow or fsspec
             raise _explain(name, error) from error
         self.files = [IcebergFile(scan, task, deleted) for task in tasks]
@@ -118,7 +115,6 @@ class IcebergFile:
         return tuple(np.diff(ends - np.searchsorted(self.deleted, ends)).tolist())
 
     def count_missing(self, columns: set[str]) -> int:
-        """Return the number of missing cells, as far as the statistics say."""
         stored = self._find_columns(self._open())
         nulls = self.file.null_value_counts or {}
         found = 0
@@ -156,9 +152,8 @@ class IcebergFile:
 
         if str(getattr(self.file.file_format, "value", self.file.file_format)).upper() != "PARQUET":
             raise BadInput(f"{self.path} is not a Parquet file: rewrite the table with Parquet files.")
-        return parquet.ParquetFile(
-            self.io.new_input(self.path).open(), pre_buffer=False, buffer_size=PAGE_BYTES
-        )
+        stream = self.io.new_input(self.path).open()
+        return parquet.ParquetFile(stream, pre_buffer=False, buffer_size=PAGE_BYTES)
 
     def _find_columns(self, file: Any) -> dict[str, str]:
         """Return the file's own name of each column that it has: by number, or by name if the file has no numbers."""

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from cavity.rows.files.datasets import FORMATS, open_dataset
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.iceberg import is_iceberg
 from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
+from cavity.rows.files.text_files import TableFile as TableFile
 
 TEXTS = {".csv": None, ".tsv": "\t", ".txt": None}  # the delimiter; None: guess it from the header
 PACKED = (".gz", ".bz2", ".zst")
@@ -32,40 +33,19 @@ SPOOL_PAGE = 32 << 10  # bytes
 UNPACKED_BYTES, MOST_PACKED = 1 << 30, 20  # an .npz may unpack to so many bytes, or so many times its size
 
 
-class TableFile(Protocol):
-    """File with named columns, which can be read many times in chunks of rows."""
-
-    @property
-    def path(self) -> Location: ...
-
-    @property
-    def names(self) -> list[str]: ...
-
-    @property
-    def notes(self) -> list[str]:
-        """Remarks on how the file is read."""
-        ...
-
-    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
-        """Read all rows in order, of all columns or of these."""
-        ...
-
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return the types of these columns if types may differ between chunks, else an empty dict."""
-        ...
-
-
 def open_table(path: str | Path, strict: bool = False) -> TableFile:
     """Open a file, a folder of Parquet or Arrow files, or a URI, and check its columns. `strict`: refuse text that is not UTF-8."""
     path = as_path(path)
     suffixes = [s.lower() for s in PurePath(object_stores.get_name(path)).suffixes]
     kind = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in PACKED else suffixes[-1] if suffixes else ""
     with explain_errors(path):
-        if not is_iceberg(path) and not object_stores.exists(path):
+        iceberg = is_iceberg(path)
+        if not iceberg and not object_stores.exists(path):
             raise BadInput(f"file or folder {str(path)!r} does not exist.")
-        if not is_iceberg(path) and object_stores.is_folder(path) and kind in TEXTS:
+        folder = not iceberg and object_stores.is_folder(path)
+        if folder and kind in TEXTS:
             raise BadInput(f"{str(path)!r} is a folder, not a text file: name the file in it.")
-        if is_iceberg(path) or object_stores.is_folder(path) or kind in FORMATS:
+        if iceberg or folder or kind in FORMATS:
             table: TableFile = Columnar(path)
         elif kind in TEXTS:
             table = Csv(path, TEXTS[kind], strict)
@@ -82,10 +62,8 @@ def open_table(path: str | Path, strict: bool = False) -> TableFile:
     return table
 
 
-class Columnar:
+class Columnar(TableFile):
     """Parquet or Arrow file, or a folder of such files."""
-
-    notes: list[str] = []  # noqa: RUF012
 
     def __init__(self, path: Location) -> None:
         self.path = path
@@ -113,10 +91,8 @@ class Columnar:
             yield from Fragments(open_dataset(self.path), wanted).chunks(_rows_per_chunk(len(wanted)))
 
 
-class Npz:
+class Npz(TableFile):
     """NumPy archive: uses the arrays with one entry per row (those of maximal length); 2-D arrays give several columns."""
-
-    notes: list[str] = []  # noqa: RUF012
 
     def __init__(self, path: Location) -> None:
         self.path = path
@@ -146,9 +122,6 @@ class Npz:
         for j in range(flat.shape[1]):
             self._put(str(titles[j]) if titles is not None and named else f"{name}{j}", flat[:, j])
 
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        return {}
-
     def _put(self, name: str, column: NDArray[Any]) -> None:
         if name in self.columns:
             raise BadInput(f"{self.path} has two columns with the name {name!r}: rename one of them.")
@@ -160,9 +133,8 @@ class Npz:
             wanted = self.names if columns is None else columns
             size = _rows_per_chunk(len(wanted))
             for start in range(0, len(self.columns[wanted[0]]) if wanted else 0, size):
-                cells = {
-                    name: arrow.array(self.columns[name][start : start + size].copy()) for name in wanted
-                }
+                rows = slice(start, start + size)
+                cells = {name: arrow.array(self.columns[name][rows].copy()) for name in wanted}
                 yield Chunk(arrow.table(cells), start, str(self.path))
 
 

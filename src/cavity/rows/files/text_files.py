@@ -27,6 +27,7 @@ QUOTED = re.compile('"[^"]*"')
 BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
 SCAN_BYTES = 1 << 20
+ENCODINGS = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
 NOT_CP1252 = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # that Windows-1252 does not define
 
 
@@ -65,7 +66,23 @@ def check_names(names: list[str], path: Location) -> None:
         seen.add(name)
 
 
-class Csv:
+class TableFile:
+    """File with named columns, which can be read many times in chunks of rows."""
+
+    path: Location
+    names: list[str]
+    notes: Sequence[str] = ()  # remarks on how the file is read
+
+    def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
+        """Read all rows in order, of all columns or of these."""
+        raise NotImplementedError
+
+    def types(self, columns: Sequence[str]) -> dict[str, Any]:
+        """Return the types of these columns if types may differ between chunks, else an empty dict."""
+        return {}
+
+
+class Csv(TableFile):
     """Text file with a header row and commas, semicolons, tabs or bars; all cells are read as text.
 
     A file that is not UTF-8 is read as UTF-16 if it begins so, else as Windows-1252 or Latin-1.
@@ -74,6 +91,8 @@ class Csv:
     def __init__(self, path: Location, delimiter: str | None, strict: bool = False) -> None:
         self.path = path
         self.encoding = "utf8" if strict else self._find_encoding()
+        if self.encoding != "utf8":
+            self.notes = [f"{path} is not UTF-8: read as {ENCODINGS[self.encoding]}"]
         line = self._read_header()
         self.block = max(BLOCK_BYTES, 4 * len(line))
         if delimiter is None:
@@ -84,7 +103,6 @@ class Csv:
         self.names = next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
 
     def _find_encoding(self) -> str:
-        """Read the file once to find its encoding."""
         decoder, encoding = codecs.getincrementaldecoder("utf-8")(), "utf8"
         with open_stream(self.path) as stream:
             block = stream.read(SCAN_BYTES)
@@ -101,23 +119,12 @@ class Csv:
                 block = stream.read(SCAN_BYTES)
         return encoding
 
-    @property
-    def notes(self) -> list[str]:
-        """Remarks on how the file is read."""
-        names = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
-        return (
-            [] if self.encoding == "utf8" else [f"{self.path} is not UTF-8: read as {names[self.encoding]}"]
-        )
-
     def _open(self) -> Any:
-        """Open the file as a stream of UTF-8."""
         arrow = import_pyarrow()
         stream = open_stream(self.path)
-        return (
-            stream
-            if self.encoding == "utf8"
-            else arrow.transcoding_input_stream(stream, self.encoding, "utf8")
-        )
+        if self.encoding == "utf8":
+            return stream
+        return arrow.transcoding_input_stream(stream, self.encoding, "utf8")
 
     def _read_header(self) -> str:
         """Read the header, which may have line ends between quotes; skips empty lines before it."""
@@ -167,11 +174,7 @@ class Csv:
                     "close or remove the quote."
                 )
 
-    def types(self, columns: Sequence[str]) -> dict[str, Any]:
-        return {}
-
     def _read_tail(self) -> bytes:
-        """Read the end of the file, without trailing white space."""
         tail = b""
         with self._open() as stream:
             while more := stream.read(1 << 20):
