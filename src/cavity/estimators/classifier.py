@@ -37,7 +37,6 @@ from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import (
     as_array,
     frequencies,
-    points_in_units,
     predict_labels,
     predict_log_proba,
     predict_moments,
@@ -334,7 +333,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.classes_ = result.classes
         self._loo_log_proba: Array | None = None
         self._set_optional("epsilon_", result.model.likelihood.epsilon)
-        self.inducing_points_ = np.repeat(points_in_units(prior), C // prior.Z.shape[0], axis=0)
+        self.inducing_points_ = np.repeat(as_array(prior.Z), C // prior.Z.shape[0], axis=0)
         self._set_optional("frequencies_", frequencies(prior))
         self.temperature_ = 1 / result.model.pool.weight
         self.calibration_ = result.calibration or "none"

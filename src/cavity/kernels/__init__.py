@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from cavity.kernels.library import KERNELS
     from cavity.kernels.linear import Constant, Linear
     from cavity.kernels.protocol import KernelLike
-    from cavity.kernels.ranked import Ranked, rank_columns
     from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 __all__ = [
@@ -30,11 +29,9 @@ __all__ = [
     "Matern32",
     "Matern52",
     "Product",
-    "Ranked",
     "RationalQuadratic",
     "Stationary",
     "Sum",
-    "rank_columns",
 ]
 
 if not TYPE_CHECKING:
@@ -46,7 +43,6 @@ if not TYPE_CHECKING:
             "library": ("KERNELS",),
             "linear": ("Constant", "Linear"),
             "protocol": ("KernelLike",),
-            "ranked": ("Ranked", "rank_columns"),
             "stationary": ("RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"),
         },
     )

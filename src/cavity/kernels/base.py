@@ -116,21 +116,6 @@ class Kernel(Parameters, nn.Module):
         """
         return self.formula(TORCH).diag(X)  # type: ignore[no-any-return]
 
-    def as_points(self, X: Tensor) -> Tensor:
-        """Return rows on the scale of inducing points; a kernel whose inducing points are not in the data's units overrides it.
-
-        Parameters
-        ----------
-        X : Tensor
-            Rows, [N D].
-
-        Returns
-        -------
-        Tensor
-            Points that `full` takes, [N D].
-        """
-        return X
-
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return `full` and `cross` at once. A kernel that shares work between them overrides it.
 

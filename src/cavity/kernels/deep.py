@@ -101,7 +101,7 @@ class Deep(Kernel):
 
     def formula(self, xp: Any) -> MappedFormula:
         features = self._features if xp is TORCH else partial(_features_of, self)
-        return MappedFormula(formula_of(self.base, xp), features, features)
+        return MappedFormula(formula_of(self.base, xp), features)
 
 
 def _features_of(kernel: Deep, X: Any) -> Any:

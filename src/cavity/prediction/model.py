@@ -26,7 +26,6 @@ from cavity.kernels.base import CalledFormula, formula_of
 from cavity.kernels.distance import FAR
 from cavity.kernels.formulas import are_far
 from cavity.kernels.prior import Prior
-from cavity.kernels.ranked import Ranked
 from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.quadrature.correlated import log_softmax_probability
@@ -134,21 +133,6 @@ class Joint(NamedTuple):
     mean: Tensor  # [n C]
     var: Tensor  # [n C]
     cov: Tensor  # [n C C]
-
-
-def points_in_units(prior: Prior) -> NDArray[np.float64]:
-    """Return the inducing points in the units of the data, [C M D] or [1 M D]."""
-    return in_units(prior, as_array(prior.Z))
-
-
-def center_in_units(prior: Prior) -> NDArray[np.float64]:
-    """Return the centre of each column in the units of the data, [D]."""
-    return in_units(prior, as_array(prior.center))
-
-
-def in_units(prior: Prior, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return points as the kernel sees them in the units of the data."""
-    return prior.kernel.value(points) if isinstance(prior.kernel, Ranked) else points
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:
