@@ -70,18 +70,7 @@ class Deep(Kernel):
         self.base.settle(classes)
 
     def train(self, mode: bool = True) -> Deep:
-        """Stay in evaluation mode: dropout and batch normalisation would make the kernel random.
-
-        Parameters
-        ----------
-        mode : bool
-            Ignored.
-
-        Returns
-        -------
-        Deep
-            The kernel itself.
-        """
+        """Stay in evaluation mode: dropout and batch normalisation would make the kernel random."""
         return super().train(False)
 
     def _features(self, X: Tensor) -> Tensor:

@@ -196,9 +196,9 @@ def _scaled(
             T[:, far.pairs.right] += far.V
         elif V_bar is not None:
             V_bar[far.pairs.right] += (far.V * inverse).sum(0)
-    return _like(T * inverse, U), V_bar, _like(scale * inverse[:, 0], inverse)
+    return sum_shared(T * inverse, U), V_bar, sum_shared(scale * inverse[:, 0], inverse)
 
 
-def _like(gradient: Tensor, shared: Tensor) -> Tensor:
+def sum_shared(gradient: Tensor, argument: Tensor) -> Tensor:
     """Sum a gradient over classes if they share the argument."""
-    return gradient.sum(0, keepdim=True) if len(shared) < len(gradient) else gradient
+    return gradient.sum(0, keepdim=True) if len(argument) < len(gradient) else gradient

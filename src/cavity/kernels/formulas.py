@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from cavity.common.namespaces import Array, namespace
 
-CELL_POWER = (
-    0.25  # cells reach the largest number to this power, in spreads: a sum of their squares stays finite
-)
+# Cells reach the largest number to this power, in spreads: a sum of their squares stays finite.
+CELL_POWER = 0.25
 ROW_REACH = 1e30  # of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
 FAR = 1e4  # lengthscales from the centre beyond which distances need differences: there a product errs by about 1e-8
 Shape = Callable[..., Array]

@@ -159,27 +159,11 @@ class Method(Parameters):
         return hash(repr(self))
 
     def check(self) -> Self:
-        """Check the method's own options.
-
-        Returns
-        -------
-        Method
-            The method itself.
-        """
+        """Check the method's own options, and return the method itself."""
         return self
 
     def check_training(self, *, optimizer: str, schedule: str, damping: float | None) -> None:
-        """Refuse an optimiser, schedule or damping that the method cannot use.
-
-        Parameters
-        ----------
-        optimizer : str
-            The optimiser, never "auto".
-        schedule : str
-            The schedule, as the estimator has it.
-        damping : float or None
-            The damping, as the estimator has it.
-        """
+        """Refuse an optimiser, schedule or damping, as the estimator has them, that the method cannot use."""
         if self.site_store == "tied" and optimizer == "lbfgs":
             raise BadOption(
                 f"optimizer='lbfgs' needs the gradient of the converged log Z_q. {self.argument} ties its sites, and its gradient "
@@ -188,60 +172,22 @@ class Method(Parameters):
             )
 
     def check_classes(self, n_classes: int) -> None:
-        """Refuse options that do not work for this number of classes.
-
-        Parameters
-        ----------
-        n_classes : int
-            Number of classes in the training labels.
-        """
+        """Refuse options that do not work for this number of classes."""
 
     def resolve(self, numbered: bool) -> Method:
-        """Return the method that runs.
-
-        Parameters
-        ----------
-        numbered : bool
-            Whether rows have numbers, so that they can own sites.
-
-        Returns
-        -------
-        Method
-            The method itself; `Auto` returns its choice.
-        """
+        """Return the method that runs: the method itself, or what `Auto` chooses. `numbered` rows can own sites."""
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        """Make the likelihood for this number of classes.
-
-        Parameters
-        ----------
-        n_classes : int
-            Number of classes in the training labels.
-        learn : frozenset of str
-            What is learnt, as the estimator has it.
-
-        Returns
-        -------
-        cavity.likelihoods.Likelihood
-            A likelihood that is bound to the classes.
-        """
+        """Make the likelihood for this number of classes; `learn` says what is learnt, as the estimator has it."""
         raise NotImplementedError
 
     def name_evidence(self, n_classes: int) -> str:
         """Return what log Z_q is with this number of classes.
 
-        Parameters
-        ----------
-        n_classes : int
-            Number of classes in the training labels.
-
-        Returns
-        -------
-        str
-            "log marginal likelihood" if a model that knows nothing has that of guessing, so that values can be compared with
-            those of other methods; "lower bound on the log marginal likelihood"; or "log Z_q", which can be far below guessing
-            and compares only fits of one method to the same rows.
+        "log marginal likelihood" if a model that knows nothing has that of guessing, so that values can be compared with those of
+        other methods; "lower bound on the log marginal likelihood"; or "log Z_q", which can be far below guessing and compares
+        only fits of one method to the same rows.
         """
         likelihood = self.make_likelihood(n_classes, frozenset())
         if self.variational and likelihood.bounds:
@@ -250,13 +196,7 @@ class Method(Parameters):
         return EVIDENCE if whole and not self.variational else OBJECTIVE
 
     def sampling_problem(self) -> str | None:
-        """Return why hyper-parameters cannot be sampled with this method, and what to use.
-
-        Returns
-        -------
-        str or None
-            The reason; None if they can be sampled.
-        """
+        """Return why hyper-parameters cannot be sampled with this method, and what to use; None if they can."""
         if self.site_store == "tied":
             return (
                 f"{self.argument} ties its sites and has only an estimate of its evidence's gradient: use method='ep', 'rep' "

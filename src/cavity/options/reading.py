@@ -11,9 +11,9 @@ from typing import Any
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadOption
 from cavity.kernels import spectrum
+from cavity.kernels.base import check_kernel
 from cavity.kernels.inducing import check_choice
 from cavity.kernels.parameters import per_class
-from cavity.kernels.protocol import check_kernel
 from cavity.options.configuration import ClassifierConfig, RegressorConfig, choose_jitter
 from cavity.options.method import Method, read_method
 from cavity.options.regression_methods import read_regression_method

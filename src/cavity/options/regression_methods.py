@@ -20,24 +20,14 @@ class RegressionMethod(Method):
 
     Attributes
     ----------
-    inducing_from : {"chosen", "rows", "subset", "members"}
-        Where inducing points come from: the argument `inducing`, every distinct row, an active set, or members of a committee.
     projected : bool
         Whether the likelihood lacks the residual variance.
-    predicts_residual : bool
-        Whether predictive variances have the residual.
     merges_rows : bool
         Whether equal rows become one weighted row.
-    exact_jitter : bool
-        Whether Z is X, so that only the jitter separates the model from the exact one.
     has_evidence : bool
         Whether the method has an evidence of all rows that its predictions belong to.
     active_set : {"entropy", "information"} or None
         Criterion by which rows are selected one by one.
-    committee : tuple of (int, str) or None
-        Number of members, and how rows are assigned to them.
-    solver_tol : float
-        Relative residual of conjugate gradients; 0 solves the low-rank system exactly.
 
     Examples
     --------
@@ -69,22 +59,7 @@ class RegressionMethod(Method):
         return self.inducing_from == "chosen"
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
-        """Make the likelihood.
-
-        Parameters
-        ----------
-        n_classes : int
-            Not used.
-        learn : frozenset of str
-            What is learnt; the noise if it has "noise".
-        noise : float
-            Variance of the noise, in units of the targets' variance.
-
-        Returns
-        -------
-        cavity.likelihoods.Gaussian
-            The likelihood.
-        """
+        """Make the likelihood; `noise` is in units of the targets' variance, and learnt if `learn` has "noise"."""
         return Gaussian(noise, "noise" in learn, self.projected)
 
     def sampling_problem(self) -> str | None:

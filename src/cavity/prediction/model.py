@@ -25,6 +25,7 @@ from cavity.inference.posterior import Normal, posterior
 from cavity.kernels.base import CalledFormula, formula_of
 from cavity.kernels.distance import FAR
 from cavity.kernels.formulas import are_far
+from cavity.kernels.parameters import as_array as as_array
 from cavity.kernels.prior import Prior
 from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Likelihood
@@ -338,8 +339,3 @@ def frequencies(prior: Prior) -> Array | None:
 def as_tensor(rows: Array) -> Tensor:
     """Return an array as a tensor, without a copy if torch may write to it."""
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
-
-
-def as_array(tensor: Tensor) -> Array:
-    """Return a float64 NumPy copy."""
-    return tensor.detach().double().cpu().numpy().copy()

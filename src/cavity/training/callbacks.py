@@ -76,67 +76,27 @@ class Callback:
     every_step = True
 
     def start(self, run: Running) -> None:
-        """Run before the first step, or before the first step after a resume.
-
-        Parameters
-        ----------
-        run : Running
-            The run.
-        """
+        """Run before the first step, or before the first step after a resume."""
 
     def step(self, run: Running) -> None:
-        """Run after every step of an epoch.
-
-        Parameters
-        ----------
-        run : Running
-            The run.
-        """
+        """Run after every step of an epoch."""
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Run after every epoch.
+        """Run after every epoch; return True to stop training, on all ranks.
 
-        Parameters
-        ----------
-        run : Running
-            The run.
-        row : dict
-            The epoch's row of the history. Numbers and text may be added to it.
-
-        Returns
-        -------
-        bool
-            True to stop training, on all ranks.
+        `row` is the epoch's row of the history. Numbers and text may be added to it.
         """
         return False
 
     def end(self, run: Running) -> None:
-        """Run after the last epoch, before the final sweeps of the sites.
-
-        Parameters
-        ----------
-        run : Running
-            The run.
-        """
+        """Run after the last epoch, before the final sweeps of the sites."""
 
     def memory(self) -> Memory | None:
-        """Return what a resumed run must know.
-
-        Returns
-        -------
-        Memory or None
-            None if nothing carries over from one epoch to the next.
-        """
+        """Return what a resumed run must know; None if nothing carries over from one epoch to the next."""
         return None
 
     def recall(self, memory: Memory) -> None:
-        """Continue from a checkpoint; called before `start`.
-
-        Parameters
-        ----------
-        memory : Memory
-            What `memory` returned when the checkpoint was written.
-        """
+        """Continue with what `memory` returned when the checkpoint was written; called before `start`."""
 
 
 class JsonLines(Callback):
@@ -160,7 +120,6 @@ class JsonLines(Callback):
         self.path = Path(path)
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Append the row."""
         if run.reduce.rank == 0:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -188,11 +147,9 @@ class TimeBudget(Callback):
         self.seconds = seconds
 
     def start(self, run: Running) -> None:
-        """Start the clock."""
         self.begun = time.monotonic()
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Return whether the time is up."""
         return time.monotonic() - self.begun > self.seconds
 
 
@@ -215,7 +172,6 @@ class TensorBoard(Callback):
         self.folder = Path(folder)
 
     def start(self, run: Running) -> None:
-        """Open the event file."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError:
@@ -225,14 +181,12 @@ class TensorBoard(Callback):
         self._writer = SummaryWriter(str(self.folder))
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Write the numbers of the row."""
         for name, value in row.items():
             if name != "epoch" and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, row["epoch"])
         return False
 
     def end(self, run: Running) -> None:
-        """Close the event file."""
         self._writer.close()
 
 
@@ -273,14 +227,11 @@ class EarlyStopping(Callback):
         return self.since >= self.patience
 
     def end(self, run: Running) -> None:
-        """Put the run into its best state."""
         run.state = run.state if self.state is None else self.state
 
     def memory(self) -> Memory:
-        """Return the best state and its loss."""
         return Memory({"best": None if self.state is None else self.best, "since": self.since}, self.state)
 
     def recall(self, memory: Memory) -> None:
-        """Continue with the best state and its loss."""
         self.state, self.since = memory.state, memory.facts["since"]
         self.best = math.inf if memory.facts["best"] is None else memory.facts["best"]
