@@ -11,9 +11,8 @@ from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
 from cavity.likelihoods.quadrature.argmax import leader_is_sure
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
 from cavity.likelihoods.quadrature.noisy_argmax import Largest
-from cavity.likelihoods.quadrature.power import has_short_rule, probit_power
+from cavity.likelihoods.quadrature.power import ProbitMoments, has_short_rule, probit_average, probit_power
 from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
-from cavity.likelihoods.quadrature.probit import ProbitMoments, probit_average
 
 
 def _probit(

@@ -28,7 +28,7 @@ class _Robust(Likelihood):
 
     log_odds: nn.Parameter  # of ε; stepped where ε is learnt
 
-    def __init__(self, epsilon: float, learn: bool) -> None:
+    def __init__(self, epsilon: float = 1e-3, learn: bool = False) -> None:
         self.epsilon = epsilon
         self.learn = learn
 
@@ -219,9 +219,6 @@ class RobustBinary(_Robust):
 
     two_classes = True
     n_classes = 2
-
-    def __init__(self, epsilon: float = 1e-3, learn: bool = False) -> None:
-        super().__init__(epsilon, learn)
 
     def _win(self, f: Latents, y: Tensor) -> Win:
         sign, scale = signs(y, f.mean), f.var.rsqrt()

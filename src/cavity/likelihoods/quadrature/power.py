@@ -1,4 +1,4 @@
-"""Averages of fractional powers of the probit. [METHOD 4, power EP and weights]"""
+"""Averages of fractional powers of the probit, and of its logarithm. [METHOD 4, power EP and weights]"""
 
 from __future__ import annotations
 
@@ -19,16 +19,22 @@ from cavity.likelihoods.normal_tails import (
     log_normal_pdf,
 )
 from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
-from cavity.likelihoods.quadrature.probit import ProbitMoments
 
 REACH = 7.2  # standard deviations on either side that nodes should cover
-CENTER, BEND = (
-    -4.0,
-    3.0,
-)  # where the spacing of nodes changes from the left tail's to the right tail's, and how gently
+# where the spacing of nodes changes from the left tail's to the right tail's, and how gently
+CENTER, BEND = -4.0, 3.0
 STRAIGHT = 0.9  # exponents above it have tails of nearly the same width
 CERTAIN = 10.0  # log Φ(10) is −8e-24
 LOG_2, SQRT_2PI = math.log(2), math.sqrt(2 * math.pi)
+
+
+class ProbitMoments(NamedTuple):
+    """log ∫ Φ(d/√R)^e N(d; μ, V) dd, or E log Φ(d/√R), with its derivatives in μ, V and R."""
+
+    value: Tensor
+    dm: Tensor
+    dv: Tensor
+    dr: Tensor
 
 
 class Rule(NamedTuple):
@@ -185,10 +191,8 @@ def _place(m: Tensor, v: Tensor, e: Tensor, rule: Rule) -> tuple[Tensor, Tensor]
     nodes, weights = (constant(c, m).reshape(-1, *[1] * m.dim()) for c in (rule.nodes, rule.weights))
     left, right = e + 1 / v, 1 + 1 / v
     pull = m / v
-    at_left, at_right = (
-        pull / left,
-        pull / right,
-    )  # the two centres; that of the other side is where the bump is not
+    # the two centres; that of the other side is where the bump is not
+    at_left, at_right = pull / left, pull / right
     fall_left, fall_right = REACH**2 - pull * at_left, REACH**2 - pull * at_right
     # if 0 is within reach of the centre, the tail beyond 0 starts with what is left of the fall
     low = torch.where(
@@ -251,3 +255,25 @@ def _integrate_panels(mean: Tensor, var: Tensor, residual: Tensor, exponent: Ten
     return ProbitMoments(
         value - sd.log(), (p * g1).sum(-1), 0.5 * (p * (g2 + g1 * g1)).sum(-1), (p * gr).sum(-1)
     )
+
+
+def probit_average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments:
+    r"""Return E g(d), g(d) = log Φ(d/√R), d ~ N(μ, V): the limit e → 0 of power EP's (1/e) log Z.        [METHOD 4, power EP]
+
+    ∂/∂μ = E g'      ∂/∂V = ½ E g''      ∂/∂R = E ∂g/∂R
+    """
+    var = torch.maximum(var, 1e-16 * residual)
+    residual = torch.maximum(residual, 1e-16 * var)
+    sd, width = var.sqrt(), residual.sqrt()
+    zero = torch.zeros_like(mean)
+    # left of 0 log Φ approaches its parabola only as 1/d²: add breakpoints between the two widths
+    edges = bumps(torch.stack([mean, zero, zero], -1), torch.stack([sd, width, (sd * width).sqrt()], -1))
+    grid = piecewise_legendre(edges.detach())
+    alpha = grid.nodes / width[..., None]
+    beta = hazard(alpha)
+    p = (log_normal_pdf((grid.nodes - mean[..., None]) / sd[..., None]) + grid.log_weights).exp()
+    p = p / sd[..., None]
+    dm = (p * beta).sum(-1) / width
+    dv = -0.5 * (p * hazard_slope(alpha, beta)).sum(-1) / residual
+    dr = -0.5 * (p * beta * alpha).sum(-1) / residual
+    return ProbitMoments((p * log_ndtr(alpha)).sum(-1), dm, dv, dr)
