@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from cavity.likelihoods.normal_tails import (
     LOG_SQRT_2PI,
-    SQRT_HALF,
     constant,
     hazard,
     hazard_slope,
@@ -23,9 +21,7 @@ from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
 REACH = 7.2  # standard deviations on either side that nodes should cover
 # where the spacing of nodes changes from the left tail's to the right tail's, and how gently
 CENTER, BEND = -4.0, 3.0
-STRAIGHT = 0.9  # exponents above it have tails of nearly the same width
 CERTAIN = 10.0  # log Φ(10) is −8e-24
-LOG_2, SQRT_2PI = math.log(2), math.sqrt(2 * math.pi)
 
 
 class ProbitMoments(NamedTuple):
@@ -52,17 +48,7 @@ def _make_rule(least: float, n: int, scale: float) -> Rule:
     )
 
 
-RULES = tuple(
-    _make_rule(*row)
-    for row in (
-        (0.97, 12, 0.88),
-        (0.95, 13, 0.88),
-        (0.9, 15, 0.87),
-        (0.5, 18, 0.8),
-        (0.1, 24, 0.78),
-        (1e-3, 48, 0.55),
-    )
-)
+RULES = tuple(_make_rule(*row) for row in ((0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55)))
 
 
 def _find_rule(least: float) -> Rule | None:
@@ -85,68 +71,15 @@ def probit_power(
     # a zero width would have no grid; 1e-16 of the other is a point mass in float64
     V, R = torch.maximum(var, 1e-16 * residual), torch.maximum(residual, 1e-16 * var)
     with torch.no_grad():
-        found = _integrate(mean, V, R, exponent, _find_rule(least))
+        rule = _find_rule(least)
+        if rule is None:
+            found = _integrate_panels(mean, V, R, exponent)
+        else:
+            found = _integrate_difference(mean, V, R, exponent, rule)
     if not torch.is_grad_enabled():
         return found
     pairs = ((mean, found.dm), (V, found.dv), (R, found.dr))
     return found._replace(value=found.value + sum(d * (t - t.detach()) for t, d in pairs))
-
-
-def _integrate(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, rule: Rule | None
-) -> ProbitMoments:
-    if rule is None:
-        return _integrate_panels(mean, var, residual, exponent)
-    by = _integrate_near_one if rule.least >= STRAIGHT else _integrate_difference
-    return by(mean, var, residual, exponent, rule)
-
-
-def _integrate_near_one(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, rule: Rule
-) -> ProbitMoments:
-    r"""Integrate as `_integrate_difference` does, for exponents so near 1 that a normal in x covers the bump.
-
-    Let κ = e for m < 0 and 1 otherwise, x = m/(1 + κv) + t √(v/(1 + κv)), y = −x/√2 and E = erfcx(y). Then
-
-        ΦN dx = K (E/2) O exp(−t²/2) dt        O = exp((κ − 1) y²)
-        Φ^e N dx = K (E/2) P exp(−t²/2) dt     P = (E/2)^(e−1) exp((κ − e) y²)
-        K = Φ(α) exp(k) β(α) / √(1 + κv)       k = ½ (1 − κ) m² / ((1 + v)(1 + κv))
-
-    Since β(x) E = √(2/π), sums over βΦN need no E. All sums are relative to Φ(α) exp(k), which is finite in logarithms.
-    """
-    width = residual.sqrt()
-    m, v, e = mean / width, var / residual, exponent
-    kappa = torch.where(m < 0, e, 1.0)
-    shrink = (1 + kappa * v).reciprocal()
-    center, sd = m * shrink, (v * shrink).sqrt()
-    nodes, moments = _normal_rule(rule, m)
-    least = -SQRT_HALF * CERTAIN
-    y = torch.addcmul(-SQRT_HALF * center, -SQRT_HALF * sd, nodes).clamp_(min=least)
-    E = torch.special.erfcx(y)
-    y2 = y.square_()
-    P = torch.addcmul((1 - e) * LOG_2, kappa - e, y2).addcmul_(E.log(), e - 1).exp_()
-    O = y2.mul_(kappa - 1).exp_()
-    p, o = torch.tensordot(moments, P, 1), torch.tensordot(moments, O, 1)
-    turn = torch.tensordot(moments[0], P / E, 1) / math.pi
-    bump = 0.5 * torch.tensordot(moments[0], P.sub_(O).mul_(E), 1)
-    rise, pull = (e * p - o) / SQRT_2PI
-    scale = (1 + v).rsqrt()
-    alpha = m * scale
-    beta, k = hazard(alpha), 0.5 * (1 - kappa) * alpha.square() * shrink
-    one, root = (-k).exp(), shrink.sqrt()
-    Z = one + beta * root * bump
-    d1 = beta * (one * scale + root * rise)
-    along = -beta * (one * alpha * scale * scale + root * (center * rise + sd * pull))
-    d2 = along - e * (1 - e) * beta * root * turn
-    value = log_ndtr(alpha) + k + Z.log()
-    return ProbitMoments(value, d1 / (Z * width), 0.5 * d2 / (Z * residual), 0.5 * along / (Z * residual))
-
-
-def _normal_rule(rule: Rule, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nodes t [Q ...], and weights [2 Q] of integrals against exp(−t²/2) and t exp(−t²/2)."""
-    nodes = constant(rule.nodes, like)
-    weights = constant(rule.weights, like) * (-0.5 * nodes.square()).exp()
-    return nodes.reshape(-1, *[1] * like.dim()), torch.stack([weights, nodes * weights])
 
 
 def _integrate_difference(
