@@ -6,8 +6,14 @@ from typing import Any, Self
 
 from cavity.errors import BadOption
 from cavity.likelihoods import Likelihood, ProbitPairs, RobustMax
-from cavity.options.method import METHODS, Method
-from cavity.options.method_likelihood import DEFAULT_EPSILON, bind_likelihood, check_epsilon, read_likelihood
+from cavity.options.method import (
+    DEFAULT_EPSILON,
+    METHODS,
+    Method,
+    bind_likelihood,
+    check_epsilon,
+    read_likelihood,
+)
 from cavity.options.value_checks import number, one_of
 
 SITES = ("own", "tied")
@@ -43,12 +49,6 @@ class Auto(Method):
     The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing points per feature, and hyper-parameters are
     partially pooled across classes and features (`share="prior"`), unless you choose otherwise.
 
-    Parameters
-    ----------
-    robust : bool
-        Whether a share of the labels is random, as in `REP`, which takes the place of EP. With "epsilon" in `learn` that share is
-        learnt.
-
     Examples
     --------
     >>> from cavity import GPClassifier
@@ -61,16 +61,7 @@ class Auto(Method):
     recommended = True
     grows = True
 
-    def __init__(self, robust: bool = False) -> None:
-        self.robust = robust
-
-    @property
-    def label_noise(self) -> float | None:
-        return DEFAULT_EPSILON if self.robust else None
-
     def resolve(self, numbered: bool) -> Method:
-        if self.robust:
-            return REP(sites="own" if numbered else "tied")
         return EP() if numbered else SEP()
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:

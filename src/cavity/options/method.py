@@ -6,17 +6,22 @@ removes, and where sites sit. Everything that the rest of the library asks about
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar, Self
 
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadOption
-from cavity.likelihoods import Likelihood
-from cavity.options.value_checks import one_of
+from cavity.likelihoods import LIKELIHOODS, Likelihood
+from cavity.options.value_checks import number, one_of
 
 Q_UPDATES = ("natural", "gradient")
 EVIDENCE, OBJECTIVE = "log marginal likelihood", "log Z_q"  # what log Z_q can be: see Method.name_evidence
 BOUND = f"lower bound on the {EVIDENCE}"
+DEFAULT_EPSILON = 1e-3
+# where a learnt epsilon starts: too much label noise is unlearnt more easily than too little
+LEARNT_EPSILON = 0.1
+PREDICTIVES = ("quadrature", "probit")
 
 
 class Method(Parameters):
@@ -231,3 +236,42 @@ def read_method(value: Any, task: str) -> Method:
             f"method={value!r:.80} is {what}; use one of {names}, or an object of cavity.methods: {objects}."
         )
     return value.check()
+
+
+def read_likelihood(value: Any) -> Likelihood:
+    """Return a likelihood, given one or its registered name; the number of classes is not known yet."""
+    names = LIKELIHOODS.short_names()
+    if isinstance(value, str) and value in names:
+        return names[value]()
+    if isinstance(value, Likelihood):
+        return value
+    raise BadOption(
+        f"likelihood={value!r:.80} is unknown; use one of {', '.join(map(repr, names))}, or an instance of "
+        "cavity.likelihoods.Likelihood."
+    )
+
+
+def bind_likelihood(likelihood: Likelihood, n_classes: int, learn: frozenset[str]) -> Likelihood:
+    """Return a copy of the likelihood for this number of classes, its epsilon learnt if `learn` says so."""
+    if "epsilon" in learn:
+        start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
+        likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
+    return likelihood.bind(n_classes)
+
+
+def check_epsilon(value: Any, owner: str) -> float:
+    """Check a share of random labels."""
+    epsilon = number("epsilon", value, 0.0, 1.0, strict=False)
+    if epsilon == 1:
+        raise BadOption(
+            f"epsilon=1 of {owner} says that every label is random: nothing can be learnt; use a share below 1."
+        )
+    return epsilon
+
+
+def check_predictive(predictive: str, n_classes: int) -> None:
+    """Refuse the probit formula for more than two classes."""
+    if predictive == "probit" and n_classes > 2:
+        raise BadOption(
+            f"predictive='probit' is a formula for two classes, and y has {n_classes}: use predictive='quadrature'."
+        )

@@ -37,9 +37,8 @@ from cavity.prediction.pool import NO_POOL, Pool
 
 Array = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
-QUADRATURE_BYTES = (
-    256 << 20
-)  # with several latent functions, whose quadratures take a few rows at a time themselves
+# with several latent functions, whose quadratures take a few rows at a time themselves
+QUADRATURE_BYTES = 256 << 20
 
 
 class _Parts(NamedTuple):
@@ -205,9 +204,8 @@ def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
 
 def _check_finite(f: Normal | Joint, X: Tensor) -> None:
     """Refuse rows for which a kernel of the user's own has no finite values; those of the library always have."""
-    mean, var = (
-        t if t.is_cuda else t.numpy() for t in f[:2]
-    )  # NumPy adds a few numbers several times as fast
+    # NumPy adds a few numbers several times as fast
+    mean, var = (t if t.is_cuda else t.numpy() for t in f[:2])
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(mean.sum() + var.sum())
     if not math.isfinite(total):  # a sum can also overflow

@@ -24,18 +24,14 @@ from cavity.common.namespaces import NUMPY, namespace
 from cavity.prediction.tree_ensembles import Forest
 
 Array = NDArray[np.float64]
-TEMPERATURE_PENALTY = (
-    5.0  # on |log w|: a Laplace prior of scale 0.2, whose tails let an easy table ask for w = 3
-)
+# on |log w|: a Laplace prior of scale 0.2, whose tails let an easy table ask for w = 3
+TEMPERATURE_PENALTY = 5.0
 WEIGHT_BOUNDS = 0.05, 20.0  # of a temperature's weight
 POOL_PENALTY = 3.0  # on (log Σw)² of a pool: standard deviation 0.4
 MEMBER_PENALTY = 2.0  # on the squared distance of a pool's weights from (1, 0, ..., 0)
 LEAST_WEIGHT = 1e-6  # lower bound of a weight
-LOWEST = (
-    -30.0
-)  # log-probabilities below this count as this: one certain and wrong row must not decide a weight
-
-
+# log-probabilities below this count as this: one certain and wrong row must not decide a weight
+LOWEST = -30.0
 USUAL = 0.95  # quantile of the training rows up to which the trees count in full
 MOST_USUAL = 0.99  # of u at that quantile
 

@@ -147,7 +147,9 @@ class Unpacking:
         arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
         unknown = set(arguments) - set(registry[name].parameter_names())
         if unknown:
-            raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name}: update cavity.")
+            raise BadFile(
+                f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version of cavity."
+            )
         return registry[name](**arguments)
 
     def _kernel(self, packed: dict[str, Any]) -> Any:
