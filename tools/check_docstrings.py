@@ -4,7 +4,7 @@ The error codes are in pyproject.toml, `[tool.numpydoc_validation]`. Exit code 1
 
 A method or property that overrides one that a base class of this package documents inherits the contract: it needs no docstring,
 or only a summary. A base class documents a method in its docstring, and an attribute there or under Attributes. A class whose
-constructor takes what that of a base class takes documents only the other parameters.
+constructor takes what that of a base class takes documents only the other parameters; it needs no example if a base class has one.
 
 The methods of HOOKS are overridden by users and called by the library. Their docstrings are prose, with the shapes of tensors.
 """
@@ -171,9 +171,11 @@ def ignored_codes(subject: Subject) -> tuple[str, ...]:
         documented = set().union(*(listed_names(base) for base in thing.__mro__ if is_ours(base)))
         complete = documented >= set(inspect.signature(thing).parameters)
         return ("PR01", *NO_EXAMPLE) if complete else NO_EXAMPLE
-    codes = NO_EXAMPLE if inspect.isabstract(thing) or getattr(thing, "_is_protocol", False) else ()
+    bases = [base for base in thing.__mro__ if is_ours(base)]
+    shown = any("Examples\n" in (base.__doc__ or "") for base in bases)
+    codes = NO_EXAMPLE if shown or inspect.isabstract(thing) or getattr(thing, "_is_protocol", False) else ()
     parameters = inspect.signature(thing).parameters
-    documented = set().union(*(listed_names(base, "Parameters") for base in thing.__mro__ if is_ours(base)))
+    documented = set().union(*(listed_names(base, "Parameters") for base in bases))
     passed_on = {parameter.kind for parameter in parameters.values()} <= PASSED_ON
     return ("PR01", *codes) if passed_on or documented >= set(parameters) else codes
 

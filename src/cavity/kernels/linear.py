@@ -111,12 +111,6 @@ class Constant(Kernel):
     ----------
     variance : scalar or (C,)
         Prior variance of the offset, one for all classes or one per class.
-
-    Examples
-    --------
-    >>> from cavity.kernels import Constant
-    >>> Constant(2.0).get_params()
-    {'variance': 2.0}
     """
 
     log_variance: Tensor  # [C] or [1]

@@ -122,12 +122,6 @@ class Matern12(Stationary):
     """Matérn ½, exp(−d): continuous, nowhere differentiable.
 
     Its parameters are those of `RBF`.
-
-    Examples
-    --------
-    >>> from cavity.kernels import Matern12
-    >>> Matern12(lengthscale=2.0)
-    Matern12(lengthscale=2.0, variance=1.0)
     """
 
     spectral_degrees = 1.0
@@ -139,12 +133,6 @@ class Matern32(Stationary):
     """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable.
 
     Its parameters are those of `RBF`.
-
-    Examples
-    --------
-    >>> from cavity.kernels import Matern32
-    >>> Matern32(lengthscale=2.0)
-    Matern32(lengthscale=2.0, variance=1.0)
     """
 
     spectral_degrees = 3.0
@@ -156,12 +144,6 @@ class Matern52(Stationary):
     """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable.
 
     Its parameters are those of `RBF`.
-
-    Examples
-    --------
-    >>> from cavity.kernels import Matern52
-    >>> Matern52(lengthscale=2.0)
-    Matern52(lengthscale=2.0, variance=1.0)
     """
 
     spectral_degrees = 5.0
@@ -178,12 +160,6 @@ class RationalQuadratic(Stationary):
     ----------
     alpha : scalar or (C,)
         Exponent, one for all or one per class: the smaller, the heavier the tails.
-
-    Examples
-    --------
-    >>> from cavity.kernels import RationalQuadratic
-    >>> RationalQuadratic(lengthscale=2.0)
-    RationalQuadratic(lengthscale=2.0, variance=1.0, alpha=1.0)
     """
 
     own = ("alpha",)

@@ -154,15 +154,6 @@ class RobustMax(_Robust):
     ----------
     log_odds : torch.nn.Parameter
         Current log-odds of ε, [1]. They are used only if `learn` is True.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import RobustMax
-    >>> likelihood = RobustMax(epsilon=0.05).bind(3)
-    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
-    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
-    array([[0.33, 0.33, 0.33]])
     """
 
     name = "robust-max"

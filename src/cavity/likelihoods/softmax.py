@@ -35,15 +35,6 @@ class Softmax(_Softened):
     ----------
     n_classes : int or None
         Number of classes; None until `bind`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import Softmax
-    >>> likelihood = Softmax().bind(3)
-    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
-    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
-    array([[0.33, 0.33, 0.33]])
     """
 
     name = "softmax"
@@ -145,12 +136,6 @@ class Taylor(Logistic):
 
     This is not a bound. The derivatives are those at fixed ξ. They differ from those of `value`, because ξ = m is not the best ξ
     [METHOD 12].
-
-    Examples
-    --------
-    >>> from cavity.likelihoods import Taylor
-    >>> Taylor().bounds
-    False
     """
 
     bounds = False
@@ -167,13 +152,6 @@ class LogisticPoint(Logistic):
     r"""The logistic likelihood σ(±f) at f = m, the limit of ∫ σ(±f) N(f; m, v) df as v → 0, for Laplace's method.
 
     With s = σ(±m):  d₁ = ±(1 − s),  d₂ = −s(1 − s),  d₃ = ∓s(1 − s)(1 − 2s),  and ∂ log Z/∂v → ½(d₂ + d₁²).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import LogisticPoint
-    >>> float(LogisticPoint().third(torch.zeros(1, 1), torch.tensor([1])).abs())
-    0.0
     """
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:

@@ -48,13 +48,6 @@ class Auto(Method):
 
     The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing points per feature, and hyper-parameters are
     partially pooled across classes and features (`share="prior"`), unless you choose otherwise.
-
-    Examples
-    --------
-    >>> from cavity import GPClassifier
-    >>> from cavity.methods import Auto
-    >>> GPClassifier().method, Auto().name
-    ('auto', 'auto')
     """
 
     name = "auto"
@@ -76,12 +69,6 @@ class EP(_ProbitMethod):
     ----------
     likelihood : None, str or cavity.likelihoods.Likelihood
         None: one probit factor per rival class, in closed form. Otherwise a registered name, or an instance.
-
-    Examples
-    --------
-    >>> from cavity.methods import EP
-    >>> EP()
-    EP(likelihood=None)
     """
 
     name = "ep"
@@ -95,12 +82,6 @@ class SEP(_ProbitMethod):
     ----------
     likelihood : None, str or cavity.likelihoods.Likelihood
         As for `EP`.
-
-    Examples
-    --------
-    >>> from cavity.methods import SEP
-    >>> SEP().site_store
-    'tied'
     """
 
     name = "sep"
@@ -117,12 +98,6 @@ class PowerEP(_ProbitMethod):
         1 is EP; towards 0 it approaches variational inference with the same factors.
     likelihood : None, str or cavity.likelihoods.Likelihood
         As for `EP`.
-
-    Examples
-    --------
-    >>> from cavity.methods import PowerEP
-    >>> PowerEP(power=0.3)
-    PowerEP(power=0.3, likelihood=None)
     """
 
     name = "pep"
@@ -196,14 +171,7 @@ class REP(Method):
 
 @METHODS.register
 class GFITC(Method):
-    """Generalised FITC: inducing values are marginalised, sites sit on f. Full batches only. [METHOD 4]
-
-    Examples
-    --------
-    >>> from cavity.methods import GFITC
-    >>> GFITC().needs_all_rows
-    True
-    """
+    """Generalised FITC: inducing values are marginalised, sites sit on f. Full batches only. [METHOD 4]"""
 
     name = "gfitc"
     needs_all_rows = True

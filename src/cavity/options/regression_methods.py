@@ -80,14 +80,7 @@ def read_regression_method(value: Any) -> RegressionMethod:
 
 @METHODS.register
 class Exact(RegressionMethod):
-    """Exact Gaussian process regression, O(N³).
-
-    Examples
-    --------
-    >>> from cavity.methods import Exact
-    >>> Exact().inducing_from
-    'rows'
-    """
+    """Exact Gaussian process regression, O(N³)."""
 
     name = "exact"
     fixed_inducing = True
@@ -98,14 +91,7 @@ class Exact(RegressionMethod):
 
 @METHODS.register
 class FITC(RegressionMethod):
-    """Fully independent training conditional: each row keeps its own residual variance, O(NM²).
-
-    Examples
-    --------
-    >>> from cavity.methods import FITC
-    >>> FITC().removal
-    0.5
-    """
+    """Fully independent training conditional: each row keeps its own residual variance, O(NM²)."""
 
     name = "fitc"
     has_evidence = True
@@ -113,14 +99,7 @@ class FITC(RegressionMethod):
 
 @METHODS.register
 class SGPR(RegressionMethod):
-    """Titsias' collapsed lower bound, O(NM²).
-
-    Examples
-    --------
-    >>> from cavity.methods import SGPR
-    >>> SGPR().name
-    'vi'
-    """
+    """Titsias' collapsed lower bound, O(NM²)."""
 
     name = "vi"
     in_memory = False
@@ -139,12 +118,6 @@ class SVGP(RegressionMethod):
     ----------
     q_update : {"natural", "gradient"}
         Natural-gradient steps of q, or gradient steps of its mean and Cholesky factor together with the hyper-parameters.
-
-    Examples
-    --------
-    >>> from cavity.methods import SVGP
-    >>> SVGP(q_update="gradient").site_store
-    'free'
     """
 
     name = "svi"
@@ -178,14 +151,7 @@ class SVGP(RegressionMethod):
 
 @METHODS.register
 class ProjectedProcess(RegressionMethod):
-    """Projected process: the likelihood lacks the residual variance, predictions have it.
-
-    Examples
-    --------
-    >>> from cavity.methods import ProjectedProcess
-    >>> ProjectedProcess().projected
-    True
-    """
+    """Projected process: the likelihood lacks the residual variance, predictions have it."""
 
     name = "pp"
     needs_noise = True
@@ -195,14 +161,7 @@ class ProjectedProcess(RegressionMethod):
 
 @METHODS.register
 class SubsetOfRegressors(RegressionMethod):
-    """Subset of regressors: neither likelihood nor predictions have the residual variance.
-
-    Examples
-    --------
-    >>> from cavity.methods import SubsetOfRegressors
-    >>> SubsetOfRegressors().predicts_residual
-    False
-    """
+    """Subset of regressors: neither likelihood nor predictions have the residual variance."""
 
     name = "sr"
     needs_noise = True
@@ -213,14 +172,7 @@ class SubsetOfRegressors(RegressionMethod):
 
 @METHODS.register
 class Nystrom(RegressionMethod):
-    """Nyström: replaces the covariance of the training rows only. Predictive variances can come out below 0 (then 0).
-
-    Examples
-    --------
-    >>> from cavity.methods import Nystrom
-    >>> Nystrom().keeps_rows
-    True
-    """
+    """Nyström: replaces the covariance of the training rows only. Predictive variances can come out below 0 (then 0)."""
 
     name = "nystrom"
     needs_noise = True
@@ -237,12 +189,6 @@ class SubsetOfData(RegressionMethod):
     ----------
     selection : {"entropy", "information"}
         The next row is the one whose value is least certain, or the one that moves its value most.
-
-    Examples
-    --------
-    >>> from cavity.methods import SubsetOfData
-    >>> SubsetOfData(selection="information")
-    SubsetOfData(selection='information')
     """
 
     name = "sd"
@@ -272,12 +218,6 @@ class BCM(RegressionMethod):
         Number of members.
     blocks : {"clustered", "random"}
         Members hold rows that lie together, or random rows.
-
-    Examples
-    --------
-    >>> from cavity.methods import BCM
-    >>> BCM(n_blocks=8)
-    BCM(n_blocks=8, blocks='clustered')
     """
 
     name = "bcm"
@@ -310,12 +250,6 @@ class ConjugateGradients(RegressionMethod):
     ----------
     tol : float
         Iterations end when the residual is this small, relative to the right-hand side.
-
-    Examples
-    --------
-    >>> from cavity.methods import ConjugateGradients
-    >>> ConjugateGradients(tol=1e-6)
-    ConjugateGradients(tol=1e-06)
     """
 
     name = "cg"

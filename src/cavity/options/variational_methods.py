@@ -181,12 +181,6 @@ class Laplace(Method):
     ----------
     predictive : {"quadrature", "probit"}
         For two classes: probabilities by quadrature, or by σ(m/√(1 + πv/8)), which is off by at most 0.02.
-
-    Examples
-    --------
-    >>> from cavity.methods import Laplace
-    >>> Laplace().in_memory
-    True
     """
 
     name = "laplace"

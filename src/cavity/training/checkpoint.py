@@ -298,19 +298,18 @@ def _flat(state: State) -> dict[str, Tensor]:
 
 
 def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Location) -> State:
-    parts: dict[str, Any] = {}
+    expected, device = _flat(like), like.theta.device
     try:
-        for name, value in like._asdict().items():
-            if isinstance(value, Tensor):
-                parts[name] = tensors[name].to(value.device)
-        device = like.theta.device
+        parts: dict[str, Any] = {
+            name: tensors[name].to(t.device) for name, t in expected.items() if "." not in name
+        }
         parts["sites"] = Sites(*(tensors[f"sites.{name}"].to(device) for name in Sites._fields))
         parts["sums"] = Sums(*(tensors[f"sums.{name}"].to(device) for name in Sums._fields))
         parts["optimiser"] = tuple(tensors[f"optimiser.{i}"].to(device) for i in range(n_optimiser))
     except KeyError as error:
         raise BadFile(f"{path} lacks {error}: it is not a complete checkpoint.") from None
     state = State(**parts)
-    wrong = [n for n, t in _flat(state).items() if n in _flat(like) and t.shape != _flat(like)[n].shape]
+    wrong = [n for n, t in _flat(state).items() if n in expected and t.shape != expected[n].shape]
     if wrong:
         raise BadFile(f"{path} does not fit this run: another shape of {', '.join(wrong)}.")
     return state
