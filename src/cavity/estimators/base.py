@@ -22,7 +22,7 @@ from cavity.explain.permutation_importance import Draws, Importance, Losses, per
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.explain.sampling import Asked
 from cavity.fitting.job import Job, read_request
-from cavity.fitting.results import Continuation, Result
+from cavity.fitting.results import Result
 from cavity.kernels import RBF
 from cavity.options.training import Training, flatten, nest
 from cavity.options.value_checks import read_level, resolve_device, whole
@@ -116,8 +116,9 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         """Train the job that `prepare` makes, and store its result."""
         config = self._config()
         request = read_request(config, request)
+        earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
         with torch.inference_mode(False):  # within that mode tensors have no gradients
-            job = prepare(config, request, self._continuation())
+            job = prepare(config, request, earlier)
             with tell_callbacks(self, job, request):
                 self.fit_warnings_ = job.train(self._store)
         return self
@@ -164,10 +165,6 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         state = state | self._parts_on(torch.device("cpu"))
         kept = state["_result"]._replace(loo=None, background=None, importance=self._find_importance())
         return state | {"_result": kept, "_loo_log_proba": None}
-
-    def _continuation(self) -> Continuation | None:
-        """Return what a warm start continues from."""
-        return self._result.continuation if self.warm_start and hasattr(self, "_result") else None
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors and JSON); `cavity.load(path)` reads it.

@@ -153,10 +153,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             For methods "svi" and "vi" also a source that is read in pieces and never whole, as for `GPClassifier.fit`.
         y : array-like of shape (N,) or None
             Targets. None if the source holds them.
-        sample_weight : array-like of shape (N,) or None
-            A row of weight w counts as w identical rows.
-        target, weight : str
-            Columns of a Parquet or Arrow source with the targets and the weights.
+        sample_weight, target, weight : see GPClassifier.fit
+            As for `GPClassifier.fit`.
         eval_set : (X, y) or [(X, y)]
             Validation rows of your own. Training stops after ten epochs without a smaller negative log density on them, and the
             best state is kept. `history_` has it as "validation_nll".

@@ -11,7 +11,7 @@ from torch import Tensor
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.engine import Engine
 from cavity.inference.posterior import Normal, Posterior, marginals, posterior
-from cavity.inference.sites import LEAST_KEEP, Site
+from cavity.inference.sites import Share, Site, remove
 from cavity.inference.state import State
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.source import Whole
@@ -54,7 +54,7 @@ def leave_one_out(
             group = twins[start:stop] if chosen is None else twins[chosen[start:stop]]
             tau, nu = sums[:, :, group.to(sums.device)]
             seen, start = seen._replace(tau=tau, nu=nu), stop
-        t = _remove(seen)
+        t = remove(seen.t, Site(seen.tau, seen.nu), Share(1.0, None, 1.0)).t
         yield batch, Normal(t.mean.mT, (t.var + seen.r).mT)
 
 
@@ -104,10 +104,3 @@ def _sites(engine: Engine, state: State, shared: Posterior, batch: Batch, classe
     if engine.sites.tied:
         return engine.visit_rows(state, lambda: shared, batch, False, True)[1].site
     return engine.sites.stored(state, batch, classes).site
-
-
-def _remove(seen: _Seen) -> Normal:
-    """Return the marginals of t without the rows, [C B]."""
-    t, tau, nu = seen.t, seen.tau, seen.nu
-    keep = (1 - tau * t.var).clamp_min(LEAST_KEEP)
-    return Normal((t.mean - nu * t.var) / keep, t.var / keep)

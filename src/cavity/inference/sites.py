@@ -257,14 +257,11 @@ class Tied(SiteStore):
         self.tempers = tempers  # the factor takes exponents
         self.grows = grows  # every batch brings new rows, already in the counts: the old sums do not decay
 
-    def _cavity_sums(self, sums: Sums) -> Sums:
-        left = 1 - self.unit / self.counts
-        return Sums(left[:, None, None] * sums.P, left[:, None] * sums.h)
-
     def gaussian(self, sums: Sums) -> Posterior:
         """Return the cavity together with the log-normaliser of q itself; both are factorised in one batch."""
-        C = len(sums.h)
-        both = posterior(Sums(*(torch.cat(pair) for pair in zip(self._cavity_sums(sums), sums, strict=True))))
+        C, left = len(sums.h), 1 - self.unit / self.counts
+        P, h = torch.cat([left[:, None, None] * sums.P, sums.P]), torch.cat([left[:, None] * sums.h, sums.h])
+        both = posterior(Sums(P, h))
         return both.part(C)._replace(q_log_normaliser=both.log_normaliser[C:])
 
     def share(self, weight: Tensor, removal: float) -> Share:

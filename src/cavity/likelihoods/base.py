@@ -138,10 +138,7 @@ class Likelihood(Parameters):
         """
         self._check_classes(n_classes)
         if not self.two_classes and n_classes == 2:
-            raise BadOption(
-                f"{type(self).__name__} has one latent function per class, and two classes share one: override bind(n_classes) "
-                "to return a likelihood with two_classes = True for them."
-            )
+            return self._for_two_classes()
         bound = copy.deepcopy(self)
         bound.n_classes = n_classes
         return bound
@@ -242,6 +239,12 @@ class Likelihood(Parameters):
             raise BadOption(
                 f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: leave n_classes out."
             )
+
+    def _for_two_classes(self) -> Likelihood:
+        raise BadOption(
+            f"{type(self).__name__} has one latent function per class, and two classes share one: override bind(n_classes) "
+            "to return a likelihood with two_classes = True for them."
+        )
 
     def _classes(self) -> int:
         if self.two_classes:

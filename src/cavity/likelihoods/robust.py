@@ -162,10 +162,7 @@ class RobustMax(_Robust):
         super().__init__(epsilon, learn)
         self.n_classes = n_classes
 
-    def bind(self, n_classes: int) -> Likelihood:
-        if n_classes != 2:
-            return super().bind(n_classes)
-        self._check_classes(n_classes)
+    def _for_two_classes(self) -> Likelihood:
         binary = RobustBinary(self._given, self.learn)
         binary.load_state(self.state())
         return binary

@@ -43,10 +43,7 @@ class Softmax(_Softened):
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = n_classes
 
-    def bind(self, n_classes: int) -> Likelihood:
-        if n_classes != 2:
-            return super().bind(n_classes)
-        self._check_classes(n_classes)
+    def _for_two_classes(self) -> Likelihood:
         return Logistic()
 
     def average(self, f: Latents, y: Tensor) -> Moments:

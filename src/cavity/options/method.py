@@ -219,7 +219,6 @@ METHODS: Registry[Method] = Registry("method")
 
 
 def method_names(task: str) -> dict[str, type[Method]]:
-    """Return the methods of a task by name."""
     return {cls.name: cls for cls in METHODS.classes() if cls.task == task and "name" in vars(cls)}
 
 
@@ -260,7 +259,6 @@ def bind_likelihood(likelihood: Likelihood, n_classes: int, learn: frozenset[str
 
 
 def check_epsilon(value: Any, owner: str) -> float:
-    """Check a share of random labels."""
     epsilon = number("epsilon", value, 0.0, 1.0, strict=False)
     if epsilon == 1:
         raise BadOption(

@@ -144,7 +144,6 @@ def nest(**arguments: Any) -> dict[str, Any]:
 
 
 def check_regression(training: Training) -> None:
-    """Refuse what only a classifier has."""
     name = next((name for name in training.changed() if name in OF_CLASSIFIER), None)
     if name is not None:
         raise BadOption(f"training has {name}=, which only GPClassifier uses: leave it out.")

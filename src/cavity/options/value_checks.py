@@ -46,7 +46,6 @@ def whole(name: str, value: Any, low: int) -> int:
 
 
 def read_level(value: Any) -> float:
-    """Check the probability of an interval."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
         raise BadOption(f"level={value!r} must be a probability above 0 and below 1, such as 0.95.")
     return float(value)

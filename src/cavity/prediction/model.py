@@ -22,6 +22,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
 from cavity.inference.posterior import Normal, posterior
+from cavity.inference.state import map_tensors
 from cavity.kernels.base import CalledFormula, formula_of
 from cavity.kernels.distance import FAR
 from cavity.kernels.formulas import are_far
@@ -98,7 +99,6 @@ class FittedModel(_Parts):
 
     @property
     def device(self) -> torch.device:
-        """Where it predicts."""
         return self.mean.device
 
     @property
@@ -177,10 +177,7 @@ def with_canonical_layout(
 
 def to_device(state: Any, device: torch.device) -> Any:
     """Return the same nest of tuples with its tensors on a device."""
-    if isinstance(state, Tensor):
-        return state.to(device)
-    parts = [to_device(part, device) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return map_tensors(lambda tensor: tensor.to(device), state)
 
 
 def rows_per_block(model: FittedModel) -> int:

@@ -88,7 +88,6 @@ class Checkpoint(Callback):
 
 
 def _try(work: Callable[[], Any]) -> str | None:
-    """Return why some work on files failed, or None."""
     try:
         work()
     except (CavityError, OSError, MemoryError) as error:
@@ -169,7 +168,6 @@ def read_facts(path: Location) -> dict[str, Any]:
 
 
 def read_seed(path: Location) -> int:
-    """Return the seed of a checkpoint's run."""
     seed = read_facts(path).get("seed")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise BadFile(f"{path} is damaged: its seed is {seed!r:.40}.")

@@ -32,13 +32,7 @@ PROBES = 3
 
 
 class Alone(Local):
-    """One rank between two exchanges: its rows stand for those of all ranks.
-
-    Attributes
-    ----------
-    world : int
-        Number of ranks, the factor on every sum.
-    """
+    """One rank between two exchanges: its rows stand for those of all ranks, whose number is the factor on every sum."""
 
     def __init__(self, reduce: Local) -> None:
         self.rank, self.world = reduce.rank, reduce.world

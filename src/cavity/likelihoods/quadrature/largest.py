@@ -60,18 +60,16 @@ def win(mean: Tensor, var: Tensor) -> Win:
     sd = var.sqrt()
     unit = sd[:, :1]
     g = Integrand((mean[:, 1:] - mean[:, :1]) / unit, unit / sd[:, 1:])
-    value, rate, pull = _by_panels(g) if mean.is_cuda else _by_trapezoids(g)
+    if mean.is_cuda:  # a recorded step cannot sort rows
+        value, rate, pull = _by_panels(g)
+    else:
+        found = _refine(Integrand(g.mean.double(), g.rate.double()), NODES)
+        value, rate, pull = (t.to(mean.dtype) for t in found)
     force = g.rate * rate
     own, turn = force.sum(1, keepdim=True), (g.mean * force + pull).sum(1, keepdim=True)
     first = torch.cat([own, -rate], 1) / sd
     second = torch.cat([turn, -pull], 1) / var
     return Win(value - LOG_SQRT_2PI, first, second)
-
-
-def _by_trapezoids(g: Integrand) -> Integrals:
-    """Integrate in float64, every row with as many nodes as resolve it. A recorded step cannot sort rows."""
-    found = _refine(Integrand(g.mean.double(), g.rate.double()), NODES)
-    return Integrals(*(t.to(g.mean.dtype) for t in found))
 
 
 def _refine(g: Integrand, nodes: tuple[int, ...]) -> Integrals:

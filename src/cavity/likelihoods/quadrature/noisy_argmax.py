@@ -153,6 +153,5 @@ def _logistic_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _normal_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nodes and weights of a standard normal."""
     z = torch.linspace(-8.5, 8.5, INNER, dtype=like.dtype)
     return z, torch.softmax(-0.5 * z * z, 0)

@@ -51,16 +51,6 @@ def _make_rule(least: float, n: int, scale: float) -> Rule:
 RULES = tuple(_make_rule(*row) for row in ((0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55)))
 
 
-def _find_rule(least: float) -> Rule | None:
-    """Return the shortest rule for exponents from `least` to 1."""
-    return next((rule for rule in RULES if least >= rule.least), None)
-
-
-def has_short_rule(least: float) -> bool:
-    """Return whether `probit_power` adds to the closed form, which it then returns for the exponent 1."""
-    return _find_rule(least) is not None
-
-
 def probit_power(
     mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, least: float = 0.0
 ) -> ProbitMoments:
@@ -71,7 +61,7 @@ def probit_power(
     # a zero width would have no grid; 1e-16 of the other is a point mass in float64
     V, R = torch.maximum(var, 1e-16 * residual), torch.maximum(residual, 1e-16 * var)
     with torch.no_grad():
-        rule = _find_rule(least)
+        rule = next((rule for rule in RULES if least >= rule.least), None)  # the shortest
         if rule is None:
             found = _integrate_panels(mean, V, R, exponent)
         else:
