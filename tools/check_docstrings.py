@@ -3,8 +3,9 @@
 The error codes are in pyproject.toml, `[tool.numpydoc_validation]`. Exit code 1 if a docstring fails.
 
 A method or property that overrides one that a base class of this package documents inherits the contract: it needs no docstring,
-or only a summary. A base class documents a method in its docstring, and an attribute there or under Attributes. A class whose
-constructor takes what that of a base class takes documents only the other parameters; it needs no example if a base class has one.
+or only a summary. A base class documents a method in its docstring, and an attribute there, under Attributes or where it declares
+it. A class whose constructor takes what that of a base class takes documents only the other parameters; it needs no example if a
+base class has one.
 
 The methods of HOOKS are overridden by users and called by the library. Their docstrings are prose, with the shapes of tensors.
 """
@@ -120,7 +121,8 @@ def overrides_documented(owner: type, name: str) -> bool:
     definer = next(i for i, base in enumerate(bases) if name in vars(base))
     for base in bases[definer + 1 :]:
         member = unwrap(vars(base).get(name))
-        if (is_member(member) and member.__doc__) or name in listed_names(base):
+        declared = name in inspect.get_annotations(base) or name in listed_names(base)
+        if declared or (is_member(member) and member.__doc__):
             return True
     return False
 

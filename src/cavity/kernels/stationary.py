@@ -20,15 +20,8 @@ from cavity.kernels.scaled import Given, Scaled
 class Stationary(Scaled):
     """Base class of stationary kernels: k(x, x') = variance · shape(d²),   d² = Σ_d ((x_d − x'_d)/lengthscale_d)².
 
-    A subclass writes `shape`, for torch, NumPy and ONNX alike. `own` names hyper-parameters that it takes beside d².
-
-    Parameters
-    ----------
-    lengthscale : None, scalar, (D,) or (C, D)
-        One for all columns, one per column, or one row per class, in the units of the columns. None: the median distance between
-        rows times the spread of each column.
-    variance : scalar or (C,)
-        Prior variance of the latent functions, one for all or one per class.
+    A subclass writes `shape`, for torch, NumPy and ONNX alike. `own` names hyper-parameters that it takes beside d². The other
+    parameters are those of `RBF`.
 
     Examples
     --------

@@ -27,58 +27,8 @@ PREDICTIVES = ("quadrature", "probit")
 class Method(Parameters):
     """Base class of all methods: what a method needs, and where it stands in the engine's space.
 
-    To add a method, derive from this class, override attributes, and register the class with `@METHODS.register`.
-
-    Attributes
-    ----------
-    name : str
-        Short name, for `method="..."`.
-    task : {"classification", "regression"}
-        What the method is for.
-    needs_all_rows : bool
-        Whether every step reads all rows: no mini-batches.
-    in_memory : bool
-        Whether rows must be an array: no source, no memory map.
-    keeps_rows : bool
-        Whether predictions read the training rows.
-    needs_noise : bool
-        Whether noise must be positive.
-    latent_noise : bool
-        Whether the latent functions have noise of their own.
-    fixed_inducing : bool
-        Whether inducing points are rows, never learnt.
-    takes_spectrum : bool
-        Whether the method works with inducing="spectrum".
-    recommended : bool
-        Whether the library chooses kernel, prior and epochs where the user does not.
-    exact_jitter : bool
-        Whether Z is X, so that only the jitter separates the model from the exact one.
-    predicts_residual : bool
-        Whether predictive variances have the residual.
-    inducing_from : {"chosen", "rows", "subset", "members"}
-        Where inducing points come from: the argument `inducing`, every distinct row, an active set, members of a committee.
-    site_store : {"own", "tied", "averaged", "free"}
-        How sites are stored: one per row, sums only, natural gradients, or as mean and factor of q.
-    removal : float
-        Share of a site that a cavity removes: 1 for EP, p for power EP, 0 for variational inference.
-    placement : {"t", "f", "mode"}
-        Where sites sit: on t = a·w, on f with the residual eliminated, or at the mode of f.
-    linear : bool
-        Whether sites do not depend on q, as for a Gaussian likelihood.
-    settles : bool
-        Whether sites converge before every step of the hyper-parameters.
-    sweep_damping : float
-        Damping of full sweeps. Undamped parallel updates can diverge.
-    starts_from_ep : bool
-        Whether moment matching finds the first q, because the objective has poor optima near the prior.
-    full_batch_optimizer : str
-        What optimizer="auto" means on full batches.
-    predictive : {"quadrature", "probit"}
-        How the logistic function is averaged.
-    committee : tuple of int and str, or None
-        Number of members, and how rows are assigned to them.
-    solver_tol : float
-        Relative residual of conjugate gradients. 0: a low-rank system is solved exactly.
+    To add a method, derive from this class, override attributes, and register the class with `@METHODS.register`. The source says
+    what each attribute means.
 
     Examples
     --------
@@ -89,33 +39,44 @@ class Method(Parameters):
     ('own', 1.0)
     """
 
-    name: ClassVar[str] = ""
-    task: ClassVar[str] = "classification"
+    name: ClassVar[str] = ""  # short name, for `method="..."`
+    task: ClassVar[str] = "classification"  # or "regression"
 
-    needs_all_rows: ClassVar[bool] = False
-    in_memory: ClassVar[bool] = False
-    keeps_rows: ClassVar[bool] = False
-    needs_noise: ClassVar[bool] = False
-    latent_noise: ClassVar[bool] = True
-    fixed_inducing: ClassVar[bool] = False
-    takes_spectrum: ClassVar[bool] = True
-    recommended: ClassVar[bool] = False
-    exact_jitter: ClassVar[bool] = False
-    predicts_residual: ClassVar[bool] = True
+    needs_all_rows: ClassVar[bool] = False  # every step reads all rows: no mini-batches
+    in_memory: ClassVar[bool] = False  # rows must be an array: no source, no memory map
+    keeps_rows: ClassVar[bool] = False  # predictions read the training rows
+    needs_noise: ClassVar[bool] = False  # noise must be positive
+    latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
+    fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
+    takes_spectrum: ClassVar[bool] = True  # it works with inducing="spectrum"
+    recommended: ClassVar[bool] = (
+        False  # the library chooses kernel, prior and epochs where the user does not
+    )
+    exact_jitter: ClassVar[bool] = False  # Z is X: only the jitter separates the model from the exact one
+    predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
+    # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or "members" of a committee.
     inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
-    site_store: str = "own"
-    removal: float = 1.0
-    placement: str = "t"
-    linear: bool = False
-    settles: bool = False
-    sweep_damping: float = 0.5
-    starts_from_ep: bool = False
-    full_batch_optimizer: str = "sign"
-    predictive: str = "quadrature"
-    committee: tuple[int, str] | None = None
-    solver_tol: float = 0.0
+    site_store: str = (
+        "own"  # per row; "tied": sums only; "averaged": natural gradients; "free": mean and factor of q
+    )
+    removal: float = (
+        1.0  # share of a site that a cavity removes: 1 for EP, p for power EP, 0 for variational inference
+    )
+    placement: str = "t"  # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode of f
+    linear: bool = False  # sites do not depend on q, as for a Gaussian likelihood
+    settles: bool = False  # sites converge before every step of the hyper-parameters
+    sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
+    starts_from_ep: bool = (
+        False  # moment matching finds the first q: the objective has poor optima near the prior
+    )
+    full_batch_optimizer: str = "sign"  # what optimizer="auto" means on full batches
+    predictive: str = "quadrature"  # how the logistic function is averaged; or "probit"
+    committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
+    solver_tol: float = (
+        0.0  # relative residual of conjugate gradients; 0: a low-rank system is solved exactly
+    )
 
     @property
     def variational(self) -> bool:

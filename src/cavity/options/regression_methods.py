@@ -18,17 +18,6 @@ class RegressionMethod(Method):
 
     Power EP finds the same Gaussian sites whatever its power, and half a site never exceeds what a cavity can spare.
 
-    Attributes
-    ----------
-    projected : bool
-        Whether the likelihood lacks the residual variance.
-    merges_rows : bool
-        Whether equal rows become one weighted row.
-    has_evidence : bool
-        Whether the method has an evidence of all rows that its predictions belong to.
-    active_set : {"entropy", "information"} or None
-        Criterion by which rows are selected one by one.
-
     Examples
     --------
     >>> from cavity.methods import FITC, RegressionMethod
@@ -48,10 +37,10 @@ class RegressionMethod(Method):
     sweep_damping = 1.0
     full_batch_optimizer = "lbfgs"
 
-    projected: ClassVar[bool] = False
-    merges_rows: ClassVar[bool] = True
-    has_evidence: ClassVar[bool] = False
-    active_set: str | None = None
+    projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
+    merges_rows: ClassVar[bool] = True  # equal rows become one weighted row
+    has_evidence: ClassVar[bool] = False  # of all rows, and its predictions belong to it
+    active_set: str | None = None  # criterion by which rows are selected one by one: one of SELECTIONS
 
     @property
     def uses_inducing(self) -> bool:

@@ -108,12 +108,6 @@ class JsonLines(Callback):
     ----------
     path : str or Path
         The file. Rows are appended if it exists.
-
-    Examples
-    --------
-    >>> from cavity.callbacks import JsonLines
-    >>> JsonLines("history.jsonl").path.name
-    'history.jsonl'
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -135,12 +129,6 @@ class TimeBudget(Callback):
     ----------
     seconds : float
         The time from the start of training, or from the resume.
-
-    Examples
-    --------
-    >>> from cavity.callbacks import TimeBudget
-    >>> TimeBudget(60.0).seconds
-    60.0
     """
 
     def __init__(self, seconds: float) -> None:
@@ -160,12 +148,6 @@ class TensorBoard(Callback):
     ----------
     folder : str or Path
         The folder for the event files, as in ``tensorboard --logdir folder``.
-
-    Examples
-    --------
-    >>> from cavity.callbacks import TensorBoard
-    >>> TensorBoard("runs").folder.name
-    'runs'
     """
 
     def __init__(self, folder: str | Path) -> None:
