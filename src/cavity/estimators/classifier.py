@@ -475,12 +475,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ----------
         X : array-like of shape (n, D), or a source
             Rows, in every form that `fit` takes.
-        y : array-like of shape (n,) or None
-            Labels. None if the source holds them.
-        sample_weight : array-like of shape (n,) or None
-            Weights of the rows.
-        target, weight : str
-            Columns of a Parquet or Arrow source with the labels and the weights.
+        y, sample_weight, target, weight : see fit
+            As for `fit`.
 
         Returns
         -------

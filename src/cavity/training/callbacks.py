@@ -173,32 +173,12 @@ class TensorBoard(Callback):
 
 
 class EarlyStopping(Callback):
-    """Stop when a validation loss stops falling, and return to the best state.
-
-    Parameters
-    ----------
-    judge : callable
-        ``judge(engine, state)`` returns the loss of a state.
-    patience : int
-        The number of epochs without improvement after which training stops.
-    least : float, default 1e-4
-        The smallest decrease that counts as an improvement.
-
-    Attributes
-    ----------
-    best : float
-        The smallest loss so far.
-    since : int
-        The number of epochs since the last improvement.
-    state : State or None
-        The state with the smallest loss.
-    """
+    """Stop after `patience` epochs in which a validation loss has not fallen by `least`, and return to the best state."""
 
     def __init__(self, judge: Callable[[Engine, State], float], patience: int, least: float = 1e-4) -> None:
         self.judge, self.patience, self.least = judge, patience, least
-        self.best = math.inf
-        self.since = 0
-        self.state: State | None = None
+        self.best, self.since = math.inf, 0  # the smallest loss so far, and epochs since then
+        self.state: State | None = None  # with that loss
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
         """Add the loss to the row as `validation_nll`, and return whether patience has run out."""

@@ -114,28 +114,16 @@ def _place(m: Tensor, v: Tensor, e: Tensor, rule: Rule) -> tuple[Tensor, Tensor]
     nodes, weights = (constant(c, m).reshape(-1, *[1] * m.dim()) for c in (rule.nodes, rule.weights))
     left, right = e + 1 / v, 1 + 1 / v
     pull = m / v
-    # the two centres; that of the other side is where the bump is not
-    at_left, at_right = pull / left, pull / right
-    fall_left, fall_right = REACH**2 - pull * at_left, REACH**2 - pull * at_right
-    # if 0 is within reach of the centre, the tail beyond 0 starts with what is left of the fall
-    low = torch.where(
-        m > 0,
-        torch.where(
-            fall_right > 0,
-            at_left - (at_left**2 + fall_right.clamp(min=0) / left).sqrt(),
-            at_right - REACH * right.rsqrt(),
-        ),
-        at_left - REACH * left.rsqrt(),
-    )
-    high = torch.where(
-        m < 0,
-        torch.where(
-            fall_left > 0,
-            at_right + (at_right**2 + fall_left.clamp(min=0) / right).sqrt(),
-            at_left + REACH * left.rsqrt(),
-        ),
-        at_right + REACH * right.rsqrt(),
-    )
+
+    def find_end(sign: float, own: Tensor, other: Tensor) -> Tensor:
+        """Return where the side of precision `own` ends; beyond 0 it starts with what the other side has left of its fall."""
+        at, at_other = pull / own, pull / other  # that of the other side is where the bump is not
+        fall = REACH**2 - pull * at_other
+        beyond = at + sign * (at**2 + fall.clamp(min=0) / own).sqrt()
+        beyond = torch.where(fall > 0, beyond, at_other + sign * REACH * other.rsqrt())
+        return torch.where(sign * m < 0, beyond, at + sign * REACH * own.rsqrt())
+
+    low, high = find_end(-1.0, left, right), find_end(1.0, right, left)
     a, b = left.rsqrt(), right.rsqrt()  # slopes: x = CENTER + p t − q √(t² + BEND²)
     p, q = 0.5 * (a + b), 0.5 * (a - b)
     ends = torch.stack([low, high]) - CENTER
