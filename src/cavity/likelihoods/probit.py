@@ -20,16 +20,19 @@ def _probit(
 ) -> ProbitMoments:
     r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
 
-    `var` includes `residual`. Exponents below one need quadrature.
+    `var` includes `residual`. Exponents below one need quadrature; the rule for `least` near 0 knows no closed form at e = 1.
     """
-    if exponent is not None:
-        return probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
     scale = var.rsqrt()
     alpha = mean * scale
     beta = hazard(alpha)
     dm = beta * scale
     dv = 0.5 * (dm * dm - hazard_slope(alpha, beta) * scale * scale)  # d₂ = 2 ∂/∂v − d₁²
-    return ProbitMoments(log_ndtr(alpha), dm, dv, dv)
+    closed = ProbitMoments(log_ndtr(alpha), dm, dv, dv)
+    if exponent is None:
+        return closed
+    power = probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
+    whole = exponent == 1
+    return ProbitMoments(*(torch.where(whole, c, p) for c, p in zip(closed, power, strict=True)))
 
 
 def _average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments:
