@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import concatenate
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.engine import Engine
 from cavity.inference.posterior import Normal, Posterior, marginals, posterior
@@ -80,14 +81,10 @@ def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
         place = chosen[(chosen >= start) & (chosen < stop)].to(piece.y.device) - start
         start = stop
         if sum(len(part.index) for part in waiting) + len(place) > size:
-            yield _join(waiting)
+            yield concatenate(waiting)
             waiting = []
         waiting.append(Batch(*(column[place] for column in piece)))
-    yield _join(waiting)
-
-
-def _join(parts: list[Batch]) -> Batch:
-    return Batch(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+    yield concatenate(waiting)
 
 
 def _look(engine: Engine, state: State, q: Posterior, shared: Posterior, batch: Batch) -> _Seen:

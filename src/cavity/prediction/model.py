@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavity.common.linalg import solve_lower
+from cavity.common.linalg import concatenate, solve_lower
 from cavity.common.namespaces import NUMPY
 from cavity.common.onnx_graph import mirrors
 from cavity.common.torch_namespace import TORCH
@@ -192,9 +192,7 @@ def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
     size = rows_per_block(model)
     pieces = (X,) if len(X) <= size else torch.split(X, size)  # a served row should not wait for a split
     parts = [_joint(model, piece) if model.coupled else _marginals(model, piece) for piece in pieces]
-    f = parts[0]
-    if len(parts) > 1:
-        f = type(f)(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    f = concatenate(parts) if len(parts) > 1 else parts[0]
     _check_finite(f, X)
     return f
 

@@ -144,9 +144,7 @@ def fit_temperature(
         return w * float(rows.log_likelihood(np.array([w]))[1]) - penalty
 
     at_one = slope(0.0)
-    if (
-        not abs(at_one) > TEMPERATURE_PENALTY
-    ):  # or NaN: a likelihood of the user's own may have no probabilities
+    if not abs(at_one) > TEMPERATURE_PENALTY:  # or NaN: a user's own likelihood may have no probabilities
         return 1.0
     penalty = math.copysign(TEMPERATURE_PENALTY, at_one)
     end = math.log(WEIGHT_BOUNDS[at_one > 0])
@@ -155,19 +153,16 @@ def fit_temperature(
     return math.exp(brentq(slope, 0.0, end, args=(penalty,), xtol=1e-9))
 
 
-def fit_weights(
-    parts: list[Array], y: NDArray[np.int64], omega: Array, add: Callable[[Array], Array] = _add_nothing
-) -> Array:
+def fit_weights(parts: list[Array], y: NDArray[np.int64], omega: Array) -> Array:
     """Return the weights of log-probabilities `parts`, each [n C], at rows with labels y and weights ω.
 
     A member whose weight ends at its lower bound gets 0: it would change log p by less than 2e-5, and it is never computed.
-    `add` sums a vector over all ranks.
     """
     from scipy.optimize import minimize
 
     if len(parts) == 1:
-        return np.array([fit_temperature(parts[0], y, omega, add)])
-    rows = _Rows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega, add)
+        return np.array([fit_temperature(parts[0], y, omega)])
+    rows = _Rows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega, _add_nothing)
     first = np.eye(len(parts))[0]
 
     def loss(w: Array) -> tuple[float, Array]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import concatenate
 from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, hazard, log_ndtr
 from cavity.likelihoods.quadrature.argmax import MANY
 from cavity.likelihoods.quadrature.cdf_table import CELLS, LOW, Workspace
@@ -93,7 +94,7 @@ def _by_panels(g: Integrand) -> Integrals:
     size = max(1, BYTES // (8 * rivals * ORDER * panels))
     pieces = [Integrand(*piece) for piece in zip(*(torch.split(t, size) for t in g), strict=True)]
     parts = [_integrate(piece, _breakpoints(piece, piece.find_mode(NEWTON))) for piece in pieces]
-    return Integrals(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return concatenate(parts)
 
 
 def _integrate(g: Integrand, edges: Tensor) -> Integrals:
@@ -141,7 +142,7 @@ def integrate_trapezoid(g: Integrand, nodes: int) -> tuple[Integrals, Tensor]:
         return _sum_nodes(g, nodes)
     pieces = zip(*(torch.split(t, size) for t in g), strict=True)
     parts, resolved = zip(*(_sum_nodes(Integrand(*piece), nodes) for piece in pieces), strict=True)
-    return Integrals(*(torch.cat(column) for column in zip(*parts, strict=True))), torch.cat(resolved)
+    return concatenate(parts), torch.cat(resolved)
 
 
 class _Span(NamedTuple):

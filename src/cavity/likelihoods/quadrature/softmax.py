@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from cavity.common.linalg import concatenate
 from cavity.common.namespaces import Array, in_torch, namespace
 from cavity.common.onnx_graph import Value
 from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, log_normal_pdf
@@ -69,7 +70,7 @@ def _average_in_pieces(average: Callable[..., Average], nodes: int, *rows: Tenso
     """Average a few rows at a time, so that arrays over their nodes stay small."""
     size = max(1, BYTES // (8 * rows[0].shape[1] * INNER * nodes))
     parts = [average(*piece) for piece in zip(*(torch.split(r, size) for r in rows), strict=True)]
-    return Average(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return concatenate(parts)
 
 
 def _average_wide_rows(mean: Tensor, var: Tensor, place: Tensor) -> list[tuple[Tensor, Average]]:
