@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import nn
 
-from cavity.kernels import KERNELS, RBF, Constant, Deep, Kernel, Linear, Matern32, Product, Ranked, Sum
+from cavity.kernels import KERNELS, RBF, Constant, Deep, Kernel, Linear, Matern32, Product, Sum
 from cavity.likelihoods import LIKELIHOODS, Gaussian, Likelihood
 
 # Tests register classes of their own, too: these are the library's, whatever was imported before.
@@ -31,9 +30,6 @@ def make_kernel(kind: type[Kernel], D: int, **values: object) -> Kernel:
         return Matern32(scale, variance) * (Linear(scale) + Constant(0.5))
     if kind is Deep:
         return Deep(net(D), RBF(variance=variance))
-    if kind is Ranked:
-        knots = np.array([[-20.0], [0.3], [1.1], [20.0]])
-        return Ranked(RBF(scale, variance), [0], knots, np.array([[-2.0], [-0.2], [0.4], [2.0]]))
     return kind(**{name: value for name, value in values.items() if name in kind.parameter_names()})
 
 

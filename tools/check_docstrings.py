@@ -3,7 +3,11 @@
 The error codes are in pyproject.toml, `[tool.numpydoc_validation]`. Exit code 1 if a docstring fails.
 
 A method or property that overrides one that a base class of this package documents inherits the contract: it needs no docstring,
-or only a summary. A base class documents a method in its docstring, and an attribute there or under Attributes.
+or only a summary. A base class documents a method in its docstring, and an attribute there, under Attributes or where it declares
+it. A class whose constructor takes what that of a base class takes documents only the other parameters; it needs no example if a
+base class has one.
+
+The methods of HOOKS are overridden by users and called by the library. Their docstrings are prose, with the shapes of tensors.
 """
 
 from __future__ import annotations
@@ -39,8 +43,19 @@ MODULES = (
     "cavity.distributed.spark",
     "cavity.export.mlflow",
 )
+HOOKS = (
+    "KernelLike",
+    "Kernel",
+    "Scaled",
+    "Stationary",
+    "Deep",
+    "Likelihood",
+    "Method",
+    "RegressionMethod",
+    "Callback",
+)
 NO_EXAMPLE = ("EX01",)  # methods, and classes that users receive but do not make
-ONLY_SUMMARY = ("GL08", "SS")  # properties, which have neither parameters nor returns, and overrides
+ONLY_SUMMARY = ("GL08", "SS")  # properties, which have neither parameters nor returns, overrides and hooks
 PASSED_ON = {
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.VAR_KEYWORD,
@@ -94,11 +109,10 @@ def is_member(member: Any) -> bool:
     return inspect.isfunction(member) or isinstance(member, property)
 
 
-def attribute_names(owner: type) -> set[str]:
-    """Return the names under Attributes in the docstring of a class."""
-    return {
-        attribute.name for attribute in NumpyDocString(inspect.cleandoc(owner.__doc__ or ""))["Attributes"]
-    }
+def listed_names(owner: type, section: str = "Attributes") -> set[str]:
+    """Return the names in a section of the docstring of a class."""
+    listed = NumpyDocString(inspect.cleandoc(owner.__doc__ or ""))[section]
+    return {name.strip() for entry in listed for name in entry.name.split(",")}
 
 
 def overrides_documented(owner: type, name: str) -> bool:
@@ -107,7 +121,8 @@ def overrides_documented(owner: type, name: str) -> bool:
     definer = next(i for i, base in enumerate(bases) if name in vars(base))
     for base in bases[definer + 1 :]:
         member = unwrap(vars(base).get(name))
-        if (is_member(member) and member.__doc__) or name in attribute_names(base):
+        declared = name in inspect.get_annotations(base) or name in listed_names(base)
+        if declared or (is_member(member) and member.__doc__):
             return True
     return False
 
@@ -137,6 +152,10 @@ def walk() -> Iterator[Subject]:
                         yield Subject(f"{module_name}.{name}.{inner}", member, known)
 
 
+def is_hook(member: Any) -> bool:
+    return getattr(member, "__qualname__", "").partition(".")[0] in HOOKS
+
+
 def is_record(thing: Any) -> bool:
     return inspect.isclass(thing) and (dataclasses.is_dataclass(thing) or hasattr(thing, "_fields"))
 
@@ -144,19 +163,23 @@ def is_record(thing: Any) -> bool:
 def ignored_codes(subject: Subject) -> tuple[str, ...]:
     """Return the codes that do not apply to this kind of object."""
     thing = subject.thing
-    if isinstance(thing, property) or subject.overrides:
+    if isinstance(thing, property) or subject.overrides or is_hook(thing):
         return tuple(code for code in ERROR_MSGS if not code.startswith(ONLY_SUMMARY))
     if inspect.isfunction(thing):
         return NO_EXAMPLE if "." in thing.__qualname__ else ()
     if issubclass(thing, Exception):
         return ("PR01", *NO_EXAMPLE)
     if is_record(thing):  # its fields may stand under Attributes, those of a base class in its docstring
-        documented = set().union(*(attribute_names(base) for base in thing.__mro__ if is_ours(base)))
+        documented = set().union(*(listed_names(base) for base in thing.__mro__ if is_ours(base)))
         complete = documented >= set(inspect.signature(thing).parameters)
         return ("PR01", *NO_EXAMPLE) if complete else NO_EXAMPLE
-    codes = NO_EXAMPLE if inspect.isabstract(thing) or getattr(thing, "_is_protocol", False) else ()
-    kinds = {parameter.kind for parameter in inspect.signature(thing).parameters.values()}
-    return ("PR01", *codes) if kinds <= PASSED_ON else codes
+    bases = [base for base in thing.__mro__ if is_ours(base)]
+    shown = any("Examples\n" in (base.__doc__ or "") for base in bases)
+    codes = NO_EXAMPLE if shown or inspect.isabstract(thing) or getattr(thing, "_is_protocol", False) else ()
+    parameters = inspect.signature(thing).parameters
+    documented = set().union(*(listed_names(base, "Parameters") for base in bases))
+    passed_on = {parameter.kind for parameter in parameters.values()} <= PASSED_ON
+    return ("PR01", *codes) if passed_on or documented >= set(parameters) else codes
 
 
 def check(subject: Subject, codes: set[str]) -> Iterator[Failure]:

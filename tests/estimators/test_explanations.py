@@ -248,19 +248,6 @@ def test_copies_share():
     assert 0.7 < both[0] / both[1] < 1 / 0.7 and both.max() < 0.7 * alone
 
 
-def test_a_kernel_on_ranks_compares_rows_in_the_units_of_the_data():
-    """Its inducing points are scores, the rows of the importance are not."""
-    rng = np.random.default_rng(0)
-    X = np.exp(rng.normal(size=(100, 2))) * 50 + 100
-    y = X[:, 0] > 150
-    kernel = kernels.Ranked(kernels.RBF(), *kernels.rank_columns(X, np.ones(100)))
-    clf = GPClassifier("ep", kernel=kernel, n_inducing=10, effort="fast", max_epochs=5, random_state=0).fit(
-        X, y
-    )
-    signal, noise = clf.feature_importance_
-    assert signal > 0.1 > 2 * noise
-
-
 def test_kernels_can_be_compared_and_the_labels_agree():
     """In nats, every kernel says the same, and columns rank as they do when they are shuffled."""
     rng = np.random.default_rng(0)

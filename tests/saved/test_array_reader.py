@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cavity import BadFile, GPClassifier, GPRegressor
-from cavity.kernels import RBF, Linear, rank_columns
-from cavity.kernels import Ranked as RankedKernel
+from cavity.kernels import RBF, Constant, Linear
 from cavity.options import nest
 from cavity.prediction.latent import log_probit_probabilities
 from cavity.prediction.model import predict_log_proba
@@ -30,14 +29,13 @@ def fit(model, X, y, path):
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory):
-    """Sound files that are read into NumPy: a classifier that can grow, one of ranks and a given kernel, a regressor."""
+    """Sound files that are read into NumPy: a classifier that can grow, one of a given kernel, a regressor."""
     folder = tmp_path_factory.mktemp("samples")
     X, y = toy(30, 3)
     few = {"n_inducing": 4, "max_epochs": 2, "tol": 1.0, "random_state": 0}
-    ranked = RankedKernel(RBF() + Linear(), *rank_columns(X, np.ones(len(X))))
     models = {
         "sep": GPClassifier("sep", **nest(**few)),
-        "ranked": GPClassifier("ep", **nest(kernel=ranked, calibration=None, **few)),
+        "combined": GPClassifier("ep", **nest(kernel=RBF() * Constant() + Linear(), calibration=None, **few)),
         "regressor": GPRegressor("fitc", **nest(**few)),
     }
     return {
@@ -46,7 +44,7 @@ def samples(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize("name", ["sep", "ranked", "regressor"])
+@pytest.mark.parametrize("name", ["sep", "combined", "regressor"])
 def test_the_samples_are_read_into_numpy(name, samples, tmp_path):
     (tmp_path / "m").write_bytes(samples[name].content)
     assert read_array_record(tmp_path / "m") is not None
@@ -69,7 +67,7 @@ def test_forged_files_are_refused_in_the_same_words_or_left_to_the_full_reader(n
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(st.data())
-@pytest.mark.parametrize("name", ["sep", "ranked", "regressor"])
+@pytest.mark.parametrize("name", ["sep", "combined", "regressor"])
 def test_a_file_is_not_read_into_numpy_if_the_full_reader_refuses_it_and_the_reverse(
     name, samples, tmp_path, data
 ):

@@ -15,7 +15,7 @@ import cavity
 from cavity import BadFile, GPClassifier, GPRegressor
 from cavity.cli.describing import describe_model
 from cavity.common import tensor_files
-from cavity.kernels import RBF, Linear, Ranked, RationalQuadratic, rank_columns
+from cavity.kernels import RBF, Linear, RationalQuadratic
 from cavity.options import nest
 from cavity.prediction.latent import log_probit_probabilities
 from cavity.rows.frames import Prepared
@@ -30,7 +30,7 @@ EVIL = (0.0, -1.0, 1e-300, 1e30, 1e300, -1e300, math.nan, math.inf)
 QUIET = ("history", "preparation", "summary", "notes", "scalars")  # JSON that no prediction reads
 
 
-KINDS = ("sep", "two classes", "ranks", "float32", "fixed", "spectrum", "regressor", "committee")
+KINDS = ("sep", "two classes", "float32", "fixed", "spectrum", "regressor", "committee")
 
 
 def fitted(kind: str, path) -> Sample:
@@ -40,9 +40,6 @@ def fitted(kind: str, path) -> Sample:
     model = {
         "sep": lambda: GPClassifier("sep", **nest(**few)),
         "two classes": lambda: GPClassifier("ep", **nest(kernel=RationalQuadratic() + Linear(), **few)),
-        "ranks": lambda: GPClassifier(
-            "ep", **nest(kernel=Ranked(RBF(), *rank_columns(X, np.ones(len(X)))), **few)
-        ),
         "float32": lambda: GPClassifier("ep", **nest(dtype="float32", **few)),
         "fixed": lambda: GPClassifier("ep", **nest(learn=(), noise=0.1, **few)),
         "spectrum": lambda: GPClassifier("sep", **nest(inducing="spectrum", kernel=RBF(), **few)),
@@ -132,7 +129,7 @@ def check_forgeries(kind, path, every):
     assert not bad
 
 
-@pytest.mark.parametrize("kind", ["format 3", "format 3 regressor", "sep", "ranks"])
+@pytest.mark.parametrize("kind", ["format 3", "format 3 regressor", "sep"])
 def test_a_forged_file_that_loads_predicts_probabilities(kind, tmp_path):
     """Of 4,892 such files 309 loaded and predicted nonsense, or raised another error."""
     check_forgeries(kind, tmp_path / "m", every=7)

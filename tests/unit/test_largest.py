@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from cavity.likelihoods import BinaryProbit, Latents, ProbitPairs, RobustBinary, RobustMax
-from cavity.likelihoods.quadrature import largest, largest_trapezoid
+from cavity.likelihoods.quadrature import largest
 from cavity.likelihoods.quadrature.largest import win
 from reference.probit import hazard
 from reference.robust import mix, robust_moments
@@ -305,12 +305,10 @@ def finer(edges, times=3):
 def test_trapezoids_agree_with_many_panels(rivals, seed, gap, unevenness):
     rng = np.random.default_rng(seed)
     mean = torch.from_numpy(gap * rng.standard_normal((20, rivals)))
-    g = largest_trapezoid.Standard(
-        mean, torch.from_numpy(np.exp(unevenness * rng.standard_normal((20, rivals))))
-    )
-    panels = largest._integrate(g, finer(largest._breakpoints(g, largest._mode(g))))
+    g = largest.Integrand(mean, torch.from_numpy(np.exp(unevenness * rng.standard_normal((20, rivals)))))
+    panels = largest._integrate(g, finer(largest._breakpoints(g, g.find_mode(largest.NEWTON))))
     for nodes in largest.NODES:
-        found, resolved = largest_trapezoid.integrate(g, nodes)
+        found, resolved = largest.integrate_trapezoid(g, nodes)
         for got, exact in zip(found, panels, strict=True):
             close(got[resolved].numpy(), exact[resolved].numpy(), 1e-9)
 
@@ -320,9 +318,9 @@ def test_few_nodes_resolve_even_rows_and_no_number_of_them_steps_that_are_too_sh
     rng = np.random.default_rng(0)
     mean = torch.from_numpy(rng.standard_normal((200, rivals)))
     few, many = largest.NODES
-    even, sharp = (largest_trapezoid.Standard(mean, torch.full_like(mean, rate)) for rate in (1.0, 1e4))
-    assert largest_trapezoid.integrate(even, few)[1].all()
-    assert not largest_trapezoid.integrate(sharp, many)[1].any()
+    even, sharp = (largest.Integrand(mean, torch.full_like(mean, rate)) for rate in (1.0, 1e4))
+    assert largest.integrate_trapezoid(even, few)[1].all()
+    assert not largest.integrate_trapezoid(sharp, many)[1].any()
 
 
 def test_single_precision_is_that_of_its_inputs():

@@ -11,7 +11,7 @@ from scipy.stats import qmc
 
 from cavity.likelihoods import BinaryProbit, Latents, Logistic, ProbitPairs, Softmax
 from cavity.likelihoods.quadrature.correlated import log_softmax_probability, softmax_uncertainty
-from cavity.likelihoods.quadrature.probit import probit_average
+from cavity.likelihoods.quadrature.power import probit_average
 from cavity.likelihoods.quadrature.softmax import log_sigmoid_probability, sigmoid_average, softmax_average
 from reference.probit import hazard
 from reference.tilted import bend

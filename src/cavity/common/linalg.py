@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+
+Columns = TypeVar("Columns", bound=tuple[Tensor, ...])
 
 
 class Factor(NamedTuple):
@@ -169,6 +172,11 @@ def times_transpose(A: Tensor, B: Tensor) -> Tensor:
     """Return A Bᵀ, [C M N] × [C K N] → [C M K]. OpenBLAS is so slow at it in single precision that a copy of Bᵀ pays off."""
     right = B.mT.contiguous() if B.dtype == torch.float32 else B.mT
     return torch.bmm(A, right)
+
+
+def concatenate(parts: Sequence[Columns]) -> Columns:
+    """Join named tuples of tensors along their rows."""
+    return type(parts[0])(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def column_sum(A: Tensor) -> Tensor:

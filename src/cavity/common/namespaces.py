@@ -22,9 +22,7 @@ A formula uses operators (`+ − * / @`), `x[:, None]`, `X[:, columns]`, `.T` of
     products          u·v of points [C M D] and rows [n D], [C M n]; in torch also of [C n D], for k(Z, Z)
     add_products_     offset + u·v; may overwrite the offset
     repeat_rows       x once for each row of X, [... 1] → [... n]
-    with_columns      rows with other values in some columns
     solve_lower       lower⁻¹ B, [C M n]
-    count_up_to       how many entries of each ascending row of a table are at most x, [d K], [d n] → [d n]
     look_up           entries of each row of a table, [d K], [d n] → [d n]
 
 NumPy and torch, whose values can be read, also have erfcx(x) = exp(x²) erfc(x), ceil, min, arange(n, like) and find(Booleans),
@@ -77,12 +75,6 @@ def _repeat_rows(x: Array, X: Array) -> Array:
     return x if X.shape[-2] == 1 else np.broadcast_to(x, (*x.shape[:-1], X.shape[-2]))
 
 
-def _with_columns(X: Array, place: Array, cells: Array) -> Array:
-    out = X.copy()
-    out[:, place] = cells
-    return out
-
-
 def _solve_lower(lower: Array, B: Array) -> Array:
     """Forward substitution: NumPy would factorise the triangle again."""
     X = np.broadcast_to(B, (max(len(lower), len(B)), *B.shape[1:])).copy()
@@ -90,19 +82,6 @@ def _solve_lower(lower: Array, B: Array) -> Array:
         X[:, i] -= (lower[:, i, None, :i] @ X[:, :i])[:, 0]
         X[:, i] /= lower[:, i, i, None]
     return X
-
-
-def _count_up_to(table: Array, cells: Array) -> Array:
-    return np.stack([np.searchsorted(row, x, side="right") for row, x in zip(table, cells, strict=True)])
-
-
-def _count_in_graph(table: Array, cells: Value) -> Value:
-    return _cast(cells.graph.op("GreaterOrEqual", cells[:, :, None], table[:, None]), "INT64").sum(2)
-
-
-def _scatter_columns(X: Value, place: Array, cells: Value) -> Value:
-    op = X.graph.op
-    return op("ScatterElements", X, op("Expand", place[None], op("Shape", cells)), cells, axis=1)
 
 
 def _special() -> Any:
@@ -211,9 +190,7 @@ NUMPY: Any = SimpleNamespace(
     products=lambda points, V: points @ V.T,
     add_products_=_add_products,
     repeat_rows=_repeat_rows,
-    with_columns=_with_columns,
     solve_lower=_solve_lower,
-    count_up_to=_count_up_to,
     look_up=lambda table, index: np.take_along_axis(table, index, 1),
 )
 GRAPH: Any = SimpleNamespace(
@@ -248,9 +225,7 @@ GRAPH: Any = SimpleNamespace(
     products=lambda points, V: points @ V.T,
     add_products_=lambda offset, points, V: offset + points @ V.T,
     repeat_rows=lambda x, X: X.graph.op("Expand", x, X.graph.op("Shape", X, start=0, end=1)),
-    with_columns=_scatter_columns,
     # a product with the inverse, which is a constant of the graph
     solve_lower=lambda lower, B: _solve_lower(lower, np.eye(lower.shape[-1])[None]) @ B,
-    count_up_to=_count_in_graph,
     look_up=_node("GatherElements", axis=1),
 )

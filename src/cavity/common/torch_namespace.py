@@ -64,8 +64,6 @@ TORCH = SimpleNamespace(
     products=lambda points, V: points @ V.mT,
     add_products_=_add_products,
     repeat_rows=lambda x, X: x.expand(*x.shape[:-1], X.shape[-2]),
-    with_columns=lambda X, place, cells: X.index_copy(1, place, cells),
     solve_lower=linalg.solve_lower,
-    count_up_to=lambda table, x: torch.searchsorted(table.contiguous(), x.contiguous(), right=True),
     look_up=lambda table, index: table.gather(1, index),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,16 +15,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption, CavityError
-from cavity.estimators.sklearn_callbacks import CallbackSupport
+from cavity.estimators.sklearn_callbacks import CallbackSupport, tell_callbacks
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
 from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
 from cavity.explain.sampling import Asked
-from cavity.fitting.results import Continuation, Result
+from cavity.fitting.job import Job, read_request
+from cavity.fitting.results import Result
 from cavity.kernels import RBF
 from cavity.options.training import Training, flatten, nest
-from cavity.options.value_checks import resolve_device, whole
+from cavity.options.value_checks import read_level, resolve_device, whole
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel
 from cavity.prediction.novelty import find_novelty
@@ -110,13 +112,22 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, name):
             delattr(self, name)
 
-    def _model_and_features(self) -> tuple[FittedModel, Features]:
-        """Return what predictions need."""
+    def _fit(self, prepare: Callable[..., Job], request: Request) -> Self:
+        """Train the job that `prepare` makes, and store its result."""
+        config = self._config()
+        request = read_request(config, request)
+        earlier = self._result.continuation if self.warm_start and hasattr(self, "_result") else None
+        with torch.inference_mode(False):  # within that mode tensors have no gradients
+            job = prepare(config, request, earlier)
+            with tell_callbacks(self, job, request):
+                self.fit_warnings_ = job.train(self._store)
+        return self
+
+    def _predict(self, X: Any, predict: Callable[[FittedModel, Array], tuple[Any, ...]]) -> tuple[Any, ...]:
         features = self._features()
-        return self._fitted, features
+        return predict_blocks(self._fitted, features, X, predict)
 
     def _features(self) -> Features:
-        """Return the features of the fit."""
         check_is_fitted(self, "_fitted")
         return self._result.features
 
@@ -155,10 +166,6 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         kept = state["_result"]._replace(loo=None, background=None, importance=self._find_importance())
         return state | {"_result": kept, "_loo_log_proba": None}
 
-    def _continuation(self) -> Continuation | None:
-        """Return what a warm start continues from."""
-        return self._result.continuation if self.warm_start and hasattr(self, "_result") else None
-
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors and JSON); `cavity.load(path)` reads it.
 
@@ -175,7 +182,6 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         model_file.save(self._record(), path)
 
     def _record(self) -> Record:
-        """Return what a model file holds."""
         check_is_fitted(self, "_fitted")
         classes = getattr(self, "classes_", None)
         texts = tuple(self.fit_warnings_)
@@ -216,9 +222,9 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         ndarray of shape (n,)
             Novelty, between 0 and 1.
         """
-        model, features = self._model_and_features()
+        check_is_fitted(self, "_fitted")
         novelty = find_novelty(self._result.novelty)
-        (found,) = predict_blocks(model, features, X, partial(predict_novelty, novelty=novelty))
+        (found,) = self._predict(X, partial(predict_novelty, novelty=novelty))
         return np.asarray(found)
 
     def sample_hyperparameters(
@@ -264,10 +270,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "_fitted")
         asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
         with torch.inference_mode(False):
-            return self._sample(X, y, sample_weight, asked)
-
-    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: Asked) -> Any:
-        raise NotImplementedError
+            return self._sample(self._fitted.to(torch.device("cpu")), Request(X, y, sample_weight), asked)
 
     def explain(
         self,
@@ -382,8 +385,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             `values` in the user's units, `mean`, `low` and `high`; `print` shows them as a table.
         """
         values, most = whole("n_values", n_values, 1), whole("n_rows", n_rows, 1)
-        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-            raise BadOption(f"level={level!r} must be a probability above 0 and below 1, such as 0.95.")
+        read_level(level)
         rows = self._read_raw(X)
         j, seed = rows.find(column), check_random_state(random_state).randint(2**31 - 1)
         chosen = choose_rows(len(rows.X), most, seed)
@@ -422,8 +424,15 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         return compute_contributions(rows, chosen, self._predict_outcome, self._compare, classes)
 
     def _read_raw(self, X: Any) -> RawRows:
-        """Read rows as features, with the cells that they come from."""
         return read_raw_rows(X, self._features(), self._fitted)
+
+    def _config(self) -> Any:
+        """Check the arguments."""
+        raise NotImplementedError
+
+    def _sample(self, model: FittedModel, request: Request, asked: Asked) -> Any:
+        """Draw hyper-parameters; the model is on the CPU."""
+        raise NotImplementedError
 
     def _average(self, seed: int) -> Average:
         """Return a function from groups of rows to mean predictions and their standard deviations."""

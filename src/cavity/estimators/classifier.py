@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
-from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain import evidence_sampling, sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.explain.samples import ClassifierSamples
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.classification_job import prepare_classification
-from cavity.fitting.job import read_request
 from cavity.fitting.leave_one_out import kind_of_left_out
 from cavity.fitting.partial_fit import available_if
 from cavity.fitting.results import Result, common_result
@@ -31,13 +30,13 @@ from cavity.options.reading import read_class_weight
 from cavity.options.training import Training, read_training
 from cavity.options.value_checks import whole
 from cavity.prediction import uncertainty
-from cavity.prediction.blocks import accuracy, predict_blocks
+from cavity.prediction.blocks import accuracy
 from cavity.prediction.draws import draw_log_proba
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import (
+    FittedModel,
     as_array,
     frequencies,
-    points_in_units,
     predict_labels,
     predict_log_proba,
     predict_moments,
@@ -234,7 +233,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return partial_fit.find_problem(method, training.optimizer, training.schedule)
 
     def _config(self) -> ClassifierConfig:
-        """Check the arguments."""
         return read_classifier(self.get_params(deep=False))
 
     def fit(
@@ -281,13 +279,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self : GPClassifier
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        config = self._config()
-        request = read_request(config, Request(X, y, sample_weight, target, weight, eval_set, time_limit))
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
-            job = prepare_classification(config, request, self._continuation())
-            with tell_callbacks(self, job, request):
-                self.fit_warnings_ = job.train(self._store)
-        return self
+        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
+        return self._fit(prepare_classification, request)
 
     @available_if(lambda self: self._partial_fit_problem())
     @torch.inference_mode(False)
@@ -334,7 +327,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self.classes_ = result.classes
         self._loo_log_proba: Array | None = None
         self._set_optional("epsilon_", result.model.likelihood.epsilon)
-        self.inducing_points_ = np.repeat(points_in_units(prior), C // prior.Z.shape[0], axis=0)
+        self.inducing_points_ = np.repeat(as_array(prior.Z), C // prior.Z.shape[0], axis=0)
         self._set_optional("frequencies_", frequencies(prior))
         self.temperature_ = 1 / result.model.pool.weight
         self.calibration_ = result.calibration or "none"
@@ -414,7 +407,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         mean, variance : ndarray of shape (n, C)
             (n, 1) for two classes.
         """
-        mean, var = predict_blocks(*self._model_and_features(), X, predict_moments)
+        mean, var = self._predict(X, predict_moments)
         return mean, var
 
     latent_mean_and_variance = predict_latent  # as scikit-learn's GaussianProcessClassifier calls it
@@ -435,7 +428,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (log_p,) = predict_blocks(*self._model_and_features(), X, predict_log_proba)
+        (log_p,) = self._predict(X, predict_log_proba)
         return np.asarray(log_p)
 
     def predict_proba(self, X: Any) -> Array:
@@ -451,7 +444,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n, n_classes)
             Columns in the order of `classes_`.
         """
-        (log_p,) = predict_blocks(*self._model_and_features(), X, predict_log_proba)
+        (log_p,) = self._predict(X, predict_log_proba)
         return np.asarray(np.exp(log_p, out=log_p))
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -469,8 +462,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ndarray of shape (n,)
             Labels.
         """
-        model, features = self._model_and_features()
-        (labels,) = predict_blocks(model, features, X, partial(predict_labels, classes=self.classes_))
+        check_is_fitted(self, "_fitted")
+        (labels,) = self._predict(X, partial(predict_labels, classes=self.classes_))
         return np.asarray(labels)
 
     def score(
@@ -482,12 +475,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         ----------
         X : array-like of shape (n, D), or a source
             Rows, in every form that `fit` takes.
-        y : array-like of shape (n,) or None
-            Labels. None if the source holds them.
-        sample_weight : array-like of shape (n,) or None
-            Weights of the rows.
-        target, weight : str
-            Columns of a Parquet or Arrow source with the labels and the weights.
+        y, sample_weight, target, weight : see fit
+            As for `fit`.
 
         Returns
         -------
@@ -519,8 +508,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         Uncertainty
             Arrays `total`, `aleatoric` and `epistemic` of shape (n,), in nats.
         """
-        found = predict_blocks(*self._model_and_features(), X, uncertainty.predict_uncertainty)
-        return uncertainty.Uncertainty(*found)
+        return uncertainty.Uncertainty(*self._predict(X, uncertainty.predict_uncertainty))
 
     def rank_for_labeling(self, X: Any, n: int | None = None) -> NDArray[np.int64]:
         """Rank rows by how much their labels would teach the model: by epistemic uncertainty.
@@ -594,13 +582,6 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         return average
 
-    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
-        request = Request(X, y, sample_weight)
-        return sampling.sample_classifier(
-            self._config(),
-            self._fitted.to(torch.device("cpu")),
-            request,
-            self._features(),
-            self.classes_,
-            asked,
-        )
+    def _sample(self, model: FittedModel, request: Request, asked: sampling.Asked) -> ClassifierSamples:
+        known = self._features(), self.classes_
+        return sampling.sample_classifier(self._config(), model, request, *known, asked)

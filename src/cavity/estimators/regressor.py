@@ -7,26 +7,22 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
-from cavity.estimators.sklearn_callbacks import tell_callbacks
 from cavity.explain import sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
 from cavity.explain.samples import RegressorSamples
-from cavity.fitting.job import read_request
 from cavity.fitting.regression_job import prepare_regression
 from cavity.fitting.results import Result
 from cavity.options import RegressorConfig, read_regressor
 from cavity.options.training import Training
-from cavity.options.value_checks import whole
-from cavity.prediction.blocks import predict_blocks
-from cavity.prediction.model import as_array, as_tensor, frequencies
+from cavity.options.value_checks import read_level, whole
+from cavity.prediction.model import FittedModel, as_array, as_tensor, frequencies
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
 from cavity.rows.frames import Prepared
 from cavity.rows.tables import Request
@@ -57,9 +53,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         sines at random frequencies of the kernel's spectrum (RBF, Matérn); the bound is then the evidence of that model.
     normalize_y : bool
         Shift and scale y to mean 0 and variance 1 for the fit. Predictions and attributes are in the units of y.
-    learning_rate, batch_size, max_epochs : see GPClassifier
-        As for `GPClassifier`.
-    device, random_state, warm_start : see GPClassifier
+    learning_rate, batch_size, max_epochs, device, random_state, warm_start : see GPClassifier
         As for `GPClassifier`.
     training : None or cavity.Training
         How the model trains: what is learnt, first noise, optimiser, tolerance, time limit, checkpoints, precision, such as
@@ -75,32 +69,20 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         Evidence lower bound, for variational methods.
     noise_ : float
         Variance of the noise, in the units of y².
-    kernel_ : Kernel
-        The kernel with learnt values.
     inducing_points_ : ndarray of shape (M, D)
         Inducing points in the units of X.
-    plan_ : Plan
-        What the fit decided, with reasons. `print` shows a table.
     frequencies_ : ndarray of shape (H, D)
         Frequencies in radians per unit of a feature, with inducing="spectrum".
     feature_importance_ : ndarray of shape (n_features_in_,)
         Importance of each column of X in nats: how much the model reads from it, the mean over training rows of the divergence of
         the prediction from a normal one with the moments that it has with that cell of other rows. What would be lost without the
         column is less if columns are correlated: see `explain(X, y, conditional=True)`.
-    feature_relevance_ : ndarray of shape (n_features_in_,) or None
-        Share of each column of X by inverse lengthscale: how fast f may vary, not how much it does.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns of X, if it had names.
-    preparation_ : cavity.Preparation
-        How columns of a frame become features, if the frame had other columns than numbers, or missing cells.
-    history_ : list of dict
-        One row per epoch.
-    n_epochs_ : int
-        Number of epochs.
-    fit_warnings_ : list of str
-        What the fit warned about.
+    kernel_, plan_, feature_relevance_ : see GPClassifier
+        As for `GPClassifier`.
+    n_features_in_, feature_names_in_, preparation_ : see GPClassifier
+        As for `GPClassifier`.
+    history_, n_epochs_, fit_warnings_ : see GPClassifier
+        As for `GPClassifier`.
 
     Examples
     --------
@@ -149,7 +131,6 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def _config(self) -> RegressorConfig:
-        """Check the arguments."""
         return read_regressor(self.get_params(deep=False))
 
     def fit(
@@ -172,10 +153,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             For methods "svi" and "vi" also a source that is read in pieces and never whole, as for `GPClassifier.fit`.
         y : array-like of shape (N,) or None
             Targets. None if the source holds them.
-        sample_weight : array-like of shape (N,) or None
-            A row of weight w counts as w identical rows.
-        target, weight : str
-            Columns of a Parquet or Arrow source with the targets and the weights.
+        sample_weight, target, weight : see GPClassifier.fit
+            As for `GPClassifier.fit`.
         eval_set : (X, y) or [(X, y)]
             Validation rows of your own. Training stops after ten epochs without a smaller negative log density on them, and the
             best state is kept. `history_` has it as "validation_nll".
@@ -187,13 +166,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self : GPRegressor
             The fitted estimator. If the fit fails, an earlier fit stays as it was.
         """
-        config = self._config()
-        request = read_request(config, Request(X, y, sample_weight, target, weight, eval_set, time_limit))
-        with torch.inference_mode(False):  # within that mode tensors have no gradients
-            job = prepare_regression(config, request, self._continuation())
-            with tell_callbacks(self, job, request):
-                self.fit_warnings_ = job.train(self._store)
-        return self
+        request = Request(X, y, sample_weight, target, weight, eval_set, time_limit)
+        return self._fit(prepare_regression, request)
 
     def _store(self, result: Result) -> None:
         super()._store(result)
@@ -240,7 +214,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return shift + scale * mean.cpu().numpy(), scale**2 * total
 
         targets = partial(predict_targets, rows=rows, with_residual=residual, units=result.units, noise=extra)
-        mean, std = predict_blocks(self._fitted, features, X, targets)
+        mean, std = self._predict(X, targets)
         return (mean, std) if return_std else mean
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
@@ -258,10 +232,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         low, high : ndarray of shape (n,)
             Ends of the intervals.
         """
-        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-            raise BadOption(f"level={level!r} must be a probability above 0 and below 1, such as 0.95.")
+        half_level = 0.5 + 0.5 * read_level(level)
         mean, std = self.predict(X, return_std=True)
-        half = ndtri(0.5 + 0.5 * level) * std
+        half = ndtri(half_level) * std
         return mean - half, mean + half
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:
@@ -312,13 +285,6 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
         return average
 
-    def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> RegressorSamples:
-        request = Request(X, y, sample_weight)
-        return sampling.sample_regressor(
-            self._config(),
-            self._fitted.to(torch.device("cpu")),
-            request,
-            self._features(),
-            self._result.units,
-            asked,
-        )
+    def _sample(self, model: FittedModel, request: Request, asked: sampling.Asked) -> RegressorSamples:
+        known = self._features(), self._result.units
+        return sampling.sample_regressor(self._config(), model, request, *known, asked)

@@ -21,7 +21,6 @@ from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.fitting.twins import find_twins
-from cavity.kernels import Ranked
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
@@ -208,7 +207,7 @@ def prepare_table(
     if isinstance(table, Table) and config.validation_fraction is not None:
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
         stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
-    begin = start_values(session, as_scores(config.kernel, table), features)
+    begin = start_values(session, table, features)
     size = TableSize.of(table, features.n, numbered)
     Z = build.choose_points(config, begin.pool, policy.count_points(config, size), table.n_latent, rng)
     options = policy.complete(config, size, build.whitened_size(config, Z))
@@ -228,10 +227,3 @@ def prepare_table(
         )
 
     return Job(run, options, Plan(training=options.plan), make_result, table.lightest)
-
-
-def as_scores(kernel: Any, table: Facts) -> Facts:
-    """Return the table as the kernel's inducing points see it."""
-    if not isinstance(kernel, Ranked) or not isinstance(table, Table):
-        return table
-    return replace(table, X=kernel.score(table.X))

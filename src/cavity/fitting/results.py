@@ -17,7 +17,7 @@ from cavity.kernels import Kernel
 from cavity.options import Plan
 from cavity.options.method import BOUND, EVIDENCE
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import FittedModel, extract_model, in_units, to_device
+from cavity.prediction.model import FittedModel, extract_model, to_device
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.regression import TrainingRows
 from cavity.rows.tables import Start
@@ -77,7 +77,7 @@ def common_result(
     model = extract_model(run.engine, run.state)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model)
-    sample = draw_rows(begin, model, ROWS)
+    sample = draw_rows(begin, ROWS)
     return Result(
         model=model,
         features=features,
@@ -87,18 +87,18 @@ def common_result(
         history=run.history,
         relevance=find_relevance(model.prior.kernel, begin.columns, features),
         continuation=None if state is None else Continuation(state, begin.columns),
-        background=draw_rows(begin, model, BACKGROUND),
+        background=draw_rows(begin, BACKGROUND),
         novelty=None if sample is None else measure_novelty(model, sample, left_out),
     )
 
 
-def draw_rows(begin: Start, model: FittedModel, n: int) -> Array | None:
+def draw_rows(begin: Start, n: int) -> Array | None:
     """Draw training rows by weight; None after `partial_fit`, which keeps none."""
     X, weight = begin.pool.X, begin.pool.weight
     if not len(X):
         return None
     rng = np.random.default_rng(0)
-    return in_units(model.prior, X[rng.choice(len(X), n, p=weight / weight.sum())])
+    return X[rng.choice(len(X), n, p=weight / weight.sum())]
 
 
 def settle_kernel(model: FittedModel) -> None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cavity.common.linalg import concatenate
 from cavity.inference.posterior import Normal
 from cavity.inference.sites import Cavity, Share, Site, SiteUpdate, StoredSites, log_site_normaliser
-from cavity.inference.state import Sites
 from cavity.likelihoods import Moments
 
 
@@ -100,14 +100,9 @@ def join(parts: list[SiteUpdate]) -> SiteUpdate:
     """Concatenate the pieces of a batch."""
     if len(parts) == 1:
         return parts[0]
-    usable, added = torch.cat([p.usable for p in parts]), _cat([p.added for p in parts])
+    usable, added = torch.cat([p.usable for p in parts]), concatenate([p.added for p in parts])
     if parts[0].site is parts[0].added:  # a full sweep keeps nothing else
         return SiteUpdate(StoredSites(added, None), added, usable, added)
     old = [p.stored.rows for p in parts if p.stored.rows is not None]
-    rows = Sites(*(torch.cat(column) for column in zip(*old, strict=True))) if old else None
-    stored = StoredSites(_cat([p.stored.site for p in parts]), rows)
-    return SiteUpdate(stored, _cat([p.site for p in parts]), usable, added)
-
-
-def _cat(sites: list[Site]) -> Site:
-    return Site(torch.cat([s.tau for s in sites]), torch.cat([s.nu for s in sites]))
+    stored = StoredSites(concatenate([p.stored.site for p in parts]), concatenate(old) if old else None)
+    return SiteUpdate(stored, concatenate([p.site for p in parts]), usable, added)

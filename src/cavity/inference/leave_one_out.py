@@ -8,10 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import concatenate
 from cavity.inference.batch_sites import site_totals
 from cavity.inference.engine import Engine
 from cavity.inference.posterior import Normal, Posterior, marginals, posterior
-from cavity.inference.sites import LEAST_KEEP, Site
+from cavity.inference.sites import Share, Site, remove
 from cavity.inference.state import State
 from cavity.rows.batches.in_memory import Batch
 from cavity.rows.batches.source import Whole
@@ -54,7 +55,7 @@ def leave_one_out(
             group = twins[start:stop] if chosen is None else twins[chosen[start:stop]]
             tau, nu = sums[:, :, group.to(sums.device)]
             seen, start = seen._replace(tau=tau, nu=nu), stop
-        t = _remove(seen)
+        t = remove(seen.t, Site(seen.tau, seen.nu), Share(1.0, None, 1.0)).t
         yield batch, Normal(t.mean.mT, (t.var + seen.r).mT)
 
 
@@ -80,14 +81,10 @@ def _select(rows: Whole, size: int, chosen: Tensor) -> Iterator[Batch]:
         place = chosen[(chosen >= start) & (chosen < stop)].to(piece.y.device) - start
         start = stop
         if sum(len(part.index) for part in waiting) + len(place) > size:
-            yield _join(waiting)
+            yield concatenate(waiting)
             waiting = []
         waiting.append(Batch(*(column[place] for column in piece)))
-    yield _join(waiting)
-
-
-def _join(parts: list[Batch]) -> Batch:
-    return Batch(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+    yield concatenate(waiting)
 
 
 def _look(engine: Engine, state: State, q: Posterior, shared: Posterior, batch: Batch) -> _Seen:
@@ -104,10 +101,3 @@ def _sites(engine: Engine, state: State, shared: Posterior, batch: Batch, classe
     if engine.sites.tied:
         return engine.visit_rows(state, lambda: shared, batch, False, True)[1].site
     return engine.sites.stored(state, batch, classes).site
-
-
-def _remove(seen: _Seen) -> Normal:
-    """Return the marginals of t without the rows, [C B]."""
-    t, tau, nu = seen.t, seen.tau, seen.nu
-    keep = (1 - tau * t.var).clamp_min(LEAST_KEEP)
-    return Normal((t.mean - nu * t.var) / keep, t.var / keep)

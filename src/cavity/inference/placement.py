@@ -6,7 +6,6 @@ and the cotangents of a and r.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -33,51 +32,36 @@ class Cotangents(NamedTuple):
     residual: Tensor  # [C B]
 
 
-class Placement(ABC):
-    """Where sites sit. `stored` are the totals of the stored sites, None unless the placement eliminates the residual."""
+class OnT:
+    """Sites on t; the factor integrates the residual. `stored` are the totals of the stored sites, None unless it is eliminated."""
 
-    eliminates: bool  # whether the sites absorb the residual r
+    eliminates = False  # whether the sites absorb the residual r
 
-    @abstractmethod
     def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
         """Return the marginals that the sites see."""
+        return SiteMarginals(t, r)
 
-    @abstractmethod
     def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
         """Return what the sites add to the sums."""
+        return sites
 
-    @abstractmethod
     def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
         """Return what eliminating the residual adds to log Z_q, []."""
+        return torch.zeros((), dtype=torch.float64, device=r.device)
 
-    @abstractmethod
     def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
         """Return the cotangents of a and r; `moved` are those of the factors' moments."""
+        return moved
 
     def mode_correction(self, factor: Likelihood, y: Tensor, t: Normal, r: Tensor, view: BatchView) -> Tensor:
         """Return a term whose gradient accounts for a cavity that moves with the mode, []; zero for true cavities."""
         return torch.zeros((), dtype=torch.float64, device=r.device)
 
 
-class OnT(Placement):
-    """Sites on t; the factor integrates the residual."""
-
-    eliminates = False
-
-    def site_marginals(self, t: Normal, r: Tensor, stored: SiteTotals | None) -> SiteMarginals:
-        return SiteMarginals(t, r)
-
-    def feed(self, sites: SiteTotals, r: Tensor) -> SiteTotals:
-        return sites
-
-    def evidence(self, stored: SiteTotals | None, r: Tensor) -> Tensor:
-        return torch.zeros((), dtype=torch.float64, device=r.device)
-
-    def cotangents(self, moved: Cotangents, t: Normal, r: Tensor, stored: SiteTotals | None) -> Cotangents:
-        return moved
+Placement = OnT
 
 
-class OnF(Placement):
+class OnF(OnT):
     r"""Sites on f = t + N(0, r), the residual eliminated exactly:
 
         τ' = τ/(1+rτ),  ν' = ν/(1+rτ) feed the sums        f: mean (m + rν)/(1+rτ),  variance r/(1+rτ) + v/(1+rτ)²

@@ -35,7 +35,6 @@ class Posterior(NamedTuple):
     q_log_normaliser: Tensor | None = None  # [C], of q itself, if this Gaussian is a cavity of q
 
     def part(self, classes: int) -> Posterior:
-        """Return the first `classes` classes."""
         by = Solver(self.by.matrix[:classes], self.by.inverted)
         return Posterior(
             self.mean[:classes], self.lower[:classes], self.log_normaliser[:classes], self.failed, by

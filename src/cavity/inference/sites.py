@@ -17,9 +17,8 @@ from cavity.inference.state import Sites, State
 from cavity.likelihoods import Moments
 from cavity.rows.batches.in_memory import Batch
 
-LEAST_KEEP = (
-    1e-3  # share of a marginal's precision that must remain in the cavity; otherwise the update is skipped
-)
+# share of a marginal's precision that must remain in the cavity; otherwise the update is skipped
+LEAST_KEEP = 1e-3
 
 
 class Site(NamedTuple):
@@ -122,31 +121,33 @@ class SiteUpdate(NamedTuple):
 class SiteStore(ABC):
     """How sites are kept between visits.
 
-    The engine asks a store for the Gaussian that a batch sees and for the batch's own sites, and hands new sites back. Most
-    stores keep q in the sums. A store whose q has parameters of its own (`size` > 0) also overrides `slope`, `place` and `adopt`.
+    The engine asks a store for the Gaussian that a batch sees and for the batch's own sites, and hands new sites back. The defaults
+    are those of stores that keep only the sums. A store whose q has parameters of its own (`size` > 0) also overrides `slope`,
+    `place` and `adopt`.
     """
 
-    tied: bool  # whether rows have no sites of their own
+    tied = True  # whether rows have no sites of their own
     weighted: bool = False  # whether the weight of some row is not 1
     on_f: bool = False  # whether sites sit on f, where a row of weight below 1 is placed as a whole row is
     size = 0  # number of q's own parameters, at the end of θ
     sweeps = True  # whether sweeping the sites at fixed parameters moves q
 
-    @abstractmethod
     def gaussian(self, sums: Sums) -> Posterior:
         """Return the Gaussian that a batch sees before its own sites are removed."""
+        return posterior(sums)
 
-    @abstractmethod
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         """Return what the sums hold of the batch's sites, [B S] in the shape of `like`."""
+        zero = torch.zeros_like(like, dtype=torch.float64)
+        return StoredSites(Site(zero, zero), None)
 
     @abstractmethod
     def share(self, weight: Tensor, removal: float) -> Share:
         """Return how rows of these weights enter."""
 
-    @abstractmethod
     def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
         """Return the sites to add to the sums."""
+        return Site(damping * site.tau, damping * site.nu)
 
     @abstractmethod
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
@@ -156,11 +157,11 @@ class SiteStore(ABC):
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         """Return the part of log Z_q that comes from the sums."""
 
-    @abstractmethod
     def write(
         self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
     ) -> Sites:
         """Store what the sums now hold of the batch's sites."""
+        return sites
 
     def collect(self, sums: Sums, added: Sums, decay: Tensor) -> Sums:
         """Return the sums after a batch added its sites."""
@@ -193,9 +194,6 @@ class Own(SiteStore):
         self.fractional = fractional  # some weight is below 1
         self.tempers = tempers  # the factor takes exponents
         self.on_f = on_f  # sites sit on f: a row of weight below 1 is placed as a whole row is
-
-    def gaussian(self, sums: Sums) -> Posterior:
-        return posterior(sums)
 
     def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
         rows = Sites(*(x[batch.index] for x in state.sites))
@@ -250,8 +248,6 @@ class Tied(SiteStore):
     weigh less than 1. So it never removes more than there is.
     """
 
-    tied = True
-
     def __init__(
         self, counts: Tensor, weighted: bool, unit: float, tempers: bool = True, grows: bool = False
     ) -> None:
@@ -261,19 +257,12 @@ class Tied(SiteStore):
         self.tempers = tempers  # the factor takes exponents
         self.grows = grows  # every batch brings new rows, already in the counts: the old sums do not decay
 
-    def _cavity_sums(self, sums: Sums) -> Sums:
-        left = 1 - self.unit / self.counts
-        return Sums(left[:, None, None] * sums.P, left[:, None] * sums.h)
-
     def gaussian(self, sums: Sums) -> Posterior:
         """Return the cavity together with the log-normaliser of q itself; both are factorised in one batch."""
-        C = len(sums.h)
-        both = posterior(Sums(*(torch.cat(pair) for pair in zip(self._cavity_sums(sums), sums, strict=True))))
+        C, left = len(sums.h), 1 - self.unit / self.counts
+        P, h = torch.cat([left[:, None, None] * sums.P, sums.P]), torch.cat([left[:, None] * sums.h, sums.h])
+        both = posterior(Sums(P, h))
         return both.part(C)._replace(q_log_normaliser=both.log_normaliser[C:])
-
-    def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
-        zero = torch.zeros_like(like, dtype=torch.float64)
-        return StoredSites(Site(zero, zero), None)
 
     def share(self, weight: Tensor, removal: float) -> Share:
         one = torch.ones_like(weight)
@@ -281,23 +270,14 @@ class Tied(SiteStore):
             return Share(one[:, None], None, weight[:, None])
         return Share(one[:, None], one * self.unit, (weight / self.unit)[:, None])
 
-    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
-        return Site(damping * site.tau, damping * site.nu)
-
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
         if self.grows:
             return torch.ones_like(self.counts)
-        return (1 - damping * counts / self.counts).clamp_min(
-            0
-        )  # a rank alone may count a row more than once
+        # a rank alone may count a row more than once
+        return (1 - damping * counts / self.counts).clamp_min(0)
 
     def evidence(self, sums: Sums, q: Posterior) -> Tensor:
         r"""Σ_c [ g_c + n_c (g\_c − g_c) ],  n_c in units of what a cavity removes.        [METHOD 5]"""
         g = q.q_log_normaliser
         assert g is not None
         return (g + self.counts / self.unit * (q.log_normaliser - g)).sum()
-
-    def write(
-        self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
-    ) -> Sites:
-        return sites

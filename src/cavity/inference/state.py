@@ -5,6 +5,7 @@ Keep a copy of the state to roll back, to resume or to start warm.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -69,17 +70,13 @@ def empty_sites(rows: int, sites: int, dtype: torch.dtype, device: torch.device)
 
 def copy_state(state: State) -> State:
     """Return a copy that no later step writes into."""
-    return state._replace(
-        **{
-            name: _clone(value)
-            for name, value in state._asdict().items()
-            if name not in ("generator", "epoch", "position")
-        }
-    )
+    copy: State = map_tensors(Tensor.clone, state)
+    return copy._replace(generator=state.generator, epoch=state.epoch, position=state.position)
 
 
-def _clone(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone()
-    parts = [t.clone() for t in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+def map_tensors(function: Callable[[Tensor], Tensor], nest: Any) -> Any:
+    """Return the same nest of tuples with the function applied to its tensors."""
+    if isinstance(nest, Tensor):
+        return function(nest)
+    parts = [map_tensors(function, part) for part in nest]
+    return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)

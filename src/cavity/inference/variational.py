@@ -11,9 +11,8 @@ from torch import Tensor
 
 from cavity.common.linalg import cholesky, inverse_lower, log_det
 from cavity.inference.posterior import Posterior, Sums, posterior
-from cavity.inference.sites import Share, Site, SiteStore, SiteUpdate, StoredSites
-from cavity.inference.state import Sites, State
-from cavity.rows.batches.in_memory import Batch
+from cavity.inference.sites import Share, Site, SiteStore
+from cavity.inference.state import State
 
 
 class Averaged(SiteStore):
@@ -22,23 +21,11 @@ class Averaged(SiteStore):
     P ← (1 − ρ|B|/N) P + ρ Σ_B τ a aᵀ, and likewise h; the evidence is −KL(q‖p).
     """
 
-    tied = True
-
     def __init__(self, total: Tensor) -> None:
         self.total = total  # Σ weights
 
-    def gaussian(self, sums: Sums) -> Posterior:
-        return posterior(sums)
-
-    def stored(self, state: State, batch: Batch, like: Tensor) -> StoredSites:
-        zero = torch.zeros_like(like, dtype=torch.float64)
-        return StoredSites(Site(zero, zero), None)
-
     def share(self, weight: Tensor, removal: float) -> Share:
         return Share(1.0, None, weight[:, None])
-
-    def added(self, stored: Site, site: Site, usable: Tensor, damping: Tensor, full: bool) -> Site:
-        return Site(damping * site.tau, damping * site.nu)
 
     def decay(self, damping: Tensor, weight: Tensor, counts: Tensor, full: bool) -> Tensor:
         return 1 - damping * weight / self.total
@@ -49,11 +36,6 @@ class Averaged(SiteStore):
         inverse = q.by.matrix if q.by.inverted else inverse_lower(q.lower)
         trace = inverse.square().sum((-2, -1))
         return 0.5 * (M - trace - q.mean.square().sum(-1) - log_det(q.lower)).sum()
-
-    def write(
-        self, sites: Sites, batch: Batch, update: SiteUpdate, decay: Tensor, clock: Tensor, full: bool
-    ) -> Sites:
-        return sites
 
 
 class Free(Averaged):

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 from cavity.common.lazy import load_names
 
 if TYPE_CHECKING:
-    from cavity.kernels.base import Kernel, Product, Sum
+    from cavity.kernels.base import Kernel, KernelLike, Product, Sum
     from cavity.kernels.deep import Deep
     from cavity.kernels.library import KERNELS
     from cavity.kernels.linear import Constant, Linear
-    from cavity.kernels.protocol import KernelLike
-    from cavity.kernels.ranked import Ranked, rank_columns
     from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 __all__ = [
@@ -30,23 +28,19 @@ __all__ = [
     "Matern32",
     "Matern52",
     "Product",
-    "Ranked",
     "RationalQuadratic",
     "Stationary",
     "Sum",
-    "rank_columns",
 ]
 
 if not TYPE_CHECKING:
     __getattr__ = load_names(
         __name__,
         {
-            "base": ("Kernel", "Product", "Sum"),
+            "base": ("Kernel", "KernelLike", "Product", "Sum"),
             "deep": ("Deep",),
             "library": ("KERNELS",),
             "linear": ("Constant", "Linear"),
-            "protocol": ("KernelLike",),
-            "ranked": ("Ranked", "rank_columns"),
             "stationary": ("RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"),
         },
     )

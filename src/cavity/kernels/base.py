@@ -1,8 +1,8 @@
-"""The base class of kernels, batched over classes; sums and products of kernels."""
+"""What the engine needs of a kernel; the base class of kernels, batched over classes; sums and products of kernels."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -14,7 +14,39 @@ from cavity.common.registry import Registry
 from cavity.common.torch_namespace import TORCH
 from cavity.errors import BadOption
 from cavity.kernels.formulas import Formula, PairFormula
-from cavity.kernels.protocol import CALLS
+
+CALLS = ("full", "cross", "diag")
+
+
+@runtime_checkable
+class KernelLike(Protocol):
+    """What the engine needs of a kernel: three methods, on any object. A torch module also has its parameters learnt.
+
+    Z is [C M D] (or [1 M D] when classes share it), X is [N D]. A leading 1 instead of C in a result means "the same for every
+    class".
+    """
+
+    def full(self, Z: Tensor) -> Tensor:
+        """Return k(Z, Z) at the inducing points, [C M M]."""
+        ...
+
+    def cross(self, Z: Tensor, X: Tensor) -> Tensor:
+        """Return k(Z, X) between inducing points and rows, [C M N]."""
+        ...
+
+    def diag(self, X: Tensor) -> Tensor:
+        """Return k(x, x) per row, [C N]."""
+        ...
+
+
+def check_kernel(kernel: Any) -> None:
+    """Raise BadOption if `kernel` is not a kernel, and say what is missing."""
+    missing = [call for call in CALLS if not callable(getattr(kernel, call, None))]
+    if isinstance(kernel, type) or missing:
+        raise BadOption(
+            f"kernel={kernel!r} is not a kernel: it lacks {', '.join(missing) or 'an instance'}. Give one of cavity.kernels, "
+            "such as RBF(), a sum or product of them, or a torch.nn.Module with full(Z), cross(Z, X) and diag(X)."
+        )
 
 
 class Kernel(Parameters, nn.Module):
@@ -32,145 +64,49 @@ class Kernel(Parameters, nn.Module):
     """
 
     def bind(self, classes: int, columns: Columns) -> None:
-        """Create the torch parameters.
+        """Create the torch parameters for so many latent functions, 1 if all classes share the hyper-parameters.
 
-        Parameters
-        ----------
-        classes : int
-            Number of latent functions; 1 if all classes share the hyper-parameters.
-        columns : Columns
-            Centre, spread and typical distance of the training rows.
+        `columns` has the centre, spread and typical distance of the training rows.
         """
         raise NotImplementedError
 
     def settle(self, classes: int) -> None:
         """Write the learnt values into the constructor's attributes, as NumPy arrays in the units of the data.
 
-        Parameters
-        ----------
-        classes : int
-            Number of latent functions; shared values are repeated.
+        Shared values are repeated for all `classes`.
         """
         raise NotImplementedError
 
     def formula(self, xp: Any) -> Formula:
         """Return the kernel's formula with its numbers: `full`, `cross`, `diag`, predictions and ONNX export follow from it.
 
-        Parameters
-        ----------
-        xp : Namespace
-            Where the numbers live: `torch_namespace.TORCH`, or `namespaces.NUMPY`, also for ONNX graphs.
-
-        Returns
-        -------
-        Formula
-            The functions k(Z, X) and k(x, x) of arrays.
+        `xp` says where the numbers live: `torch_namespace.TORCH`, or `namespaces.NUMPY`, also for ONNX graphs.
         """
         raise no_formula(self)
 
     def full(self, Z: Tensor) -> Tensor:
-        """Return k(Z, Z) at the inducing points.
-
-        Parameters
-        ----------
-        Z : Tensor
-            Inducing points, [C M D] or [1 M D].
-
-        Returns
-        -------
-        Tensor
-            Covariances, [C M M].
-        """
+        """Return k(Z, Z) at inducing points [C M D] or [1 M D], [C M M]."""
         return self.cross(Z, Z)
 
     def cross(self, Z: Tensor, X: Tensor) -> Tensor:
-        """Return k(Z, X) between inducing points and rows.
-
-        Parameters
-        ----------
-        Z : Tensor
-            Inducing points, [C M D] or [1 M D].
-        X : Tensor
-            Rows, [N D].
-
-        Returns
-        -------
-        Tensor
-            Covariances, [C M N].
-        """
+        """Return k(Z, X) between inducing points [C M D] or [1 M D] and rows [N D], [C M N]."""
         formula = self.formula(TORCH)
         return formula.cross(formula.prepare(Z), X)  # type: ignore[no-any-return]
 
     def diag(self, X: Tensor) -> Tensor:
-        """Return k(x, x) per row.
-
-        Parameters
-        ----------
-        X : Tensor
-            Rows, [N D].
-
-        Returns
-        -------
-        Tensor
-            Variances, [C N].
-        """
+        """Return k(x, x) of rows [N D], [C N]."""
         return self.formula(TORCH).diag(X)  # type: ignore[no-any-return]
 
-    def as_points(self, X: Tensor) -> Tensor:
-        """Return rows on the scale of inducing points; a kernel whose inducing points are not in the data's units overrides it.
-
-        Parameters
-        ----------
-        X : Tensor
-            Rows, [N D].
-
-        Returns
-        -------
-        Tensor
-            Points that `full` takes, [N D].
-        """
-        return X
-
     def pair(self, Z: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return `full` and `cross` at once. A kernel that shares work between them overrides it.
-
-        Parameters
-        ----------
-        Z : Tensor
-            Inducing points, [C M D] or [1 M D].
-        X : Tensor
-            Rows, [N D].
-
-        Returns
-        -------
-        tuple of Tensor
-            Covariances [C M M] and [C M N].
-        """
+        """Return `full` and `cross` at once. A kernel that shares work between them overrides it."""
         return self.full(Z), self.cross(Z, X)
 
     def relevance(self, columns: Columns) -> np.ndarray | None:
-        """Return the weight of each column in units of its spread.
-
-        Parameters
-        ----------
-        columns : Columns
-            Centre, spread and typical distance of the training rows.
-
-        Returns
-        -------
-        ndarray of shape (C, D) or None
-            Weights; None if the kernel has no lengthscales.
-        """
+        """Return the weight of each column in units of its spread, [C D]; None if the kernel has no lengthscales."""
         return None
 
     def weight(self) -> np.ndarray:
-        """Return the weight of this kernel in a sum: its variance.
-
-        Returns
-        -------
-        ndarray of shape (C,) or (1,)
-            Variances.
-        """
+        """Return the weight of this kernel in a sum: its variances, [C] or [1]."""
         return np.atleast_1d(np.asarray(getattr(self, "variance", 1.0), dtype=np.float64))
 
     def __add__(self, other: Kernel) -> Kernel:
@@ -184,8 +120,6 @@ KERNELS: Registry[Kernel] = Registry("kernel")
 
 
 class _Pair(Kernel):
-    """A combination of two kernels."""
-
     @staticmethod
     def combine(first: Any, second: Any) -> Any:
         """Return the combination of the parts' covariances."""

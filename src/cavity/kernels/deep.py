@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,18 +69,7 @@ class Deep(Kernel):
         self.base.settle(classes)
 
     def train(self, mode: bool = True) -> Deep:
-        """Stay in evaluation mode: dropout and batch normalisation would make the kernel random.
-
-        Parameters
-        ----------
-        mode : bool
-            Ignored.
-
-        Returns
-        -------
-        Deep
-            The kernel itself.
-        """
+        """Stay in evaluation mode: dropout and batch normalisation would make the kernel random."""
         return super().train(False)
 
     def _features(self, X: Tensor) -> Tensor:
@@ -100,13 +88,10 @@ class Deep(Kernel):
         return full_and_cross(self.base, self._features(Z), self._features(X))
 
     def formula(self, xp: Any) -> MappedFormula:
-        features = self._features if xp is TORCH else partial(_features_of, self)
-        return MappedFormula(formula_of(self.base, xp), features, features)
-
-
-def _features_of(kernel: Deep, X: Any) -> Any:
-    """Return the features of rows or points as NumPy arrays or values of a graph."""
-    return _layers(kernel.net, to_units(X, NUMPY.array(kernel.center), NUMPY.array(kernel.unit)))
+        base, units = formula_of(self.base, xp), (xp.array(self.center), xp.array(self.unit))
+        if xp is TORCH:
+            return MappedFormula(base, self._features)
+        return MappedFormula(base, lambda X: _layers(self.net, to_units(X, *units)))
 
 
 def _layers(net: nn.Module, X: Any) -> Any:

@@ -7,8 +7,7 @@ a value, and a step reads none, so that a GPU never waits for the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +25,12 @@ def half_square_distance(U: Tensor, V: Tensor | None, log_scale: Tensor, careful
 
     U is [C M D] or [1 M D]; V is [N D]; log ℓ is [C D] or [1 D]. A leading 1 is shared by all classes. Without V: pairs within
     U, exactly zero on the diagonal and without a gradient there, which square roots would magnify. `careful`: compute pairs
-    far from the centre from differences.
+    far from the centre from differences; derivatives are always those of the product.
     """
-    return _HalfSquareDistance.apply(U, V, log_scale, careful)  # type: ignore[no-any-return, no-untyped-call]
+    S: Tensor = _HalfSquareDistance.apply(U, V, log_scale)  # type: ignore[no-untyped-call]
+    if careful:
+        _correct_far_pairs(S, U, V, log_scale)
+    return S
 
 
 def gaussian_pair(U: Tensor, V: Tensor, log_scale: Tensor, log_variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,25 +42,19 @@ class _HalfSquareDistance(torch.autograd.Function):
     """S = −½ d² within U, or between U and V."""
 
     @staticmethod
-    def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor, careful: bool) -> Tensor:
+    def forward(ctx: Any, U: Tensor, V: Tensor | None, log_scale: Tensor) -> Tensor:
         points = prepare_points(U, log_scale)
         ctx.save_for_backward(U, V, points.inverse)
-        S, v2 = (_within(U, points), points.u2) if V is None else points.half_square_distance(V)
-        ctx.far = _find_far_pairs(points.u2, v2) if careful else None
-        _place_far(S, U, U if V is None else V[None], points.inverse, ctx.far)
-        if V is None:
-            S.diagonal(dim1=-2, dim2=-1).zero_()
-        return S
+        return _within(U, points) if V is None else points.half_square_distance(V)[0]
 
     @staticmethod
     def backward(ctx: Any, E: Tensor) -> tuple[Tensor | None, ...]:
         U, V, inverse = ctx.saved_tensors
-        E, direct = _split_far(E, U, U if V is None else V[None], inverse, ctx.far)
         if V is None:
-            return *_scaled(_pull_within(E, U), None, U, None, inverse, direct), None
+            return _scaled(_pull_within(E, U), None, U, None, inverse)
         T, R, columns = _pull_between(E, U, V)
         V_bar = _rows_bar(E, U, V, inverse, columns) if ctx.needs_input_grad[1] else None
-        return *_scaled(T, R, U, V_bar, inverse, direct), None
+        return _scaled(T, R, U, V_bar, inverse)
 
 
 class _GaussianPair(torch.autograd.Function):
@@ -84,70 +80,25 @@ class _GaussianPair(torch.autograd.Function):
         return *_scaled(T.add_(_pull_within(E, U)), R, U, V_bar, inverse), variance_bar
 
 
-class FarPairs(NamedTuple):
-    """Rows of U and of V whose distances are computed from differences."""
+@torch.no_grad()
+def _correct_far_pairs(S: Tensor, U: Tensor, V: Tensor | None, log_scale: Tensor) -> None:
+    """Replace S of rows that are both far from the centre by −½ Σ (u − v)²/ℓ², one column at a time; reads a value."""
+    inverse, others = (-2 * log_scale).exp(), U if V is None else V[None]
 
-    left: Tensor
-    right: Tensor
+    def find_far(points: Tensor) -> Tensor:
+        square = (points.square() * inverse[:, None]).sum(-1)
+        return (square > FAR[U.dtype] ** 2).any(0).nonzero()[:, 0]
 
-    @property
-    def place(self) -> tuple[slice, Tensor, Tensor]:
-        """The pairs as an index into [C M N]."""
-        return slice(None), self.left[:, None], self.right
-
-
-def _find_far_pairs(u2: Tensor, v2: Tensor) -> FarPairs | None:
-    """Find rows that are both far from the centre; reads a value."""
-    most = -0.5 * FAR[u2.dtype] ** 2
-    if not bool(u2.amin() < most):
-        return None
-    left, right = ((x < most).any(0).nonzero()[:, 0] for x in (u2, v2))
-    return FarPairs(left, right) if len(right) else None
-
-
-def _differences(U: Tensor, V: Tensor, far: FarPairs) -> Iterator[Tensor]:
-    """Yield u − v of the far pairs, one column at a time: [C m n]."""
-    u, v = U[:, far.left], V[:, far.right]
-    for d in range(U.shape[-1]):
-        yield u[:, :, None, d] - v[:, None, :, d]
-
-
-def _place_far(S: Tensor, U: Tensor, V: Tensor, inverse: Tensor, far: FarPairs | None) -> None:
-    """Replace S of the far pairs by −½ Σ (u − v)²/ℓ²."""
-    if far is None:
+    left = find_far(U)
+    if not len(left):
         return
-    direct = torch.zeros_like(S[far.place])
-    for d, apart in enumerate(_differences(U, V, far)):
-        direct.addcmul_(apart * inverse[:, :, d, None], apart, value=-0.5)
-    S[far.place] = direct
-
-
-class DirectPull(NamedTuple):
-    """What the far pairs add to the gradients, before division by ℓ²."""
-
-    pairs: FarPairs
-    U: Tensor  # [C m D], ℓ² ∂u of the left rows
-    V: Tensor  # [C n D], ℓ² ∂v of the right rows
-    scale: Tensor  # [C D], ℓ² ∂log ℓ
-    own: bool  # whether V is U
-
-
-def _split_far(
-    E: Tensor, U: Tensor, V: Tensor, inverse: Tensor, far: FarPairs | None
-) -> tuple[Tensor, DirectPull | None]:
-    """Return the cotangent of S without the far pairs, and what these add: ∂u = −E (u − v)/ℓ²,  ∂log ℓ = E (u − v)²/ℓ²."""
-    if far is None:
-        return E, None
-    own, block = U is V, E[far.place]
-    E = E.clone()
-    E[far.place] = 0.0
-    left, right, scale = [], [], []
-    for apart in _differences(U, V, far):
-        pull = block * apart
-        left.append(-pull.sum(-1))
-        right.append(pull.sum(-2))
-        scale.append((pull * apart).sum((-2, -1)))
-    return E, DirectPull(far, torch.stack(left, -1), torch.stack(right, -1), torch.stack(scale, -1), own)
+    right = find_far(others)
+    place = slice(None), left[:, None], right
+    direct = torch.zeros_like(S[place])
+    for d in range(U.shape[-1]):
+        apart = U[:, left, None, d] - others[:, None, right, d]
+        direct.addcmul_(apart * inverse[:, d, None, None], apart, value=-0.5)
+    S[place] = direct
 
 
 def _within(U: Tensor, points: Points) -> Tensor:
@@ -179,26 +130,14 @@ def _rows_bar(E: Tensor, U: Tensor, V: Tensor, inverse: Tensor, columns: Tensor)
 
 
 def _scaled(
-    T: Tensor,
-    R: Tensor | None,
-    U: Tensor,
-    V_bar: Tensor | None,
-    inverse: Tensor,
-    far: DirectPull | None = None,
+    T: Tensor, R: Tensor | None, U: Tensor, V_bar: Tensor | None, inverse: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """∂u, ∂v, ∂log ℓ. A distance depends on u/ℓ and v/ℓ alone, hence ∂log ℓ = −Σ u ∂u − Σ v ∂v. Far pairs come on top."""
+    """∂u, ∂v, ∂log ℓ. A distance depends on u/ℓ and v/ℓ alone, hence ∂log ℓ = −Σ u ∂u − Σ v ∂v."""
     radial = (U * T).sum(-2)
     scale = -radial if R is None else R - radial
-    if far is not None:
-        T[:, far.pairs.left] += far.U
-        scale = scale + far.scale
-        if far.own:
-            T[:, far.pairs.right] += far.V
-        elif V_bar is not None:
-            V_bar[far.pairs.right] += (far.V * inverse).sum(0)
-    return _like(T * inverse, U), V_bar, _like(scale * inverse[:, 0], inverse)
+    return sum_shared(T * inverse, U), V_bar, sum_shared(scale * inverse[:, 0], inverse)
 
 
-def _like(gradient: Tensor, shared: Tensor) -> Tensor:
+def sum_shared(gradient: Tensor, argument: Tensor) -> Tensor:
     """Sum a gradient over classes if they share the argument."""
-    return gradient.sum(0, keepdim=True) if len(shared) < len(gradient) else gradient
+    return gradient.sum(0, keepdim=True) if len(argument) < len(gradient) else gradient

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from cavity.common.namespaces import Array, namespace
 
-CELL_POWER = (
-    0.25  # cells reach the largest number to this power, in spreads: a sum of their squares stays finite
-)
+# Cells reach the largest number to this power, in spreads: a sum of their squares stays finite.
+CELL_POWER = 0.25
 ROW_REACH = 1e30  # of rows of a kernel that grows, in spreads: products of a few such kernels stay finite
 FAR = 1e4  # lengthscales from the centre beyond which distances need differences: there a product errs by about 1e-8
 Shape = Callable[..., Array]
@@ -242,35 +241,16 @@ class PairFormula(NamedTuple):
 
 
 class MappedFormula(NamedTuple):
-    """A kernel on features of rows, and of points unless these are on the scale of the features."""
+    """A kernel on features."""
 
     base: Formula
-    map_rows: Callable[[Array], Array]
-    map_points: Callable[[Array], Array] = lambda Z: Z
+    features: Callable[[Array], Array]
 
     def prepare(self, Z: Array) -> Any:
-        return self.base.prepare(self.map_points(Z))
+        return self.base.prepare(self.features(Z))
 
     def cross(self, points: Any, X: Array) -> Array:
-        return self.base.cross(points, self.map_rows(X))
+        return self.base.cross(points, self.features(X))
 
     def diag(self, X: Array) -> Array:
-        return self.base.diag(self.map_rows(X))
-
-
-class Knots(NamedTuple):
-    """Normal scores of some columns: linear between knots, constant outside them."""
-
-    place: Array  # [d], the columns
-    left: Array  # [d K-1]
-    height: Array  # [d K-1]
-    slope: Array  # [d K-1]
-    last: Array  # [d]
-
-    def score(self, X: Array) -> Array:
-        """Return rows [n D] with the scores of their cells."""
-        xp, cells = namespace(X), X[:, self.place].T  # [d n]
-        i = xp.count_up_to(self.left[:, 1:], cells)
-        left, height, slope = (xp.look_up(t, i) for t in (self.left, self.height, self.slope))
-        inside = xp.clip(cells, self.left[:, :1], self.last[:, None])
-        return xp.with_columns(X, self.place, (height + slope * (inside - left)).T)
+        return self.base.diag(self.features(X))

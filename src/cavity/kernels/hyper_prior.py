@@ -65,7 +65,6 @@ class HyperPrior(NamedTuple):
     pools: tuple[PooledBlock, ...] = ()
 
     def gradient(self, theta: Tensor) -> Tensor:
-        """Return the gradient of the log density."""
         return self.multiply(self.mean - theta)
 
     def multiply(self, gap: Tensor) -> Tensor:
@@ -89,5 +88,4 @@ class HyperPrior(NamedTuple):
         return 0.5 * gradient.dot(theta - self.mean)
 
     def to(self, device: torch.device) -> HyperPrior:
-        """Return the prior on another device."""
         return self._replace(mean=self.mean.to(device), precision=self.precision.to(device))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,8 +12,9 @@ from cavity.common.column_statistics import Columns
 from cavity.common.linalg import times_transpose
 from cavity.common.torch_namespace import TORCH
 from cavity.kernels.base import KERNELS, Kernel
+from cavity.kernels.distance import sum_shared
 from cavity.kernels.formulas import ConstantFormula, LinearFormula
-from cavity.kernels.parameters import log_parameter, per_class, to_numpy
+from cavity.kernels.parameters import bind_logarithm, settle_logarithm
 from cavity.kernels.scaled import ROW_REACH, Given, Scaled
 
 
@@ -100,12 +100,7 @@ class _LinearPair(torch.autograd.Function):
         weight_bar = (points * pulled).sum(-2) * weight[:, 0]
         U_bar = pulled.add_(torch.bmm(E.mT, points)).mul_(weight)
         V_bar = torch.bmm(F.mT, points * weight).sum(0) if ctx.needs_input_grad[1] else None
-        return _shared(U_bar, U), V_bar, _shared(weight_bar, weight)
-
-
-def _shared(gradient: Tensor, argument: Tensor) -> Tensor:
-    """Sum a gradient over classes if they share the argument."""
-    return gradient.sum(0, keepdim=True) if len(argument) < len(gradient) else gradient
+        return sum_shared(U_bar, U), V_bar, sum_shared(weight_bar, weight)
 
 
 @KERNELS.register
@@ -116,25 +111,19 @@ class Constant(Kernel):
     ----------
     variance : scalar or (C,)
         Prior variance of the offset, one for all classes or one per class.
-
-    Examples
-    --------
-    >>> from cavity.kernels import Constant
-    >>> Constant(2.0).get_params()
-    {'variance': 2.0}
     """
+
+    log_variance: Tensor  # [C] or [1]
 
     def __init__(self, variance: Given = 1.0) -> None:
         super().__init__()
         self.variance = variance
 
     def bind(self, classes: int, columns: Columns) -> None:
-        variance = per_class(self.variance, classes, "variance of Constant")
-        self.log_variance = log_parameter(variance, (classes,), 1.0, "variance of Constant")
+        bind_logarithm(self, "variance", classes)
 
     def settle(self, classes: int) -> None:
-        variance = to_numpy(self.log_variance.exp())
-        self.variance = np.repeat(variance, classes // len(variance))
+        settle_logarithm(self, "variance", classes)
 
     def formula(self, xp: Any) -> ConstantFormula:
         return ConstantFormula(xp.array(self.log_variance))

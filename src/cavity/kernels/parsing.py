@@ -26,6 +26,5 @@ def _make(word: str) -> Any:
 
 
 def _needs_nothing(kind: Any) -> bool:
-    """Whether a class can be made without arguments."""
     given = list(inspect.signature(kind.__init__).parameters.values())[1:]
     return all(p.default is not p.empty for p in given)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cavity.common.linalg import Factor, column_sum, jittered_cholesky, solve_lower, whiten
-from cavity.kernels.base import Kernel, full_and_cross
+from cavity.kernels.base import full_and_cross
 
 
 class Projection(NamedTuple):
@@ -100,8 +100,7 @@ class Prior(nn.Module):
 
     def among(self, X: Tensor) -> Tensor:
         """Return k(X, X), [C n n]. Its diagonal is more than that of points if linear functions fade: the rest is noise."""
-        points = self.kernel.as_points(X) if isinstance(self.kernel, Kernel) else X
-        k: Tensor = self.kernel.full(points[None])
+        k: Tensor = self.kernel.full(X[None])
         noise = self.kernel.diag(X) - k.diagonal(dim1=1, dim2=2)
         return k + torch.diag_embed(noise.clamp_min(0))
 

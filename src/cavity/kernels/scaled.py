@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cavity.common.column_statistics import Columns
 from cavity.errors import BadOption
 from cavity.kernels import formulas
 from cavity.kernels.base import Kernel
 from cavity.kernels.formulas import Scale
-from cavity.kernels.parameters import log_parameter, per_class, to_numpy
+from cavity.kernels.parameters import as_array, bind_logarithm, log_parameter, settle_logarithm
 
 ROW_REACH = {torch.float64: formulas.ROW_REACH, torch.float32: 1e5}
 Given = Any  # scalar, or an array that broadcasts to [C D] (lengthscales) or [C] (variances)
@@ -32,6 +32,7 @@ class Scaled(Kernel):
 
     unit: Tensor
     center: Tensor
+    log_variance: nn.Parameter  # [C] or [1]
     group: Tensor | None  # [D], number of each column's lengthscale, if columns share some
 
     def __init__(self, lengthscale: Given = None, variance: Given = 1.0) -> None:
@@ -44,29 +45,28 @@ class Scaled(Kernel):
         raise NotImplementedError
 
     def bind(self, classes: int, columns: Columns) -> None:
-        unit, name = columns.spread, type(self).__name__
+        unit = columns.spread
         value = unit * self.usual(columns) if self.lengthscale is None else np.asarray(self.lengthscale)
         per_column = bool(np.ndim(value)) and np.shape(value)[-1] == len(unit)
-        given = (
-            per_column and self.lengthscale is not None
-        )  # also for constant columns, which new rows may not be
+        # also for constant columns, which new rows may not be
+        given = per_column and self.lengthscale is not None
         group = None if given and columns.constant is not None else columns.group
         first = slice(None) if group is None else np.unique(group, return_index=True)[1]
         if per_column:
             value = value[..., first]
         shape = (classes, len(unit[first]))
-        self.log_lengthscale = log_parameter(value, shape, unit[first], f"lengthscale of {name}")
-        variance = per_class(self.variance, classes, f"variance of {name}")
-        self.log_variance = log_parameter(variance, (classes,), 1.0, f"variance of {name}")
+        self.log_lengthscale = log_parameter(
+            value, shape, unit[first], f"lengthscale of {type(self).__name__}"
+        )
+        bind_logarithm(self, "variance", classes)
         self.register_buffer("group", None if group is None else torch.tensor(group))
         self.register_buffer("unit", torch.tensor(unit))
         self.register_buffer("center", torch.tensor(columns.center))
 
     def settle(self, classes: int) -> None:
-        lengthscale = to_numpy(self.unit * self.log_scale.exp())
+        lengthscale = as_array(self.unit * self.log_scale.exp())
         self.lengthscale = np.repeat(lengthscale, classes // len(lengthscale), axis=0)
-        variance = to_numpy(self.log_variance.exp())
-        self.variance = np.repeat(variance, classes // len(variance))
+        settle_logarithm(self, "variance", classes)
 
     @property
     def log_scale(self) -> Tensor:
@@ -74,22 +74,10 @@ class Scaled(Kernel):
         return self.log_lengthscale if self.group is None else self.log_lengthscale[:, self.group]
 
     def _scale(self, xp: Any) -> Scale:
-        """Return the numbers of the formula in a namespace."""
         return Scale(*(xp.array(t) for t in (self.center, self.unit, self.log_scale, self.log_variance)))
 
     def to_units(self, X: Tensor) -> Tensor:
-        """Centre the columns and divide them by their spread, as the kernel sees them.
-
-        Parameters
-        ----------
-        X : Tensor
-            Rows or points, [... D].
-
-        Returns
-        -------
-        Tensor
-            The same in units of the spread; cells too far from the centre are limited.
-        """
+        """Centre the columns of rows or points [... D] and divide them by their spread; cells too far away are limited."""
         if X.shape[-1] != len(self.unit):
             raise BadOption(f"this kernel was made for {len(self.unit)} columns and was given {X.shape[-1]}.")
         return formulas.to_units(X, self.center, self.unit)  # type: ignore[no-any-return]

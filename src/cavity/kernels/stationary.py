@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import numpy as np
 from torch import Tensor
 
 from cavity.common.column_statistics import Columns
@@ -14,22 +13,15 @@ from cavity.kernels import formulas
 from cavity.kernels.base import KERNELS
 from cavity.kernels.distance import gaussian_pair, half_square_distance
 from cavity.kernels.formulas import StationaryFormula
-from cavity.kernels.parameters import log_parameter, per_class, to_numpy
+from cavity.kernels.parameters import bind_logarithm, settle_logarithm
 from cavity.kernels.scaled import Given, Scaled
 
 
 class Stationary(Scaled):
     """Base class of stationary kernels: k(x, x') = variance · shape(d²),   d² = Σ_d ((x_d − x'_d)/lengthscale_d)².
 
-    A subclass writes `shape`, for torch, NumPy and ONNX alike. `own` names hyper-parameters that it takes beside d².
-
-    Parameters
-    ----------
-    lengthscale : None, scalar, (D,) or (C, D)
-        One for all columns, one per column, or one row per class, in the units of the columns. None: the median distance between
-        rows times the spread of each column.
-    variance : scalar or (C,)
-        Prior variance of the latent functions, one for all or one per class.
+    A subclass writes `shape`, for torch, NumPy and ONNX alike. `own` names hyper-parameters that it takes beside d². The other
+    parameters are those of `RBF`.
 
     Examples
     --------
@@ -45,45 +37,30 @@ class Stationary(Scaled):
     # Frequencies, in units of 1/lengthscale, follow Student's t with these degrees of freedom (∞: the normal); None: not known.
     spectral_degrees: ClassVar[float | None] = None
 
-    own: ClassVar[
-        tuple[str, ...]
-    ] = ()  # arguments of the constructor that are positive, one for all or one per class
+    # Arguments of the constructor that are positive, one for all or one per class.
+    own: ClassVar[tuple[str, ...]] = ()
 
     def usual(self, columns: Columns) -> float:
         return columns.distance
 
     @staticmethod
     def shape(xp: Any, d2: Any, *own: Any) -> Any:
-        """Return log(k / variance) as a function of the squared scaled distance.
+        """Return log(k / variance), element by element, of squared scaled distances d² of any shape.
 
-        Parameters
-        ----------
-        xp : Namespace
-            Functions of the array's kind: `exp`, `log1p`, `sqrt`, `abs`, `tanh`, `maximum`, `minimum`.
-        d2 : Tensor, ndarray or Value
-            Squared scaled distances d², of any shape.
-        *own : Tensor, ndarray or Value
-            Values of the hyper-parameters `own`, [C 1 1].
-
-        Returns
-        -------
-        Tensor, ndarray or Value
-            Values, element by element.
+        `xp` has the functions of the array's kind: `exp`, `log1p`, `sqrt`, `abs`, `tanh`, `maximum`, `minimum`. `own` are the
+        values of the hyper-parameters `own`, [C 1 1].
         """
         raise NotImplementedError
 
     def bind(self, classes: int, columns: Columns) -> None:
         super().bind(classes, columns)
         for name in self.own:
-            title = f"{name} of {type(self).__name__}"
-            value = per_class(getattr(self, name), classes, title)
-            setattr(self, f"log_{name}", log_parameter(value, (classes,), 1.0, title))
+            bind_logarithm(self, name, classes)
 
     def settle(self, classes: int) -> None:
         super().settle(classes)
         for name in self.own:
-            value = to_numpy(getattr(self, f"log_{name}").exp())
-            setattr(self, name, np.repeat(value, classes // len(value)))
+            settle_logarithm(self, name, classes)
 
     def formula(self, xp: Any) -> StationaryFormula:
         logs = tuple(xp.array(getattr(self, f"log_{name}")) for name in self.own)
@@ -137,19 +114,7 @@ class RBF(Stationary):
 class Matern12(Stationary):
     """Matérn ½, exp(−d): continuous, nowhere differentiable.
 
-    Parameters
-    ----------
-    lengthscale : None, scalar, (D,) or (C, D)
-        One for all columns, one per column, or one row per class, in the units of the columns. None: the median distance between
-        rows times the spread of each column.
-    variance : scalar or (C,)
-        Prior variance of the latent functions, one for all or one per class.
-
-    Examples
-    --------
-    >>> from cavity.kernels import Matern12
-    >>> Matern12(lengthscale=2.0)
-    Matern12(lengthscale=2.0, variance=1.0)
+    Its parameters are those of `RBF`.
     """
 
     spectral_degrees = 1.0
@@ -160,19 +125,7 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """Matérn 3/2, (1 + √3 d) exp(−√3 d): once differentiable.
 
-    Parameters
-    ----------
-    lengthscale : None, scalar, (D,) or (C, D)
-        One for all columns, one per column, or one row per class, in the units of the columns. None: the median distance between
-        rows times the spread of each column.
-    variance : scalar or (C,)
-        Prior variance of the latent functions, one for all or one per class.
-
-    Examples
-    --------
-    >>> from cavity.kernels import Matern32
-    >>> Matern32(lengthscale=2.0)
-    Matern32(lengthscale=2.0, variance=1.0)
+    Its parameters are those of `RBF`.
     """
 
     spectral_degrees = 3.0
@@ -183,19 +136,7 @@ class Matern32(Stationary):
 class Matern52(Stationary):
     """Matérn 5/2, (1 + √5 d + 5d²/3) exp(−√5 d): twice differentiable.
 
-    Parameters
-    ----------
-    lengthscale : None, scalar, (D,) or (C, D)
-        One for all columns, one per column, or one row per class, in the units of the columns. None: the median distance between
-        rows times the spread of each column.
-    variance : scalar or (C,)
-        Prior variance of the latent functions, one for all or one per class.
-
-    Examples
-    --------
-    >>> from cavity.kernels import Matern52
-    >>> Matern52(lengthscale=2.0)
-    Matern52(lengthscale=2.0, variance=1.0)
+    Its parameters are those of `RBF`.
     """
 
     spectral_degrees = 5.0
@@ -206,21 +147,12 @@ class Matern52(Stationary):
 class RationalQuadratic(Stationary):
     """Rational quadratic, (1 + d²/(2α))^(−α): a scale mixture of RBF kernels; α → ∞ is the RBF.
 
+    The other parameters are those of `RBF`.
+
     Parameters
     ----------
-    lengthscale : None, scalar, (D,) or (C, D)
-        One for all columns, one per column, or one row per class, in the units of the columns. None: the median distance between
-        rows times the spread of each column.
-    variance : scalar or (C,)
-        Prior variance of the latent functions, one for all or one per class.
     alpha : scalar or (C,)
         Exponent, one for all or one per class: the smaller, the heavier the tails.
-
-    Examples
-    --------
-    >>> from cavity.kernels import RationalQuadratic
-    >>> RationalQuadratic(lengthscale=2.0)
-    RationalQuadratic(lengthscale=2.0, variance=1.0, alpha=1.0)
     """
 
     own = ("alpha",)

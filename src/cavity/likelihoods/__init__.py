@@ -10,11 +10,9 @@ if TYPE_CHECKING:
     from cavity.likelihoods.base import Latents, Likelihood, Moments
     from cavity.likelihoods.gaussian import Committee, Gaussian
     from cavity.likelihoods.library import LIKELIHOODS
-    from cavity.likelihoods.logistic_bounds import Jaakkola, Taylor
-    from cavity.likelihoods.logistic_point import LogisticPoint
     from cavity.likelihoods.probit import BinaryProbit, ProbitPairs
     from cavity.likelihoods.robust import RobustBinary, RobustMax
-    from cavity.likelihoods.softmax import Logistic, Softmax
+    from cavity.likelihoods.softmax import Jaakkola, Logistic, LogisticPoint, Softmax, Taylor
 
 __all__ = [
     "LIKELIHOODS",
@@ -42,10 +40,8 @@ if not TYPE_CHECKING:  # torch is loaded with the first name
             "base": ("Latents", "Likelihood", "Moments"),
             "gaussian": ("Committee", "Gaussian"),
             "library": ("LIKELIHOODS",),
-            "logistic_bounds": ("Jaakkola", "Taylor"),
-            "logistic_point": ("LogisticPoint",),
             "probit": ("BinaryProbit", "ProbitPairs"),
             "robust": ("RobustBinary", "RobustMax"),
-            "softmax": ("Logistic", "Softmax"),
+            "softmax": ("Jaakkola", "Logistic", "LogisticPoint", "Softmax", "Taylor"),
         },
     )

@@ -132,124 +132,49 @@ class Likelihood(Parameters):
         return None
 
     def bind(self, n_classes: int) -> Likelihood:
-        """Return a copy for this number of classes. A likelihood for many classes may return another one for two.
+        """Return a copy for this number of classes, which the engine works with and fitting changes.
 
-        Parameters
-        ----------
-        n_classes : int
-            Number of classes in the training labels.
-
-        Returns
-        -------
-        Likelihood
-            What the engine works with. Fitting changes the copy and leaves this object as it is.
+        A likelihood for many classes may return another one for two.
         """
         self._check_classes(n_classes)
         if not self.two_classes and n_classes == 2:
-            raise BadOption(
-                f"{type(self).__name__} has one latent function per class, and two classes share one: override bind(n_classes) "
-                "to return a likelihood with two_classes = True for them."
-            )
+            return self._for_two_classes()
         bound = copy.deepcopy(self)
         bound.n_classes = n_classes
         return bound
 
     def expect_exponents(self, least: float) -> None:
-        """Take a lower bound of the exponents that `moments` will get. The default ignores it.
-
-        Parameters
-        ----------
-        least : float
-            The smallest weight of a row, at most 1.
-        """
+        """Take a lower bound of the exponents that `moments` will get, at most 1. The default ignores it."""
 
     def sites(self, y: Tensor) -> Tensor:
-        """Return the latent function on which each site sits.
+        """Return the number of the latent function on which each site sits, [B S], given labels 0 to C − 1, [B].
 
         The default is one site on the only latent function for two classes, otherwise one site per class.
-
-        Parameters
-        ----------
-        y : Tensor
-            Labels 0 to C − 1, [B].
-
-        Returns
-        -------
-        Tensor
-            Numbers of latent functions, [B S].
         """
         if self.two_classes:
             return torch.zeros(len(y), 1, dtype=torch.long, device=y.device)
         return torch.arange(self._classes(), device=y.device).expand(len(y), -1)
 
     def moments(self, f: Latents, y: Tensor, exponent: Tensor | None) -> Moments:
-        """Return the logarithm of the normaliser of φ^e under the marginals f, and its derivatives.
+        """Return the logarithm of the normaliser of φ^e under the marginals f [B S], and its derivatives.
 
-        Parameters
-        ----------
-        f : Latents
-            Marginals at the sites, [B S].
-        y : Tensor
-            Labels 0 to C − 1, [B].
-        exponent : Tensor or None
-            Exponent e per row, [B]; None for 1. Never given if `tempers` is False.
-
-        Returns
-        -------
-        Moments
-            Value and derivatives.
+        Labels `y` are 0 to C − 1, [B]. The exponent e is [B], or None for 1; it is never given if `tempers` is False.
         """
         raise BadOption(f"{type(self).__name__} has no closed normaliser: use method='vi'.")
 
     def average(self, f: Latents, y: Tensor) -> Moments:
-        """Return E log φ under the marginals f, and its derivatives, for variational inference.
-
-        Parameters
-        ----------
-        f : Latents
-            Marginals at the sites, [B S].
-        y : Tensor
-            Labels 0 to C − 1, [B].
-
-        Returns
-        -------
-        Moments
-            Value and derivatives.
-        """
+        """Return E log φ under the marginals f [B S] for labels y [B], and its derivatives, for variational inference."""
         raise BadOption(f"{type(self).__name__} has no average of its logarithm: use method='ep'.")
 
     def third(self, mean: Tensor, y: Tensor) -> Tensor:
-        """Return ∂³ log p/∂f³ at the mean, for Laplace's method with learnt hyper-parameters.
-
-        Parameters
-        ----------
-        mean : Tensor
-            Latent values at the sites, [B S].
-        y : Tensor
-            Labels 0 to C − 1, [B].
-
-        Returns
-        -------
-        Tensor
-            Third derivatives, [B S].
-        """
+        """Return ∂³ log p/∂f³ at latent values [B S], for Laplace's method with learnt hyper-parameters, [B S]."""
         raise BadOption(f"{type(self).__name__} has no third derivative, which Laplace's method needs.")
 
     def log_probability(self, mean: Array, var: Array) -> Array:
-        """Return normalised log class probabilities under marginals of f at new rows.
+        """Return normalised log class probabilities [n C] under marginals of f at new rows, [n C], or [n 1] for two classes.
 
         The default is `moments` for each label in turn, normalised, which ONNX graphs cannot express. Write it with the functions
         of `cavity.common.namespaces.namespace(mean)`, and it works for torch, NumPy and ONNX alike.
-
-        Parameters
-        ----------
-        mean, var : Tensor, array or Value
-            Marginals of f, [n C], or [n 1] for two classes.
-
-        Returns
-        -------
-        Tensor, array or Value
-            Log probabilities, [n C].
         """
         if isinstance(mean, Value):
             raise BadOption(no_graph(self))
@@ -267,97 +192,37 @@ class Likelihood(Parameters):
         """Return for which rows the class with the largest mean is known to be the most probable one, without its probability.
 
         The default is none.
-
-        Parameters
-        ----------
-        mean, var : Tensor
-            Marginals of f, [n C], or [n 1] for two classes.
-
-        Returns
-        -------
-        Tensor
-            True where it is known, [n].
         """
         return torch.zeros_like(mean[:, 0], dtype=torch.bool)
 
     def log_probability_at(self, f: Tensor) -> Tensor:
-        """Return normalised log class probabilities given the latent values f themselves.
-
-        Parameters
-        ----------
-        f : Tensor
-            Latent values, [n C], or [n 1] for two classes.
-
-        Returns
-        -------
-        Tensor
-            Log probabilities, [n C].
-        """
+        """Return normalised log class probabilities [n C] given the latent values themselves, [n C], or [n 1] for two classes."""
         log_p: Tensor = self.log_probability(f, torch.full_like(f, WIDTH))
         return log_p
 
     def uncertainty(self, mean: Tensor, var: Tensor, noise: Tensor) -> EntropyParts:
-        """Return the entropy of the label and its two parts per row.
+        """Return the entropy of the label and its two parts per row, in nats, [n].
 
-        Parameters
-        ----------
-        mean, var : Tensor
-            Marginals of f without its noise, [n C] or [n 1].
-        noise : Tensor
-            Variance of the noise on f, [C] or [1].
-
-        Returns
-        -------
-        Uncertainty
-            Entropies per row in nats, [n].
+        The marginals of f, [n C] or [n 1], are without the noise on f, whose variance is [C] or [1].
         """
         raise BadOption(
             f"{type(self).__name__} has no split of its entropy: give it a method uncertainty(mean, var, noise)."
         )
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Self:
-        """Move the parameters in place.
-
-        Parameters
-        ----------
-        device : torch.device
-            Where to.
-        dtype : torch.dtype or None
-            New type; None keeps it.
-
-        Returns
-        -------
-        Likelihood
-            The likelihood itself.
-        """
+        """Move the parameters in place, and return the likelihood itself; `dtype` None keeps their type."""
         for parameter in self.parameters:
             parameter.data = parameter.data.to(device, dtype)
         return self
 
     def state(self) -> dict[str, Tensor]:
-        """Return the learnt values for a model file.
-
-        Returns
-        -------
-        dict of str to Tensor
-            Copies of `parameters` by number, unless a subclass names them.
-        """
+        """Return the learnt values for a model file: copies of `parameters` by number, unless a subclass names them."""
         return {str(i): parameter.detach().clone() for i, parameter in enumerate(self.parameters)}
 
     def load_state(self, state: dict[str, Tensor], dtype: torch.dtype | None = None) -> None:
-        """Take over values that `state` returned.
+        """Take over values that `state` returned, as read from a file. Learnt values must have this type; None: any float.
 
-        Parameters
-        ----------
-        state : dict of str to Tensor
-            Values by name, as read from a file.
-        dtype : torch.dtype or None
-            The type that learnt values must have; None for any floating-point type.
-
-        Raises
-        ------
-        BadFile
-            If a value is missing, unknown, or has the wrong shape, type or range.
+        Raises BadFile if a value is missing, unknown, or has the wrong shape, type or range.
         """
         self._expect_names(state, *map(str, range(len(self.parameters))))
         for i, parameter in enumerate(self.parameters):
@@ -365,7 +230,6 @@ class Likelihood(Parameters):
             parameter.data = state[str(i)].clone()
 
     def _check_classes(self, n_classes: int) -> None:
-        """Raise BadOption if the likelihood is for another number of classes."""
         kind = type(self).__name__
         if self.two_classes and n_classes != 2:
             raise BadOption(
@@ -375,6 +239,12 @@ class Likelihood(Parameters):
             raise BadOption(
                 f"{kind} was made for {self.n_classes} classes, and y has {n_classes}: leave n_classes out."
             )
+
+    def _for_two_classes(self) -> Likelihood:
+        raise BadOption(
+            f"{type(self).__name__} has one latent function per class, and two classes share one: override bind(n_classes) "
+            "to return a likelihood with two_classes = True for them."
+        )
 
     def _classes(self) -> int:
         if self.two_classes:

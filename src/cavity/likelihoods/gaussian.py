@@ -124,14 +124,7 @@ class Gaussian(Likelihood):
 class Committee(Gaussian):
     """Gaussian noise for a committee: each member has a latent function, and y is [B 2], member and target of each row.
 
-    Parameters
-    ----------
-    noise : float
-        Variance σ² at the start.
-    learn : bool
-        Whether to learn log σ².
-    projected : bool
-        Whether to leave the residual r out of the moments.
+    Its parameters are those of `Gaussian`.
 
     Examples
     --------

@@ -1,11 +1,4 @@
 """The registry with every likelihood of the library in it."""
 
-from cavity.likelihoods import (  # noqa: F401  each registers its classes
-    gaussian,
-    logistic_bounds,
-    logistic_point,
-    probit,
-    robust,
-    softmax,
-)
+from cavity.likelihoods import gaussian, probit, robust, softmax  # noqa: F401  each registers its classes
 from cavity.likelihoods.base import LIKELIHOODS as LIKELIHOODS

@@ -11,9 +11,8 @@ from cavity.likelihoods.normal_tails import hazard, hazard_slope, log_ndtr
 from cavity.likelihoods.quadrature.argmax import leader_is_sure
 from cavity.likelihoods.quadrature.information import EntropyParts, Latent, uncertainty
 from cavity.likelihoods.quadrature.noisy_argmax import Largest
-from cavity.likelihoods.quadrature.power import has_short_rule, probit_power
+from cavity.likelihoods.quadrature.power import ProbitMoments, probit_average, probit_power
 from cavity.likelihoods.quadrature.probabilities import log_largest, log_probit
-from cavity.likelihoods.quadrature.probit import ProbitMoments, probit_average
 
 
 def _probit(
@@ -21,11 +20,8 @@ def _probit(
 ) -> ProbitMoments:
     r"""b = V + R,  α = μ/√b,  β = φ(α)/Φ(α):   log Z = log Φ(α),  d₁ = β/√b,  d₂ = −β(β+α)/b.
 
-    `var` includes `residual`. Exponents below one need quadrature. A short rule adds nothing to the closed form at e = 1; the long
-    one, for `least` near 0, knows no closed form.
+    `var` includes `residual`. Exponents below one need quadrature; the rule for `least` near 0 knows no closed form at e = 1.
     """
-    if exponent is not None and has_short_rule(least):
-        return probit_power(mean, var - residual, residual, exponent.clamp(max=1.0), least)
     scale = var.rsqrt()
     alpha = mean * scale
     beta = hazard(alpha)
@@ -89,10 +85,7 @@ class ProbitPairs(_Probit):
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = n_classes
 
-    def bind(self, n_classes: int) -> Likelihood:
-        if n_classes != 2:
-            return super().bind(n_classes)
-        self._check_classes(n_classes)
+    def _for_two_classes(self) -> Likelihood:
         return BinaryProbit()
 
     def sites(self, y: Tensor) -> Tensor:

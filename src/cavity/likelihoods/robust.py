@@ -28,7 +28,7 @@ class _Robust(Likelihood):
 
     log_odds: nn.Parameter  # of ε; stepped where ε is learnt
 
-    def __init__(self, epsilon: float, learn: bool) -> None:
+    def __init__(self, epsilon: float = 1e-3, learn: bool = False) -> None:
         self.epsilon = epsilon
         self.learn = learn
 
@@ -154,15 +154,6 @@ class RobustMax(_Robust):
     ----------
     log_odds : torch.nn.Parameter
         Current log-odds of ε, [1]. They are used only if `learn` is True.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from cavity.likelihoods import RobustMax
-    >>> likelihood = RobustMax(epsilon=0.05).bind(3)
-    >>> mean, var = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
-    >>> likelihood.log_probability(mean, var).exp().numpy().round(2)
-    array([[0.33, 0.33, 0.33]])
     """
 
     name = "robust-max"
@@ -171,10 +162,7 @@ class RobustMax(_Robust):
         super().__init__(epsilon, learn)
         self.n_classes = n_classes
 
-    def bind(self, n_classes: int) -> Likelihood:
-        if n_classes != 2:
-            return super().bind(n_classes)
-        self._check_classes(n_classes)
+    def _for_two_classes(self) -> Likelihood:
         binary = RobustBinary(self._given, self.learn)
         binary.load_state(self.state())
         return binary
@@ -219,9 +207,6 @@ class RobustBinary(_Robust):
 
     two_classes = True
     n_classes = 2
-
-    def __init__(self, epsilon: float = 1e-3, learn: bool = False) -> None:
-        super().__init__(epsilon, learn)
 
     def _win(self, f: Latents, y: Tensor) -> Win:
         sign, scale = signs(y, f.mean), f.var.rsqrt()

@@ -6,8 +6,14 @@ from typing import Any, Self
 
 from cavity.errors import BadOption
 from cavity.likelihoods import Likelihood, ProbitPairs, RobustMax
-from cavity.options.method import METHODS, Method
-from cavity.options.method_likelihood import DEFAULT_EPSILON, bind_likelihood, check_epsilon, read_likelihood
+from cavity.options.method import (
+    DEFAULT_EPSILON,
+    METHODS,
+    Method,
+    bind_likelihood,
+    check_epsilon,
+    read_likelihood,
+)
 from cavity.options.value_checks import number, one_of
 
 SITES = ("own", "tied")
@@ -42,35 +48,13 @@ class Auto(Method):
 
     The kernel is `RBF() + Linear(fades=True)` where there are at least two inducing points per feature, and hyper-parameters are
     partially pooled across classes and features (`share="prior"`), unless you choose otherwise.
-
-    Parameters
-    ----------
-    robust : bool
-        Whether a share of the labels is random, as in `REP`, which takes the place of EP. With "epsilon" in `learn` that share is
-        learnt.
-
-    Examples
-    --------
-    >>> from cavity import GPClassifier
-    >>> from cavity.methods import Auto
-    >>> GPClassifier().method, Auto().name
-    ('auto', 'auto')
     """
 
     name = "auto"
     recommended = True
     grows = True
 
-    def __init__(self, robust: bool = False) -> None:
-        self.robust = robust
-
-    @property
-    def label_noise(self) -> float | None:
-        return DEFAULT_EPSILON if self.robust else None
-
     def resolve(self, numbered: bool) -> Method:
-        if self.robust:
-            return REP(sites="own" if numbered else "tied")
         return EP() if numbered else SEP()
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
@@ -85,12 +69,6 @@ class EP(_ProbitMethod):
     ----------
     likelihood : None, str or cavity.likelihoods.Likelihood
         None: one probit factor per rival class, in closed form. Otherwise a registered name, or an instance.
-
-    Examples
-    --------
-    >>> from cavity.methods import EP
-    >>> EP()
-    EP(likelihood=None)
     """
 
     name = "ep"
@@ -104,12 +82,6 @@ class SEP(_ProbitMethod):
     ----------
     likelihood : None, str or cavity.likelihoods.Likelihood
         As for `EP`.
-
-    Examples
-    --------
-    >>> from cavity.methods import SEP
-    >>> SEP().site_store
-    'tied'
     """
 
     name = "sep"
@@ -126,12 +98,6 @@ class PowerEP(_ProbitMethod):
         1 is EP; towards 0 it approaches variational inference with the same factors.
     likelihood : None, str or cavity.likelihoods.Likelihood
         As for `EP`.
-
-    Examples
-    --------
-    >>> from cavity.methods import PowerEP
-    >>> PowerEP(power=0.3)
-    PowerEP(power=0.3, likelihood=None)
     """
 
     name = "pep"
@@ -205,14 +171,7 @@ class REP(Method):
 
 @METHODS.register
 class GFITC(Method):
-    """Generalised FITC: inducing values are marginalised, sites sit on f. Full batches only. [METHOD 4]
-
-    Examples
-    --------
-    >>> from cavity.methods import GFITC
-    >>> GFITC().needs_all_rows
-    True
-    """
+    """Generalised FITC: inducing values are marginalised, sites sit on f. Full batches only. [METHOD 4]"""
 
     name = "gfitc"
     needs_all_rows = True

@@ -6,74 +6,29 @@ removes, and where sites sit. Everything that the rest of the library asks about
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar, Self
 
 from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadOption
-from cavity.likelihoods import Likelihood
-from cavity.options.value_checks import one_of
+from cavity.likelihoods import LIKELIHOODS, Likelihood
+from cavity.options.value_checks import number, one_of
 
 Q_UPDATES = ("natural", "gradient")
 EVIDENCE, OBJECTIVE = "log marginal likelihood", "log Z_q"  # what log Z_q can be: see Method.name_evidence
 BOUND = f"lower bound on the {EVIDENCE}"
+DEFAULT_EPSILON = 1e-3
+# where a learnt epsilon starts: too much label noise is unlearnt more easily than too little
+LEARNT_EPSILON = 0.1
+PREDICTIVES = ("quadrature", "probit")
 
 
 class Method(Parameters):
     """Base class of all methods: what a method needs, and where it stands in the engine's space.
 
-    To add a method, derive from this class, override attributes, and register the class with `@METHODS.register`.
-
-    Attributes
-    ----------
-    name : str
-        Short name, for `method="..."`.
-    task : {"classification", "regression"}
-        What the method is for.
-    needs_all_rows : bool
-        Whether every step reads all rows: no mini-batches.
-    in_memory : bool
-        Whether rows must be an array: no source, no memory map.
-    keeps_rows : bool
-        Whether predictions read the training rows.
-    needs_noise : bool
-        Whether noise must be positive.
-    latent_noise : bool
-        Whether the latent functions have noise of their own.
-    fixed_inducing : bool
-        Whether inducing points are rows, never learnt.
-    takes_spectrum : bool
-        Whether the method works with inducing="spectrum".
-    recommended : bool
-        Whether the library chooses kernel, prior and epochs where the user does not.
-    exact_jitter : bool
-        Whether Z is X, so that only the jitter separates the model from the exact one.
-    predicts_residual : bool
-        Whether predictive variances have the residual.
-    inducing_from : {"chosen", "rows", "subset", "members"}
-        Where inducing points come from: the argument `inducing`, every distinct row, an active set, members of a committee.
-    site_store : {"own", "tied", "averaged", "free"}
-        How sites are stored: one per row, sums only, natural gradients, or as mean and factor of q.
-    removal : float
-        Share of a site that a cavity removes: 1 for EP, p for power EP, 0 for variational inference.
-    placement : {"t", "f", "mode"}
-        Where sites sit: on t = a·w, on f with the residual eliminated, or at the mode of f.
-    linear : bool
-        Whether sites do not depend on q, as for a Gaussian likelihood.
-    settles : bool
-        Whether sites converge before every step of the hyper-parameters.
-    sweep_damping : float
-        Damping of full sweeps. Undamped parallel updates can diverge.
-    starts_from_ep : bool
-        Whether moment matching finds the first q, because the objective has poor optima near the prior.
-    full_batch_optimizer : str
-        What optimizer="auto" means on full batches.
-    predictive : {"quadrature", "probit"}
-        How the logistic function is averaged.
-    committee : tuple of int and str, or None
-        Number of members, and how rows are assigned to them.
-    solver_tol : float
-        Relative residual of conjugate gradients. 0: a low-rank system is solved exactly.
+    To add a method, derive from this class, override attributes, and register the class with `@METHODS.register`. The source says
+    what each attribute means.
 
     Examples
     --------
@@ -84,33 +39,44 @@ class Method(Parameters):
     ('own', 1.0)
     """
 
-    name: ClassVar[str] = ""
-    task: ClassVar[str] = "classification"
+    name: ClassVar[str] = ""  # short name, for `method="..."`
+    task: ClassVar[str] = "classification"  # or "regression"
 
-    needs_all_rows: ClassVar[bool] = False
-    in_memory: ClassVar[bool] = False
-    keeps_rows: ClassVar[bool] = False
-    needs_noise: ClassVar[bool] = False
-    latent_noise: ClassVar[bool] = True
-    fixed_inducing: ClassVar[bool] = False
-    takes_spectrum: ClassVar[bool] = True
-    recommended: ClassVar[bool] = False
-    exact_jitter: ClassVar[bool] = False
-    predicts_residual: ClassVar[bool] = True
+    needs_all_rows: ClassVar[bool] = False  # every step reads all rows: no mini-batches
+    in_memory: ClassVar[bool] = False  # rows must be an array: no source, no memory map
+    keeps_rows: ClassVar[bool] = False  # predictions read the training rows
+    needs_noise: ClassVar[bool] = False  # noise must be positive
+    latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
+    fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
+    takes_spectrum: ClassVar[bool] = True  # it works with inducing="spectrum"
+    recommended: ClassVar[bool] = (
+        False  # the library chooses kernel, prior and epochs where the user does not
+    )
+    exact_jitter: ClassVar[bool] = False  # Z is X: only the jitter separates the model from the exact one
+    predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
+    # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or "members" of a committee.
     inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
-    site_store: str = "own"
-    removal: float = 1.0
-    placement: str = "t"
-    linear: bool = False
-    settles: bool = False
-    sweep_damping: float = 0.5
-    starts_from_ep: bool = False
-    full_batch_optimizer: str = "sign"
-    predictive: str = "quadrature"
-    committee: tuple[int, str] | None = None
-    solver_tol: float = 0.0
+    site_store: str = (
+        "own"  # per row; "tied": sums only; "averaged": natural gradients; "free": mean and factor of q
+    )
+    removal: float = (
+        1.0  # share of a site that a cavity removes: 1 for EP, p for power EP, 0 for variational inference
+    )
+    placement: str = "t"  # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode of f
+    linear: bool = False  # sites do not depend on q, as for a Gaussian likelihood
+    settles: bool = False  # sites converge before every step of the hyper-parameters
+    sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
+    starts_from_ep: bool = (
+        False  # moment matching finds the first q: the objective has poor optima near the prior
+    )
+    full_batch_optimizer: str = "sign"  # what optimizer="auto" means on full batches
+    predictive: str = "quadrature"  # how the logistic function is averaged; or "probit"
+    committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
+    solver_tol: float = (
+        0.0  # relative residual of conjugate gradients; 0: a low-rank system is solved exactly
+    )
 
     @property
     def variational(self) -> bool:
@@ -159,27 +125,11 @@ class Method(Parameters):
         return hash(repr(self))
 
     def check(self) -> Self:
-        """Check the method's own options.
-
-        Returns
-        -------
-        Method
-            The method itself.
-        """
+        """Check the method's own options, and return the method itself."""
         return self
 
     def check_training(self, *, optimizer: str, schedule: str, damping: float | None) -> None:
-        """Refuse an optimiser, schedule or damping that the method cannot use.
-
-        Parameters
-        ----------
-        optimizer : str
-            The optimiser, never "auto".
-        schedule : str
-            The schedule, as the estimator has it.
-        damping : float or None
-            The damping, as the estimator has it.
-        """
+        """Refuse an optimiser, schedule or damping, as the estimator has them, that the method cannot use."""
         if self.site_store == "tied" and optimizer == "lbfgs":
             raise BadOption(
                 f"optimizer='lbfgs' needs the gradient of the converged log Z_q. {self.argument} ties its sites, and its gradient "
@@ -188,60 +138,22 @@ class Method(Parameters):
             )
 
     def check_classes(self, n_classes: int) -> None:
-        """Refuse options that do not work for this number of classes.
-
-        Parameters
-        ----------
-        n_classes : int
-            Number of classes in the training labels.
-        """
+        """Refuse options that do not work for this number of classes."""
 
     def resolve(self, numbered: bool) -> Method:
-        """Return the method that runs.
-
-        Parameters
-        ----------
-        numbered : bool
-            Whether rows have numbers, so that they can own sites.
-
-        Returns
-        -------
-        Method
-            The method itself; `Auto` returns its choice.
-        """
+        """Return the method that runs: the method itself, or what `Auto` chooses. `numbered` rows can own sites."""
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
-        """Make the likelihood for this number of classes.
-
-        Parameters
-        ----------
-        n_classes : int
-            Number of classes in the training labels.
-        learn : frozenset of str
-            What is learnt, as the estimator has it.
-
-        Returns
-        -------
-        cavity.likelihoods.Likelihood
-            A likelihood that is bound to the classes.
-        """
+        """Make the likelihood for this number of classes; `learn` says what is learnt, as the estimator has it."""
         raise NotImplementedError
 
     def name_evidence(self, n_classes: int) -> str:
         """Return what log Z_q is with this number of classes.
 
-        Parameters
-        ----------
-        n_classes : int
-            Number of classes in the training labels.
-
-        Returns
-        -------
-        str
-            "log marginal likelihood" if a model that knows nothing has that of guessing, so that values can be compared with
-            those of other methods; "lower bound on the log marginal likelihood"; or "log Z_q", which can be far below guessing
-            and compares only fits of one method to the same rows.
+        "log marginal likelihood" if a model that knows nothing has that of guessing, so that values can be compared with those of
+        other methods; "lower bound on the log marginal likelihood"; or "log Z_q", which can be far below guessing and compares
+        only fits of one method to the same rows.
         """
         likelihood = self.make_likelihood(n_classes, frozenset())
         if self.variational and likelihood.bounds:
@@ -250,13 +162,7 @@ class Method(Parameters):
         return EVIDENCE if whole and not self.variational else OBJECTIVE
 
     def sampling_problem(self) -> str | None:
-        """Return why hyper-parameters cannot be sampled with this method, and what to use.
-
-        Returns
-        -------
-        str or None
-            The reason; None if they can be sampled.
-        """
+        """Return why hyper-parameters cannot be sampled with this method, and what to use; None if they can."""
         if self.site_store == "tied":
             return (
                 f"{self.argument} ties its sites and has only an estimate of its evidence's gradient: use method='ep', 'rep' "
@@ -274,7 +180,6 @@ METHODS: Registry[Method] = Registry("method")
 
 
 def method_names(task: str) -> dict[str, type[Method]]:
-    """Return the methods of a task by name."""
     return {cls.name: cls for cls in METHODS.classes() if cls.task == task and "name" in vars(cls)}
 
 
@@ -291,3 +196,41 @@ def read_method(value: Any, task: str) -> Method:
             f"method={value!r:.80} is {what}; use one of {names}, or an object of cavity.methods: {objects}."
         )
     return value.check()
+
+
+def read_likelihood(value: Any) -> Likelihood:
+    """Return a likelihood, given one or its registered name; the number of classes is not known yet."""
+    names = LIKELIHOODS.short_names()
+    if isinstance(value, str) and value in names:
+        return names[value]()
+    if isinstance(value, Likelihood):
+        return value
+    raise BadOption(
+        f"likelihood={value!r:.80} is unknown; use one of {', '.join(map(repr, names))}, or an instance of "
+        "cavity.likelihoods.Likelihood."
+    )
+
+
+def bind_likelihood(likelihood: Likelihood, n_classes: int, learn: frozenset[str]) -> Likelihood:
+    """Return a copy of the likelihood for this number of classes, its epsilon learnt if `learn` says so."""
+    if "epsilon" in learn:
+        start = LEARNT_EPSILON if likelihood.epsilon == DEFAULT_EPSILON else likelihood.epsilon
+        likelihood = copy.deepcopy(likelihood).set_params(epsilon=start, learn=True)
+    return likelihood.bind(n_classes)
+
+
+def check_epsilon(value: Any, owner: str) -> float:
+    epsilon = number("epsilon", value, 0.0, 1.0, strict=False)
+    if epsilon == 1:
+        raise BadOption(
+            f"epsilon=1 of {owner} says that every label is random: nothing can be learnt; use a share below 1."
+        )
+    return epsilon
+
+
+def check_predictive(predictive: str, n_classes: int) -> None:
+    """Refuse the probit formula for more than two classes."""
+    if predictive == "probit" and n_classes > 2:
+        raise BadOption(
+            f"predictive='probit' is a formula for two classes, and y has {n_classes}: use predictive='quadrature'."
+        )

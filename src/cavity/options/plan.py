@@ -21,7 +21,6 @@ class TableSize(NamedTuple):
 
     @classmethod
     def of(cls, table: Facts, columns: int, numbered: bool = True) -> Self:
-        """Return the facts of a table."""
         total = float(table.class_totals.sum())
         return cls(table.n_rows, columns, table.n_classes, table.n_latent, total, numbered)
 

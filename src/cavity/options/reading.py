@@ -11,9 +11,9 @@ from typing import Any
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadOption
 from cavity.kernels import spectrum
+from cavity.kernels.base import check_kernel
 from cavity.kernels.inducing import check_choice
 from cavity.kernels.parameters import per_class
-from cavity.kernels.protocol import check_kernel
 from cavity.options.configuration import ClassifierConfig, RegressorConfig, choose_jitter
 from cavity.options.method import Method, read_method
 from cavity.options.regression_methods import read_regression_method
@@ -38,7 +38,6 @@ REGRESSION_OPTIMIZERS = (*OPTIMIZERS, "newton", "gradient", "sag")
 
 
 def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
-    """Check the arguments of a GPClassifier."""
     given = flatten(arguments)
     method = read_method(given["method"], "classification")
     learn = _read_learn(given["learn"], LEARN, method, given["inducing"])
@@ -80,14 +79,12 @@ def read_classifier(arguments: Mapping[str, Any]) -> ClassifierConfig:
 
 
 def _read_ensemble(value: Any) -> Any:
-    """Read the name of a pool, or its classifiers."""
     if isinstance(value, str):
         return one_of("ensemble", value, ("auto", "trees"))
     return None if value is None else _read_members(value)
 
 
 def _read_members(value: Any) -> tuple[Any, ...]:
-    """Read one classifier of scikit-learn, or several."""
     single = hasattr(value, "fit") or not isinstance(value, Iterable)  # a forest of trees is iterable itself
     members = (value,) if single else tuple(value)
     for member in members:
@@ -99,7 +96,6 @@ def _read_members(value: Any) -> tuple[Any, ...]:
 
 
 def read_regressor(arguments: Mapping[str, Any]) -> RegressorConfig:
-    """Check the arguments of a GPRegressor."""
     check_regression(read_training(arguments["training"]))
     given = flatten(arguments)
     method = read_regression_method(given["method"])
@@ -137,7 +133,6 @@ def _is(value: Any, name: str) -> bool:
 
 
 def _read_common(given: dict[str, Any], method: Method) -> dict[str, Any]:
-    """Check the arguments that both estimators have in common."""
     kernel, dtype = given["kernel"], read_dtype(given["dtype"])
     if kernel is not None:
         check_kernel(kernel)

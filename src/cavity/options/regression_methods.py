@@ -18,27 +18,6 @@ class RegressionMethod(Method):
 
     Power EP finds the same Gaussian sites whatever its power, and half a site never exceeds what a cavity can spare.
 
-    Attributes
-    ----------
-    inducing_from : {"chosen", "rows", "subset", "members"}
-        Where inducing points come from: the argument `inducing`, every distinct row, an active set, or members of a committee.
-    projected : bool
-        Whether the likelihood lacks the residual variance.
-    predicts_residual : bool
-        Whether predictive variances have the residual.
-    merges_rows : bool
-        Whether equal rows become one weighted row.
-    exact_jitter : bool
-        Whether Z is X, so that only the jitter separates the model from the exact one.
-    has_evidence : bool
-        Whether the method has an evidence of all rows that its predictions belong to.
-    active_set : {"entropy", "information"} or None
-        Criterion by which rows are selected one by one.
-    committee : tuple of (int, str) or None
-        Number of members, and how rows are assigned to them.
-    solver_tol : float
-        Relative residual of conjugate gradients; 0 solves the low-rank system exactly.
-
     Examples
     --------
     >>> from cavity.methods import FITC, RegressionMethod
@@ -58,10 +37,10 @@ class RegressionMethod(Method):
     sweep_damping = 1.0
     full_batch_optimizer = "lbfgs"
 
-    projected: ClassVar[bool] = False
-    merges_rows: ClassVar[bool] = True
-    has_evidence: ClassVar[bool] = False
-    active_set: str | None = None
+    projected: ClassVar[bool] = False  # the likelihood lacks the residual variance
+    merges_rows: ClassVar[bool] = True  # equal rows become one weighted row
+    has_evidence: ClassVar[bool] = False  # of all rows, and its predictions belong to it
+    active_set: str | None = None  # criterion by which rows are selected one by one: one of SELECTIONS
 
     @property
     def uses_inducing(self) -> bool:
@@ -69,22 +48,7 @@ class RegressionMethod(Method):
         return self.inducing_from == "chosen"
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
-        """Make the likelihood.
-
-        Parameters
-        ----------
-        n_classes : int
-            Not used.
-        learn : frozenset of str
-            What is learnt; the noise if it has "noise".
-        noise : float
-            Variance of the noise, in units of the targets' variance.
-
-        Returns
-        -------
-        cavity.likelihoods.Gaussian
-            The likelihood.
-        """
+        """Make the likelihood; `noise` is in units of the targets' variance, and learnt if `learn` has "noise"."""
         return Gaussian(noise, "noise" in learn, self.projected)
 
     def sampling_problem(self) -> str | None:
@@ -105,14 +69,7 @@ def read_regression_method(value: Any) -> RegressionMethod:
 
 @METHODS.register
 class Exact(RegressionMethod):
-    """Exact Gaussian process regression, O(N³).
-
-    Examples
-    --------
-    >>> from cavity.methods import Exact
-    >>> Exact().inducing_from
-    'rows'
-    """
+    """Exact Gaussian process regression, O(N³)."""
 
     name = "exact"
     fixed_inducing = True
@@ -123,14 +80,7 @@ class Exact(RegressionMethod):
 
 @METHODS.register
 class FITC(RegressionMethod):
-    """Fully independent training conditional: each row keeps its own residual variance, O(NM²).
-
-    Examples
-    --------
-    >>> from cavity.methods import FITC
-    >>> FITC().removal
-    0.5
-    """
+    """Fully independent training conditional: each row keeps its own residual variance, O(NM²)."""
 
     name = "fitc"
     has_evidence = True
@@ -138,14 +88,7 @@ class FITC(RegressionMethod):
 
 @METHODS.register
 class SGPR(RegressionMethod):
-    """Titsias' collapsed lower bound, O(NM²).
-
-    Examples
-    --------
-    >>> from cavity.methods import SGPR
-    >>> SGPR().name
-    'vi'
-    """
+    """Titsias' collapsed lower bound, O(NM²)."""
 
     name = "vi"
     in_memory = False
@@ -164,12 +107,6 @@ class SVGP(RegressionMethod):
     ----------
     q_update : {"natural", "gradient"}
         Natural-gradient steps of q, or gradient steps of its mean and Cholesky factor together with the hyper-parameters.
-
-    Examples
-    --------
-    >>> from cavity.methods import SVGP
-    >>> SVGP(q_update="gradient").site_store
-    'free'
     """
 
     name = "svi"
@@ -203,14 +140,7 @@ class SVGP(RegressionMethod):
 
 @METHODS.register
 class ProjectedProcess(RegressionMethod):
-    """Projected process: the likelihood lacks the residual variance, predictions have it.
-
-    Examples
-    --------
-    >>> from cavity.methods import ProjectedProcess
-    >>> ProjectedProcess().projected
-    True
-    """
+    """Projected process: the likelihood lacks the residual variance, predictions have it."""
 
     name = "pp"
     needs_noise = True
@@ -220,14 +150,7 @@ class ProjectedProcess(RegressionMethod):
 
 @METHODS.register
 class SubsetOfRegressors(RegressionMethod):
-    """Subset of regressors: neither likelihood nor predictions have the residual variance.
-
-    Examples
-    --------
-    >>> from cavity.methods import SubsetOfRegressors
-    >>> SubsetOfRegressors().predicts_residual
-    False
-    """
+    """Subset of regressors: neither likelihood nor predictions have the residual variance."""
 
     name = "sr"
     needs_noise = True
@@ -238,14 +161,7 @@ class SubsetOfRegressors(RegressionMethod):
 
 @METHODS.register
 class Nystrom(RegressionMethod):
-    """Nyström: replaces the covariance of the training rows only. Predictive variances can come out below 0 (then 0).
-
-    Examples
-    --------
-    >>> from cavity.methods import Nystrom
-    >>> Nystrom().keeps_rows
-    True
-    """
+    """Nyström: replaces the covariance of the training rows only. Predictive variances can come out below 0 (then 0)."""
 
     name = "nystrom"
     needs_noise = True
@@ -262,12 +178,6 @@ class SubsetOfData(RegressionMethod):
     ----------
     selection : {"entropy", "information"}
         The next row is the one whose value is least certain, or the one that moves its value most.
-
-    Examples
-    --------
-    >>> from cavity.methods import SubsetOfData
-    >>> SubsetOfData(selection="information")
-    SubsetOfData(selection='information')
     """
 
     name = "sd"
@@ -297,12 +207,6 @@ class BCM(RegressionMethod):
         Number of members.
     blocks : {"clustered", "random"}
         Members hold rows that lie together, or random rows.
-
-    Examples
-    --------
-    >>> from cavity.methods import BCM
-    >>> BCM(n_blocks=8)
-    BCM(n_blocks=8, blocks='clustered')
     """
 
     name = "bcm"
@@ -335,12 +239,6 @@ class ConjugateGradients(RegressionMethod):
     ----------
     tol : float
         Iterations end when the residual is this small, relative to the right-hand side.
-
-    Examples
-    --------
-    >>> from cavity.methods import ConjugateGradients
-    >>> ConjugateGradients(tol=1e-6)
-    ConjugateGradients(tol=1e-06)
     """
 
     name = "cg"

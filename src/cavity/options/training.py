@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from cavity.errors import BadOption
 OF_CLASSIFIER = ("share", "schedule", "validation_fraction", "patience")  # GPRegressor has no use for them
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Training(Parameters):
     """How a GPClassifier or GPRegressor trains: what is learnt, by which steps, when it stops, and where checkpoints go.
 
@@ -75,42 +77,22 @@ class Training(Parameters):
     Training(learn=('kernel', 'noise'), tol=0.001, max_seconds=60.0)
     """
 
-    def __init__(
-        self,
-        *,
-        learn: Any = ("kernel", "noise", "inducing"),
-        noise: Any = 0.1,
-        share: str | None = "auto",
-        optimizer: str = "auto",
-        schedule: str = "inner-approx",
-        damping: float | None = None,
-        tol: float = 1e-4,
-        max_seconds: float | None = None,
-        validation_fraction: float | None = None,
-        patience: int = 10,
-        jitter: float | None = None,
-        dtype: Any = "float64",
-        checkpoint: Any = None,
-        checkpoint_every: float = 60.0,
-        resume: bool = False,
-        exchange: int | str = "exact",
-    ) -> None:
-        self.learn = learn
-        self.noise = noise
-        self.share = share
-        self.optimizer = optimizer
-        self.schedule = schedule
-        self.damping = damping
-        self.tol = tol
-        self.max_seconds = max_seconds
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.jitter = jitter
-        self.dtype = dtype
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.resume = resume
-        self.exchange = exchange
+    learn: Any = ("kernel", "noise", "inducing")
+    noise: Any = 0.1
+    share: str | None = "auto"
+    optimizer: str = "auto"
+    schedule: str = "inner-approx"
+    damping: float | None = None
+    tol: float = 1e-4
+    max_seconds: float | None = None
+    validation_fraction: float | None = None
+    patience: int = 10
+    jitter: float | None = None
+    dtype: Any = "float64"
+    checkpoint: Any = None
+    checkpoint_every: float = 60.0
+    resume: bool = False
+    exchange: int | str = "exact"
 
     def changed(self) -> dict[str, Any]:
         """Return the arguments that differ from their defaults.
@@ -128,8 +110,6 @@ class Training(Parameters):
             return NotImplemented
         pairs = zip(self.get_params(deep=False).values(), other.get_params(deep=False).values(), strict=True)
         return all(_is_same(a, b) for a, b in pairs)
-
-    __hash__ = None  # type: ignore[assignment]  # it can change
 
     def __repr__(self) -> str:
         return f"Training({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
@@ -164,7 +144,6 @@ def nest(**arguments: Any) -> dict[str, Any]:
 
 
 def check_regression(training: Training) -> None:
-    """Refuse what only a classifier has."""
     name = next((name for name in training.changed() if name in OF_CLASSIFIER), None)
     if name is not None:
         raise BadOption(f"training has {name}=, which only GPClassifier uses: leave it out.")

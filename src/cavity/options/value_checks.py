@@ -45,6 +45,12 @@ def whole(name: str, value: Any, low: int) -> int:
     return int(value)
 
 
+def read_level(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise BadOption(f"level={value!r} must be a probability above 0 and below 1, such as 0.95.")
+    return float(value)
+
+
 def read_n_inducing(value: Any, automatic: bool = False) -> int | float | None:
     """Check `n_inducing`: an integer, or a fraction of the rows; None for "auto", if it is `automatic`."""
     if automatic and isinstance(value, str) and value == "auto":

@@ -6,13 +6,16 @@ from typing import Any, Self
 
 from cavity.errors import BadOption
 from cavity.likelihoods import Jaakkola, Likelihood, Logistic, LogisticPoint, RobustMax, Softmax, Taylor
-from cavity.options.method import METHODS, Q_UPDATES, Method, no_optimal_q
-from cavity.options.method_likelihood import (
+from cavity.options.method import (
     DEFAULT_EPSILON,
+    METHODS,
     PREDICTIVES,
+    Q_UPDATES,
+    Method,
     bind_likelihood,
     check_epsilon,
     check_predictive,
+    no_optimal_q,
     read_likelihood,
 )
 from cavity.options.value_checks import one_of
@@ -178,12 +181,6 @@ class Laplace(Method):
     ----------
     predictive : {"quadrature", "probit"}
         For two classes: probabilities by quadrature, or by σ(m/√(1 + πv/8)), which is off by at most 0.02.
-
-    Examples
-    --------
-    >>> from cavity.methods import Laplace
-    >>> Laplace().in_memory
-    True
     """
 
     name = "laplace"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.prediction.model import FittedModel, center_in_units, predict_labels, rows_per_block
+from cavity.prediction.model import FittedModel, as_array, predict_labels, rows_per_block
 from cavity.rows import sources
 from cavity.rows.batches.iterables import Batches
 from cavity.rows.batches.memory_maps import Arrays, open_array
@@ -38,7 +38,7 @@ def predict_blocks(
     model: FittedModel, features: Features, X: Any, predict: Callable[[FittedModel, Array], tuple[Any, ...]]
 ) -> tuple[Any, ...]:
     """Join what `predict` returns for the model and each block of X; memory holds one block of anything else."""
-    blocks = _open_blocks(X, features, _block_size(model, features), lambda: center_in_units(model.prior))
+    blocks = _open_blocks(X, features, _block_size(model, features), lambda: as_array(model.prior.center))
     found = _join(blocks, lambda rows: predict(model, rows))
     warn_notes(blocks.notes)
     return found

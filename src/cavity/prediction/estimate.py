@@ -22,9 +22,8 @@ from cavity.common.scoring import average, score_rows
 Array = NDArray[np.float64]
 Rows = Literal["seen", "folds", "held out"]
 
-OPTIMISM = (
-    0.18  # share of what is left to lose, or was gained over class frequencies, that seen rows may hide
-)
+# share of what is left to lose, or was gained over class frequencies, that seen rows may hide
+OPTIMISM = 0.18
 LEAST_GAIN = 0.2  # of the log loss of class frequencies: the gain counts as at least this
 WIDER = 1.0  # share by which the standard error grows
 FULL_ROWS = 2000  # above, hyper-parameters know less of each row

@@ -27,9 +27,8 @@ def make_form(prior_lower: Tensor, mean: Tensor, lower: Tensor, noise: Tensor) -
     error = 4 * torch.finfo(mean.dtype).eps * rotated.abs().sum(-1).amax(-1) * scale**1.5
     if not bool((error <= MOST_ERROR[mean.dtype] * noise.double()).all()):
         return None
-    triangular = not mean.is_cuda and bool(
-        (weight >= -ROUNDING).all()
-    )  # a GPU takes longer for QR than it gains
+    # a GPU takes longer for QR than it gains
+    triangular = not mean.is_cuda and bool((weight >= -ROUNDING).all())
     if triangular:
         rotated = _make_lower(weight.clamp_min(0).sqrt()[..., None] * rotated)
         weight = torch.ones_like(weight)

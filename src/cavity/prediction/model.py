@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavity.common.linalg import solve_lower
+from cavity.common.linalg import concatenate, solve_lower
 from cavity.common.namespaces import NUMPY
 from cavity.common.onnx_graph import mirrors
 from cavity.common.torch_namespace import TORCH
@@ -22,11 +22,12 @@ from cavity.errors import BadInput, BadOption
 from cavity.inference import Engine, State
 from cavity.inference.coupled import cov_of
 from cavity.inference.posterior import Normal, posterior
+from cavity.inference.state import map_tensors
 from cavity.kernels.base import CalledFormula, formula_of
 from cavity.kernels.distance import FAR
 from cavity.kernels.formulas import are_far
+from cavity.kernels.parameters import as_array as as_array
 from cavity.kernels.prior import Prior
-from cavity.kernels.ranked import Ranked
 from cavity.kernels.spectrum import Spectrum
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.quadrature.correlated import log_softmax_probability
@@ -37,9 +38,8 @@ from cavity.prediction.pool import NO_POOL, Pool
 
 Array = NDArray[np.float64]
 PREDICT_BYTES = 64 << 20
-QUADRATURE_BYTES = (
-    256 << 20
-)  # with several latent functions, whose quadratures take a few rows at a time themselves
+# with several latent functions, whose quadratures take a few rows at a time themselves
+QUADRATURE_BYTES = 256 << 20
 
 
 class _Parts(NamedTuple):
@@ -99,7 +99,6 @@ class FittedModel(_Parts):
 
     @property
     def device(self) -> torch.device:
-        """Where it predicts."""
         return self.mean.device
 
     @property
@@ -134,21 +133,6 @@ class Joint(NamedTuple):
     mean: Tensor  # [n C]
     var: Tensor  # [n C]
     cov: Tensor  # [n C C]
-
-
-def points_in_units(prior: Prior) -> NDArray[np.float64]:
-    """Return the inducing points in the units of the data, [C M D] or [1 M D]."""
-    return in_units(prior, as_array(prior.Z))
-
-
-def center_in_units(prior: Prior) -> NDArray[np.float64]:
-    """Return the centre of each column in the units of the data, [D]."""
-    return in_units(prior, as_array(prior.center))
-
-
-def in_units(prior: Prior, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return points as the kernel sees them in the units of the data."""
-    return prior.kernel.value(points) if isinstance(prior.kernel, Ranked) else points
 
 
 def extract_model(engine: Engine, state: State) -> FittedModel:
@@ -193,10 +177,7 @@ def with_canonical_layout(
 
 def to_device(state: Any, device: torch.device) -> Any:
     """Return the same nest of tuples with its tensors on a device."""
-    if isinstance(state, Tensor):
-        return state.to(device)
-    parts = [to_device(part, device) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return map_tensors(lambda tensor: tensor.to(device), state)
 
 
 def rows_per_block(model: FittedModel) -> int:
@@ -211,18 +192,15 @@ def predict_latent(model: FittedModel, X: Tensor) -> Normal | Joint:
     size = rows_per_block(model)
     pieces = (X,) if len(X) <= size else torch.split(X, size)  # a served row should not wait for a split
     parts = [_joint(model, piece) if model.coupled else _marginals(model, piece) for piece in pieces]
-    f = parts[0]
-    if len(parts) > 1:
-        f = type(f)(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    f = concatenate(parts) if len(parts) > 1 else parts[0]
     _check_finite(f, X)
     return f
 
 
 def _check_finite(f: Normal | Joint, X: Tensor) -> None:
     """Refuse rows for which a kernel of the user's own has no finite values; those of the library always have."""
-    mean, var = (
-        t if t.is_cuda else t.numpy() for t in f[:2]
-    )  # NumPy adds a few numbers several times as fast
+    # NumPy adds a few numbers several times as fast
+    mean, var = (t if t.is_cuda else t.numpy() for t in f[:2])
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(mean.sum() + var.sum())
     if not math.isfinite(total):  # a sum can also overflow
@@ -354,8 +332,3 @@ def frequencies(prior: Prior) -> Array | None:
 def as_tensor(rows: Array) -> Tensor:
     """Return an array as a tensor, without a copy if torch may write to it."""
     return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
-
-
-def as_array(tensor: Tensor) -> Array:
-    """Return a float64 NumPy copy."""
-    return tensor.detach().double().cpu().numpy().copy()

@@ -67,12 +67,10 @@ def find_novelty(novelty: Novelty | None) -> Novelty:
 
 
 def describe_novelty(novelty: Novelty | None) -> dict[str, Any] | None:
-    """Return the quantiles as JSON."""
     return None if novelty is None else {name: x.tolist() for name, x in novelty._asdict().items()}
 
 
 def restore_novelty(about: dict[str, Any] | None) -> Novelty | None:
-    """Return the quantiles from JSON."""
     if about is None:
         return None
     return Novelty(*(np.array(about[name], dtype=np.float64) for name in Novelty._fields))

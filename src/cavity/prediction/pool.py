@@ -24,18 +24,14 @@ from cavity.common.namespaces import NUMPY, namespace
 from cavity.prediction.tree_ensembles import Forest
 
 Array = NDArray[np.float64]
-TEMPERATURE_PENALTY = (
-    5.0  # on |log w|: a Laplace prior of scale 0.2, whose tails let an easy table ask for w = 3
-)
+# on |log w|: a Laplace prior of scale 0.2, whose tails let an easy table ask for w = 3
+TEMPERATURE_PENALTY = 5.0
 WEIGHT_BOUNDS = 0.05, 20.0  # of a temperature's weight
 POOL_PENALTY = 3.0  # on (log Σw)² of a pool: standard deviation 0.4
 MEMBER_PENALTY = 2.0  # on the squared distance of a pool's weights from (1, 0, ..., 0)
 LEAST_WEIGHT = 1e-6  # lower bound of a weight
-LOWEST = (
-    -30.0
-)  # log-probabilities below this count as this: one certain and wrong row must not decide a weight
-
-
+# log-probabilities below this count as this: one certain and wrong row must not decide a weight
+LOWEST = -30.0
 USUAL = 0.95  # quantile of the training rows up to which the trees count in full
 MOST_USUAL = 0.99  # of u at that quantile
 
@@ -148,9 +144,7 @@ def fit_temperature(
         return w * float(rows.log_likelihood(np.array([w]))[1]) - penalty
 
     at_one = slope(0.0)
-    if (
-        not abs(at_one) > TEMPERATURE_PENALTY
-    ):  # or NaN: a likelihood of the user's own may have no probabilities
+    if not abs(at_one) > TEMPERATURE_PENALTY:  # or NaN: a user's own likelihood may have no probabilities
         return 1.0
     penalty = math.copysign(TEMPERATURE_PENALTY, at_one)
     end = math.log(WEIGHT_BOUNDS[at_one > 0])
@@ -159,19 +153,16 @@ def fit_temperature(
     return math.exp(brentq(slope, 0.0, end, args=(penalty,), xtol=1e-9))
 
 
-def fit_weights(
-    parts: list[Array], y: NDArray[np.int64], omega: Array, add: Callable[[Array], Array] = _add_nothing
-) -> Array:
+def fit_weights(parts: list[Array], y: NDArray[np.int64], omega: Array) -> Array:
     """Return the weights of log-probabilities `parts`, each [n C], at rows with labels y and weights ω.
 
     A member whose weight ends at its lower bound gets 0: it would change log p by less than 2e-5, and it is never computed.
-    `add` sums a vector over all ranks.
     """
     from scipy.optimize import minimize
 
     if len(parts) == 1:
-        return np.array([fit_temperature(parts[0], y, omega, add)])
-    rows = _Rows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega, add)
+        return np.array([fit_temperature(parts[0], y, omega)])
+    rows = _Rows(np.stack([np.maximum(part, LOWEST) for part in parts]), y, omega, _add_nothing)
     first = np.eye(len(parts))[0]
 
     def loss(w: Array) -> tuple[float, Array]:

@@ -38,7 +38,6 @@ class TrainingRows(NamedTuple):
     tol: float  # of conjugate gradients; 0: none, Q stands for K
 
     def to(self, device: torch.device) -> TrainingRows:
-        """Return the same rows on another device."""
         return self._replace(**{name: getattr(self, name).to(device) for name in TENSORS})
 
 

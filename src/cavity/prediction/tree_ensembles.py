@@ -27,13 +27,9 @@ class _Arrays(NamedTuple):
     right: NDArray[np.int32]  # [nodes]
     value: NDArray[np.float32]  # [nodes K]
     root: NDArray[np.int32]  # [trees]
-    column: NDArray[
-        np.int32
-    ]  # [trees], where a tree with K = 1 adds its number; 0 if K is the number of classes
+    column: NDArray[np.int32]  # [trees], where a tree with K = 1 adds its number; 0 for K classes
     start: Array  # [C], or [1] for two classes with one score
-    boosted: (
-        bool  # scores that a softmax turns into probabilities; otherwise the mean of the trees' frequencies
-    )
+    boosted: bool  # leaves hold scores, of which a softmax makes probabilities; otherwise frequencies
 
 
 class _Places(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.common.linalg import concatenate
 from cavity.errors import BadInput
 from cavity.inference.posterior import Normal
 from cavity.likelihoods.quadrature.correlated import softmax_uncertainty
@@ -63,7 +64,7 @@ def split_entropy(model: FittedModel, f: Normal | Joint) -> tuple[Array, Array]:
         parts = [
             likelihood.uncertainty(mean, (var - noise).clamp_min(0), noise) for mean, var in split_rows(f)
         ]
-    _, aleatoric, epistemic = (as_array(torch.cat(column)) for column in zip(*parts, strict=True))
+    _, aleatoric, epistemic = map(as_array, concatenate(parts))
     return aleatoric, epistemic
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cavity.common import tensor_files
 from cavity.errors import BadFile, BadInput
 from cavity.kernels import formulas
-from cavity.kernels.formulas import Formula, Knots, Scale
+from cavity.kernels.formulas import Formula, Scale
 from cavity.prediction.latent import LatentModel
 from cavity.prediction.novelty import Novelty, restore_novelty
 from cavity.prediction.pool import NO_POOL, Pool
@@ -39,7 +39,7 @@ METHODS = {
     "regressor": ("exact", "fitc", "vi", "svi"),
 }  # which predict from q alone
 PAIRS = {"Sum": np.add, "Product": np.multiply}
-PARTS = {"Sum": {"k1", "k2"}, "Product": {"k1", "k2"}, "Ranked": {"base", "columns", "knots", "scores"}}
+PARTS = {"Sum": {"k1", "k2"}, "Product": {"k1", "k2"}}
 NUMBERS = {"lengthscale", "variance", "alpha", "fades"}  # arguments of the other kernels
 
 
@@ -171,10 +171,8 @@ def _read(stored: tensor_files.StoredArrays) -> ArrayRecord:
 
 
 def _check_factors(contents: Contents, arrays: Arrays, Z: NDArray[Any]) -> None:
-    """Check the factor of k(Z, Z) of each latent function; those of a kernel on ranks are on the scale of its scores."""
+    """Check the factor of k(Z, Z) of each latent function."""
     kernel, at = contents.kernel, "prior.kernel"
-    while kernel["kernel"] == "Ranked":
-        kernel, at = kernel["arguments"]["base"], f"{at}.base"
     logs = {name: a for name, a in arrays.items() if name.startswith(at) and ".log_" in name}
     found = []
     for c in range(len(arrays["prior_lower"])):
@@ -190,9 +188,6 @@ def _make_formula(kernel: dict[str, Any], at: str, arrays: Arrays) -> Formula:
     if name in PAIRS:
         parts = (_make_formula(inner[part], f"{at}.{part}", arrays) for part in ("k1", "k2"))
         return formulas.PairFormula(PAIRS[name], *parts)
-    if name == "Ranked":
-        knots = Knots(*(arrays[f"{at}.{part}"] for part in Knots._fields))
-        return formulas.MappedFormula(_make_formula(inner["base"], f"{at}.base", arrays), knots.score)
     if name == "Constant":
         return formulas.ConstantFormula(arrays[f"{at}.log_variance"])
     log_scale, group = arrays[f"{at}.log_lengthscale"], arrays.get(f"{at}.group")

@@ -64,25 +64,10 @@ def check_values(arrays: Arrays, contents: Contents) -> None:
         if not name.startswith(schema.FREE):
             tensor, sizes = contents.tensors.get(name, (None, contents.sizes))
             (FINITE if tensor is None else tensor.range).check(name, array, sizes)
-    for at, kernel, arguments in walk(contents.kernel):
+    for at, _, _ in walk(contents.kernel):
         group = arrays.get(f"{at}.group")
         if group is not None and len(np.unique(group)) != contents.sizes["G"]:
             raise BadFile("the groups of columns that share lengthscales do not fit together.")
-        if kernel == "Ranked" and not _fit_ranks(at, arguments, arrays):
-            raise BadFile("the columns of the kernel on ranks do not fit together.")
-
-
-def _fit_ranks(at: str, arguments: Meta, arrays: Arrays) -> bool:
-    """Return whether a kernel on ranks has the columns and knots of its arguments."""
-    place, left, height, last = (arrays[f"{at}.{name}"] for name in ("place", "left", "height", "last"))
-    ((kind, columns),) = arguments["columns"].items()
-    columns = arrays[columns].tolist() if kind == "array" else columns
-    knots, scores = (arrays[arguments[name]["array"]] for name in ("knots", "scores"))
-    same = str(columns) == str(place.tolist())  # 0.0 is not an index
-    if not (same and knots.shape == scores.shape == (left.shape[1] + 1, len(place))):
-        return False
-    pairs = ((left, knots[:-1].T), (last, knots[-1]), (height, scores[:-1].T))
-    return all(np.array_equal(a, b.astype(a.dtype)) for a, b in pairs)
 
 
 def _find_sizes(declared: Declared, meta: Meta) -> Sizes:
@@ -150,9 +135,7 @@ def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterat
     noise = schema.LEARNT_NOISE if "noise" in learn else schema.FIXED_NOISE
     groups: list[tuple[str, tuple[Tensor, ...], Sizes]] = [("", (*schema.MODEL, noise), sizes)]
     for at, name, _ in walk(kernel):
-        groups.append(
-            (f"{at}.", schema.KERNELS.get(name or "", ()), dict(sizes) if name == "Ranked" else sizes)
-        )
+        groups.append((f"{at}.", schema.KERNELS.get(name or "", ()), sizes))
     if any(name.startswith("rows.") for name in declared):
         groups.append(("rows.", schema.ROWS, sizes))
     if meta.get("growing") is not None:

@@ -79,13 +79,6 @@ SCALED = (
     Tensor("center",          "D",   T),
     Tensor("group?",          "D",   I64, r.index("G")),
 )
-RANKS = (
-    Tensor("place",  "d",       I64, r.index("D")),
-    Tensor("left",   "d knots", T),
-    Tensor("height", "d knots", T),
-    Tensor("slope",  "d knots", T),
-    Tensor("last",   "d",       T),
-)
 KERNELS = {  # below prior.kernel; parts of a kernel are found in its arguments
     "RBF": SCALED,
     "Matern12": SCALED,
@@ -94,7 +87,6 @@ KERNELS = {  # below prior.kernel; parts of a kernel are found in its arguments
     "RationalQuadratic": (*SCALED, Tensor("log_alpha", "K", T, r.LOG)),
     "Linear": (*SCALED, Tensor("square_reach?", "", T, r.POSITIVE)),
     "Constant": (Tensor("log_variance", "K", T, r.LOG),),
-    "Ranked": RANKS,
     "Sum": (),
     "Product": (),
 }

@@ -19,6 +19,7 @@ from cavity.options import METHODS, Method
 from cavity.saving.json_checks import NUMBERS
 
 REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
+REMOVED = {"Ranked": "0.3.0"}  # classes of older files, and the version that no longer has them
 
 
 class Omitted:
@@ -133,6 +134,8 @@ class Unpacking:
 
     def _object(self, packed: dict[str, Any], kind: str, registry: Registry[Any]) -> Any:
         name = packed[kind]
+        if name in REMOVED:
+            raise BadFile(f"the {kind} {name!r} was removed in version {REMOVED[name]}: fit the model again.")
         if name not in list(registry):
             raise BadFile(
                 f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. Import the module that registers it first."
@@ -140,7 +143,9 @@ class Unpacking:
         arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
         unknown = set(arguments) - set(registry[name].parameter_names())
         if unknown:
-            raise BadFile(f"{sorted(unknown)[0]!r:.60} is not an argument of {name}: update cavity.")
+            raise BadFile(
+                f"{sorted(unknown)[0]!r:.60} is not an argument of {name} in this version of cavity."
+            )
         return registry[name](**arguments)
 
     def _kernel(self, packed: dict[str, Any]) -> Any:

@@ -76,67 +76,27 @@ class Callback:
     every_step = True
 
     def start(self, run: Running) -> None:
-        """Run before the first step, or before the first step after a resume.
-
-        Parameters
-        ----------
-        run : Running
-            The run.
-        """
+        """Run before the first step, or before the first step after a resume."""
 
     def step(self, run: Running) -> None:
-        """Run after every step of an epoch.
-
-        Parameters
-        ----------
-        run : Running
-            The run.
-        """
+        """Run after every step of an epoch."""
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Run after every epoch.
+        """Run after every epoch; return True to stop training, on all ranks.
 
-        Parameters
-        ----------
-        run : Running
-            The run.
-        row : dict
-            The epoch's row of the history. Numbers and text may be added to it.
-
-        Returns
-        -------
-        bool
-            True to stop training, on all ranks.
+        `row` is the epoch's row of the history. Numbers and text may be added to it.
         """
         return False
 
     def end(self, run: Running) -> None:
-        """Run after the last epoch, before the final sweeps of the sites.
-
-        Parameters
-        ----------
-        run : Running
-            The run.
-        """
+        """Run after the last epoch, before the final sweeps of the sites."""
 
     def memory(self) -> Memory | None:
-        """Return what a resumed run must know.
-
-        Returns
-        -------
-        Memory or None
-            None if nothing carries over from one epoch to the next.
-        """
+        """Return what a resumed run must know; None if nothing carries over from one epoch to the next."""
         return None
 
     def recall(self, memory: Memory) -> None:
-        """Continue from a checkpoint; called before `start`.
-
-        Parameters
-        ----------
-        memory : Memory
-            What `memory` returned when the checkpoint was written.
-        """
+        """Continue with what `memory` returned when the checkpoint was written; called before `start`."""
 
 
 class JsonLines(Callback):
@@ -148,19 +108,12 @@ class JsonLines(Callback):
     ----------
     path : str or Path
         The file. Rows are appended if it exists.
-
-    Examples
-    --------
-    >>> from cavity.callbacks import JsonLines
-    >>> JsonLines("history.jsonl").path.name
-    'history.jsonl'
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Append the row."""
         if run.reduce.rank == 0:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -176,23 +129,15 @@ class TimeBudget(Callback):
     ----------
     seconds : float
         The time from the start of training, or from the resume.
-
-    Examples
-    --------
-    >>> from cavity.callbacks import TimeBudget
-    >>> TimeBudget(60.0).seconds
-    60.0
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
     def start(self, run: Running) -> None:
-        """Start the clock."""
         self.begun = time.monotonic()
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Return whether the time is up."""
         return time.monotonic() - self.begun > self.seconds
 
 
@@ -203,19 +148,12 @@ class TensorBoard(Callback):
     ----------
     folder : str or Path
         The folder for the event files, as in ``tensorboard --logdir folder``.
-
-    Examples
-    --------
-    >>> from cavity.callbacks import TensorBoard
-    >>> TensorBoard("runs").folder.name
-    'runs'
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     def start(self, run: Running) -> None:
-        """Open the event file."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError:
@@ -225,44 +163,22 @@ class TensorBoard(Callback):
         self._writer = SummaryWriter(str(self.folder))
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
-        """Write the numbers of the row."""
         for name, value in row.items():
             if name != "epoch" and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, row["epoch"])
         return False
 
     def end(self, run: Running) -> None:
-        """Close the event file."""
         self._writer.close()
 
 
 class EarlyStopping(Callback):
-    """Stop when a validation loss stops falling, and return to the best state.
-
-    Parameters
-    ----------
-    judge : callable
-        ``judge(engine, state)`` returns the loss of a state.
-    patience : int
-        The number of epochs without improvement after which training stops.
-    least : float, default 1e-4
-        The smallest decrease that counts as an improvement.
-
-    Attributes
-    ----------
-    best : float
-        The smallest loss so far.
-    since : int
-        The number of epochs since the last improvement.
-    state : State or None
-        The state with the smallest loss.
-    """
+    """Stop after `patience` epochs in which a validation loss has not fallen by `least`, and return to the best state."""
 
     def __init__(self, judge: Callable[[Engine, State], float], patience: int, least: float = 1e-4) -> None:
         self.judge, self.patience, self.least = judge, patience, least
-        self.best = math.inf
-        self.since = 0
-        self.state: State | None = None
+        self.best, self.since = math.inf, 0  # the smallest loss so far, and epochs since then
+        self.state: State | None = None  # with that loss
 
     def epoch(self, run: Running, row: dict[str, Any]) -> bool:
         """Add the loss to the row as `validation_nll`, and return whether patience has run out."""
@@ -273,14 +189,11 @@ class EarlyStopping(Callback):
         return self.since >= self.patience
 
     def end(self, run: Running) -> None:
-        """Put the run into its best state."""
         run.state = run.state if self.state is None else self.state
 
     def memory(self) -> Memory:
-        """Return the best state and its loss."""
         return Memory({"best": None if self.state is None else self.best, "since": self.since}, self.state)
 
     def recall(self, memory: Memory) -> None:
-        """Continue with the best state and its loss."""
         self.state, self.since = memory.state, memory.facts["since"]
         self.best = math.inf if memory.facts["best"] is None else memory.facts["best"]

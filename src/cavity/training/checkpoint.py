@@ -88,7 +88,6 @@ class Checkpoint(Callback):
 
 
 def _try(work: Callable[[], Any]) -> str | None:
-    """Return why some work on files failed, or None."""
     try:
         work()
     except (CavityError, OSError, MemoryError) as error:
@@ -169,7 +168,6 @@ def read_facts(path: Location) -> dict[str, Any]:
 
 
 def read_seed(path: Location) -> int:
-    """Return the seed of a checkpoint's run."""
     seed = read_facts(path).get("seed")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise BadFile(f"{path} is damaged: its seed is {seed!r:.40}.")
@@ -298,19 +296,18 @@ def _flat(state: State) -> dict[str, Tensor]:
 
 
 def _state(tensors: dict[str, Tensor], n_optimiser: int, like: State, path: Location) -> State:
-    parts: dict[str, Any] = {}
+    expected, device = _flat(like), like.theta.device
     try:
-        for name, value in like._asdict().items():
-            if isinstance(value, Tensor):
-                parts[name] = tensors[name].to(value.device)
-        device = like.theta.device
+        parts: dict[str, Any] = {
+            name: tensors[name].to(t.device) for name, t in expected.items() if "." not in name
+        }
         parts["sites"] = Sites(*(tensors[f"sites.{name}"].to(device) for name in Sites._fields))
         parts["sums"] = Sums(*(tensors[f"sums.{name}"].to(device) for name in Sums._fields))
         parts["optimiser"] = tuple(tensors[f"optimiser.{i}"].to(device) for i in range(n_optimiser))
     except KeyError as error:
         raise BadFile(f"{path} lacks {error}: it is not a complete checkpoint.") from None
     state = State(**parts)
-    wrong = [n for n, t in _flat(state).items() if n in _flat(like) and t.shape != _flat(like)[n].shape]
+    wrong = [n for n, t in _flat(state).items() if n in expected and t.shape != expected[n].shape]
     if wrong:
         raise BadFile(f"{path} does not fit this run: another shape of {', '.join(wrong)}.")
     return state

@@ -25,21 +25,14 @@ from cavity.training.guard import Guard
 MOST_EXACT = 0.1  # share of a step's time that a sum in every step may take
 MOST_ALONE = 0.05  # and that an exchange may take of the steps before it
 MOST_STEPS = 64
-LEAST_MEETINGS = (
-    4  # in a pass: a window that covers much of the table has few sites of other ranks in its cavities
-)
+# in a pass: a window that covers much of the table has few sites of other ranks in its cavities
+LEAST_MEETINGS = 4
 PROBE_STEPS = 6  # steps with a sum in each, of which the last four are timed
 PROBES = 3
 
 
 class Alone(Local):
-    """One rank between two exchanges: its rows stand for those of all ranks.
-
-    Attributes
-    ----------
-    world : int
-        Number of ranks, the factor on every sum.
-    """
+    """One rank between two exchanges: its rows stand for those of all ranks, whose number is the factor on every sum."""
 
     def __init__(self, reduce: Local) -> None:
         self.rank, self.world = reduce.rank, reduce.world

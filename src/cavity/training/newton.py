@@ -11,9 +11,8 @@ from cavity.training.lbfgs import converge_at, converge_at_start
 from cavity.training.loop import Outcome, Run
 
 MOST = 200  # parameters: each costs two gradients per iteration
-REACH = (
-    12.0  # half-width of the box around the start, in a parameter's own units (logs, or spreads of a column)
-)
+# half-width of the box around the start, in a parameter's own units (logs, or spreads of a column)
+REACH = 12.0
 STEP = 1e-4
 HALVINGS = 25
 

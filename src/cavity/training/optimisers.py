@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import Optimiser
+from cavity.inference.optimiser import Slots
 
 
 @dataclass(frozen=True)
@@ -18,16 +19,11 @@ class Adam(Optimiser):
     beta2: float = 0.999
     eps: float = 1e-8
 
-    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
-        return (
-            torch.zeros_like(theta),
-            torch.zeros_like(theta),
-            torch.zeros((), dtype=torch.float64, device=theta.device),
-        )
+    def init(self, theta: Tensor) -> Slots:
+        count = torch.zeros((), dtype=torch.float64, device=theta.device)
+        return torch.zeros_like(theta), torch.zeros_like(theta), count
 
-    def step(
-        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
         mean, square, count = state
         count = count + 1
         mean = torch.lerp(mean, gradient, 1 - self.beta1)
@@ -49,12 +45,10 @@ class SignRule(Optimiser):
     shrink: float = 0.5
     largest: float = 10.0
 
-    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+    def init(self, theta: Tensor) -> Slots:
         return torch.ones_like(theta), torch.zeros_like(theta)
 
-    def step(
-        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
         relative, last = state
         sign = gradient.sign()
         turn = sign * last
@@ -71,12 +65,10 @@ class Ascent(Optimiser):
 
     rows: float
 
-    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+    def init(self, theta: Tensor) -> Slots:
         return ()
 
-    def step(
-        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
         return theta + (rate / self.rows).to(theta.dtype) * gradient, state
 
 
@@ -87,13 +79,11 @@ class AverageGradient(Optimiser):
     rows: float
     batches: int
 
-    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+    def init(self, theta: Tensor) -> Slots:
         count = torch.zeros((), dtype=torch.int64, device=theta.device)
         return theta.new_zeros(self.batches, len(theta)), count
 
-    def step(
-        self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, state: Slots, theta: Tensor, gradient: Tensor, rate: Tensor) -> tuple[Tensor, Slots]:
         memory, count = state
         memory = memory.index_copy(0, (count % self.batches)[None], gradient[None])
         mean = memory.sum(0) / (count + 1).clamp(max=self.batches)

@@ -24,8 +24,6 @@ def announce(text: str, verbose: int) -> None:
 
 
 class _Forward(logging.Handler):
-    """Hands the text of each stage to a function."""
-
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
         self.say = say

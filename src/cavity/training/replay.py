@@ -69,7 +69,6 @@ class Replay:
         return self.state
 
     def push(self, batch: Batch, rate: float) -> None:
-        """Launch one more step."""
         self._launch(Waiting(batch, rate, self.guard.caution))
         if len(self.waiting) >= self.lag:
             self.check()

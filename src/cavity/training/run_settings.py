@@ -26,16 +26,12 @@ class RunSettings:
     max_epochs: int = 1
     tol: float = 0.0
     max_seconds: float | None = None
-    rough: bool = (
-        False  # L-BFGS with roughly converged sites at each point, and fully converged ones at the end
-    )
+    rough: bool = False  # L-BFGS with roughly converged sites at each point, and fully converged ones last
     settle: bool = True  # False: the sites of a rough plan stay as they are at the end
     leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
     warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
     reshuffle: bool = True  # every pass has its own order
-    exchange: int | str = (
-        1  # mini-batch steps that ranks take alone before they share them, or "auto"; 1: a sum in every step
-    )
+    exchange: int | str = 1  # steps that ranks take alone before they share them, or "auto"; 1: a sum in each
     replay: bool = False  # record mini-batch steps and replay them
     report: Report = lambda row: None  # called with each row of the history
 

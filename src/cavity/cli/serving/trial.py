@@ -15,8 +15,7 @@ import numpy as np
 
 from cavity.cli.models import Model
 from cavity.cli.serving.settings import Limits
-from cavity.kernels.ranked import Ranked
-from cavity.prediction.model import as_array, center_in_units, points_in_units
+from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
 from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, Unchanged
 from cavity.saving.json_checks import format_label
@@ -44,13 +43,12 @@ def read_page_file(name: str) -> bytes:
 def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
     """Describe the model for its page: columns with range, typical cell and other cells; classes; limits."""
     prior = model.result.model.prior
-    center, points = center_in_units(prior), points_in_units(prior)
-    points = points.reshape(-1, len(center))
-    if not isinstance(prior.kernel, Ranked):  # points that are learned may be far from all rows
-        most = 3 * as_array(prior.spread)
-        points = (
-            np.clip(points, center - most, center + most) if len(points) else center + np.stack([-most, most])
-        )
+    center = as_array(prior.center)
+    points = as_array(prior.Z).reshape(-1, len(center))
+    most = 3 * as_array(prior.spread)  # points that are learnt may be far from all rows
+    points = (
+        np.clip(points, center - most, center + most) if len(points) else center + np.stack([-most, most])
+    )
     columns: list[dict[str, Any]] = []
     place = 0
     for column in _list_columns(model):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cavity.common.namespaces import Array, namespace
-from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, log_ndtr
+from cavity.likelihoods.normal_tails import LOG_SQRT_2PI
 from cavity.likelihoods.quadrature import trapezoid
 from cavity.likelihoods.quadrature.far_tails import mend_far_tails
 from cavity.likelihoods.quadrature.grid import (
@@ -75,7 +75,7 @@ def log_by_panels(mean: Tensor, sd: Tensor) -> Tensor:
     size = max(1, BYTES // (8 * C * ORDER * min(len(SPREAD) * C, MOST_EDGES)))
     parts = []
     for m, s in zip(torch.split(mean, size), torch.split(sd, size), strict=True):
-        parts.append(_integrate_each(m, s, s, bumps(m, s)) if C <= MANY else _integrate_contenders(m, s))
+        parts.append(_integrate_each(m, s, s, bumps(m, s)) if C <= MANY else _integrate_crowd(m, s))
     log_p = torch.cat(parts)
     if log_p.requires_grad or log_p.dtype != torch.float64:
         return log_p
@@ -101,31 +101,11 @@ def _integrate(mean: Array, sd: Array, edges: Array) -> Array:
     return xp.logsumexp(log_density + (xp.sum(log_cdf) - log_cdf) + grid.log_weights[..., None], 1)
 
 
-def _integrate_contenders(mean: Tensor, sd: Tensor) -> Tensor:
-    """Integrate rows of many classes: drop classes that cannot be the largest, thin the breakpoints of the others.
+def _integrate_crowd(mean: Tensor, sd: Tensor) -> Tensor:
+    """Integrate rows of many classes: only those that can be the largest need panels of their width.
 
     The largest value has no mass below L = max_c (m_c − reach·sd_c). So a class whose whole mass lies below L is not a rival.
-    Its own log p is bounded by its duel with the class that sets L.
     """
     floor, ceiling = _find_range(mean, sd)
-    leader = (mean - REACH * sd).argmax(-1, keepdim=True)
-    contends = mean + REACH * sd >= floor
-    count = int(contends.sum(-1).max())
-    # contenders with the highest reach come first; ties beyond `count` add only classes without mass
-    chosen = (mean + REACH * sd).topk(count, dim=-1).indices
-    m, s = mean.gather(-1, chosen), sd.gather(-1, chosen)
-    real = contends.gather(-1, chosen)
-    edges = _own_edges(m, s, real, floor, ceiling)
-    won = _integrate_each(m, s, s.masked_fill(~real, torch.inf), edges)
-    duel = log_ndtr((mean - mean.gather(-1, leader)) / (sd.square() + sd.gather(-1, leader).square()).sqrt())
-    return duel.scatter(-1, chosen, torch.where(real, won, duel.gather(-1, chosen)))
-
-
-def _own_edges(m: Tensor, s: Tensor, real: Tensor, floor: Tensor, ceiling: Tensor) -> Tensor:
-    """Return the breakpoints of a row's own contenders, independent of the other rows; thin them if there are many."""
-    edges = bumps(m.masked_fill(~real, torch.inf), s * real)  # those of non-contenders come last
-    last = edges.masked_fill(edges.isinf(), -torch.inf).amax(-1, keepdim=True)
-    few = torch.minimum(edges[..., :MOST_EDGES], last)
-    if m.shape[-1] <= MANY:
-        return few
-    return torch.where(real.sum(-1, keepdim=True) > MANY, thin(edges, floor, ceiling, MOST_EDGES), few)
+    sharp = sd.masked_fill(mean + REACH * sd < floor, torch.inf)
+    return _integrate_each(mean, sd, sharp, thin(bumps(mean, sd), floor, ceiling, MOST_EDGES))

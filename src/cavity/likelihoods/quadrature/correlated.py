@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import concatenate
 from cavity.likelihoods.quadrature.information import EntropyParts
 
 LOG2_POINTS = 11
@@ -53,8 +54,7 @@ def softmax_uncertainty(mean: Tensor, cov: Tensor) -> EntropyParts:
 
 
 def _uncertainty(mean: Tensor, cov: Tensor, log2: int) -> EntropyParts:
-    parts = [_entropies(f.log_softmax(-1)) for f in _samples(mean, cov, log2)]
-    return EntropyParts(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return concatenate([_entropies(f.log_softmax(-1)) for f in _samples(mean, cov, log2)])
 
 
 def _needs_more(cov: Tensor, log_p: Tensor) -> Tensor:

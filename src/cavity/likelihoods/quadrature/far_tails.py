@@ -5,19 +5,15 @@ Grids that all classes of a row share resolve probabilities, not the logarithms 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, hazard, log_ndtr
+from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, log_ndtr
+from cavity.likelihoods.quadrature.log_concave import Integrand
 
 REACH = 8.5  # standard deviations beyond which a normal has no mass in float64
-NEAR, LEAST = (
-    -32.0,
-    -691.0,
-)  # logarithms between which a probability is computed again; 1e-300 is the smaller one
+NEAR, LEAST = -32.0, -691.0  # logarithms between which a probability is computed again, of 1e-14 and 1e-300
 NEWTON = 8  # steps to the mode; they never overshoot
 HALVINGS = 7  # to the point where the integrand has fallen by e, on a logarithmic scale
 SCALES = (-45.0, 6.0)  # binary logarithms of its distance from the mode, in standard deviations of the class
@@ -25,18 +21,6 @@ BYTES = 8 << 20  # of one array over a piece's nodes
 MOST_CLASSES = 200  # each entry takes an integral over all classes: with more of them a bound must do
 _T, _W = (values[:12] for values in np.polynomial.laguerre.laggauss(24))  # the others have hardly any weight
 NODES, LOG_WEIGHTS = tuple(_T.tolist()), tuple((np.log(_W) + _T).tolist())
-
-
-class _Entry(NamedTuple):
-    """g(x) = −x²/2 + Σ_c log Φ((x − μ_c)/s_c) of a class and its rivals, x in units of the class: log-concave."""
-
-    mean: Tensor  # [n C]; that of the class itself is far below
-    rate: Tensor  # [n C], 1/s
-
-    def log_value(self, x: Tensor) -> Tensor:
-        """Return g at points [n Q]."""
-        z = (x[..., None] - self.mean[:, None]) * self.rate[:, None]
-        return log_ndtr(z).sum(-1) - 0.5 * x * x
 
 
 def mend_far_tails(log_p: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
@@ -59,13 +43,13 @@ def mend_far_tails(log_p: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
         among = order[at, : int(count[some].max())]
         m, unit = mean[at].gather(1, k), sd[at].gather(1, k)
         away = ((mean[at].gather(1, among) - m) / unit).masked_fill(among == k, -1e6)
-        log_p[at, own[some]] = _integrate(_Entry(away, unit / sd[at].gather(1, among)))
+        log_p[at, own[some]] = _integrate(Integrand(away, unit / sd[at].gather(1, among)))
     return log_p
 
 
-def _integrate(g: _Entry) -> Tensor:
+def _integrate(g: Integrand) -> Tensor:
     """Integrate by Laguerre's rule on both sides of the mode, in units of the distance at which g has fallen by 1."""
-    mode = _find_mode(g)[:, None]
+    mode = g.find_mode(NEWTON)[:, None]
     top = g.log_value(mode)
     sides = []
     for sign in (-1.0, 1.0):
@@ -78,14 +62,3 @@ def _integrate(g: _Entry) -> Tensor:
         at = mode + sign * scale * constant(NODES, mode)
         sides.append(g.log_value(at) + constant(LOG_WEIGHTS, mode) + scale.log())
     return torch.cat(sides, 1).logsumexp(1) - LOG_SQRT_2PI
-
-
-def _find_mode(g: _Entry) -> Tensor:
-    """Return where g' = 0, [n], by Newton's steps from the left, as in `largest`."""
-    x = (g.mean * g.rate.square() / (1 + g.rate.square())).amax(-1).clamp_min(0)
-    for _ in range(NEWTON):
-        z = (x[:, None] - g.mean) * g.rate
-        beta = hazard(z)
-        bend = torch.where(z < -1e4, 1.0, beta * (beta + z))
-        x = x + ((beta * g.rate).sum(-1) - x) / ((bend * g.rate.square()).sum(-1) + 1)
-    return x

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cavity.common.linalg import concatenate
 from cavity.likelihoods.normal_tails import log_normal_pdf
 from cavity.likelihoods.quadrature.grid import ORDER, SPREAD, bumps, piecewise_legendre
 from cavity.likelihoods.quadrature.noisy_argmax import Choice, Largest
@@ -69,7 +70,7 @@ def information(f: Latent, choice: Choice) -> Information:
     if isinstance(choice, Largest) and not choice.noise.any():
         return _without_noise(f)
     if f.mean.shape[1] == 1:
-        return _concatenate(
+        return concatenate(
             [_duel(f.rows(i), f.mean[i, 0], f.var[i, 0], choice.noise, choice) for i in _split(f)]
         )
     order = f.log_p.argsort(dim=1, descending=True, stable=True)
@@ -90,22 +91,18 @@ def _split(f: Latent) -> Iterator[Tensor]:
     yield from torch.split(torch.arange(len(f.mean)), size)
 
 
-def _concatenate(parts: list[Information]) -> Information:
-    return Information(*(torch.cat(column) for column in zip(*parts, strict=True)))
-
-
 def _integrate_contenders(f: Latent, order: Tensor, K: int, choice: Choice) -> Information:
     """Integrate rows with K contenders each; latent values are ordered by probability."""
     f = Latent(f.mean.gather(1, order), f.var.gather(1, order), f.log_p.gather(1, order), f.epsilon)
     if K == 2:
         mean, var = f.mean[:, 0] - f.mean[:, 1], f.var[:, 0] + f.var[:, 1]
         noise = choice.noise[order[:, :2]].sum(1)
-        return _concatenate([_duel(f.rows(i), mean[i], var[i], noise[i], choice) for i in _split(f)])
+        return concatenate([_duel(f.rows(i), mean[i], var[i], noise[i], choice) for i in _split(f)])
     z = _sobol(K).to(f.mean.dtype)
     points = max(1, min(len(z), BYTES // (4 * K * choice.terms)))
     size = max(1, BYTES // (4 * K * choice.terms * points))
     rows = torch.split(torch.arange(len(order)), size)
-    return _concatenate([_average(f.rows(i), order[i, :K], torch.split(z, points), choice) for i in rows])
+    return concatenate([_average(f.rows(i), order[i, :K], torch.split(z, points), choice) for i in rows])
 
 
 def _sobol(K: int) -> Tensor:

@@ -6,7 +6,7 @@ The sums are in single precision, accurate to about 1e-6. They are averaged over
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,49 +25,27 @@ INNER = 48  # trapezoidal nodes over a normal, as for the softmax's averages
 TABLE = 0.005  # step of the table of a distribution function
 
 
-class Choice(Protocol):
-    """How the label follows from noise-free latent values."""
-
-    @property
-    def noise(self) -> Tensor:
-        """Variance of the noise on each latent value, [C]."""
-        ...
-
-    def duel(self, d: Tensor, noise: Tensor) -> Tensor:
-        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of the difference's noise, [n]."""
-        ...
-
-    def width(self, noise: Tensor) -> Tensor:
-        """Return the length over which that probability rises."""
-        ...
-
-    def among(self, f: Tensor, chosen: Tensor) -> Tensor:
-        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
-        ...
-
-    @property
-    def terms(self) -> int:
-        """Number of terms that `among` computes per value of f."""
-        ...
-
-
 class Largest(NamedTuple):
     """y = argmax_c f_c + e_c,  e_c ~ N(0, s_c)."""
 
-    noise: Tensor
+    noise: Tensor  # [C], s
 
     def duel(self, d: Tensor, noise: Tensor) -> Tensor:
+        """Return P(a wins against b | f_a − f_b = d), [n Q]; `noise` is the variance of the difference's noise, [n]."""
         return 0.5 * torch.erfc(-SQRT_HALF * d / noise.sqrt()[:, None])
 
     def width(self, noise: Tensor) -> Tensor:
+        """Return the length over which that probability rises."""
         return noise.sqrt()
 
     @property
     def terms(self) -> int:
+        """Number of terms that `among` computes per value of f."""
         ratio = float((self.noise.max() / self.noise.min()).sqrt())
         return 1 + math.ceil(min(2 * REACH * ratio / STEP, 1e9))
 
     def among(self, f: Tensor, chosen: Tensor) -> Tensor:
+        """Return P(each wins | f), [n K S] → [n K S], for the classes `chosen` [n K] of each row."""
         f = _from_largest(f)
         s = self.noise[chosen][..., None].sqrt()  # [n K 1]
         if self.terms > MOST:
@@ -83,7 +61,7 @@ class Largest(NamedTuple):
 
 
 class Softened(NamedTuple):
-    """y = argmax_c f_c + e_c + Gumbel: a softmax of the noisy latent values."""
+    """y = argmax_c f_c + e_c + Gumbel: a softmax of the noisy latent values. The methods are those of `Largest`."""
 
     noise: Tensor
     start: Tensor  # [], where the tables begin
@@ -122,6 +100,9 @@ class Softened(NamedTuple):
         share = place - index
         index += (chosen * length).int()[..., None, None]
         return _winner(_interpolate(self.below, index, share), _interpolate(self.density, index, share))
+
+
+Choice = Largest | Softened  # how the label follows from noise-free latent values
 
 
 def softened(noise: Tensor) -> Softened:
@@ -172,6 +153,5 @@ def _logistic_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _normal_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nodes and weights of a standard normal."""
     z = torch.linspace(-8.5, 8.5, INNER, dtype=like.dtype)
     return z, torch.softmax(-0.5 * z * z, 0)

@@ -1,8 +1,7 @@
-"""Averages of fractional powers of the probit. [METHOD 4, power EP and weights]"""
+"""Averages of fractional powers of the probit, and of its logarithm. [METHOD 4, power EP and weights]"""
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from cavity.likelihoods.normal_tails import (
     LOG_SQRT_2PI,
-    SQRT_HALF,
     constant,
     hazard,
     hazard_slope,
@@ -19,16 +17,20 @@ from cavity.likelihoods.normal_tails import (
     log_normal_pdf,
 )
 from cavity.likelihoods.quadrature.grid import bumps, piecewise_legendre
-from cavity.likelihoods.quadrature.probit import ProbitMoments
 
 REACH = 7.2  # standard deviations on either side that nodes should cover
-CENTER, BEND = (
-    -4.0,
-    3.0,
-)  # where the spacing of nodes changes from the left tail's to the right tail's, and how gently
-STRAIGHT = 0.9  # exponents above it have tails of nearly the same width
+# where the spacing of nodes changes from the left tail's to the right tail's, and how gently
+CENTER, BEND = -4.0, 3.0
 CERTAIN = 10.0  # log Φ(10) is −8e-24
-LOG_2, SQRT_2PI = math.log(2), math.sqrt(2 * math.pi)
+
+
+class ProbitMoments(NamedTuple):
+    """log ∫ Φ(d/√R)^e N(d; μ, V) dd, or E log Φ(d/√R), with its derivatives in μ, V and R."""
+
+    value: Tensor
+    dm: Tensor
+    dv: Tensor
+    dr: Tensor
 
 
 class Rule(NamedTuple):
@@ -46,27 +48,7 @@ def _make_rule(least: float, n: int, scale: float) -> Rule:
     )
 
 
-RULES = tuple(
-    _make_rule(*row)
-    for row in (
-        (0.97, 12, 0.88),
-        (0.95, 13, 0.88),
-        (0.9, 15, 0.87),
-        (0.5, 18, 0.8),
-        (0.1, 24, 0.78),
-        (1e-3, 48, 0.55),
-    )
-)
-
-
-def _find_rule(least: float) -> Rule | None:
-    """Return the shortest rule for exponents from `least` to 1."""
-    return next((rule for rule in RULES if least >= rule.least), None)
-
-
-def has_short_rule(least: float) -> bool:
-    """Return whether `probit_power` adds to the closed form, which it then returns for the exponent 1."""
-    return _find_rule(least) is not None
+RULES = tuple(_make_rule(*row) for row in ((0.5, 18, 0.8), (0.1, 24, 0.78), (1e-3, 48, 0.55)))
 
 
 def probit_power(
@@ -79,68 +61,15 @@ def probit_power(
     # a zero width would have no grid; 1e-16 of the other is a point mass in float64
     V, R = torch.maximum(var, 1e-16 * residual), torch.maximum(residual, 1e-16 * var)
     with torch.no_grad():
-        found = _integrate(mean, V, R, exponent, _find_rule(least))
+        rule = next((rule for rule in RULES if least >= rule.least), None)  # the shortest
+        if rule is None:
+            found = _integrate_panels(mean, V, R, exponent)
+        else:
+            found = _integrate_difference(mean, V, R, exponent, rule)
     if not torch.is_grad_enabled():
         return found
     pairs = ((mean, found.dm), (V, found.dv), (R, found.dr))
     return found._replace(value=found.value + sum(d * (t - t.detach()) for t, d in pairs))
-
-
-def _integrate(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, rule: Rule | None
-) -> ProbitMoments:
-    if rule is None:
-        return _integrate_panels(mean, var, residual, exponent)
-    by = _integrate_near_one if rule.least >= STRAIGHT else _integrate_difference
-    return by(mean, var, residual, exponent, rule)
-
-
-def _integrate_near_one(
-    mean: Tensor, var: Tensor, residual: Tensor, exponent: Tensor, rule: Rule
-) -> ProbitMoments:
-    r"""Integrate as `_integrate_difference` does, for exponents so near 1 that a normal in x covers the bump.
-
-    Let κ = e for m < 0 and 1 otherwise, x = m/(1 + κv) + t √(v/(1 + κv)), y = −x/√2 and E = erfcx(y). Then
-
-        ΦN dx = K (E/2) O exp(−t²/2) dt        O = exp((κ − 1) y²)
-        Φ^e N dx = K (E/2) P exp(−t²/2) dt     P = (E/2)^(e−1) exp((κ − e) y²)
-        K = Φ(α) exp(k) β(α) / √(1 + κv)       k = ½ (1 − κ) m² / ((1 + v)(1 + κv))
-
-    Since β(x) E = √(2/π), sums over βΦN need no E. All sums are relative to Φ(α) exp(k), which is finite in logarithms.
-    """
-    width = residual.sqrt()
-    m, v, e = mean / width, var / residual, exponent
-    kappa = torch.where(m < 0, e, 1.0)
-    shrink = (1 + kappa * v).reciprocal()
-    center, sd = m * shrink, (v * shrink).sqrt()
-    nodes, moments = _normal_rule(rule, m)
-    least = -SQRT_HALF * CERTAIN
-    y = torch.addcmul(-SQRT_HALF * center, -SQRT_HALF * sd, nodes).clamp_(min=least)
-    E = torch.special.erfcx(y)
-    y2 = y.square_()
-    P = torch.addcmul((1 - e) * LOG_2, kappa - e, y2).addcmul_(E.log(), e - 1).exp_()
-    O = y2.mul_(kappa - 1).exp_()
-    p, o = torch.tensordot(moments, P, 1), torch.tensordot(moments, O, 1)
-    turn = torch.tensordot(moments[0], P / E, 1) / math.pi
-    bump = 0.5 * torch.tensordot(moments[0], P.sub_(O).mul_(E), 1)
-    rise, pull = (e * p - o) / SQRT_2PI
-    scale = (1 + v).rsqrt()
-    alpha = m * scale
-    beta, k = hazard(alpha), 0.5 * (1 - kappa) * alpha.square() * shrink
-    one, root = (-k).exp(), shrink.sqrt()
-    Z = one + beta * root * bump
-    d1 = beta * (one * scale + root * rise)
-    along = -beta * (one * alpha * scale * scale + root * (center * rise + sd * pull))
-    d2 = along - e * (1 - e) * beta * root * turn
-    value = log_ndtr(alpha) + k + Z.log()
-    return ProbitMoments(value, d1 / (Z * width), 0.5 * d2 / (Z * residual), 0.5 * along / (Z * residual))
-
-
-def _normal_rule(rule: Rule, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nodes t [Q ...], and weights [2 Q] of integrals against exp(−t²/2) and t exp(−t²/2)."""
-    nodes = constant(rule.nodes, like)
-    weights = constant(rule.weights, like) * (-0.5 * nodes.square()).exp()
-    return nodes.reshape(-1, *[1] * like.dim()), torch.stack([weights, nodes * weights])
 
 
 def _integrate_difference(
@@ -185,30 +114,16 @@ def _place(m: Tensor, v: Tensor, e: Tensor, rule: Rule) -> tuple[Tensor, Tensor]
     nodes, weights = (constant(c, m).reshape(-1, *[1] * m.dim()) for c in (rule.nodes, rule.weights))
     left, right = e + 1 / v, 1 + 1 / v
     pull = m / v
-    at_left, at_right = (
-        pull / left,
-        pull / right,
-    )  # the two centres; that of the other side is where the bump is not
-    fall_left, fall_right = REACH**2 - pull * at_left, REACH**2 - pull * at_right
-    # if 0 is within reach of the centre, the tail beyond 0 starts with what is left of the fall
-    low = torch.where(
-        m > 0,
-        torch.where(
-            fall_right > 0,
-            at_left - (at_left**2 + fall_right.clamp(min=0) / left).sqrt(),
-            at_right - REACH * right.rsqrt(),
-        ),
-        at_left - REACH * left.rsqrt(),
-    )
-    high = torch.where(
-        m < 0,
-        torch.where(
-            fall_left > 0,
-            at_right + (at_right**2 + fall_left.clamp(min=0) / right).sqrt(),
-            at_left + REACH * left.rsqrt(),
-        ),
-        at_right + REACH * right.rsqrt(),
-    )
+
+    def find_end(sign: float, own: Tensor, other: Tensor) -> Tensor:
+        """Return where the side of precision `own` ends; beyond 0 it starts with what the other side has left of its fall."""
+        at, at_other = pull / own, pull / other  # that of the other side is where the bump is not
+        fall = REACH**2 - pull * at_other
+        beyond = at + sign * (at**2 + fall.clamp(min=0) / own).sqrt()
+        beyond = torch.where(fall > 0, beyond, at_other + sign * REACH * other.rsqrt())
+        return torch.where(sign * m < 0, beyond, at + sign * REACH * own.rsqrt())
+
+    low, high = find_end(-1.0, left, right), find_end(1.0, right, left)
     a, b = left.rsqrt(), right.rsqrt()  # slopes: x = CENTER + p t − q √(t² + BEND²)
     p, q = 0.5 * (a + b), 0.5 * (a - b)
     ends = torch.stack([low, high]) - CENTER
@@ -251,3 +166,25 @@ def _integrate_panels(mean: Tensor, var: Tensor, residual: Tensor, exponent: Ten
     return ProbitMoments(
         value - sd.log(), (p * g1).sum(-1), 0.5 * (p * (g2 + g1 * g1)).sum(-1), (p * gr).sum(-1)
     )
+
+
+def probit_average(mean: Tensor, var: Tensor, residual: Tensor) -> ProbitMoments:
+    r"""Return E g(d), g(d) = log Φ(d/√R), d ~ N(μ, V): the limit e → 0 of power EP's (1/e) log Z.        [METHOD 4, power EP]
+
+    ∂/∂μ = E g'      ∂/∂V = ½ E g''      ∂/∂R = E ∂g/∂R
+    """
+    var = torch.maximum(var, 1e-16 * residual)
+    residual = torch.maximum(residual, 1e-16 * var)
+    sd, width = var.sqrt(), residual.sqrt()
+    zero = torch.zeros_like(mean)
+    # left of 0 log Φ approaches its parabola only as 1/d²: add breakpoints between the two widths
+    edges = bumps(torch.stack([mean, zero, zero], -1), torch.stack([sd, width, (sd * width).sqrt()], -1))
+    grid = piecewise_legendre(edges.detach())
+    alpha = grid.nodes / width[..., None]
+    beta = hazard(alpha)
+    p = (log_normal_pdf((grid.nodes - mean[..., None]) / sd[..., None]) + grid.log_weights).exp()
+    p = p / sd[..., None]
+    dm = (p * beta).sum(-1) / width
+    dv = -0.5 * (p * hazard_slope(alpha, beta)).sum(-1) / residual
+    dr = -0.5 * (p * beta * alpha).sum(-1) / residual
+    return ProbitMoments((p * log_ndtr(alpha)).sum(-1), dm, dv, dr)

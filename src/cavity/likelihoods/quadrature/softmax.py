@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from cavity.common.linalg import concatenate
 from cavity.common.namespaces import Array, in_torch, namespace
 from cavity.common.onnx_graph import Value
 from cavity.likelihoods.normal_tails import LOG_SQRT_2PI, constant, log_normal_pdf
@@ -31,15 +32,15 @@ _NODES, _WEIGHTS, _SHARES = (
 )
 
 
-class SoftmaxAverage(NamedTuple):
-    """E log Σ_c exp f_c, and its derivatives."""
+class Average(NamedTuple):
+    """E log Σ_c exp f_c or E log σ(f), and its derivatives."""
 
     value: Tensor  # [B]
-    dm: Tensor  # [B C], E softmax_c
+    dm: Tensor  # [B C], E softmax_c, or E σ(−f)
     dv: Tensor  # [B C]
 
 
-def softmax_average(mean: Tensor, var: Tensor) -> SoftmaxAverage:
+def softmax_average(mean: Tensor, var: Tensor) -> Average:
     r"""Return E log Σ exp f_c for f_c ~ N(m_c, v_c), [B C].
 
     log Σ exp f_c + γ is the mean of max_c (f_c + G_c), G_c standard Gumbel, whose distribution function is a product:
@@ -56,7 +57,7 @@ def softmax_average(mean: Tensor, var: Tensor) -> SoftmaxAverage:
     wide = (var > WIDE**2).any(-1)
     if not bool(wide.any()):
         return _average_in_pieces(_average, OUTER, mean, var)
-    found = SoftmaxAverage(torch.empty_like(mean[:, 0]), torch.empty_like(mean), torch.empty_like(mean))
+    found = Average(torch.empty_like(mean[:, 0]), torch.empty_like(mean), torch.empty_like(mean))
     place = (~wide).nonzero()[:, 0]
     parts = [(place, _average_in_pieces(_average, OUTER, mean[place], var[place]))] if len(place) else []
     for chosen, part in parts + _average_wide_rows(mean, var, wide.nonzero()[:, 0]):
@@ -65,14 +66,14 @@ def softmax_average(mean: Tensor, var: Tensor) -> SoftmaxAverage:
     return found
 
 
-def _average_in_pieces(average: Callable[..., SoftmaxAverage], nodes: int, *rows: Tensor) -> SoftmaxAverage:
+def _average_in_pieces(average: Callable[..., Average], nodes: int, *rows: Tensor) -> Average:
     """Average a few rows at a time, so that arrays over their nodes stay small."""
     size = max(1, BYTES // (8 * rows[0].shape[1] * INNER * nodes))
     parts = [average(*piece) for piece in zip(*(torch.split(r, size) for r in rows), strict=True)]
-    return SoftmaxAverage(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return concatenate(parts)
 
 
-def _average_wide_rows(mean: Tensor, var: Tensor, place: Tensor) -> list[tuple[Tensor, SoftmaxAverage]]:
+def _average_wide_rows(mean: Tensor, var: Tensor, place: Tensor) -> list[tuple[Tensor, Average]]:
     """Return the averages of the rows at `place`, grouped by the length of their grids."""
     m, v = mean[place], var[place]
     sd = (v + math.pi**2 / 6).sqrt()  # of f_c + G_c
@@ -88,7 +89,7 @@ def _average_wide_rows(mean: Tensor, var: Tensor, place: Tensor) -> list[tuple[T
     return found
 
 
-def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weights: Tensor) -> SoftmaxAverage:
+def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weights: Tensor) -> Average:
     """Return averages as E max = high − ∫ Π_c F_c up to `high`, which the largest value does not exceed.
 
     F_c is a sum over f_c if that is narrow, else over its Gumbel variable: F_c(x) = E Φ((x − G − m_c)/σ_c).
@@ -107,7 +108,7 @@ def _wide_average(mean: Tensor, var: Tensor, high: Tensor, x: Tensor, log_weight
     total, others = _combine(F)
     others *= log_weights.exp()[:, None]
     value = high - _EULER - (total[:, 0].exp() * log_weights.exp()).sum(-1)
-    return SoftmaxAverage(value, (B * others).sum(-1), -0.5 * (D * others).sum(-1))
+    return Average(value, (B * others).sum(-1), -0.5 * (D * others).sum(-1))
 
 
 def gumbel_nodes(like: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,13 +150,13 @@ def _combine(F: Array) -> tuple[Array, Array]:
     return total, xp.exp(total - log_F)
 
 
-def _average(mean: Tensor, var: Tensor) -> SoftmaxAverage:
+def _average(mean: Tensor, var: Tensor) -> Average:
     level, step, x = _place_outer(mean, var)
     F, B, D = _narrow(mean, var.sqrt(), x)
     total, others = _combine(F)
     tail = (-(level - x).clamp(max=_LARGEST).exp()).exp() - total[:, 0].exp()
     value = level[:, 0] + tail.sum(-1) * step[:, 0]
-    return SoftmaxAverage(value, (B * others).sum(-1) * step, -0.5 * (D * others).sum(-1) * step)
+    return Average(value, (B * others).sum(-1) * step, -0.5 * (D * others).sum(-1) * step)
 
 
 def expected_softmax(mean: Array, var: Array) -> Array:
@@ -169,20 +170,12 @@ def expected_softmax(mean: Array, var: Array) -> Array:
     return (B * _combine(F)[1]).sum(2) * step
 
 
-class SigmoidAverage(NamedTuple):
-    """E log σ(f), and its derivatives."""
-
-    value: Tensor
-    dm: Tensor  # E σ(−f)
-    dv: Tensor  # −½ E σ(f) σ(−f)
-
-
-def sigmoid_average(mean: Tensor, var: Tensor) -> SigmoidAverage:
+def sigmoid_average(mean: Tensor, var: Tensor) -> Average:
     """Return E log σ(f) for f ~ N(m, v), any shape."""
     nodes, log_p = _sigmoid_grid(mean, var)
     p, s = log_p.exp(), nodes.sigmoid()
     average = (p * logsigmoid(nodes)).sum(-1), (p * (1 - s)).sum(-1), -0.5 * (p * s * (1 - s)).sum(-1)
-    return SigmoidAverage(*average)
+    return Average(*average)
 
 
 def log_sigmoid_probability(mean: Array, var: Array) -> tuple[Array, Array]:

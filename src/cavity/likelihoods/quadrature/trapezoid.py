@@ -46,7 +46,6 @@ class Span(NamedTuple):
     step: Array  # of the rule, or left of b if steps grow
 
     def at(self, place: Array) -> Span:
-        """Return some of the rows."""
         return Span(*(t[place] for t in self))
 
 
