@@ -42,10 +42,7 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
     points = f"{found['features']} features" if spectral else f"{found['inducing_points']} inducing points"
     rows = [
         ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
-        (
-            "method",
-            f"{found['method']}, {points}{' per class' if classes else ''}, {found['dtype']}",
-        ),
+        ("method", f"{found['method']}, {points}{' per class' if classes else ''}, {found['dtype']}"),
         ("kernel", found["kernel"]),
         ("classes", f"{len(classes)}: {list_names(classes)}")
         if classes

@@ -102,7 +102,7 @@ class _Panel(NamedTuple):
 
 
 def _tip(value: str, name: str, parts: Sequence[float]) -> str:
-    mean, low, high = (format_number(float(f"{p:.3g}")) for p in parts)
+    mean, low, high = (format_number(p, 3) for p in parts)
     return f"{value}: {name} {mean} ({low} to {high})"
 
 
@@ -165,7 +165,7 @@ def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
     plot.line([low, high], [low, high], "reference")
     for i in chosen:
         off = abs(y[i] - mean[i]) > NORMAL_95 * std[i]
-        tip = f"row {i}: predicted {format_number(float(f'{mean[i]:.4g}'))} ± {std[i]:.2g}, true {format_number(y[i])}"
+        tip = f"row {i}: predicted {format_number(mean[i], 4)} ± {std[i]:.2g}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
     alt = f"True against predicted {target} of {len(chosen)} rows."
     caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95 % interval."

@@ -66,8 +66,11 @@ def _render_section(section: Section) -> str:
 
 
 def render_paragraph(text: str) -> str:
-    """Render a paragraph of plain text."""
     return f"<p>{escape_text(text)}</p>" if text else ""
+
+
+def grid(figures: str) -> str:
+    return f'<div class="grid">{figures}</div>'
 
 
 def render_list(items: Sequence[str], kind: str = "") -> str:

@@ -198,12 +198,7 @@ def _make_colormap(colour: str) -> Any:
 
 
 def relevance_bars(
-    relevance: Any,
-    ax: Axes | None = None,
-    *,
-    names: Any = None,
-    most: int = BARS,
-    colour: str = COLOURS[0],
+    relevance: Any, ax: Axes | None = None, *, names: Any = None, most: int = BARS, colour: str = COLOURS[0]
 ) -> Axes:
     """Draw the relevance of the columns as bars, the largest on top.
 

@@ -13,8 +13,8 @@ from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import draw_dependence
 from cavity.report.colours import COLOURS
-from cavity.report.findings import Ranking, Scored, explain_notable, find_notable, find_novelty
-from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
+from cavity.report.findings import Ranking, Scored, explain_notable, find_notable
+from cavity.report.markup import escape_text, grid, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS, find_weak_classes
 from cavity.report.svg import format_number
 from cavity.rows.frames import Prepared
@@ -26,9 +26,9 @@ BARS = 20
 EACH = {"precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
 
 
-def render_classes(scored: Scored, classes: list[str]) -> str:
+def render_classes(scored: Scored | None, classes: list[str]) -> str:
     """Render the scores of each class, and what is taken for what."""
-    if scored.scores is None or scored.truth is None or scored.is_regression:
+    if scored is None or scored.truth is None or scored.is_regression:
         return ""
     chosen, C = scored.outcome.argmax(1), len(classes)
     confusion = count_confusion(scored.truth, chosen, C)
@@ -100,7 +100,6 @@ def _list_confusions(confusion: NDArray[np.int64], classes: list[str]) -> str:
 
 
 def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
-    """Render the importance of the columns as bars."""
     if ranking is None:
         return ""
     shown = ranking.places[:BARS]
@@ -128,7 +127,6 @@ def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
 def render_dependences(
     found: list[PartialDependence], ranking: Ranking | None, names: list[str], target: str
 ) -> str:
-    """Render how predictions depend on the most important columns."""
     if not found or ranking is None:
         return ""
     value = {names[j]: v for j, v in zip(ranking.places, ranking.values, strict=True)}
@@ -137,7 +135,7 @@ def render_dependences(
         for k, part in enumerate(found)
     ]
     text = "The mean prediction when a column has the same value in every row, in the units of the table."
-    return render_paragraph(text) + f'<div class="grid">{"".join(figures)}</div>'
+    return render_paragraph(text) + grid("".join(figures))
 
 
 def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: list[str], numbers: Any) -> str:
@@ -152,14 +150,13 @@ def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: li
         if scored.is_regression
         else _describe_labels(model, scored, places, classes)
     )
-    novelty = find_novelty(model, scored)
     lines = []
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
         causes = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
         number = n if numbers is None else numbers[n]
-        unusual = [] if novelty is None else [f"{novelty[n]:.0%}"]
+        unusual = [] if scored.novelty is None else [f"{scored.novelty[n]:.0%}"]
         lines.append([f"{number}", why, *describe(n), *unusual, causes, *(moved.values[k, j] for j in shown)])
     names = [moved.names[j] or "(no name)" for j in shown]
     unit = "units of the target" if scored.is_regression else "nats of log-probability"
@@ -168,7 +165,7 @@ def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: li
         f"Uncertain: the prediction is least certain. Moved by: the columns that change the prediction "
         f"most, compared with the cells of other rows, in {unit}. Novelty: the share of training rows that are more usual."
     )
-    head = head if novelty is None else [*head, "Novelty"]
+    head = head if scored.novelty is None else [*head, "Novelty"]
     table = render_table(
         "Hardest and most uncertain rows", ["Row", "Why", *head, "Moved by", *names], lines, name="rows"
     )
@@ -199,7 +196,7 @@ def _describe_labels(clf: Any, scored: Scored, places: list[int], classes: list[
 def _describe_numbers(scored: Scored) -> Any:
     def describe(n: int) -> list[str]:
         mean, std = scored.outcome[n]
-        cells = [format_number(float(f"{mean:.4g}")), f"{std:.3g}"]
+        cells = [format_number(mean, 4), f"{std:.3g}"]
         if scored.truth is None:
             return cells
         y = float(scored.truth[n])

@@ -124,9 +124,9 @@ def choose_dates(low: float, high: float) -> list[tuple[float, str]]:
     return [(float(m), str(np.datetime64(int(m), "s"))[:length].replace("T", " ")) for m in moments]
 
 
-def format_number(value: float) -> str:
-    """Format a number in at most six digits, with separators of thousands."""
-    value = 0.0 if abs(value) < 1e-300 else float(f"{value:.6g}")
+def format_number(value: float, digits: int = 6) -> str:
+    """Format a number in at most so many digits, with separators of thousands."""
+    value = 0.0 if abs(value) < 1e-300 else float(f"{value:.{digits}g}")
     if 1e4 <= abs(value) < 1e9 and value % 1 == 0:
         return f"{value:,.0f}"
     return f"{value:g}"

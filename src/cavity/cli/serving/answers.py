@@ -90,11 +90,7 @@ def get_versions() -> dict[str, str]:
     """Return the versions that predictions depend on."""
     import torch
 
-    return {
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-    }
+    return {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__}
 
 
 def predict_block(model: Model, X: Array, extras: Extras) -> Columns:
