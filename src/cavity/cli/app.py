@@ -8,10 +8,10 @@ from pathlib import Path, PurePath
 from typing import Annotated, ParamSpec, TypeVar
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from cavity._version import __version__
-from cavity.cli.terminal import EXIT_CODES, Terminal, handle_errors
+from cavity.cli.terminal import EXIT_CODES, Terminal, Text, handle_errors
 from cavity.common.object_stores import is_uri
 from cavity.errors import BadInput, BadOption, missing_extra
 
@@ -26,13 +26,12 @@ app = typer.Typer(
 )
 
 
-Text = str | None
 Texts = list[str] | None
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".npz")
 SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
 HIDDEN = Option(hidden=True)  # flags that docs/cli.md describes
-Data = Annotated[str, typer.Argument(metavar="DATA", show_default=False, hidden=True)]
-ModelFile = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, hidden=True)]
+Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
+ModelFile = Annotated[str, Argument(metavar="MODEL", show_default=False, hidden=True)]
 Target = Annotated[Text, Option(help="Column of the labels (default: as in training).", metavar="COL")]
 Weight = Annotated[Text, Option(help="Column of the weights (default: as in training).", metavar="COL")]
 Spreadsheet = Annotated[
@@ -146,17 +145,15 @@ def predict(
     model: ModelFile,
     data: Data,
     out: Annotated[
-        str | None, typer.Option(help=".csv or .parquet file (default: CSV on stdout).", metavar="FILE")
+        Text, Option(help=".csv or .parquet file (default: CSV on stdout).", metavar="FILE")
     ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="Column of DATA to copy; may be repeated.", metavar="COL")
-    ] = None,
+    keep: Annotated[Texts, Option(help="Column of DATA to copy; may be repeated.", metavar="COL")] = None,
     spreadsheet: Spreadsheet = False,
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Add total, aleatoric and epistemic entropy.")
+        bool, Option("--uncertainty", help="Add total, aleatoric and epistemic entropy.")
     ] = False,
     novelty: Annotated[
-        bool, typer.Option("--novelty", help="Add how unlike the training rows a row is, 0 to 1.")
+        bool, Option("--novelty", help="Add how unlike the training rows a row is, 0 to 1.")
     ] = False,
     device: Device = None,
     as_json: Json = False,
@@ -198,7 +195,7 @@ def evaluate(
 @_command("Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv")
 def compare(
     model: ModelFile,
-    other: Annotated[str, typer.Argument(metavar="OTHER", show_default=False, hidden=True)],
+    other: Annotated[str, Argument(metavar="OTHER", show_default=False, hidden=True)],
     data: Data,
     target: Target = None,
     weight: Weight = None,
@@ -245,7 +242,7 @@ def explain(
 @_command("Write an HTML report on a model.", "report penguins.cavity test.csv --out report.html")
 def report(
     model: ModelFile,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", show_default=False, hidden=True)] = None,
+    data: Annotated[Text, Argument(metavar="DATA", show_default=False, hidden=True)] = None,
     out: Annotated[str, Option(help="HTML file to write.", metavar="FILE")] = "report.html",
     target: Target = None,
     rows: Annotated[int, Option(min=1, help="Sample at most this many rows.", metavar="N")] = 2000,
@@ -263,11 +260,9 @@ def report(
 @_command("Write a model as an ONNX graph.", "export penguins.cavity --onnx penguins.onnx")
 def export(
     model: ModelFile,
-    onnx: Annotated[str | None, typer.Option(help="ONNX file to write.", metavar="FILE")] = None,
-    dtype: Annotated[
-        str, typer.Option(help="Type of the input: float64 or float32.", metavar="NAME")
-    ] = "float64",
-    novelty: Annotated[bool, typer.Option("--novelty", help="Add the output novelty.")] = False,
+    onnx: Annotated[Text, Option(help="ONNX file to write.", metavar="FILE")] = None,
+    dtype: Annotated[str, Option(help="Type of the input: float64 or float32.", metavar="NAME")] = "float64",
+    novelty: Annotated[bool, Option("--novelty", help="Add the output novelty.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -281,27 +276,22 @@ def export(
 @_command("Serve predictions over HTTP.", "serve penguins.cavity --port 8000")
 def serve(
     model: ModelFile,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.", metavar="N")
-    ] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="NAME")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 for any free port.", metavar="N")] = 8000,
+    host: Annotated[str, Option(help="Address to listen on.", metavar="NAME")] = "127.0.0.1",
     allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Further host name that requests may use; may be repeated.", metavar="NAME"),
+        Texts, Option(help="Further host name that requests may use; may be repeated.", metavar="NAME")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes, each with its own copy of the model.", metavar="N")
+        int, Option(min=1, help="Processes, each with its own copy of the model.", metavar="N")
     ] = 1,
-    most_rows: Annotated[int, typer.Option(min=1, help="Maximum rows per request.", metavar="N")] = 10_000,
-    most_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.", metavar="N")] = 2 << 20,
-    most_waiting: Annotated[
-        int, typer.Option(min=1, help="Maximum rows in the queue.", metavar="N")
-    ] = 50_000,
+    most_rows: Annotated[int, Option(min=1, help="Maximum rows per request.", metavar="N")] = 10_000,
+    most_bytes: Annotated[int, Option(min=1, help="Maximum bytes per request.", metavar="N")] = 2 << 20,
+    most_waiting: Annotated[int, Option(min=1, help="Maximum rows in the queue.", metavar="N")] = 50_000,
     read_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for a client to send its request.", metavar="S")
+        float, Option(min=0.1, help="Seconds for a client to send its request.", metavar="S")
     ] = 30.0,
     stop_seconds: Annotated[
-        int, typer.Option(min=1, help="Seconds to finish requests when stopped.", metavar="S")
+        int, Option(min=1, help="Seconds to finish requests when stopped.", metavar="S")
     ] = 10,
     device: Device = None,
 ) -> None:

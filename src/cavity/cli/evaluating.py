@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from cavity.cli.models import Model
 from cavity.cli.predicting import encode_labels, read_chunks, report_notes
 from cavity.cli.reading import read_weights
-from cavity.cli.terminal import Terminal
+from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import format_grid, list_names, shorten
 from cavity.errors import BadInput, BadOption
@@ -33,8 +32,6 @@ EACH = ("precision", "recall", "f1", "auc")
 
 
 class RowsToScore(NamedTuple):
-    """Rows to score."""
-
     columns: tuple[Any, ...]  # predictions, truth, weights
     sample: tuple[Any, ...]  # features, truth and weights of at most MOST_EXPLAINED rows
     total: int  # number of all rows
@@ -42,32 +39,22 @@ class RowsToScore(NamedTuple):
 
 
 def evaluate(
-    path: str | Path,
-    data: str | Path,
-    target: str | None,
-    weight: str | None,
-    importance: bool,
-    device: str | None,
-    terminal: Terminal,
+    path: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
 ) -> None:
-    """Score the predictions on a file with labels."""
     model, file = Model.open(path, device, regressor=True), open_table(data)
     target = find_target(model, file, target)
     weight = find_weight(model, file, weight)
     found = predict_rows(model, file, target, weight, terminal)
-    if hasattr(model.classifier, "classes_"):
-        result = _report_classes(model, [format_label(c) for c in model.classifier.classes_], found, terminal)
-    else:
-        result = _report_numbers(model, found, terminal)
+    report = _report_numbers if model.classes is None else _report_classes
+    result = report(model, found, terminal)
     if importance:
         result["importance"] = _report_importance(model, found, terminal)
     terminal.print_result(to_json(result | {"notes": found.notes}))
 
 
 def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
-    """Compute and print which columns matter."""
     X, y, w = found.sample
-    truth = model.classifier.classes_[y] if hasattr(model.classifier, "classes_") else y
+    truth = y if model.classes is None else model.classes[y]
     explained, given = (
         model.classifier.explain(Prepared(X), truth, w, conditional=conditional)
         for conditional in (False, True)
@@ -125,10 +112,11 @@ def predict_rows(
             continue
         X = Prepared(prepare.encode(chunk, notes)[use])
         truth = (y[use], w[use], rng.random(int(use.sum())))
-        kept.append((*_predict(model, X), *truth))
+        found = model.predict_targets(X.X) if model.classes is None else (model.predict_log_proba(X.X),)
+        kept.append((*found, *truth))
         sample = [_thin([*sample, (X.X, *truth)], MOST_EXPLAINED)]
-        total += len(kept[-1][-1])
-        held += len(kept[-1][-1])
+        total += len(X.X)
+        held += len(X.X)
         if held > 2 * most:
             kept, held = [_thin(kept, most)], most
     if not total:
@@ -141,18 +129,12 @@ def predict_rows(
 
 def read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
-    if not hasattr(model.classifier, "classes_"):
+    if model.classes is None:
         value, lacks = read_targets(get_column(chunk.table, target), target, chunk.first, strict=False)
         return value, ~lacks
-    places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
+    places = {format_label(c): i for i, c in enumerate(model.classes)}
     y = encode_labels(chunk, target, places)
     return y, y >= 0
-
-
-def _predict(model: Model, X: Prepared) -> tuple[Any, ...]:
-    if not hasattr(model.classifier, "classes_"):
-        return tuple(model.classifier.predict(X, return_std=True))
-    return (model.classifier.predict_log_proba(X),)
 
 
 def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
@@ -164,11 +146,9 @@ def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
     return tuple(columns)
 
 
-def _report_classes(
-    model: Model, classes: list[str], found: RowsToScore, terminal: Terminal
-) -> dict[str, Any]:
-    """Compute and print the scores of a classifier."""
+def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     log_p, y, w = found.columns
+    classes = [format_label(c) for c in model.classifier.classes_]
     C = len(classes)
     prior = getattr(model.classifier, "class_prior_", None)
     values, ranges, plain = scores.assess_classes(log_p, y, w, prior)

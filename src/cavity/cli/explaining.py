@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import open_writer
 from cavity.cli.reporting import sample_rows, select_rows
-from cavity.cli.terminal import Terminal
+from cavity.cli.terminal import Terminal, Text
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
 from cavity.rows.arrow_tables import import_pyarrow
@@ -25,13 +24,13 @@ SHOWN = 6  # columns of a row in the text
 
 
 def explain(
-    path: str | Path,
-    data: str | Path,
+    path: str,
+    data: str,
     rows: list[int],
-    background: str | None,
-    out: str | None,
+    background: Text,
+    out: Text,
     spreadsheet: bool,
-    device: str | None,
+    device: Text,
     terminal: Terminal,
 ) -> None:
     """Print the contributions of the columns to the predictions of rows, or write them to a file."""

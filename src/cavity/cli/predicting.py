@@ -15,10 +15,9 @@ from uuid import uuid4
 
 import numpy as np
 
-from cavity.cli.array_predictor import open_predictor
 from cavity.cli.outputs import check_out
-from cavity.cli.predictors import Extras
-from cavity.cli.terminal import Terminal
+from cavity.cli.predictors import ArrayPredictor, Extras, RowPredictor
+from cavity.cli.terminal import Terminal, Text
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.common.text_tables import list_names
@@ -28,17 +27,18 @@ from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import NUMBER, read_labels
 from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
+from cavity.saving.array_reader import read_array_record
 
 FORMULA = r"^[=+\-@\t\r]"  # of a cell that a spreadsheet runs
 
 
 def predict(
-    path: str | Path,
-    data: str | Path,
-    out: str | None,
+    path: str,
+    data: str,
+    out: Text,
     keep: list[str],
     extras: Extras,
-    device: str | None,
+    device: Text,
     terminal: Terminal,
     spreadsheet: bool,
 ) -> None:
@@ -68,6 +68,22 @@ def predict(
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
+
+
+def open_predictor(path: str | Path, device: str | None, extras: Extras) -> RowPredictor:
+    """Read a classifier or a regressor: in NumPy if its kind allows it, and neither a device nor entropies are asked for."""
+    record = None if device is not None or extras.uncertainty else read_array_record(path)
+    if record is not None:
+        return ArrayPredictor(record, lambda: _restore(path, None, record.stored.as_tensors()))
+    return _restore(path, device)
+
+
+def _restore(path: str | Path, device: str | None, stored: Any = None) -> RowPredictor:
+    from cavity.cli.models import Predictor
+    from cavity.saving.model_file import read_record, restore_record
+
+    found = read_record(path, device) if stored is None else restore_record(stored, path)
+    return Predictor(found.result)
 
 
 def _cast(column: Any, kind: Any) -> Any:

@@ -13,7 +13,7 @@ from cavity.cli.evaluating import read_truth
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import read_chunks, report_notes
-from cavity.cli.terminal import Terminal
+from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import as_path, get_name
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
@@ -25,13 +25,7 @@ SEED = 0  # for the sample of rows
 
 
 def report(
-    path: str | Path,
-    data: str | Path | None,
-    out: str | Path,
-    target: str | None,
-    most: int,
-    device: str | None,
-    terminal: Terminal,
+    path: str, data: Text, out: str, target: Text, most: int, device: Text, terminal: Terminal
 ) -> None:
     """Write the report; of a long table, on a random sample of rows."""
     check_out(out, path, data, example="report.html")
@@ -48,15 +42,8 @@ def report(
         seen = found.y is not None and note_training_rows(model, data, terminal)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reading the rows has reported it
-            write_report(
-                model.classifier,
-                out,
-                found.X,
-                found.y,
-                title=title,
-                row_numbers=found.numbers,
-                training_rows=seen,
-            )
+            about = {"title": title, "row_numbers": found.numbers, "training_rows": seen}
+            write_report(model.classifier, out, found.X, found.y, **about)
     shown = 0 if found.numbers is None else len(found.numbers)
     if shown < found.total:
         terminal.note(
@@ -146,6 +133,5 @@ def sample_rows(model: Model, file: TableFile, named: str | None, most: int, ter
     if not total:
         raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
     report_notes(notes, terminal, file, unlabelled)
-    classes = getattr(model.classifier, "classes_", None)
-    y = None if named is None else kept[1] if classes is None else classes[kept[1]]
+    y = None if named is None else kept[1] if model.classes is None else model.classes[kept[1]]
     return Sample(_as_rows(model, prepare, kept[0]), y, kept[2], total)

@@ -13,9 +13,8 @@ from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import Array, RawRows, find_columns
 from cavity.rows.validation import Features
 
-Predict = Callable[
-    [Array], Array
-]  # features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
+# features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
+Predict = Callable[[Array], Array]
 Compare = Callable[[Array, Array], Array]  # predictions of rows and, [n B ...], of rows with other cells
 MOST_PREDICTED = 40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
 FEW = 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,15 +147,13 @@ def _remember_slopes(target: LogDensity) -> Callable[[Array], tuple[Array, float
 
     A function, because Mici copies objects for every chain.
     """
-    known: dict[bytes, tuple[float, Array]] = {}
+
+    @lru_cache(REMEMBERED)
+    def evaluate(theta: bytes) -> tuple[float, Array]:
+        return target(np.frombuffer(theta).copy())
 
     def slope(theta: Array) -> tuple[Array, float]:
-        key = theta.tobytes()
-        if key not in known:
-            if len(known) >= REMEMBERED:
-                known.clear()
-            known[key] = target(theta)
-        value, gradient = known[key]
+        value, gradient = evaluate(theta.tobytes())
         return -gradient, -value
 
     return slope

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
+from cavity.common.text_tables import format_grid
 from cavity.explain.raw_rows import Array, RawRows
 
 LEAST = 1e-12  # of probabilities and their variances
@@ -57,9 +59,7 @@ class PartialDependence(NamedTuple):
             cells.append(
                 [format_value(value), *(f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in parts)]
             )
-        width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
-        lines = ("  ".join(c.ljust(w) for c, w in zip(row, width, strict=True)).rstrip() for row in cells)
-        return "\n".join(lines)
+        return format_grid(cells)
 
 
 def format_value(value: Any) -> str:
@@ -82,18 +82,14 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
     cells = rows.cells(j)
     if rows.kind(j) == "category":
         known = [cell for cell in cells.tolist() if cell is not None]
-        counts = {level: known.count(level) for level in sorted(set(known))}
-        values: list[Any] = sorted(counts, key=lambda level: -counts[level])[:most]
+        values: list[Any] = [level for level, _ in Counter(sorted(known)).most_common(most)]
         gap: Any = None
     else:
         known = cells[~np.isnan(cells)]
-        steps = (
-            np.linspace(0.02, 0.98, most) if len(np.unique(known)) > most else np.linspace(0, 1, 10 * most)
-        )
-        order = np.sort(known)
-        values = (
-            np.unique(order[np.round(steps * (len(order) - 1)).astype(int)]).tolist() if len(order) else []
-        )
+        many = len(np.unique(known)) > most
+        steps = np.linspace(0.02, 0.98, most) if many else np.linspace(0, 1, 10 * most)
+        places = np.round(steps * (len(known) - 1)).astype(int)
+        values = np.unique(np.sort(known)[places]).tolist() if len(known) else []
         gap = np.datetime64("NaT") if rows.kind(j) == "date" else np.nan
     values = [*values, gap] if rows.has_indicator(j) else values
     kind: dict[str, Any] = {"category": object, "date": "datetime64[us]", "number": np.float64}

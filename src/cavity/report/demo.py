@@ -26,19 +26,24 @@ from cavity.report.calibration import Array, error, expected_calibration_error, 
 from cavity.report.colours import COLOURS
 from cavity.report.region_plot import decision_regions
 from cavity.report.score_plots import learning_curve, reliability_diagram
-from cavity.report.style import FIGURE_STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BOX = 2.5  # the rows of the toy set are uniform in [−BOX, BOX]²
-STYLE: dict[Any, Any] = FIGURE_STYLE | {
+STYLE: dict[Any, Any] = {
     "font.size": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
     "axes.edgecolor": "#888888",
     "axes.labelcolor": "#333333",
     "xtick.color": "#555555",
     "ytick.color": "#555555",
     "grid.color": "#e8e8e8",
+    "legend.frameon": False,
+    "text.parse_math": False,
 }
 EARLY = 12  # the first 1/12 of the epochs is too steep to draw to scale
 

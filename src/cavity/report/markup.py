@@ -7,17 +7,36 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from cavity._version import __version__
-from cavity.report.colours import name_series
-from cavity.report.script import SCRIPT
-from cavity.report.style import STYLE
+from cavity.report.colours import COLOURS, ON_DARK, name_series
 
 Facts = list[tuple[str, str]]
 MAX_CELL = 80  # characters; a longer text has the rest in its tooltip
 SHORT = 24  # characters that stay in one line
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def _read(name: str) -> str:
+    return files("cavity.report").joinpath("static", name).read_text("utf-8")
+
+
+SCRIPT = _read("report.js")
+STYLE = (
+    _read("report.css")
+    .replace("/*light colours*/", ";".join(f"--c{k}:{colour}" for k, colour in enumerate(COLOURS)))
+    .replace("/*dark colours*/", ";".join(f"--c{k}:{colour}" for k, colour in enumerate(ON_DARK)))
+    .replace(
+        "/*classes*/",
+        "\n".join(
+            f".line.c{k},.whisker.c{k}{{stroke:var(--c{k})}} .dot.c{k},.band.c{k}{{fill:var(--c{k})}} "
+            f".key.c{k}{{background:var(--c{k})}} .hollow.c{k}{{stroke:var(--c{k})}}"
+            for k in range(len(COLOURS))
+        ),
+    )
+)
 
 
 class Section(NamedTuple):

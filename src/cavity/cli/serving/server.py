@@ -72,7 +72,6 @@ def run(
 
 
 def make_served_app(plan: ServerPlan) -> Any:
-    """Load the model and make the application."""
     digest = compute_digest(plan.path)
     model = Model.open(plan.path, plan.device, regressor=True)
     if compute_digest(plan.path) != digest:
@@ -87,14 +86,12 @@ def make_served_app(plan: ServerPlan) -> Any:
 
 
 def make_worker_app() -> Any:
-    """Make the application in a worker process."""
     path, device, limits, (hosts, _), threads = json.loads(os.environ[WORKER])
     torch.set_num_threads(threads)
     return make_served_app(ServerPlan(path, device, Limits(*limits), make_access("localhost", hosts)))
 
 
 def compute_digest(path: str) -> str:
-    """Return the SHA-256 of a file."""
     try:
         if is_uri(path):
             return hashlib.sha256(read_bytes(path)).hexdigest()
