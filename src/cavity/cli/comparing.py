@@ -64,9 +64,8 @@ def compare(
         }
         for name, score in scores.items()
     }
-    terminal.print_result(
-        to_json({"rows": found[0].total, "models": list(paths), **result, "verdict": verdict})
-    )
+    result = {"rows": found[0].total, "models": list(paths), **result, "verdict": verdict}
+    terminal.print_result(to_json(result))
 
 
 def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Comparison]:

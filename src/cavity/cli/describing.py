@@ -16,25 +16,20 @@ MAX_FEATURES = 5  # most important columns to print
 
 
 def describe_model(path: str | Path) -> dict[str, Any]:
-    """Describe a model as a dict that JSON can store."""
     meta = tensor_files.read_facts(path, *KINDS)
     try:
-        found = read_summary(meta) or _load_summary(path)
+        found = read_summary(meta)
+        if found is None:  # an older version saved the model; this loads torch
+            from cavity.saving.model_file import describe, read_record
+
+            found = describe(read_record(path))
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     about = {"model": str(path), "bytes": count_bytes(as_path(path))}
     return about | found | {"training": meta.get("notes") or {}}
 
 
-def _load_summary(path: str | Path) -> dict[str, Any]:
-    """Make the summary of a model that an older version saved; this loads torch."""
-    from cavity.saving.model_file import describe, read_record
-
-    return describe(read_record(path))
-
-
 def print_info(path: str | Path, terminal: Terminal) -> None:
-    """Print the description of a model."""
     found = describe_model(path)
     terminal.print_result(found)
     classes = found["classes"]
@@ -63,19 +58,12 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
         rows.append(("stored rows", found["rows_inside"]))
     trained = found["training"]
     if "data" in trained:
-        rows.append(
-            (
-                "trained on",
-                f"{trained['data']}, {trained['rows']} rows, seed {trained['seed']}, cavity {trained['cavity']}",
-            )
-        )
+        with_seed = f"seed {trained['seed']}, cavity {trained['cavity']}"
+        rows.append(("trained on", f"{trained['data']}, {trained['rows']} rows, {with_seed}"))
     if found["target"] is not None:
-        lost = (
-            f" ({trained['unlabelled']} rows without a label were not used)"
-            if trained.get("unlabelled")
-            else ""
-        )
-        rows.append(("target", found["target"] + lost))
+        lost = trained.get("unlabelled")
+        unused = f" ({lost} rows without a label were not used)" if lost else ""
+        rows.append(("target", found["target"] + unused))
     terminal.say(format_pairs(rows, indent=0))
     if found["columns"] is not None:
         terminal.say("columns")

@@ -59,9 +59,7 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
         model.classifier.explain(Prepared(X), truth, w, conditional=conditional)
         for conditional in (False, True)
     )
-    names = (
-        list(map(str, explained.names)) if model.prepare is None else list(model.prepare.feature_names_in_)
-    )
+    names = list(map(str, explained.names if model.prepare is None else model.prepare.feature_names_in_))
     shown = tuple(name or "(no name)" for name in names)
     terminal.say(f"\n{explained._replace(names=shown)}\n\n{given._replace(names=shown)}")
     keys = ("nats", "standard_error", "given_others", "given_others_standard_error")
@@ -70,39 +68,36 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
     return {name: dict(zip(keys, line, strict=True)) for name, line in zip(names, values, strict=True)}
 
 
+def check_column(file: TableFile, name: str | None, what: str) -> None:
+    if name is not None and name not in file.names:
+        hint = suggest_column(name, file.names)
+        raise BadInput(f"{file.path} has no column {name!r} for the {what}; {hint}")
+
+
 def find_target(model: Model, file: TableFile, target: str | None) -> str:
-    """Return the name of the column with the truth."""
     target = target or model.target
     if target is None:
         raise BadOption(
             "the model does not store the name of its target: name the column of the labels with --target."
         )
-    if target not in file.names:
-        raise BadInput(
-            f"{file.path} has no column {target!r} for the labels: name it with --target; {suggest_column(target, file.names)}"
-        )
+    check_column(file, target, "labels: name it with --target")
     return target
 
 
 def find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
     """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
-    if weight is not None and weight not in file.names:
-        raise BadInput(
-            f"{file.path} has no column {weight!r} for the weights (--weight); {suggest_column(weight, file.names)}"
-        )
+    check_column(file, weight, "weights (--weight)")
     stored = getattr(model.classifier, "notes_", {}).get("weight")
     return weight or (stored if stored in file.names else None)
 
 
-def predict_rows(
-    model: Model, file: TableFile, target: str, weight: str | None, terminal: Terminal
-) -> RowsToScore:
+def predict_rows(model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal) -> RowsToScore:
     """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
     prepare = model.choose_preparation(file, target)
     rng, notes = np.random.default_rng(0), Counter[str]()
     kept, sample = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     unlabelled = total = held = 0
-    most = max(1, MOST_KEPT // len(getattr(model.classifier, "classes_", range(2))))
+    most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
     for chunk in read_chunks(file, [*prepare.inputs, target, *([weight] if weight else [])], terminal):
         y, known = read_truth(model, chunk, target)
         w = np.ones(len(y)) if weight is None else read_weights(chunk, weight)
@@ -110,13 +105,13 @@ def predict_rows(
         use = known & (w > 0)
         if not use.any():
             continue
-        X = Prepared(prepare.encode(chunk, notes)[use])
+        X = prepare.encode(chunk, notes)[use]
         truth = (y[use], w[use], rng.random(int(use.sum())))
-        found = model.predict_targets(X.X) if model.classes is None else (model.predict_log_proba(X.X),)
+        found = model.predict_targets(X) if model.classes is None else (model.predict_log_proba(X),)
         kept.append((*found, *truth))
-        sample = [_thin([*sample, (X.X, *truth)], MOST_EXPLAINED)]
-        total += len(X.X)
-        held += len(X.X)
+        sample = [_thin([*sample, (X, *truth)], MOST_EXPLAINED)]
+        total += len(X)
+        held += len(X)
         if held > 2 * most:
             kept, held = [_thin(kept, most)], most
     if not total:
@@ -179,7 +174,6 @@ def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dic
 
 
 def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
-    """Compute and print the scores of a regressor. The baseline is the distribution of the training targets."""
     mean, std, y, w = found.columns
     values, ranges, plain = scores.assess_targets(mean, std, y, w, model.result.units)
     lines = [["", "model", "95 % interval", "mean and spread of the training rows"]]
@@ -196,13 +190,11 @@ def _warn_classes(classes: list[str], rows: Any, chosen: Any, terminal: Terminal
     if never:
         terminal.note(f"classes that are never predicted: {list_names(never)}")
     if few:
-        terminal.note(
-            f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little: {list_names(few)}"
-        )
+        what = f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little"
+        terminal.note(f"{what}: {list_names(few)}")
 
 
 def _format_overall(values: Any, ranges: Any, plain: Any, own: bool) -> str:
-    """Format the scores: the model with intervals, and the baseline."""
     lines = [["", "model", "95 % interval", f"class frequencies{' of these rows' if own else ''}"]]
     for name in OVERALL:
         base = f"{plain[name]:.4f}" if name in ("error", "nll", "brier") else "-"

@@ -63,7 +63,6 @@ def explain(
 
 
 def _describe(found: Contributions, i: int) -> dict[str, Any]:
-    """Return the prediction of a row."""
     if found.classes is None:
         return {"mean": float(found.prediction[i])}
     best = int(found.prediction[i].argmax())
@@ -74,7 +73,6 @@ def _describe(found: Contributions, i: int) -> dict[str, Any]:
 
 
 def _format_row(found: Contributions, i: int, number: int) -> str:
-    """Format the prediction of a row and its largest contributions."""
     said, moved = _describe(found, i), found.of_prediction()[i]
     head = f"{said['mean']:.4g}" if found.classes is None else f"{said['label']} ({said['probability']:.3f})"
     order = [j for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN] if moved[j]]

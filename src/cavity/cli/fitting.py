@@ -26,8 +26,7 @@ from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
 from cavity.options import nest, read_training
 from cavity.prediction.estimate import Estimate, format_loss
-from cavity.report.baseline import logistic_log_loss
-from cavity.report.regression import estimate_regression
+from cavity.report.baselines import estimate_regression, logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.columns.column_kinds import Group
@@ -38,6 +37,8 @@ from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
 from cavity.training.progress import forward_stages
+
+SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps
 
 
 def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
@@ -57,9 +58,8 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     check_out(settings.out, data, settings.validation)
     if settings.arguments.get("checkpoint") is not None:
         check_out(settings.arguments["checkpoint"], data, settings.validation, flag="--checkpoint")
-    model = make_model(
-        settings, terminal, settings.regression
-    )  # refuses a wrong option before the table is read
+    # before the table is read: it refuses wrong options
+    model = make_model(settings, terminal, settings.regression)
     cpu = str(model.device).startswith("cpu")
     if "RANK" in os.environ:
         distributed.join("gloo" if cpu else None)
@@ -105,9 +105,7 @@ def _train(
         "seed": settings.seed,
         "weight": settings.weight,
         "cavity": __version__,
-        "warnings": sorted(
-            {str(w.message) for w in caught if issubclass(w.category, RuntimeWarning | UserWarning)}
-        ),
+        "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, SHOWN)}),
         "interrupted": bool(stopped),
     } | found
     estimate = getattr(model, "estimate_", None)  # the file has it, too

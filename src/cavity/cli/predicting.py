@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any
 from uuid import uuid4
@@ -92,10 +93,8 @@ def _cast(column: Any, kind: Any) -> Any:
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:
-    """Read these columns of a file in chunks of rows, with a progress bar."""
-    yield from terminal.show_progress(
-        file.chunks(list(dict.fromkeys(columns))), "rows", lambda chunk: chunk.table.num_rows
-    )
+    chunks = file.chunks(list(dict.fromkeys(columns)))
+    yield from terminal.show_progress(chunks, "rows", lambda chunk: chunk.table.num_rows)
 
 
 def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0) -> None:
@@ -125,7 +124,9 @@ def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
     def write(part: Any) -> None:
         part = escape_formulas(part) if spreadsheet else part
         if not writers:
-            kind = _import_writer(suffix)
+            # one of them, since that of Parquet loads slowly
+            module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
+            kind = getattr(import_module(f"pyarrow.{module}"), name)
             writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
         writers[0].write_table(part)
 
@@ -146,18 +147,12 @@ def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
 
 def escape_formulas(table: Any) -> Any:
     """Put an apostrophe before texts, and names of columns, that a spreadsheet would take for formulas. Numbers stay numbers."""
-    return import_pyarrow().table(
-        {
-            _escape_name(name): _escape_texts(get_column(table, name))
-            if classify_type(table.schema.field(name).type) == "text"
-            else table.column(name)
-            for name in table.column_names
-        }
-    )
-
-
-def _escape_name(name: str) -> str:
-    return f"'{name}" if re.match(FORMULA, name) else name
+    columns = {}
+    for name in table.column_names:
+        is_text = classify_type(table.schema.field(name).type) == "text"
+        cells = _escape_texts(get_column(table, name)) if is_text else table.column(name)
+        columns[f"'{name}" if re.match(FORMULA, name) else name] = cells
+    return import_pyarrow().table(columns)
 
 
 def _escape_texts(column: Any) -> Any:
@@ -165,17 +160,6 @@ def _escape_texts(column: Any) -> Any:
 
     begins, number = (pc.match_substring_regex(column, pattern) for pattern in (FORMULA, NUMBER))
     return pc.if_else(pc.and_not(begins, number), pc.binary_join_element_wise("'", column, ""), column)
-
-
-def _import_writer(suffix: str) -> Any:
-    """Import the writer of a kind of file; that of Parquet loads slowly."""
-    if suffix == ".csv":
-        from pyarrow.csv import CSVWriter
-
-        return CSVWriter
-    from pyarrow.parquet import ParquetWriter
-
-    return ParquetWriter
 
 
 def _choose_temporary(out: Location) -> Path:

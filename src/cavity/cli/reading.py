@@ -30,12 +30,10 @@ class InspectedTable(NamedTuple):
 
     @property
     def is_regression(self) -> bool:
-        """Whether the target is a number."""
         return self.prepare.target_ is not None and self.prepare.target_.number
 
     @property
     def fits_memory(self) -> bool:
-        """Whether the features stay in memory."""
         return 8 * self.rows * len(self.prepare.names) <= IN_MEMORY
 
 
@@ -77,7 +75,6 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
 
 @contextmanager
 def name_file_in_errors(file: TableFile) -> Iterator[None]:
-    """Add the name of the file to errors that lack it."""
     try:
         yield
     except BadInput as error:
@@ -106,7 +103,6 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
 
 
 def read_weights(chunk: Chunk, name: str) -> Any:
-    """Read a column of weights."""
     value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
     wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
     if wrong.any():

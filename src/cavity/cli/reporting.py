@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.cli.evaluating import read_truth
+from cavity.cli.evaluating import check_column, read_truth
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import read_chunks, report_notes
@@ -17,7 +17,6 @@ from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import as_path, get_name
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
-from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.rows.frames import Prepared
 
@@ -46,16 +45,13 @@ def report(
             write_report(model.classifier, out, found.X, found.y, **about)
     shown = 0 if found.numbers is None else len(found.numbers)
     if shown < found.total:
-        terminal.note(
-            f"the report shows a random sample of {shown} of {found.total} rows; raise --rows for more"
-        )
+        sample = f"a random sample of {shown} of {found.total} rows"
+        terminal.note(f"the report shows {sample}; raise --rows for more")
     terminal.say(f"Wrote {out}")
     terminal.print_result({"out": str(out), "rows": found.total, "shown": shown})
 
 
 class Sample(NamedTuple):
-    """Rows of a file for the report."""
-
     X: Any  # raw rows, or prepared ones if the model has no preparation
     y: Any | None  # labels or targets
     numbers: Any  # of the rows in the file, from 1; None without a file
@@ -64,25 +60,19 @@ class Sample(NamedTuple):
 
 def note_training_rows(model: Model, data: str | Path, terminal: Terminal) -> bool:
     """Return whether the model was trained on this file, and print a note if so."""
-    seen = _same_file(data, getattr(model.classifier, "notes_", {}).get("data"))
+    trained = getattr(model.classifier, "notes_", {}).get("data")
+    ours, theirs = as_path(data), as_path(str(trained))
+    seen = ours == theirs
+    if isinstance(ours, Path) and isinstance(theirs, Path):
+        seen = bool(trained) and ours.resolve() == theirs.resolve()
     if seen:
         terminal.note("these are the rows that the model was trained on, so its scores are too good")
     return seen
 
 
-def _same_file(data: str | Path, trained: Any) -> bool:
-    ours, theirs = as_path(data), as_path(str(trained))
-    if isinstance(ours, Path) and isinstance(theirs, Path):
-        return bool(trained) and ours.resolve() == theirs.resolve()
-    return ours == theirs
-
-
 def _find_labels(model: Model, file: TableFile, target: str | None) -> str | None:
     """Return the column of the labels; None if the file has none."""
-    if target is not None and target not in file.names:
-        raise BadInput(
-            f"{file.path} has no column {target!r} for the labels (--target); {suggest_column(target, file.names)}"
-        )
+    check_column(file, target, "labels (--target)")
     return target or (model.target if model.target in file.names else None)
 
 

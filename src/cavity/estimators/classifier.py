@@ -595,12 +595,4 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         return average
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> ClassifierSamples:
-        request = Request(X, y, sample_weight)
-        return sampling.sample_classifier(
-            self._config(),
-            self._fitted.to(torch.device("cpu")),
-            request,
-            self._features(),
-            self.classes_,
-            asked,
-        )
+        return sampling.sample_classifier(self._config(), self._result, Request(X, y, sample_weight), asked)

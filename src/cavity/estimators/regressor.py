@@ -313,12 +313,4 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return average
 
     def _sample(self, X: Any, y: Any, sample_weight: Any, asked: sampling.Asked) -> RegressorSamples:
-        request = Request(X, y, sample_weight)
-        return sampling.sample_regressor(
-            self._config(),
-            self._fitted.to(torch.device("cpu")),
-            request,
-            self._features(),
-            self._result.units,
-            asked,
-        )
+        return sampling.sample_regressor(self._config(), self._result, Request(X, y, sample_weight), asked)

@@ -71,9 +71,8 @@ class Contributions(NamedTuple):
                 lines.append(f"row {i}: {self.prediction[i]:.4g}")
             else:
                 best = int(self.prediction[i].argmax())
-                lines.append(
-                    f"row {i}: {self.classes[best]}, probability {np.exp(self.prediction[i, best]):.3f}"
-                )
+                p = np.exp(self.prediction[i, best])
+                lines.append(f"row {i}: {self.classes[best]}, probability {p:.3f}")
             for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN_COLUMNS]:
                 if moved[j]:
                     lines.append(f"  {moved[j]:+.3f}  {self.names[j]} = {self.values[i, j]}")
@@ -135,7 +134,6 @@ def compute_importance(X: Array, features: Features, predict: Predict, informati
 
 
 def format_cells(rows: RawRows) -> NDArray[Any]:
-    """Return the cells of rows as texts in the user's units, [n, columns]."""
     texts = np.full((len(rows.X), len(rows.names)), "", dtype=object)
     for j in range(len(rows.names)):
         if (rows.owner == j).any():

@@ -71,9 +71,8 @@ class Diagnosis(NamedTuple):
     @property
     def verdict(self) -> str:
         """Return the verdict in a sentence, and what to do."""
-        return VERDICTS[self.level].format(
-            d=self.dimension, n=self.n_samples, each=self.excess / self.dimension
-        )
+        d = self.dimension
+        return VERDICTS[self.level].format(d=d, n=self.n_samples, each=self.excess / d)
 
     def __str__(self) -> str:
         gap = self.approximation - self.log_marginal_likelihood

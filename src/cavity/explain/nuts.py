@@ -73,7 +73,6 @@ class LogDensity:
         return state
 
     def _begin(self, theta: Array) -> State:
-        """Return the run's own state at other hyper-parameters."""
         run = self.run
         return run.engine.at(run.state, torch.from_numpy(np.ascontiguousarray(theta)).to(run.state.theta))
 

@@ -56,9 +56,8 @@ class PartialDependence(NamedTuple):
         cells, form = [[self.name, *heads]], ".4g" if self.classes is None else ".3f"
         for k, value in enumerate(self.values):
             parts = zip(*(np.atleast_1d(part[k]) for part in (self.mean, self.low, self.high)), strict=True)
-            cells.append(
-                [format_value(value), *(f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in parts)]
-            )
+            texts = (f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in parts)
+            cells.append([format_value(value), *texts])
         return format_grid(cells)
 
 
@@ -109,9 +108,8 @@ def compute_partial_dependence(
     values = choose_values(rows, j, n_values)
     groups = [rows.replace(j, block, rows.X[chosen]) for block in rows.encode(j, values)]
     mean, spread = average(groups)
-    low, high = (
-        _find_quantile(mean, spread, q, classes is None) for q in (0.5 - 0.5 * level, 0.5 + 0.5 * level)
-    )
+    ends = 0.5 - 0.5 * level, 0.5 + 0.5 * level
+    low, high = (_find_quantile(mean, spread, q, classes is None) for q in ends)
     low, high = np.minimum(low, mean), np.maximum(high, mean)
     return PartialDependence(
         rows.names[j], rows.kind(j), values, mean, low, high, classes, level, len(chosen)

@@ -118,7 +118,6 @@ def fit_estimator(
     num_cpus: float | str | None = None,
     num_gpus: float | None = None,
 ) -> Any:
-    """Fit the estimator of a problem within AutoGluon's limits."""
     arguments = {"device": "cuda" if num_gpus else "cpu"} | arguments
     if isinstance(arguments.get("kernel"), str):
         arguments["kernel"] = parse_kernel(arguments["kernel"])

@@ -130,7 +130,6 @@ def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:
 
 
 def _to_circle(graph: Graph, turns: Value) -> list[Value]:
-    """Return sine and cosine, rounded."""
     angle = turns * (2 * np.pi)
     return [graph.op("Round", graph.op(name, angle) * STEPS) / STEPS for name in ("Sin", "Cos")]
 
@@ -146,10 +145,8 @@ def _find_year(graph: Graph, days: Value) -> Value:
     day = z - cycle * float(CYCLE)
     year = floor((day - floor(day / 1460.0) + floor(day / 36524.0) - floor(day / 146096.0)) / 365.0)
     rest = day - (year * 365.0 + floor(year / 4.0) - floor(year / 100.0))
-    after = graph.op(
-        "Cast", graph.op("GreaterOrEqual", rest, float(JANUARY)), to=graph.onnx.TensorProto.DOUBLE
-    )
-    return year + cycle * 400.0 + after
+    after = graph.op("GreaterOrEqual", rest, float(JANUARY))
+    return year + cycle * 400.0 + graph.op("Cast", after, to=graph.onnx.TensorProto.DOUBLE)
 
 
 def _first_day(graph: Graph, year: Value) -> Value:

@@ -159,7 +159,6 @@ def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Array, NDAr
 
 
 def match_labels(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the place of each row's label among the labels."""
     place = {name: k for k, name in enumerate(labels.tolist())}
     unknown = set(y.tolist()) - place.keys()
     if unknown:

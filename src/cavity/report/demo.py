@@ -24,8 +24,7 @@ from cavity.estimators import GPClassifier
 from cavity.options import Training, read_training
 from cavity.report.calibration import Array, error, expected_calibration_error, nll
 from cavity.report.colours import COLOURS
-from cavity.report.region_plot import decision_regions
-from cavity.report.score_plots import learning_curve, reliability_diagram
+from cavity.report.plots import decision_regions, learning_curve, reliability_diagram
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,9 +102,7 @@ FULL = Setting(Size(1000, 12, 300, 10), Size(1198, 50, 120, 25))
 QUICK = Setting(Size(150, 8, 15, 5), Size(300, 10, 8, 5))
 
 
-def run(
-    out: Path, seed: int, setting: Setting = FULL, echo: Callable[[str], Any] = print
-) -> list[DemoResult]:
+def run(out: Path, seed: int, setting: Setting = FULL, echo: Callable[..., Any] = print) -> list[DemoResult]:
     """Train all models, print the table, write `demo.png` and `demo.csv` to the folder `out`."""
     start = time.perf_counter()
     results: list[DemoResult] = []
@@ -151,14 +148,12 @@ def _rbf(s: Array, t: Array) -> Array:
 
 
 def make_digits(rows: int, seed: int) -> Problem:
-    """Load the 8 × 8 handwritten digits of scikit-learn."""
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, train_size=rows, stratify=y, random_state=seed)
     return Problem("digits", X, y, X_test, y_test)
 
 
 def make_models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple[str, Any]]:
-    """Make the three models; EP and SEP have the same options."""
     size = setting.toy if problem.name == "toy" else setting.digits
     options: dict[str, Any] = {
         "n_inducing": size.inducing,
@@ -197,7 +192,6 @@ def train(problem: Problem, method: str, model: Any) -> DemoResult:
 
 
 def format_table(rows: list[dict[str, str]]) -> str:
-    """Format a table: text left-aligned, numbers right-aligned."""
     names = list(rows[0])
     numbers = [j for j, name in enumerate(names) if name not in ("data", "method", "epochs")]
     head, *lines = format_grid([names, *(list(row.values()) for row in rows)], numbers).split("\n")

@@ -62,11 +62,10 @@ def score_rows(model: Any, raw: RawRows, y: Any) -> Scored:
     """Predict rows and, with labels or targets, score the predictions."""
     rows, fit = Prepared(raw.X), view_fit(model)
     classes = getattr(model, "classes_", None)
-    outcome = (
-        np.column_stack(model.predict(rows, return_std=True))
-        if classes is None
-        else model.predict_log_proba(rows)
-    )
+    if classes is None:
+        outcome = np.column_stack(model.predict(rows, return_std=True))
+    else:
+        outcome = model.predict_log_proba(rows)
     novelty = None if fit.novelty is None else model.predict_novelty(rows)
     scored = Scored(raw, outcome, classes is None, novelty)
     if y is None:
@@ -86,7 +85,6 @@ def score_rows(model: Any, raw: RawRows, y: Any) -> Scored:
 
 
 def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
-    """Rank columns by permutation importance or, without labels, by what the model says about itself."""
     errors: Array | None = None
     given: Array | None = None
     if scored is not None and scored.truth is not None:
@@ -143,7 +141,6 @@ def explain_notable(model: Any, scored: Scored, rows: list[int]) -> Contribution
     table = None if raw.table is None else raw.table.take(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found: Contributions = model.explain_rows(
-            raw._replace(X=raw.X[rows], table=table), raw, n_background=most
-        )
+        chosen = raw._replace(X=raw.X[rows], table=table)
+        found: Contributions = model.explain_rows(chosen, raw, n_background=most)
     return found

@@ -81,17 +81,14 @@ def judge_classes(scored: Scored) -> tuple[str, str]:
     return "fair", "Better than guessing"
 
 
-def describe_classes(
-    scored: Scored, classes: list[str], prior: Any, training_rows: bool = False
-) -> list[str]:
+def describe_classes(scored: Scored, classes: list[str], prior: Any, training_rows: bool) -> list[str]:
     """Say how good a classifier is, whether its probabilities can be trusted, and where it fails.
 
     Training rows cannot tell whether probabilities can be trusted: these are calibrated for new rows.
     """
     s, (low, high) = scored.scores, _find_accuracy_interval(scored)
-    frequent = classes[
-        int((np.bincount(scored.truth, minlength=len(classes)) if prior is None else prior).argmax())
-    ]
+    counts = np.bincount(scored.truth, minlength=len(classes)) if prior is None else prior
+    frequent = classes[int(counts.argmax())]
     return [
         f"On {count(len(scored.truth), 'row')}, it is right for {1 - s['error']:.1%} "
         f"(95 % interval {low:.1%} to {high:.1%}). "
@@ -128,9 +125,8 @@ def _describe_failures(scored: Scored, classes: list[str]) -> str:
     enough = np.where(rows >= FEW_ROWS, miss, -1.0) if (rows >= FEW_ROWS).any() else miss
     c = int(enough.argmax())
     others = confusion[c] - np.where(np.arange(n) == c, confusion[c], 0)
-    text = (
-        f"It fails most often on {classes[c]}: {rows[c] - hits[c]} of {count(int(rows[c]), 'row')} are missed"
-    )
+    missed = f"{rows[c] - hits[c]} of {count(int(rows[c]), 'row')}"
+    text = f"It fails most often on {classes[c]}: {missed} are missed"
     text += f", mostly taken for {classes[int(others.argmax())]}." if others.any() else "."
     never = [classes[k] for k in np.flatnonzero((rows > 0) & (confusion.sum(0) == 0))]
     return text + (f" Never predicted: {list_columns(never)}." if never else "")

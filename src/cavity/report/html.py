@@ -18,11 +18,17 @@ from cavity.report.charts import draw_calibration, draw_coverage, draw_learning,
 from cavity.report.findings import Scored, find_dependences, name_columns, rank_columns, score_rows
 from cavity.report.markup import Section, grid, render_document, render_facts, render_list, render_table
 from cavity.report.model_card import describe_model
-from cavity.report.regression import SCORES
 from cavity.saving.json_checks import format_label
 
 UNUSUAL = 0.95  # novelty that one in twenty training rows exceeds
-SCORE_NAMES = {
+TARGET_SCORES = {
+    "rmse": "Root mean squared error",
+    "mae": "Mean absolute error",
+    "r2": "Share of the variance explained (R²)",
+    "nlpd": "Negative log density, nats per row",
+    "coverage": "Rows within their 95 % interval",
+}
+CLASS_SCORES = {
     "error": "Error rate",
     "nll": "Log loss, nats per row",
     "brier": "Brier score",
@@ -170,15 +176,14 @@ def _render_trust(scored: Scored | None, target: str) -> str:
 def _render_scores(scored: Scored | None) -> str:
     if scored is None or scored.truth is None:
         return ""
-    names = SCORES if scored.is_regression else SCORE_NAMES
+    names = TARGET_SCORES if scored.is_regression else CLASS_SCORES
     lines = []
     for k, text in names.items():
         ends = " to ".join(map(_format, scored.ranges[k]))
         lines.append([text, _format(scored.scores[k]), ends, _format(scored.plain[k])])
     plain = "Mean and spread of the training rows" if scored.is_regression else "Class frequencies"
-    return render_table(
-        f"Scores of {len(scored.truth)} rows", ["Score", "Model", "95 % interval", plain], lines
-    )
+    head = ["Score", "Model", "95 % interval", plain]
+    return render_table(f"Scores of {len(scored.truth)} rows", head, lines)
 
 
 def _format(value: float) -> str:
@@ -195,15 +200,11 @@ def _list_remarks(model: Any, scored: Scored | None) -> list[str]:
             "has changed, expect about 5 %."
         )
     if notes.get("rows"):
-        lost = (
-            f"; {notes['unlabelled']} rows without a label were not used" if notes.get("unlabelled") else ""
-        )
-        remarks.append(
-            f"The model was trained on {notes['rows']:,} rows of {notes.get('data', 'a table')}{lost}."
-        )
+        trained = f"The model was trained on {notes['rows']:,} rows of {notes.get('data', 'a table')}"
+        lost = notes.get("unlabelled")
+        remarks.append(trained + (f"; {lost} rows without a label were not used." if lost else "."))
     aside = [] if prepare is None else [f"{c.name or '(no name)'} ({c.why})" for c in prepare.ignored_]
     if aside:
-        remarks.append(
-            f"Columns that are not used: {'; '.join(aside[:12])}{'; ...' if len(aside) > 12 else ''}."
-        )
+        more = "; ..." if len(aside) > 12 else ""
+        remarks.append(f"Columns that are not used: {'; '.join(aside[:12])}{more}.")
     return remarks

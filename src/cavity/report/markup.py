@@ -99,10 +99,8 @@ def render_list(items: Sequence[str], kind: str = "") -> str:
 
 
 def render_facts(facts: Facts, caption: str) -> str:
-    """Render pairs of texts as a table."""
-    rows = "".join(
-        f'<tr><th scope="row">{escape_text(k)}</th><td>{escape_text(v)}</td></tr>' for k, v in facts
-    )
+    pairs = ((escape_text(name), escape_text(value)) for name, value in facts)
+    rows = "".join(f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in pairs)
     return scroll(caption, f"<tbody>{rows}</tbody>", "facts")
 
 
@@ -130,9 +128,8 @@ def render_table(
         for row in rows
     )
     more = f"<p>and {total - len(rows)} more.</p>" if total > len(rows) else ""
-    table = scroll(
-        caption, f"<thead><tr>{names}</tr></thead><tbody>{cells}</tbody>", "numbers sortable", name
-    )
+    inside = f"<thead><tr>{names}</tr></thead><tbody>{cells}</tbody>"
+    table = scroll(caption, inside, "numbers sortable", name)
     return (_render_filter(name, len(rows)) if name else "") + table + more
 
 
@@ -175,9 +172,8 @@ def render_bars(
         f"</span></td><td>{escape_text(text)}</td></tr>"
         for name, value, text in zip(names, values, texts, strict=True)
     )
-    columns = (
-        f'<th scope="col">{escape_text(head[0])}</th><th scope="col" colspan="2">{escape_text(head[1])}</th>'
-    )
+    first, second = map(escape_text, head)
+    columns = f'<th scope="col">{first}</th><th scope="col" colspan="2">{second}</th>'
     return scroll(caption, f"<thead><tr>{columns}</tr></thead><tbody>{rows}</tbody>", "bars numbers")
 
 

@@ -20,7 +20,6 @@ Facts = list[tuple[str, str]]
 
 
 def describe_model(model: Any) -> Facts:
-    """Describe a fitted model: method, sizes, kernel, evidence, versions."""
     return _describe_classifier(model) if hasattr(model, "classes_") else _describe_regressor(model)
 
 
@@ -102,7 +101,6 @@ def _format_range(value: Any) -> str:
 
 
 def _measure_memory(clf: Any) -> str:
-    """Measure the tensors that prediction needs."""
     kept = view_fit(clf).model
     tensors = [kept.prior_lower, kept.mean, kept.lower, *kept.prior.parameters(), *kept.prior.buffers()]
     size = sum(t.numel() * t.element_size() for t in tensors)

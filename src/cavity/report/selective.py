@@ -147,9 +147,8 @@ def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conf
     P, y = check_probabilities(P, y, labels)
     if not 0 < coverage < 1:
         raise BadOption(f"coverage={coverage!r} must be between 0 and 1, such as 0.9.")
-    return Conformal(
-        np.array([_find_least(np.sort(P[y == c, c]), coverage) for c in range(P.shape[1])]), float(coverage)
-    )
+    least = [_find_least(np.sort(P[y == c, c]), coverage) for c in range(P.shape[1])]
+    return Conformal(np.array(least), float(coverage))
 
 
 def _find_least(own: Array, coverage: float) -> float:

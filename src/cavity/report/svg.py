@@ -35,35 +35,28 @@ class Plot:
         self.marks: list[str] = []
 
     def x(self, value: float) -> float:
-        """Return the place of a value on the horizontal axis."""
         low, high = self.xlim
         return self.left + (value - low) / (high - low) * (WIDTH - self.left - RIGHT)
 
     def y(self, value: float) -> float:
-        """Return the place of a value on the vertical axis."""
         low, high = self.ylim
         return self.height - BOTTOM - (value - low) / (high - low) * (self.height - TOP - BOTTOM)
 
     def line(self, x: Iterable[float], y: Iterable[float], kind: str) -> None:
-        """Draw a line through points."""
         points = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, y, strict=True))
         self.marks.append(f'<polyline class="line {kind}" points="{points}"/>')
 
     def band(self, x: Array, low: Array, high: Array, kind: str) -> None:
-        """Fill the area between two lines."""
         up = [f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, high, strict=True)]
         down = [f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, low, strict=True)]
         self.marks.append(f'<polygon class="band {kind}" points="{" ".join([*up, *down[::-1]])}"/>')
 
     def whisker(self, x: tuple[float, float], y: tuple[float, float], kind: str) -> None:
-        """Draw the interval of a point."""
-        ends = (
-            f'x1="{self.x(x[0]):.1f}" x2="{self.x(x[1]):.1f}" y1="{self.y(y[0]):.1f}" y2="{self.y(y[1]):.1f}"'
-        )
+        (x1, x2), (y1, y2) = map(self.x, x), map(self.y, y)
+        ends = f'x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"'
         self.marks.append(f'<line class="whisker {kind}" {ends}/>')
 
     def dot(self, x: float, y: float, kind: str, tip: str, radius: float = 4) -> None:
-        """Draw a point with a tooltip."""
         self.marks.append(
             f'<circle class="dot {kind}" cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="{radius:.1f}">'
             f"<title>{escape_text(tip)}</title></circle>"
@@ -133,6 +126,5 @@ def format_number(value: float, digits: int = 6) -> str:
 
 
 def _widen(ends: tuple[float, float]) -> tuple[float, float]:
-    """Return a range that is not empty."""
     low, high = ends
     return (low, high) if high > low else (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))

@@ -116,14 +116,12 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
     }
-    reference = {"$ref": "#/components/schemas/PredictRequest"}
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
     app.post(
         "/predict",
         response_model=None,
         responses={200: {"model": make_answer_model(model), "description": "Predictions."}, **refusals},
-        openapi_extra={
-            "requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}
-        },
+        openapi_extra={"requestBody": {"required": True, "content": content}},
         **protected,  # type: ignore[arg-type]
     )(predict)
 
@@ -148,7 +146,6 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
 
 
 async def _answer(service: Service, request: Request, extras: Extras) -> Response:
-    """Answer a request for predictions, or say why not."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "send JSON with the header content-type: application/json.")

@@ -95,7 +95,6 @@ class Batcher:
         return min(MOST_RETRY_SECONDS, max(1, math.ceil(self.waiting / self._rows_per_second)))
 
     def close(self) -> None:
-        """Stop after the current blocks."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:

@@ -113,7 +113,6 @@ class DeadlineProtocol(H11Protocol):
 
 
 def make_timeout_answer(reason: str) -> bytes:
-    """Return a complete answer with status 408."""
     body = json.dumps({"detail": reason}).encode()
     return (
         b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"

@@ -58,7 +58,6 @@ def make_access(host: str, allowed: Sequence[str]) -> Access:
 
 
 def read_token() -> str | None:
-    """Return the token of the environment; None if the variable is not set."""
     token = os.environ.get(TOKEN)
     if token is not None and (not token.strip() or not token.isascii() or token != token.strip()):
         raise BadOption(

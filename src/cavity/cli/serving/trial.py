@@ -48,9 +48,8 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
     points = points.reshape(-1, len(center))
     if not isinstance(prior.kernel, Ranked):  # points that are learned may be far from all rows
         most = 3 * as_array(prior.spread)
-        points = (
-            np.clip(points, center - most, center + most) if len(points) else center + np.stack([-most, most])
-        )
+        low, high = center - most, center + most
+        points = np.clip(points, low, high) if len(points) else np.stack([low, high])
     columns, place = list[dict[str, Any]](), 0
     known = [Unchanged(f"column {j + 1}") for j in range(model.features.n)]
     for column in known if model.prepare is None else model.prepare.columns_:
@@ -90,7 +89,7 @@ def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]
 def _describe_number(column: Number | Group | Unchanged, center: float, points: Any) -> dict[str, Any]:
     if isinstance(
         column, Unchanged
-    ):  # nothing is stored of it, but inducing points are near the training rows
+    ):  # the file has nothing of it, but inducing points are near the training rows
         mean, scale = center, float(points.std()) or 1.0
         low, high = float(points.min()), float(points.max())
     else:
