@@ -12,7 +12,7 @@ from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import as_path, get_name
 from cavity.common.scoring import NORMAL_95, Mean, compare_log_proba, score_log_proba
 from cavity.common.text_tables import format_grid
-from cavity.errors import BadInput
+from cavity.errors import BadFile, BadInput
 from cavity.report.scores import bootstrap
 from cavity.rows.files.table_files import open_table
 from cavity.saving.json_checks import format_label
@@ -38,6 +38,9 @@ def compare(
     paths: tuple[str, str], data: str, target: Text, weight: Text, device: Text, terminal: Terminal
 ) -> None:
     models = [Model.open(path, device) for path in paths]
+    for path, model in zip(paths, models, strict=True):
+        if model.classes is None:
+            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
     names = _name_models(paths)
     classes = [[format_label(c) for c in model.classifier.classes_] for model in models]
     if set(classes[0]) != set(classes[1]):

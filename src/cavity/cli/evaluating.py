@@ -41,7 +41,7 @@ class RowsToScore(NamedTuple):
 def evaluate(
     path: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
 ) -> None:
-    model, file = Model.open(path, device, regressor=True), open_table(data)
+    model, file = Model.open(path, device), open_table(data)
     target = find_target(model, file, target)
     weight = find_weight(model, file, weight)
     found = predict_rows(model, file, target, weight, terminal)

@@ -36,7 +36,7 @@ def explain(
     """Print the contributions of the columns to the predictions of rows, or write them to a file."""
     if out is not None:
         check_out(out, path, data, background, example="contributions.csv")
-    model = Model.open(path, device, regressor=True)
+    model = Model.open(path, device)
     wanted = sorted(set(rows)) or list(range(1, FIRST_ROWS + 1))
     chosen = select_rows(model, open_table(data), wanted, must=bool(rows))
     others = sample_rows(model, open_table(background or data), None, BACKGROUND, terminal)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from cavity.cli.predictors import RowPredictor
-from cavity.errors import BadFile
 from cavity.fitting.results import Result
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, predict_log_proba
@@ -57,11 +56,8 @@ class Model(Predictor):
         self.classifier = classifier
 
     @classmethod
-    def open(cls, path: str | Path, device: str | None = None, regressor: bool = False) -> Self:
-        """Load a classifier or, with `regressor`, also a regressor."""
+    def open(cls, path: str | Path, device: str | None = None) -> Self:
+        """Load a classifier or a regressor."""
         from cavity.estimators import load
 
-        classifier = load(path, device)
-        if not regressor and not hasattr(classifier, "classes_"):
-            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
-        return cls(classifier)
+        return cls(load(path, device))

@@ -93,8 +93,7 @@ def _cast(column: Any, kind: Any) -> Any:
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:
-    chunks = file.chunks(list(dict.fromkeys(columns)))
-    yield from terminal.show_progress(chunks, "rows", lambda chunk: chunk.table.num_rows)
+    return terminal.show_progress(file.chunks(list(dict.fromkeys(columns))), "rows")
 
 
 def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0) -> None:

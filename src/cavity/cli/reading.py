@@ -44,7 +44,7 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
 
     def count_rows() -> Iterator[Any]:
         nonlocal count
-        for chunk in terminal.show_progress(file.chunks(), "columns", _count_rows):
+        for chunk in terminal.show_progress(file.chunks(), "columns"):
             count += chunk.table.num_rows
             yield chunk
 
@@ -91,7 +91,7 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
     absent = next((c for c in columns if c not in table.file.names), None)
     if absent is not None:
         raise BadInput(f"{table.file.path} has no column {absent!r}.")
-    for chunk in terminal.show_progress(table.file.chunks(columns), "rows", _count_rows):
+    for chunk in terminal.show_progress(table.file.chunks(columns), "rows"):
         keep = table.prepare.find_labelled(chunk)
         w = None if weight is None else read_weights(chunk, weight)[keep]
         labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
@@ -112,7 +112,3 @@ def read_weights(chunk: Chunk, name: str) -> Any:
             f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
         )
     return value
-
-
-def _count_rows(chunk: Chunk) -> int:
-    return int(chunk.table.num_rows)

@@ -30,7 +30,7 @@ def report(
     check_out(out, path, data, example="report.html")
     from cavity.report import write_report
 
-    model = Model.open(path, device, regressor=True)
+    model = Model.open(path, device)
     title = f"Report on {get_name(as_path(path))}"
     if data is None:
         write_report(model.classifier, out, title=title)

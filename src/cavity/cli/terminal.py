@@ -11,11 +11,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
 from cavity.errors import BadOption, MissingExtra, OldFormat, missing_extra
+
+if TYPE_CHECKING:
+    from cavity.rows.arrow_tables import Chunk
 
 P = ParamSpec("P")
 Text = str | None
@@ -97,17 +100,17 @@ class Terminal:
         if self.as_json and self.rank == 0:
             typer.echo(json.dumps(value, ensure_ascii=False))
 
-    def show_progress(self, items: Iterable[T], what: str, size: Callable[[T], int]) -> Iterator[T]:
-        """Yield the items; on a terminal, show a progress bar that counts their rows."""
+    def show_progress(self, chunks: Iterable[Chunk], what: str) -> Iterator[Chunk]:
+        """Yield the chunks of a table; on a terminal, show a progress bar that counts their rows."""
         if not self.shows_bars:
-            yield from items
+            yield from chunks
             return
         from tqdm.auto import tqdm
 
         with tqdm(desc=what, unit=" rows", unit_scale=True, leave=False) as bar:
-            for item in items:
-                yield item
-                bar.update(size(item))
+            for chunk in chunks:
+                yield chunk
+                bar.update(chunk.table.num_rows)
 
 
 def handle_errors(command: Callable[P, T]) -> Callable[P, T]:

@@ -102,7 +102,6 @@ class Chains(NamedTuple):
     log_density: Array  # [chains n]
     acceptance: Array  # [chains n], mean over the trajectory
     diverging: NDArray[np.bool_]  # [chains n]
-    steps: NDArray[np.int64]  # [chains n], gradients taken
 
 
 def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, seed: int) -> Chains:
@@ -136,9 +135,8 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
         trace_funcs=[lambda state: {"theta": state.pos, "value": -system.neg_log_dens(state)}],
         display_progress=False,
     )
-    found = (np.stack(x) for x in (traces["theta"], traces["value"]))
-    names = ("av_metrop_accept_prob", "diverging", "n_step")
-    return Chains(*found, *(np.stack(statistics[name]) for name in names))
+    found = traces["theta"], traces["value"], statistics["av_metrop_accept_prob"], statistics["diverging"]
+    return Chains(*map(np.stack, found))
 
 
 def _remember_slopes(target: LogDensity) -> Callable[[Array], tuple[Array, float]]:

@@ -88,12 +88,8 @@ def onnx_model(
     ----------
     clf : GPClassifier or GPRegressor
         A fitted model.
-    dtype : {"float64", "float32"}
-        Type of numbers in inputs and outputs.
-    prepared : bool, default=False
-        For a model of a frame: True gives the input "X" of features as `preparation_` makes them.
-    novelty : bool, default=False
-        Add the output "novelty" (n,): what `predict_novelty` returns.
+    dtype, prepared, novelty : object
+        As for `onnx`.
 
     Returns
     -------

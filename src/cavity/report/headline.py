@@ -28,15 +28,9 @@ def list_columns(names: list[str]) -> str:
 
 
 def render_lead(
-    model: Any,
-    scored: Scored | None,
-    task: str,
-    target: str,
-    classes: list[str],
-    note: str,
-    training_rows: bool,
+    model: Any, scored: Scored | None, task: str, target: str, classes: list[str], note: str, seen: bool
 ) -> str:
-    """Render the headline: a verdict, sentences, main numbers, and a note of caution."""
+    """Render the headline: a verdict, sentences, main numbers, and a note of caution; `seen`: rows of the training file."""
     verdict: tuple[str, ...] = ()  # kind and words
     tiles: Sequence[tuple[str, str, str]] = ()
     if scored is None or scored.truth is None:
@@ -44,7 +38,7 @@ def render_lead(
         sentences = [] if estimate is None else describe_estimate(estimate)
     elif classes:
         prior = getattr(model, "class_prior_", None)
-        sentences = describe_classes(scored, classes, prior, training_rows)
+        sentences = describe_classes(scored, classes, prior, seen)
         verdict, tiles = judge_classes(scored), tile_classes(scored)
     else:
         sentences = describe_numbers(scored, target)

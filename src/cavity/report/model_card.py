@@ -15,8 +15,7 @@ from cavity._version import __version__
 from cavity.estimators.fitted_view import view_fit
 from cavity.options import read_training
 from cavity.options.method import read_method
-
-Facts = list[tuple[str, str]]
+from cavity.report.markup import Facts
 
 
 def describe_model(model: Any) -> Facts:

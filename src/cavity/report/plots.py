@@ -48,10 +48,8 @@ def reliability_diagram(
         True classes: labels if P is a frame with one column per class, otherwise columns of P.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on, by default the current ones of pyplot.
-    label : str, optional
-        Label for the legend.
-    colour : str, optional
-        Colour.
+    label, colour : str, optional
+        Label for the legend, and colour.
     bins : int, default=10
         Number of equal bins of [0, 1].
 
@@ -106,12 +104,8 @@ def learning_curve(
         Number of training rows; the objective is divided by it.
     against : {"seconds", "epoch"}, default="seconds"
         Quantity of the horizontal axis.
-    label : str, optional
-        Label for the legend.
-    colour : str, optional
-        Colour.
-    style : str, default="-"
-        Line style.
+    label, colour, style : str, optional
+        Label for the legend, colour and style of the line.
 
     Returns
     -------
@@ -258,20 +252,14 @@ def rejection_curve(
 
     Parameters
     ----------
-    P : array-like of shape (n, C)
-        Class probabilities.
-    y : array-like of shape (n,)
-        True classes: labels if P is a frame with one column per class, otherwise columns of P.
+    P, y : array-like
+        As for `reliability_diagram`.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on, by default the current ones of pyplot.
     certainty : array-like of shape (n,), optional
         Certainty of each row, by default the probability of the predicted class.
-    label : str, optional
-        Label for the legend.
-    colour : str, optional
-        Colour.
-    style : str, default="-"
-        Line style.
+    label, colour, style : str, optional
+        Label for the legend, colour and style of the line.
 
     Returns
     -------

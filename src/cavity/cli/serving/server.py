@@ -41,11 +41,11 @@ def run(
     host: str,
     port: int,
     *,
-    allowed_hosts: Sequence[str] = (),
-    limits: Limits = Limits(),  # noqa: B008
-    deadlines: Deadlines = Deadlines(),  # noqa: B008
-    workers: int = 1,
-    device: str | None = None,
+    allowed_hosts: Sequence[str],
+    limits: Limits,
+    deadlines: Deadlines,
+    workers: int,
+    device: str | None,
 ) -> None:
     """Serve until interrupted. Several workers are processes that share the port; each has its own copy of the model."""
     plan = ServerPlan(str(path), device, limits, make_access(host, allowed_hosts))
@@ -73,7 +73,7 @@ def run(
 
 def make_served_app(plan: ServerPlan) -> Any:
     digest = compute_digest(plan.path)
-    model = Model.open(plan.path, plan.device, regressor=True)
+    model = Model.open(plan.path, plan.device)
     if compute_digest(plan.path) != digest:
         raise BadFile(f"{plan.path} changed while it was read: start the server again.")
     app = make_app(model, plan.limits, plan.access, digest)
