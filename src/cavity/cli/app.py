@@ -281,7 +281,7 @@ def serve(
         if find_spec(package) is None:
             raise missing_extra(package, "serve")
     from cavity.cli.serving import server
-    from cavity.cli.serving.settings import Deadlines, Limits
+    from cavity.cli.serving.settings import Limits
 
     server.run(
         model,
@@ -289,7 +289,8 @@ def serve(
         port,
         allowed_hosts=allowed_host or [],
         limits=Limits(most_rows, most_bytes, most_waiting),
-        deadlines=Deadlines(read_seconds, stop_seconds),
+        read_seconds=read_seconds,
+        stop_seconds=stop_seconds,
         workers=workers,
         device=device,
     )

@@ -33,6 +33,7 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
     found = describe_model(path)
     terminal.print_result(found)
     classes = found["classes"]
+    evidence = format_evidence(found["log_marginal_likelihood"])
     spectral = found["features"] is not None
     points = f"{found['features']} features" if spectral else f"{found['inducing_points']} inducing points"
     rows = [
@@ -42,10 +43,7 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
         ("classes", f"{len(classes)}: {list_names(classes)}")
         if classes
         else ("noise", f"variance {found['noise']:.4g}"),
-        (
-            "epochs",
-            f"{found['epochs']}, {found.get('evidence') or 'log Z_q'} {format_evidence(found['log_marginal_likelihood'])}",
-        ),
+        ("epochs", f"{found['epochs']}, {found.get('evidence') or 'log Z_q'} {evidence}"),
     ]
     if found["calibration"] not in (None, "none"):
         rows.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))

@@ -111,11 +111,10 @@ def sample_rows(model: Model, file: TableFile, named: str | None, most: int, ter
         rows = np.flatnonzero(known)
         new = [truth[rows], chunk.first + rows + 1, rng.random(len(rows))]
         cells = chunk.table.take(rows)
-        kept = (
-            [arrow.concat_tables([kept[0], cells]), *map(np.concatenate, zip(kept[1:], new, strict=True))]
-            if kept
-            else [cells, *new]
-        )
+        if kept:
+            cells = arrow.concat_tables([kept[0], cells])
+            new = list(map(np.concatenate, zip(kept[1:], new, strict=True)))
+        kept = [cells, *new]
         if len(kept[1]) > most:
             chosen = np.sort(np.argpartition(kept[3], most)[:most])
             kept = [kept[0].take(chosen), *(column[chosen] for column in kept[1:])]

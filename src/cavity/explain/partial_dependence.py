@@ -96,13 +96,7 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
 
 
 def compute_partial_dependence(
-    rows: RawRows,
-    j: int,
-    chosen: NDArray[np.int64],
-    n_values: int,
-    average: Average,
-    classes: NDArray[Any] | None,
-    level: float,
+    rows: RawRows, j: int, chosen: NDArray[Any], n_values: int, average: Average, classes: Any, level: float
 ) -> PartialDependence:
     """Average predictions of the chosen rows with one value in column j, for several values of all rows."""
     values = choose_values(rows, j, n_values)

@@ -76,11 +76,9 @@ def render_document(title: str, sections: Iterable[Section], lead: str = "") -> 
 def _render_section(section: Section) -> str:
     name, head = section.name, escape_text(section.head)
     title = f'<h2 id="{name}-head">{head}</h2>'
-    inside = (
-        f"<details><summary>{title}</summary>{section.inside}</details>"
-        if section.folded
-        else title + section.inside
-    )
+    inside = title + section.inside
+    if section.folded:
+        inside = f"<details><summary>{title}</summary>{section.inside}</details>"
     return f'<section id="{name}" aria-labelledby="{name}-head">{inside}</section>\n'
 
 

@@ -12,6 +12,8 @@ from cavity.common.text_tables import shorten
 from cavity.report.markup import escape_text
 
 Array = NDArray[np.float64]
+Range = tuple[float, float]
+Ticks = Sequence[tuple[float, str]]  # places, with their texts
 
 WIDTH, HEIGHT = 380, 250
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 42
@@ -22,13 +24,7 @@ class Plot:
     """Axes in a box of fixed size; the page scales it. Marks are added in the order they are drawn."""
 
     def __init__(
-        self,
-        x: tuple[float, float],
-        y: tuple[float, float],
-        *,
-        labels: tuple[str, str],
-        left: int = LEFT,
-        height: int = HEIGHT,
+        self, x: Range, y: Range, *, labels: tuple[str, str], left: int = LEFT, height: int = HEIGHT
     ) -> None:
         self.xlim, self.ylim = _widen(x), _widen(y)
         self.labels, self.left, self.height = labels, left, height
@@ -51,7 +47,7 @@ class Plot:
         down = [f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, low, strict=True)]
         self.marks.append(f'<polygon class="band {kind}" points="{" ".join([*up, *down[::-1]])}"/>')
 
-    def whisker(self, x: tuple[float, float], y: tuple[float, float], kind: str) -> None:
+    def whisker(self, x: Range, y: Range, kind: str) -> None:
         (x1, x2), (y1, y2) = map(self.x, x), map(self.y, y)
         ends = f'x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"'
         self.marks.append(f'<line class="whisker {kind}" {ends}/>')
@@ -62,12 +58,7 @@ class Plot:
             f"<title>{escape_text(tip)}</title></circle>"
         )
 
-    def render(
-        self,
-        alt: str,
-        x_ticks: Sequence[tuple[float, str]] | None = None,
-        y_ticks: Sequence[tuple[float, str]] | None = None,
-    ) -> str:
+    def render(self, alt: str, x_ticks: Ticks | None = None, y_ticks: Ticks | None = None) -> str:
         """Return the SVG, with text for screen readers. Ticks are chosen if none are given."""
         parts = [
             *(self._tick(value, text, True) for value, text in (x_ticks or choose_ticks(*self.xlim))),
@@ -125,6 +116,6 @@ def format_number(value: float, digits: int = 6) -> str:
     return f"{value:g}"
 
 
-def _widen(ends: tuple[float, float]) -> tuple[float, float]:
+def _widen(ends: Range) -> Range:
     low, high = ends
     return (low, high) if high > low else (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))

@@ -166,14 +166,17 @@ async def _answer(service: Service, request: Request, extras: Extras) -> Respons
         raise HTTPException(500, "the prediction failed: the log of the server says why.") from None
 
 
+def _refuse(status: int, detail: str, headers: Any = None) -> Response:
+    return Response(Refusal(detail=detail).model_dump_json(), status, headers, "application/json")
+
+
 async def _format_http_error(_: Request, error: StarletteHTTPException) -> Response:
-    body = Refusal(detail=str(error.detail)).model_dump_json()
-    return Response(body, error.status_code, error.headers, "application/json")
+    return _refuse(error.status_code, str(error.detail), error.headers)
 
 
 async def _format_query_error(_: Request, error: RequestValidationError) -> Response:
     name, text = error.errors()[0]["loc"][-1], error.errors()[0]["msg"]
-    return Response(Refusal(detail=f"{name}: {text}.").model_dump_json(), 422, media_type="application/json")
+    return _refuse(422, f"{name}: {text}.")
 
 
 def _make_token_check(token: str) -> Any:
@@ -219,8 +222,7 @@ class Observer:
         head = (scope["raw_path"], scope["query_string"], *fields)
         app = self._app
         if sum(map(len, head)) > HEADER_BYTES:
-            refusal = Refusal(detail=f"the header is larger than {HEADER_BYTES} bytes: send a shorter one.")
-            app = Response(refusal.model_dump_json(), 431, media_type="application/json")
+            app = _refuse(431, f"the header is larger than {HEADER_BYTES} bytes: send a shorter one.")
         await app(scope, receive, send_observed)
 
 

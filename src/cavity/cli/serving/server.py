@@ -19,7 +19,7 @@ import uvicorn
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
-from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Deadlines, Limits, make_access
+from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
 from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
 
@@ -43,7 +43,8 @@ def run(
     *,
     allowed_hosts: Sequence[str],
     limits: Limits,
-    deadlines: Deadlines,
+    read_seconds: float,
+    stop_seconds: int,
     workers: int,
     device: str | None,
 ) -> None:
@@ -63,9 +64,9 @@ def run(
         workers=workers,
         log_level="info",
         server_header=False,
-        http=partial(DeadlineProtocol, seconds=deadlines.read),  # type: ignore[arg-type]
+        http=partial(DeadlineProtocol, seconds=read_seconds),  # type: ignore[arg-type]
         ws="none",
-        timeout_graceful_shutdown=deadlines.stop,
+        timeout_graceful_shutdown=stop_seconds,
         limit_concurrency=CONNECTIONS,
         h11_max_incomplete_event_size=HEADER_BYTES,
     )

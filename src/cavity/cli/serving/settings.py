@@ -1,4 +1,4 @@
-"""What a server allows: limits, deadlines, host names and the token."""
+"""What a server allows: limits, host names and the token."""
 
 from __future__ import annotations
 
@@ -29,13 +29,6 @@ class Limits(NamedTuple):
     def held_bytes(self) -> int:
         """Bytes of all requests that are received but not yet parsed."""
         return 4 * self.bytes
-
-
-class Deadlines(NamedTuple):
-    """Seconds for a client to send a request or to take its answer, and for the server to stop."""
-
-    read: float = 30.0
-    stop: int = 10
 
 
 class Access(NamedTuple):
