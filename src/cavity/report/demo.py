@@ -213,12 +213,10 @@ def draw(results: list[DemoResult], path: Path) -> None:
         figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def _set_texts(ax: Axes, title: str, below: str, x: str, y: str) -> None:
+def _set_title(ax: Axes, title: str, below: str) -> None:
     ax.set_title(title + "\n", loc="left", fontsize=12.5, fontweight="bold", pad=4)
     ax.text(0, 1.025, below, transform=ax.transAxes, fontsize=10, color="#666666", in_layout=False)
     ax.set_box_aspect(1)
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
 
 
 def _draw_regions(ep: DemoResult, ax: Axes) -> None:
@@ -226,16 +224,15 @@ def _draw_regions(ep: DemoResult, ax: Axes) -> None:
     ax.grid(False)
     M = ep.model.inducing_points_.shape[1]
     rings = f"rings: the {M} learned inducing points of each class"
-    _set_texts(ax, "Decision regions, EP on the toy set", rings, "x₁", "x₂")
+    _set_title(ax, "Decision regions, EP on the toy set", rings)
+    ax.set(xlabel="x₁", ylabel="x₂")
 
 
 def _draw_reliability(ep: DemoResult, other: DemoResult, ax: Axes) -> None:
     for result, colour in ((other, "#8a8a8a"), (ep, COLOURS[0])):
         label = f"{result.method}: ECE {result.row['ECE']}"
         reliability_diagram(result.P, result.problem.y_test, ax, label=label, colour=colour)
-    below = "above the diagonal: underconfident; below: overconfident"
-    labels = "probability of the predicted class", "fraction of correct predictions"
-    _set_texts(ax, "Reliability on digits", below, *labels)
+    _set_title(ax, "Reliability on digits", "above the diagonal: underconfident; below: overconfident")
     ax.legend(loc="lower right")
 
 
@@ -255,5 +252,5 @@ def _draw_curves(results: list[DemoResult], ax: Axes) -> None:
         shown += [row["objective"] / N for row in history[len(history) // EARLY :]]
     low, high = min(shown), max(shown)
     ax.set_ylim(low, high + 0.05 * (high - low))
-    _set_texts(ax, "Learning curves", "the steep first epochs are cut off", "epoch", "objective per row")
+    _set_title(ax, "Learning curves", "the steep first epochs are cut off")
     ax.legend(loc="lower right")

@@ -75,10 +75,8 @@ def reliability_diagram(
         area = 14 + 180 * table.share[chosen]
         ax.scatter(x, right, s=area, color=colour, alpha=alpha, edgecolors="white", linewidths=0.8, zorder=4)
     ax.plot([], [], color=colour, marker="o", markeredgecolor="white", label=label or None)
-    ax.set_xlim(0, 1.03)
-    ax.set_ylim(-0.02, 1.03)
-    ax.set_xlabel("probability of the predicted class")
-    ax.set_ylabel("fraction of correct predictions")
+    ax.set(xlim=(0, 1.03), ylim=(-0.02, 1.03))
+    ax.set(xlabel="probability of the predicted class", ylabel="fraction of correct predictions")
     return ax
 
 
@@ -126,8 +124,7 @@ def learning_curve(
     x = np.array([row[against] for row in history], dtype=np.float64)
     value = np.array([row["objective"] for row in history], dtype=np.float64) / rows
     ax.plot(x, value, color=colour, ls=style, lw=1.8, label=label or None)
-    ax.set_xlabel(against)
-    ax.set_ylabel("objective per row" if rows != 1 else "objective")
+    ax.set(xlabel=against, ylabel="objective per row" if rows != 1 else "objective")
     return ax
 
 
@@ -184,8 +181,7 @@ def confusion_matrix(
         ax.set_xticks(range(C), [str(name) for name in names], rotation=90 if C > 5 else 0, parse_math=False)
         ax.set_yticks(range(C), [str(name) for name in names], parse_math=False)
     ax.grid(False)
-    ax.set_xlabel("predicted class")
-    ax.set_ylabel("true class")
+    ax.set(xlabel="predicted class", ylabel="true class")
     return ax
 
 
@@ -233,8 +229,7 @@ def relevance_bars(
     best = np.argsort(-relevance, kind="stable")[:most][::-1]
     ax.barh(range(len(best)), relevance[best], color=colour, height=0.7)
     ax.set_yticks(range(len(best)), [str(names[k]) for k in best], parse_math=False)
-    ax.set_xlim(0, None)
-    ax.set_xlabel("relevance")
+    ax.set(xlim=(0, None), xlabel="relevance")
     return ax
 
 
@@ -276,8 +271,6 @@ def rejection_curve(
     curve, ax = rejection(P, y, certainty), get_axes(ax)
     x, error = np.append(curve.rejected, 1.0), np.append(curve.error, curve.error[-1])
     ax.plot(x, error, drawstyle="steps-post", color=colour, ls=style, lw=1.6, label=label or None)
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, None)
-    ax.set_xlabel("fraction of rejected rows, least certain first")
-    ax.set_ylabel("error of the kept rows")
+    ax.set(xlim=(0, 1), ylim=(0, None), ylabel="error of the kept rows")
+    ax.set(xlabel="fraction of rejected rows, least certain first")
     return ax

@@ -84,8 +84,7 @@ def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: 
     Z = getattr(clf, "inducing_points_", None)
     if Z is not None and np.size(Z):
         _draw_inducing(np.asarray(Z), palette, ax)
-    ax.set_xlim(left, right)
-    ax.set_ylim(bottom, top)
+    ax.set(xlim=(left, right), ylim=(bottom, top))
     return ax
 
 
