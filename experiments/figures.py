@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.report.colours import COLOURS, GREY
-from cavity.report.demo_problems import BOX
+from cavity.report.demo import BOX
 from experiments import sets
 from experiments.comparison import NAMES, means, present_methods
 from experiments.jobs import Row, key_of

@@ -162,7 +162,7 @@ def _digits() -> tuple[Array, NDArray[Any]]:
 
 def _toy() -> Split:
     """The papers' synthetic problem; the rows are the same for every split."""
-    from cavity.report.demo_problems import make_toy
+    from cavity.report.demo import make_toy
 
     problem = make_toy(TOY_ROWS, TOY_SEED)
     return Split(problem.X, problem.y, problem.X_test, problem.y_test)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.report.demo_problems import BOX
+from cavity.report.demo import BOX
 from experiments.jobs import Row
 from experiments.sets import split
 

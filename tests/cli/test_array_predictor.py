@@ -8,12 +8,13 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from cavity import GPClassifier, GPRegressor
-from cavity.cli import array_predictor
-from cavity.cli.array_predictor import ArrayPredictor, open_predictor
+from cavity.cli import predictors
 from cavity.cli.models import Predictor
-from cavity.cli.predictors import NO_EXTRAS, Extras
+from cavity.cli.predicting import open_predictor
+from cavity.cli.predictors import NO_EXTRAS, ArrayPredictor, Extras
 from cavity.kernels import RBF, Deep
 from cavity.options import nest
+from cavity.saving.model_file import read_record
 from cli.running import run
 from registered import REGISTERED_KERNELS, make_kernel, net
 from support import toy
@@ -41,7 +42,10 @@ def assert_same(path, X):
     light = open_predictor(path, None, NO_EXTRAS)
     assert isinstance(light, ArrayPredictor)
     asked = Extras(novelty=True)
-    found, expected = light.predict_columns(X, asked), Predictor.read(path).predict_columns(X, asked)
+    found, expected = (
+        light.predict_columns(X, asked),
+        Predictor(read_record(path).result).predict_columns(X, asked),
+    )
     assert "full" not in vars(light), "NumPy did not resolve these rows"
     assert list(found) == list(expected)
     for name, column in expected.items():
@@ -163,7 +167,9 @@ def test_the_command_writes_the_same_for_raw_columns(model, data, table, monkeyp
         "--out",
     )
     light = run(*arguments, tmp_path / "light.csv")
-    monkeypatch.setattr("cavity.cli.predicting.open_predictor", lambda path, *_: Predictor.read(path))
+    monkeypatch.setattr(
+        "cavity.cli.predicting.open_predictor", lambda path, *_: Predictor(read_record(path).result)
+    )
     full = run(*arguments, tmp_path / "full.csv")
     assert light.exit_code == full.exit_code == 0
     assert light.output.replace("light.csv", "") == full.output.replace("full.csv", "")  # notes, too
@@ -186,7 +192,7 @@ def test_labels_of_every_type(dtype, tmp_path):
     )
     assert run("predict", path, tmp_path / "new.csv", "--out", tmp_path / "out.csv").exit_code == 0
     found = pd.read_csv(tmp_path / "out.csv", dtype=str)["label"]
-    expected = Predictor.read(path).predict_columns(X[:5])["label"]
+    expected = Predictor(read_record(path).result).predict_columns(X[:5])["label"]
     assert found.str.lower().tolist() == [
         str(int(v)) if dtype is np.float64 else str(v).lower() for v in expected
     ]
@@ -230,10 +236,10 @@ def test_a_device_and_entropies_are_left_to_torch(toy_model):
 
 def test_many_rows_and_missing_cells_and_very_uneven_rows_are_left_to_torch(toy_model, monkeypatch):
     X, _ = toy(60, 3)
-    expected = Predictor.read(toy_model).predict_columns(X)["p_0"]
+    expected = Predictor(read_record(toy_model).result).predict_columns(X)["p_0"]
     light = open_predictor(toy_model, None, NO_EXTRAS)
     work = light.work_per_row
-    monkeypatch.setattr(array_predictor, "MOST_WORK", 100 * work)
+    monkeypatch.setattr(predictors, "MOST_WORK", 100 * work)
     for _ in range(2):
         np.testing.assert_allclose(light.predict_columns(X)["p_0"], expected, atol=1e-9, rtol=0)
     assert "full" in vars(light)
@@ -244,7 +250,7 @@ def test_many_rows_and_missing_cells_and_very_uneven_rows_are_left_to_torch(toy_
     missing = X.copy()
     missing[0, 0] = np.nan
     results = []
-    for predictor in (open_predictor(toy_model, None, NO_EXTRAS), Predictor.read(toy_model)):
+    for predictor in (open_predictor(toy_model, None, NO_EXTRAS), Predictor(read_record(toy_model).result)):
         with pytest.raises(ValueError, match=r"NaN|missing") as refused:
             predictor.predict_columns(missing)
         results.append(str(refused.value))

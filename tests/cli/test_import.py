@@ -11,7 +11,7 @@ import pytest
 
 import cavity
 from cavity.cli.models import Predictor
-from cavity.saving.model_file import KINDS
+from cavity.saving.model_file import KINDS, read_record
 from support import slow
 
 
@@ -130,7 +130,7 @@ def test_predictions_of_the_command_line_load_no_slow_package(
 @pytest.mark.parametrize("model", ["classes", "numbers"])
 def test_the_command_line_predicts_what_the_estimator_does(model: str, model_of_a_table: Path) -> None:
     frame, estimator = pd.read_csv(model_of_a_table / "new.csv"), cavity.load(model_of_a_table / model)
-    predictor = Predictor.read(model_of_a_table / model)
+    predictor = Predictor(read_record(model_of_a_table / model).result)
     found = predictor.predict_columns(predictor.prepare.encode(frame))
     if model == "classes":
         np.testing.assert_array_equal(found["label"], estimator.predict(frame))

@@ -80,7 +80,7 @@ def test_the_report_has_the_scores_and_the_server_the_intervals(folder):
     from cavity.cli.serving.application import make_app
 
     row = pd.read_csv(folder / "test.csv", nrows=1).drop(columns="progress")
-    model = Model.open(Path(folder / "m"), regressor=True)
+    model = Model.open(Path(folder / "m"))
     with testclient.TestClient(make_app(model), base_url="http://localhost") as client:
         answer = client.post("/predict", json={"rows": row.to_dict("records")}).json()
         assert client.get("/schema").json()["classes"] == []

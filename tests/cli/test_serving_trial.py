@@ -101,7 +101,7 @@ def houses(tmp_path_factory):
 
 
 def make_client(path, **options):
-    return TestClient(make_app(Model.open(path, regressor=True), **options), base_url=LOCAL)
+    return TestClient(make_app(Model.open(path), **options), base_url=LOCAL)
 
 
 def test_the_page_holds_nothing_of_the_model_and_loads_nothing_from_elsewhere(toy_model):
@@ -174,7 +174,7 @@ def test_a_model_without_inducing_points_has_a_page():
 @contextlib.contextmanager
 def serve(path, rows, token=None):
     """Serve a model with a page that also runs ASK; yield its address."""
-    app = make_app(Model.open(path, regressor=True), access=Access(token=token))
+    app = make_app(Model.open(path), access=Access(token=token))
     script = f"const FILE = {json.dumps(rows)};{ASK}"
     page = read_page_file("page.html").replace(
         b"</head>", b'<script src="ask.js" type="module"></script></head>'

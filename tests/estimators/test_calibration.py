@@ -353,7 +353,7 @@ def test_onnx_has_the_temperature(table, calibrated):
     new, fitted = table[2], calibrated
     from cavity import export
 
-    made = export.make_onnx_model(fitted._fitted, fitted.classes_, 5, {"method": "auto"}, dtype="float64")
+    made = export.onnx_model(fitted)
     session = onnxruntime.InferenceSession(made.SerializeToString())
     found = session.run(["probabilities"], {"X": new})[0]
     np.testing.assert_allclose(found, fitted.predict_proba(new), atol=1e-6)

@@ -104,13 +104,8 @@ def few(target, n, warmup, chains, accept, seed):
     theta = target.run.state.theta.numpy() + 0.3 * np.random.default_rng(seed).normal(
         size=(chains, n, len(target.run.state.theta))
     )
-    return nuts.Chains(
-        theta,
-        np.zeros((chains, n)),
-        np.full((chains, n), 0.8),
-        np.zeros((chains, n), bool),
-        np.ones((chains, n), int),
-    )
+    size = (chains, n)
+    return nuts.Chains(theta, np.zeros(size), np.full(size, 0.8), np.zeros(size, bool))
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,7 @@ def test_the_calendar_of_the_graph_is_that_of_numpy():
     graph = Graph()
     value = Value(graph, "days")
     year = raw_columns._find_year(graph, graph.op("Floor", value))
-    season = (value - raw_columns._first_day(graph, year)) / raw_columns.YEAR
+    season = (value - raw_columns._first_day(year)) / raw_columns.YEAR
     helper, kind = graph.onnx.helper, graph.onnx.TensorProto.DOUBLE
     outputs = [helper.make_tensor_value_info(v.name, kind, ["n"]) for v in (year, season)]
     made = helper.make_model(

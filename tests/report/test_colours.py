@@ -9,7 +9,7 @@ import pytest
 from cavity.explain.partial_dependence import PartialDependence
 from cavity.report.charts import MAX_SERIES, draw_dependence
 from cavity.report.colours import COLOURS, OKABE_ITO, ON_DARK, choose_colours
-from cavity.report.style import STYLE
+from cavity.report.markup import STYLE
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 VISIONS = {

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from cavity.report import error, nll
-from cavity.report.demo import Setting, Size, format_table, run
-from cavity.report.demo_problems import make_digits, make_toy
+from cavity.report.demo import Setting, Size, format_table, make_digits, make_toy, run
 
 SMALL = Setting(Size(60, 5, 3, 10), Size(200, 5, 2, 10))
 
@@ -57,7 +56,7 @@ def test_a_small_demo_writes_the_picture_and_the_table(small) -> None:
 
 def test_a_small_demo_says_what_it_did(small) -> None:
     out, said, results = small
-    assert format_table([r.row() for r in results]) in said
+    assert format_table([r.row for r in results]) in said
     assert "5 inducing points per class, 3 epochs and 10 s on toy" in said
     assert "2 (limit)" in said and str(out / "demo.png") in said
 

@@ -5,6 +5,8 @@ import warnings
 from collections import Counter
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,6 @@ from sklearn.datasets import load_iris
 
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor, export, load, methods, report
 from cavity.report.headline import list_columns
-from cavity.report.html import render_page
 from cavity.report.markup import escape_text
 from cavity.report.model_card import describe_model
 from support import slow
@@ -22,6 +23,13 @@ BAD = "<script>alert(1)</script>"
 WORSE = "\"'><img src=x onerror=alert(2)>&amp;\x00"
 VOID = {"meta", "link", "img", "input", "br", "source"}
 EMPTY = {"line", "polyline", "polygon"}  # SVG elements that close themselves
+
+
+def render_page(model, X=None, y=None, **options) -> str:
+    with TemporaryDirectory() as folder:
+        return report.write_report(model, Path(folder) / "r.html", X, y, **options).read_text(
+            encoding="utf-8"
+        )
 
 
 class Page(HTMLParser):

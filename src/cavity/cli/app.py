@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from cavity._version import __version__
-from cavity.cli.terminal import EXIT_CODES, Terminal, handle_errors
+from cavity.cli.terminal import EXIT_CODES, Terminal, Text, handle_errors
 from cavity.common.object_stores import is_uri
 from cavity.errors import BadInput, BadOption, missing_extra
 
@@ -26,21 +26,26 @@ app = typer.Typer(
 )
 
 
-Text = str | None
+def _option(about: str, metavar: str, **more: Any) -> Any:
+    return Option(help=about, metavar=metavar, **more)
+
+
+def _flag(name: str, about: str) -> Any:
+    return Option(f"--{name}", help=about)
+
+
 Texts = list[str] | None
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".npz")
 SEED = 7  # for the demo: the three classes of the toy set then have nearly equal size
 HIDDEN = Option(hidden=True)  # flags that docs/cli.md describes
-Data = Annotated[str, typer.Argument(metavar="DATA", show_default=False, hidden=True)]
-ModelFile = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, hidden=True)]
-Target = Annotated[Text, Option(help="Column of the labels (default: as in training).", metavar="COL")]
-Weight = Annotated[Text, Option(help="Column of the weights (default: as in training).", metavar="COL")]
-Spreadsheet = Annotated[
-    bool, Option("--spreadsheet", help="Escape texts that a spreadsheet would run as formulas.")
-]
-Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, Option("--quiet", help="Print only errors.")]
-Device = Annotated[Text, Option(help="Device: auto, cpu, cuda or cuda:1.", metavar="NAME")]
+Data = Annotated[str, Argument(metavar="DATA", show_default=False, hidden=True)]
+ModelFile = Annotated[str, Argument(metavar="MODEL", show_default=False, hidden=True)]
+Target = Annotated[Text, _option("Column of the labels (default: as in training).", "COL")]
+Weight = Annotated[Text, _option("Column of the weights (default: as in training).", "COL")]
+Spreadsheet = Annotated[bool, _flag("spreadsheet", "Escape texts that a spreadsheet would run as formulas.")]
+Json = Annotated[bool, _flag("json", "Print one JSON object instead of text.")]
+Quiet = Annotated[bool, _flag("quiet", "Print only errors.")]
+Device = Annotated[Text, _option("Device: auto, cpu, cuda or cuda:1.", "NAME")]
 
 
 def _command(about: str, example: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -92,38 +97,28 @@ def version() -> None:
 def fit(
     ctx: typer.Context,
     data: Data,
-    target: Annotated[Text, Option(help="Column of the labels.", metavar="COL")] = None,
-    out: Annotated[
-        Text, Option(help="Model file (default: DATA with .cavity, here).", metavar="MODEL")
-    ] = None,
-    ignore: Annotated[Texts, Option(help="Column to ignore; may be repeated.", metavar="COL")] = None,
+    target: Annotated[Text, _option("Column of the labels.", "COL")] = None,
+    out: Annotated[Text, _option("Model file (default: DATA with .cavity, here).", "MODEL")] = None,
+    ignore: Annotated[Texts, _option("Column to ignore; may be repeated.", "COL")] = None,
     regression: Annotated[
-        bool, Option("--regression", help="Predict a number (default: if the target has many).")
+        bool, _flag("regression", "Predict a number (default: if the target has many).")
     ] = False,
-    config: Annotated[
-        Path | None, Option(help="File of settings; flags override it.", metavar="TOML")
-    ] = None,
-    method: Annotated[
-        Text, Option(help="auto, ep, sep, rep, pep, gfitc, vi or laplace.", metavar="NAME")
-    ] = None,
-    effort: Annotated[Text, Option(help="fast, balanced or best.", metavar="NAME")] = None,
-    kernel: Annotated[
-        Text, Option(help="Kernels joined with + and *: 'RBF + Linear'.", metavar="NAMES")
-    ] = None,
-    n_inducing: Annotated[
-        Text, Option(help="Inducing points per class, or a fraction of rows.", metavar="N")
-    ] = None,
+    config: Annotated[Path | None, _option("File of settings; flags override it.", "TOML")] = None,
+    method: Annotated[Text, _option("auto, ep, sep, rep, pep, gfitc, vi or laplace.", "NAME")] = None,
+    effort: Annotated[Text, _option("fast, balanced or best.", "NAME")] = None,
+    kernel: Annotated[Text, _option("Kernels joined with + and *: 'RBF + Linear'.", "NAMES")] = None,
+    n_inducing: Annotated[Text, _option("Inducing points per class, or a fraction of rows.", "N")] = None,
     batch_size: Annotated[Text, HIDDEN] = None,
     max_epochs: Annotated[int | None, HIDDEN] = None,
-    time_limit: Annotated[float | None, Option(help="Seconds for the whole fit.", metavar="S")] = None,
+    time_limit: Annotated[float | None, _option("Seconds for the whole fit.", "S")] = None,
     max_seconds: Annotated[float | None, HIDDEN] = None,
     validation_fraction: Annotated[float | None, HIDDEN] = None,
-    checkpoint: Annotated[Text, Option(help="File to save checkpoints to.", metavar="FILE")] = None,
-    resume: Annotated[bool, Option("--resume", help="Continue from the checkpoint, if it exists.")] = False,
+    checkpoint: Annotated[Text, _option("File to save checkpoints to.", "FILE")] = None,
+    resume: Annotated[bool, _flag("resume", "Continue from the checkpoint, if it exists.")] = False,
     device: Device = None,
     dtype: Annotated[Text, HIDDEN] = None,
-    seed: Annotated[int | None, Option(help="Random seed (default 0).", metavar="N")] = None,
-    strict: Annotated[bool, Option("--strict", help="Refuse cells that need a guess (see docs).")] = False,
+    seed: Annotated[int | None, _option("Random seed (default 0).", "N")] = None,
+    strict: Annotated[bool, _flag("strict", "Refuse cells that need a guess (see docs).")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -145,19 +140,11 @@ def fit(
 def predict(
     model: ModelFile,
     data: Data,
-    out: Annotated[
-        str | None, typer.Option(help=".csv or .parquet file (default: CSV on stdout).", metavar="FILE")
-    ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="Column of DATA to copy; may be repeated.", metavar="COL")
-    ] = None,
+    out: Annotated[Text, _option(".csv or .parquet file (default: CSV on stdout).", "FILE")] = None,
+    keep: Annotated[Texts, _option("Column of DATA to copy; may be repeated.", "COL")] = None,
     spreadsheet: Spreadsheet = False,
-    uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Add total, aleatoric and epistemic entropy.")
-    ] = False,
-    novelty: Annotated[
-        bool, typer.Option("--novelty", help="Add how unlike the training rows a row is, 0 to 1.")
-    ] = False,
+    uncertainty: Annotated[bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")] = False,
+    novelty: Annotated[bool, _flag("novelty", "Add how unlike the training rows a row is, 0 to 1.")] = False,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -182,7 +169,7 @@ def evaluate(
     target: Target = None,
     weight: Weight = None,
     importance: Annotated[
-        bool, Option("--importance", help="Add which columns matter (of at most 2,000 rows).")
+        bool, _flag("importance", "Add which columns matter (of at most 2,000 rows).")
     ] = False,
     device: Device = None,
     as_json: Json = False,
@@ -198,7 +185,7 @@ def evaluate(
 @_command("Compare two models on a table with labels.", "compare old.cavity new.cavity test.csv")
 def compare(
     model: ModelFile,
-    other: Annotated[str, typer.Argument(metavar="OTHER", show_default=False, hidden=True)],
+    other: Annotated[str, Argument(metavar="OTHER", show_default=False, hidden=True)],
     data: Data,
     target: Target = None,
     weight: Weight = None,
@@ -220,14 +207,10 @@ def explain(
     data: Data,
     row: Annotated[
         list[int] | None,
-        Option(min=1, help="Number of a row, from 1; may be repeated (default: the first 5).", metavar="N"),
+        _option("Number of a row, from 1; may be repeated (default: the first 5).", "N", min=1),
     ] = None,
-    background: Annotated[
-        Text, Option(help="Table to compare the rows with (default: DATA).", metavar="DATA")
-    ] = None,
-    out: Annotated[
-        Text, Option(help=".csv or .parquet file (default: text on stdout).", metavar="FILE")
-    ] = None,
+    background: Annotated[Text, _option("Table to compare the rows with (default: DATA).", "DATA")] = None,
+    out: Annotated[Text, _option(".csv or .parquet file (default: text on stdout).", "FILE")] = None,
     spreadsheet: Spreadsheet = False,
     device: Device = None,
     as_json: Json = False,
@@ -245,10 +228,10 @@ def explain(
 @_command("Write an HTML report on a model.", "report penguins.cavity test.csv --out report.html")
 def report(
     model: ModelFile,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", show_default=False, hidden=True)] = None,
-    out: Annotated[str, Option(help="HTML file to write.", metavar="FILE")] = "report.html",
+    data: Annotated[Text, Argument(metavar="DATA", show_default=False, hidden=True)] = None,
+    out: Annotated[str, _option("HTML file to write.", "FILE")] = "report.html",
     target: Target = None,
-    rows: Annotated[int, Option(min=1, help="Sample at most this many rows.", metavar="N")] = 2000,
+    rows: Annotated[int, _option("Sample at most this many rows.", "N", min=1)] = 2000,
     device: Device = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -263,11 +246,9 @@ def report(
 @_command("Write a model as an ONNX graph.", "export penguins.cavity --onnx penguins.onnx")
 def export(
     model: ModelFile,
-    onnx: Annotated[str | None, typer.Option(help="ONNX file to write.", metavar="FILE")] = None,
-    dtype: Annotated[
-        str, typer.Option(help="Type of the input: float64 or float32.", metavar="NAME")
-    ] = "float64",
-    novelty: Annotated[bool, typer.Option("--novelty", help="Add the output novelty.")] = False,
+    onnx: Annotated[Text, _option("ONNX file to write.", "FILE")] = None,
+    dtype: Annotated[str, _option("Type of the input: float64 or float32.", "NAME")] = "float64",
+    novelty: Annotated[bool, _flag("novelty", "Add the output novelty.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -281,28 +262,17 @@ def export(
 @_command("Serve predictions over HTTP.", "serve penguins.cavity --port 8000")
 def serve(
     model: ModelFile,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.", metavar="N")
-    ] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="NAME")] = "127.0.0.1",
+    port: Annotated[int, _option("Port; 0 for any free port.", "N", min=0, max=65535)] = 8000,
+    host: Annotated[str, _option("Address to listen on.", "NAME")] = "127.0.0.1",
     allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Further host name that requests may use; may be repeated.", metavar="NAME"),
+        Texts, _option("Further host name that requests may use; may be repeated.", "NAME")
     ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Processes, each with its own copy of the model.", metavar="N")
-    ] = 1,
-    most_rows: Annotated[int, typer.Option(min=1, help="Maximum rows per request.", metavar="N")] = 10_000,
-    most_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.", metavar="N")] = 2 << 20,
-    most_waiting: Annotated[
-        int, typer.Option(min=1, help="Maximum rows in the queue.", metavar="N")
-    ] = 50_000,
-    read_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for a client to send its request.", metavar="S")
-    ] = 30.0,
-    stop_seconds: Annotated[
-        int, typer.Option(min=1, help="Seconds to finish requests when stopped.", metavar="S")
-    ] = 10,
+    workers: Annotated[int, _option("Processes, each with its own copy of the model.", "N", min=1)] = 1,
+    most_rows: Annotated[int, _option("Maximum rows per request.", "N", min=1)] = 10_000,
+    most_bytes: Annotated[int, _option("Maximum bytes per request.", "N", min=1)] = 2 << 20,
+    most_waiting: Annotated[int, _option("Maximum rows in the queue.", "N", min=1)] = 50_000,
+    read_seconds: Annotated[float, _option("Seconds for a client to send its request.", "S", min=0.1)] = 30.0,
+    stop_seconds: Annotated[int, _option("Seconds to finish requests when stopped.", "S", min=1)] = 10,
     device: Device = None,
 ) -> None:
     """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
@@ -311,7 +281,7 @@ def serve(
         if find_spec(package) is None:
             raise missing_extra(package, "serve")
     from cavity.cli.serving import server
-    from cavity.cli.serving.settings import Deadlines, Limits
+    from cavity.cli.serving.settings import Limits
 
     server.run(
         model,
@@ -319,7 +289,8 @@ def serve(
         port,
         allowed_hosts=allowed_host or [],
         limits=Limits(most_rows, most_bytes, most_waiting),
-        deadlines=Deadlines(read_seconds, stop_seconds),
+        read_seconds=read_seconds,
+        stop_seconds=stop_seconds,
         workers=workers,
         device=device,
     )
@@ -338,7 +309,7 @@ def info(model: ModelFile, as_json: Json = False) -> None:
 def demo(
     out: Annotated[Path, Option(help="Folder for the figure and the table.")] = Path("demo-output"),
     seed: Annotated[int, Option(min=0, help="Random seed.")] = SEED,
-    quick: Annotated[bool, Option("--quick", help="Run for a few seconds: fewer rows and epochs.")] = False,
+    quick: Annotated[bool, _flag("quick", "Run for a few seconds: fewer rows and epochs.")] = False,
 ) -> None:
     """Train EP and SEP on two small data sets, print a table and draw a figure (under two minutes on two cores)."""
     try:

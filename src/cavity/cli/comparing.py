@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cavity.cli.evaluating import find_target, find_weight, predict_rows, to_json
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
-from cavity.cli.terminal import Terminal
+from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import as_path, get_name
 from cavity.common.scoring import NORMAL_95, Mean, compare_log_proba, score_log_proba
 from cavity.common.text_tables import format_grid
-from cavity.errors import BadInput
+from cavity.errors import BadFile, BadInput
 from cavity.report.scores import bootstrap
 from cavity.rows.files.table_files import open_table
 from cavity.saving.json_checks import format_label
@@ -36,15 +35,12 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    paths: tuple[str, str],
-    data: str | Path,
-    target: str | None,
-    weight: str | None,
-    device: str | None,
-    terminal: Terminal,
+    paths: tuple[str, str], data: str, target: Text, weight: Text, device: Text, terminal: Terminal
 ) -> None:
-    """Score two classifiers on a file with labels."""
     models = [Model.open(path, device) for path in paths]
+    for path, model in zip(paths, models, strict=True):
+        if model.classes is None:
+            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
     names = _name_models(paths)
     classes = [[format_label(c) for c in model.classifier.classes_] for model in models]
     if set(classes[0]) != set(classes[1]):
@@ -71,9 +67,8 @@ def compare(
         }
         for name, score in scores.items()
     }
-    terminal.print_result(
-        to_json({"rows": found[0].total, "models": list(paths), **result, "verdict": verdict})
-    )
+    result = {"rows": found[0].total, "models": list(paths), **result, "verdict": verdict}
+    terminal.print_result(to_json(result))
 
 
 def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Comparison]:
@@ -90,7 +85,6 @@ def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Com
 
 
 def describe_difference(score: Comparison, names: tuple[str, str], n: int) -> str:
-    """Say whether the difference of the log loss is noise."""
     size, error = abs(score.difference.value), score.difference.error
     if size == 0 and error == 0:
         return "Both models predict these rows alike."

@@ -16,44 +16,34 @@ MAX_FEATURES = 5  # most important columns to print
 
 
 def describe_model(path: str | Path) -> dict[str, Any]:
-    """Describe a model as a dict that JSON can store."""
     meta = tensor_files.read_facts(path, *KINDS)
     try:
-        found = read_summary(meta) or _load_summary(path)
+        found = read_summary(meta)
+        if found is None:  # an older version saved the model; this loads torch
+            from cavity.saving.model_file import describe, read_record
+
+            found = describe(read_record(path))
     except BadFile as error:
         raise error if str(path) in str(error) else BadFile(f"{path}: {error}") from error
     about = {"model": str(path), "bytes": count_bytes(as_path(path))}
     return about | found | {"training": meta.get("notes") or {}}
 
 
-def _load_summary(path: str | Path) -> dict[str, Any]:
-    """Make the summary of a model that an older version saved; this loads torch."""
-    from cavity.saving.model_file import describe, read_record
-
-    return describe(read_record(path))
-
-
 def print_info(path: str | Path, terminal: Terminal) -> None:
-    """Print the description of a model."""
     found = describe_model(path)
     terminal.print_result(found)
     classes = found["classes"]
+    evidence = format_evidence(found["log_marginal_likelihood"])
     spectral = found["features"] is not None
     points = f"{found['features']} features" if spectral else f"{found['inducing_points']} inducing points"
     rows = [
         ("model", f"{found['model']} ({max(1, round(found['bytes'] / 1000))} kB)"),
-        (
-            "method",
-            f"{found['method']}, {points}{' per class' if classes else ''}, {found['dtype']}",
-        ),
+        ("method", f"{found['method']}, {points}{' per class' if classes else ''}, {found['dtype']}"),
         ("kernel", found["kernel"]),
         ("classes", f"{len(classes)}: {list_names(classes)}")
         if classes
         else ("noise", f"variance {found['noise']:.4g}"),
-        (
-            "epochs",
-            f"{found['epochs']}, {found.get('evidence') or 'log Z_q'} {format_evidence(found['log_marginal_likelihood'])}",
-        ),
+        ("epochs", f"{found['epochs']}, {found.get('evidence') or 'log Z_q'} {evidence}"),
     ]
     if found["calibration"] not in (None, "none"):
         rows.append(("temperature", f"{found['temperature']:.3g}, from {found['calibration']}"))
@@ -66,19 +56,12 @@ def print_info(path: str | Path, terminal: Terminal) -> None:
         rows.append(("stored rows", found["rows_inside"]))
     trained = found["training"]
     if "data" in trained:
-        rows.append(
-            (
-                "trained on",
-                f"{trained['data']}, {trained['rows']} rows, seed {trained['seed']}, cavity {trained['cavity']}",
-            )
-        )
+        with_seed = f"seed {trained['seed']}, cavity {trained['cavity']}"
+        rows.append(("trained on", f"{trained['data']}, {trained['rows']} rows, {with_seed}"))
     if found["target"] is not None:
-        lost = (
-            f" ({trained['unlabelled']} rows without a label were not used)"
-            if trained.get("unlabelled")
-            else ""
-        )
-        rows.append(("target", found["target"] + lost))
+        lost = trained.get("unlabelled")
+        unused = f" ({lost} rows without a label were not used)" if lost else ""
+        rows.append(("target", found["target"] + unused))
     terminal.say(format_pairs(rows, indent=0))
     if found["columns"] is not None:
         terminal.say("columns")

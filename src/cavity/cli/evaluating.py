@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from cavity.cli.models import Model
 from cavity.cli.predicting import encode_labels, read_chunks, report_notes
 from cavity.cli.reading import read_weights
-from cavity.cli.terminal import Terminal
+from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import format_grid, list_names, shorten
 from cavity.errors import BadInput, BadOption
@@ -33,8 +32,6 @@ EACH = ("precision", "recall", "f1", "auc")
 
 
 class RowsToScore(NamedTuple):
-    """Rows to score."""
-
     columns: tuple[Any, ...]  # predictions, truth, weights
     sample: tuple[Any, ...]  # features, truth and weights of at most MOST_EXPLAINED rows
     total: int  # number of all rows
@@ -42,39 +39,27 @@ class RowsToScore(NamedTuple):
 
 
 def evaluate(
-    path: str | Path,
-    data: str | Path,
-    target: str | None,
-    weight: str | None,
-    importance: bool,
-    device: str | None,
-    terminal: Terminal,
+    path: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
 ) -> None:
-    """Score the predictions on a file with labels."""
-    model, file = Model.open(path, device, regressor=True), open_table(data)
+    model, file = Model.open(path, device), open_table(data)
     target = find_target(model, file, target)
     weight = find_weight(model, file, weight)
     found = predict_rows(model, file, target, weight, terminal)
-    if hasattr(model.classifier, "classes_"):
-        result = _report_classes(model, [format_label(c) for c in model.classifier.classes_], found, terminal)
-    else:
-        result = _report_numbers(model, found, terminal)
+    report = _report_numbers if model.classes is None else _report_classes
+    result = report(model, found, terminal)
     if importance:
         result["importance"] = _report_importance(model, found, terminal)
     terminal.print_result(to_json(result | {"notes": found.notes}))
 
 
 def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
-    """Compute and print which columns matter."""
     X, y, w = found.sample
-    truth = model.classifier.classes_[y] if hasattr(model.classifier, "classes_") else y
+    truth = y if model.classes is None else model.classes[y]
     explained, given = (
         model.classifier.explain(Prepared(X), truth, w, conditional=conditional)
         for conditional in (False, True)
     )
-    names = (
-        list(map(str, explained.names)) if model.prepare is None else list(model.prepare.feature_names_in_)
-    )
+    names = list(map(str, explained.names if model.prepare is None else model.prepare.feature_names_in_))
     shown = tuple(name or "(no name)" for name in names)
     terminal.say(f"\n{explained._replace(names=shown)}\n\n{given._replace(names=shown)}")
     keys = ("nats", "standard_error", "given_others", "given_others_standard_error")
@@ -83,39 +68,36 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
     return {name: dict(zip(keys, line, strict=True)) for name, line in zip(names, values, strict=True)}
 
 
+def check_column(file: TableFile, name: str | None, what: str) -> None:
+    if name is not None and name not in file.names:
+        hint = suggest_column(name, file.names)
+        raise BadInput(f"{file.path} has no column {name!r} for the {what}; {hint}")
+
+
 def find_target(model: Model, file: TableFile, target: str | None) -> str:
-    """Return the name of the column with the truth."""
     target = target or model.target
     if target is None:
         raise BadOption(
             "the model does not store the name of its target: name the column of the labels with --target."
         )
-    if target not in file.names:
-        raise BadInput(
-            f"{file.path} has no column {target!r} for the labels: name it with --target; {suggest_column(target, file.names)}"
-        )
+    check_column(file, target, "labels: name it with --target")
     return target
 
 
 def find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
     """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
-    if weight is not None and weight not in file.names:
-        raise BadInput(
-            f"{file.path} has no column {weight!r} for the weights (--weight); {suggest_column(weight, file.names)}"
-        )
+    check_column(file, weight, "weights (--weight)")
     stored = getattr(model.classifier, "notes_", {}).get("weight")
     return weight or (stored if stored in file.names else None)
 
 
-def predict_rows(
-    model: Model, file: TableFile, target: str, weight: str | None, terminal: Terminal
-) -> RowsToScore:
+def predict_rows(model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal) -> RowsToScore:
     """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
     prepare = model.choose_preparation(file, target)
     rng, notes = np.random.default_rng(0), Counter[str]()
     kept, sample = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     unlabelled = total = held = 0
-    most = max(1, MOST_KEPT // len(getattr(model.classifier, "classes_", range(2))))
+    most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
     for chunk in read_chunks(file, [*prepare.inputs, target, *([weight] if weight else [])], terminal):
         y, known = read_truth(model, chunk, target)
         w = np.ones(len(y)) if weight is None else read_weights(chunk, weight)
@@ -123,12 +105,13 @@ def predict_rows(
         use = known & (w > 0)
         if not use.any():
             continue
-        X = Prepared(prepare.encode(chunk, notes)[use])
+        X = prepare.encode(chunk, notes)[use]
         truth = (y[use], w[use], rng.random(int(use.sum())))
-        kept.append((*_predict(model, X), *truth))
-        sample = [_thin([*sample, (X.X, *truth)], MOST_EXPLAINED)]
-        total += len(kept[-1][-1])
-        held += len(kept[-1][-1])
+        found = model.predict_targets(X) if model.classes is None else (model.predict_log_proba(X),)
+        kept.append((*found, *truth))
+        sample = [_thin([*sample, (X, *truth)], MOST_EXPLAINED)]
+        total += len(X)
+        held += len(X)
         if held > 2 * most:
             kept, held = [_thin(kept, most)], most
     if not total:
@@ -141,18 +124,12 @@ def predict_rows(
 
 def read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
     """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
-    if not hasattr(model.classifier, "classes_"):
+    if model.classes is None:
         value, lacks = read_targets(get_column(chunk.table, target), target, chunk.first, strict=False)
         return value, ~lacks
-    places = {format_label(c): i for i, c in enumerate(model.classifier.classes_)}
+    places = {format_label(c): i for i, c in enumerate(model.classes)}
     y = encode_labels(chunk, target, places)
     return y, y >= 0
-
-
-def _predict(model: Model, X: Prepared) -> tuple[Any, ...]:
-    if not hasattr(model.classifier, "classes_"):
-        return tuple(model.classifier.predict(X, return_std=True))
-    return (model.classifier.predict_log_proba(X),)
 
 
 def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
@@ -164,11 +141,9 @@ def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
     return tuple(columns)
 
 
-def _report_classes(
-    model: Model, classes: list[str], found: RowsToScore, terminal: Terminal
-) -> dict[str, Any]:
-    """Compute and print the scores of a classifier."""
+def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     log_p, y, w = found.columns
+    classes = [format_label(c) for c in model.classifier.classes_]
     C = len(classes)
     prior = getattr(model.classifier, "class_prior_", None)
     values, ranges, plain = scores.assess_classes(log_p, y, w, prior)
@@ -199,7 +174,6 @@ def _report_classes(
 
 
 def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
-    """Compute and print the scores of a regressor. The baseline is the distribution of the training targets."""
     mean, std, y, w = found.columns
     values, ranges, plain = scores.assess_targets(mean, std, y, w, model.result.units)
     lines = [["", "model", "95 % interval", "mean and spread of the training rows"]]
@@ -216,13 +190,11 @@ def _warn_classes(classes: list[str], rows: Any, chosen: Any, terminal: Terminal
     if never:
         terminal.note(f"classes that are never predicted: {list_names(never)}")
     if few:
-        terminal.note(
-            f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little: {list_names(few)}"
-        )
+        what = f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little"
+        terminal.note(f"{what}: {list_names(few)}")
 
 
 def _format_overall(values: Any, ranges: Any, plain: Any, own: bool) -> str:
-    """Format the scores: the model with intervals, and the baseline."""
     lines = [["", "model", "95 % interval", f"class frequencies{' of these rows' if own else ''}"]]
     for name in OVERALL:
         base = f"{plain[name]:.4f}" if name in ("error", "nll", "brier") else "-"

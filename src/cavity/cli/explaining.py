@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import open_writer
 from cavity.cli.reporting import sample_rows, select_rows
-from cavity.cli.terminal import Terminal
+from cavity.cli.terminal import Terminal, Text
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
 from cavity.rows.arrow_tables import import_pyarrow
@@ -25,19 +24,19 @@ SHOWN = 6  # columns of a row in the text
 
 
 def explain(
-    path: str | Path,
-    data: str | Path,
+    path: str,
+    data: str,
     rows: list[int],
-    background: str | None,
-    out: str | None,
+    background: Text,
+    out: Text,
     spreadsheet: bool,
-    device: str | None,
+    device: Text,
     terminal: Terminal,
 ) -> None:
     """Print the contributions of the columns to the predictions of rows, or write them to a file."""
     if out is not None:
         check_out(out, path, data, background, example="contributions.csv")
-    model = Model.open(path, device, regressor=True)
+    model = Model.open(path, device)
     wanted = sorted(set(rows)) or list(range(1, FIRST_ROWS + 1))
     chosen = select_rows(model, open_table(data), wanted, must=bool(rows))
     others = sample_rows(model, open_table(background or data), None, BACKGROUND, terminal)
@@ -64,7 +63,6 @@ def explain(
 
 
 def _describe(found: Contributions, i: int) -> dict[str, Any]:
-    """Return the prediction of a row."""
     if found.classes is None:
         return {"mean": float(found.prediction[i])}
     best = int(found.prediction[i].argmax())
@@ -75,7 +73,6 @@ def _describe(found: Contributions, i: int) -> dict[str, Any]:
 
 
 def _format_row(found: Contributions, i: int, number: int) -> str:
-    """Format the prediction of a row and its largest contributions."""
     said, moved = _describe(found, i), found.of_prediction()[i]
     head = f"{said['mean']:.4g}" if found.classes is None else f"{said['label']} ({said['probability']:.3f})"
     order = [j for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN] if moved[j]]

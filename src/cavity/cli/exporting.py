@@ -21,7 +21,7 @@ def export(path: str | Path, onnx: str | Path | None, dtype: str, novelty: bool,
         raise BadOption(f"--onnx {onnx}: the name must end in .onnx.")
     from cavity.export import onnx as write_onnx
 
-    opened = Model.open(path, regressor=True)
+    opened = Model.open(path)
     model = opened.classifier
     write_onnx(model, onnx, dtype=dtype, novelty=novelty)
     names = ["label", "probabilities"] if hasattr(model, "classes_") else ["mean", "std"]

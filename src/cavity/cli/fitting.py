@@ -1,7 +1,8 @@
-"""`cavity fit`: inspect the columns, train, save the model."""
+"""`cavity fit`: inspect the columns, train, save the model, and say how good it is."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -13,19 +14,22 @@ import numpy as np
 
 from cavity import distributed
 from cavity._version import __version__
-from cavity.cli.fit_summary import report_fit
+from cavity.cli.evaluating import to_json
 from cavity.cli.outputs import check_out
 from cavity.cli.reading import InspectedTable, inspect_table, name_file_in_errors, read_rows
 from cavity.cli.settings import Settings, list_arguments
-from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail
+from cavity.cli.terminal import Interrupts, Terminal, exit_code, fail, format_evidence
+from cavity.common.object_stores import count_bytes
+from cavity.common.text_tables import list_names
 from cavity.errors import BadOption
-from cavity.estimators import GPClassifier, GPRegressor
+from cavity.estimators import GPClassifier, GPRegressor, view_fit
 from cavity.estimators.fitted_view import check_arguments, choose_regression_method, skip_importance
 from cavity.options import nest, read_training
-from cavity.report.baseline import logistic_log_loss
-from cavity.report.regression import estimate_regression
+from cavity.prediction.estimate import Estimate, format_loss
+from cavity.report.baselines import estimate_regression, logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.columns.column_kinds import Group
 from cavity.rows.columns.inspection import MANY_VALUES
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.table_files import open_table, spool_table
@@ -34,9 +38,10 @@ from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
 from cavity.training.progress import forward_stages
 
+SHOWN = (RuntimeWarning, UserWarning)  # warnings that the command prints and the file keeps
+
 
 def make_model(settings: Settings, terminal: Terminal, regression: bool) -> Any:
-    """Make the estimator and check its arguments."""
     kind: Any = GPRegressor if regression else GPClassifier
     known = list_arguments(kind)
     other = next((name for name in settings.arguments if name not in known), None)
@@ -53,9 +58,8 @@ def run(data: str | Path, settings: Settings, terminal: Terminal) -> None:
     check_out(settings.out, data, settings.validation)
     if settings.arguments.get("checkpoint") is not None:
         check_out(settings.arguments["checkpoint"], data, settings.validation, flag="--checkpoint")
-    model = make_model(
-        settings, terminal, settings.regression
-    )  # refuse a wrong option before the table is read
+    # before the table is read: it refuses wrong options
+    model = make_model(settings, terminal, settings.regression)
     cpu = str(model.device).startswith("cpu")
     if "RANK" in os.environ:
         distributed.join("gloo" if cpu else None)
@@ -101,20 +105,16 @@ def _train(
         "seed": settings.seed,
         "weight": settings.weight,
         "cavity": __version__,
-        "warnings": sorted(
-            {str(w.message) for w in caught if issubclass(w.category, RuntimeWarning | UserWarning)}
-        ),
+        "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, SHOWN)}),
         "interrupted": bool(stopped),
     } | found
     estimate = getattr(model, "estimate_", None)  # the file has it, too
     if terminal.rank == 0:
         model.save(settings.out)
-    report_fit(model, settings, terminal, estimate)
+    _report(model, settings, terminal, estimate)
     if stopped or interrupts.stopped:
-        raise fail(
-            f"interrupted; saved the model after {model.n_epochs_} epochs to {settings.out}.",
-            stopped or interrupts.stopped,
-        )
+        said = f"interrupted; saved the model after {model.n_epochs_} epochs to {settings.out}."
+        raise fail(said, stopped or interrupts.stopped)
 
 
 def _fit(
@@ -126,9 +126,7 @@ def _fit(
     """
     prepare = table.prepare
     terminal.say(f"Training on {len(prepare.names)} features (Ctrl-C stops and saves the current model)")
-    silent = (
-        nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
-    )  # else verbose=1 says them
+    silent = nullcontext() if terminal.shows_bars else forward_stages(terminal.say)
     with name_file_in_errors(table.file), silent:
         if table.fits_memory:
             X, y, weight = read_rows(table, settings.weight, terminal)
@@ -138,16 +136,13 @@ def _fit(
                 )
             model.fit(Prepared(X, prepare), y, sample_weight=weight, **more)
             if table.is_regression:
-                limited = (
-                    read_training(model.training).max_seconds is not None or settings.time_limit is not None
-                )
-                return {
-                    "estimate": None if limited else estimate_regression(model, X, y, weight, settings.seed)
-                }
-            return {
-                "logistic_log_loss": logistic_log_loss(X, y, weight, settings.seed),
-                "few_rows": _find_few(y),
-            }
+                again = None  # `estimate_regression` does nothing with a limit on its fit
+                if settings.time_limit is None:
+                    again = estimate_regression(model, X, y, weight, settings.seed)
+                return {"estimate": again}
+            classes, rows = np.unique(y, return_counts=True)
+            few = {format_label(c): int(n) for c, n in zip(classes, rows, strict=True) if n < FEW_ROWS}
+            return {"logistic_log_loss": logistic_log_loss(X, y, weight, settings.seed), "few_rows": few}
         if read_training(model.training).validation_fraction is not None:
             raise BadOption(
                 "--validation-fraction needs a table that fits in memory, but this one is read in pieces: give a separate table, "
@@ -162,7 +157,90 @@ def _fit(
     return {}
 
 
-def _find_few(y: Any) -> dict[str, int]:
-    """Return the classes of few rows, with their numbers."""
-    classes, rows = np.unique(y, return_counts=True)
-    return {format_label(c): int(n) for c, n in zip(classes, rows, strict=True) if n < FEW_ROWS}
+def _report(model: Any, settings: Settings, terminal: Terminal, estimate: Estimate | None) -> None:
+    notes: Any = model.notes_
+    for warning in [*notes["warnings"], *_describe_groups(model), *_find_class_warnings(model, estimate)]:
+        terminal.note(warning)
+    size = count_bytes(settings.out) if terminal.rank == 0 else 0
+    classes = getattr(model, "classes_", np.empty(0)).tolist()
+    last = model.history_[-1] if model.history_ else {}
+    held = f"; validation NLL {last['validation_nll']:.4f}" if "validation_nll" in last else ""
+    value = float(model.log_marginal_likelihood_)
+    evidence = None if math.isnan(value) else value
+    terminal.say(
+        f"Trained in {notes['seconds']:.1f} s: "
+        + (f"{len(classes)} classes, " if classes else f"regression, method {model.method}, ")
+        + f"{model.inducing_points_.shape[-2]} inducing points{' per class' if classes else ''}, "
+        f"{model.n_epochs_} epochs, {view_fit(model).evidence_name} {format_evidence(evidence)}{held}"
+    )
+    if notes.get("estimate"):
+        terminal.say(_format_regression(notes["estimate"]))
+    if estimate is not None:
+        terminal.say(_format_estimate(estimate, notes.get("logistic_log_loss")))
+    terminal.say(f"Saved {settings.out} ({max(1, round(size / 1000))} kB)")
+    terminal.print_result(
+        {
+            "model": str(settings.out),
+            "bytes": size,
+            "rows": notes["rows"],
+            "classes": classes,
+            "columns": dict(model.preparation_.describe()),
+            "plan": model.plan_.summarise(),
+            "epochs": model.n_epochs_,
+            "seconds": notes["seconds"],
+            "log_marginal_likelihood": evidence,
+            "estimate": to_json(notes.get("estimate") if estimate is None else estimate._asdict()),
+            "logistic_log_loss": notes.get("logistic_log_loss"),
+            "few_rows": notes.get("few_rows"),
+            "warnings": notes["warnings"],
+            "interrupted": notes["interrupted"],
+        }
+    )
+
+
+def _describe_groups(model: Any) -> list[str]:
+    """Say which columns identify groups of rows; only the fit knows the classes of a group."""
+    return [
+        f"column {column.name!r} identifies {len(column.values)} groups of rows: the classes of a group's other rows are "
+        "features, too (--ignore drops the column)"
+        for column in model.preparation_.columns_
+        if isinstance(column, Group)
+    ]
+
+
+def _find_class_warnings(model: GPClassifier, estimate: Estimate | None) -> list[str]:
+    found, few = [], getattr(model, "notes_", {}).get("few_rows", {})
+    if few:
+        names = list_names([f"{name!r} ({n})" for name, n in few.items()])
+        found.append(f"classes with fewer than {FEW_ROWS} rows, which a model can hardly learn: {names}")
+    if estimate is not None and estimate.never_predicted:
+        names = list_names([repr(format_label(model.classes_[c])) for c in estimate.never_predicted])
+        found.append(f"classes that are never predicted for rows of the training table: {names}")
+    return found
+
+
+def _format_estimate(estimate: Estimate, logistic: float | None) -> str:
+    other = "" if logistic is None else f", logistic regression {format_loss(logistic)}"
+    loss = format_loss(estimate.log_loss, estimate.standard_error)
+    worse = logistic is not None and logistic <= estimate.log_loss - estimate.optimism
+    return "\n".join(
+        [
+            f"Estimated on {estimate.origin}:",
+            f"  log loss  {loss} (class frequencies {estimate.baseline_log_loss:.3f}{other})",
+            f"  accuracy  {estimate.accuracy:.3f} (most frequent class {estimate.baseline_accuracy:.3f})",
+            f"  {estimate.trust}",
+            *(["  Logistic regression is no worse, and simpler: compare both on new rows."] if worse else []),
+        ]
+    )
+
+
+def _format_regression(found: dict[str, Any]) -> str:
+    base = found["baseline"]
+    return "\n".join(
+        [
+            f"Estimated on {found['rows']} rows held out of one more fit:",
+            f"  rmse      {found['rmse']:.4g} (mean of the target {base['rmse']:.4g})",
+            f"  nlpd      {found['nlpd']:.4g} (normal distribution {base['nlpd']:.4g})",
+            f"  coverage  {found['coverage']:.3f} of the rows are within their 95 % interval",
+        ]
+    )

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from cavity.cli.predictors import RowPredictor
-from cavity.common import tensor_files
-from cavity.errors import BadFile
 from cavity.fitting.results import Result
 from cavity.prediction.blocks import predict_blocks
 from cavity.prediction.model import FittedModel, predict_log_proba
@@ -17,25 +15,14 @@ from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import predict_targets, target_noise
 from cavity.prediction.uncertainty import Uncertainty, predict_novelty, predict_uncertainty
 from cavity.rows.frames import Prepared
-from cavity.saving.model_file import read_record, restore_record
 
 
 class Predictor(RowPredictor):
     """What a model file holds. It predicts without scikit-learn, which loads slowly."""
 
     def __init__(self, result: Result) -> None:
-        self._set(result.features, result.classes)
+        super().__init__(result.features, result.classes)
         self.result = result
-
-    @classmethod
-    def read(cls, path: str | Path, device: str | None = None) -> Self:
-        """Read a classifier or a regressor."""
-        return cls(read_record(path, device).result)
-
-    @classmethod
-    def restore(cls, stored: tensor_files.Stored, path: str | Path) -> Self:
-        """Return the predictor of a file that has been read."""
-        return cls(restore_record(stored, path).result)
 
     def predict_log_proba(self, X: Any) -> Any:
         return self._predict(X, predict_log_proba)[0]
@@ -69,11 +56,8 @@ class Model(Predictor):
         self.classifier = classifier
 
     @classmethod
-    def open(cls, path: str | Path, device: str | None = None, regressor: bool = False) -> Self:
-        """Load a classifier or, with `regressor`, also a regressor."""
+    def open(cls, path: str | Path, device: str | None = None) -> Self:
+        """Load a classifier or a regressor."""
         from cavity.estimators import load
 
-        classifier = load(path, device)
-        if not regressor and not hasattr(classifier, "classes_"):
-            raise BadFile(f"{path} is a regressor, but this command needs a classifier.")
-        return cls(classifier)
+        return cls(load(path, device))

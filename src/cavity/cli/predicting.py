@@ -9,16 +9,16 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
-from cavity.cli.array_predictor import open_predictor
 from cavity.cli.outputs import check_out
-from cavity.cli.predictors import Extras
-from cavity.cli.terminal import Terminal
+from cavity.cli.predictors import ArrayPredictor, Extras, RowPredictor
+from cavity.cli.terminal import Terminal, Text
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.common.text_tables import list_names
@@ -28,17 +28,18 @@ from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import NUMBER, read_labels
 from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
+from cavity.saving.array_reader import read_array_record
 
 FORMULA = r"^[=+\-@\t\r]"  # of a cell that a spreadsheet runs
 
 
 def predict(
-    path: str | Path,
-    data: str | Path,
-    out: str | None,
+    path: str,
+    data: str,
+    out: Text,
     keep: list[str],
     extras: Extras,
-    device: str | None,
+    device: Text,
     terminal: Terminal,
     spreadsheet: bool,
 ) -> None:
@@ -70,16 +71,29 @@ def predict(
     terminal.print_result({"out": str(out), "rows": rows, "notes": dict(notes)})
 
 
+def open_predictor(path: str | Path, device: str | None, extras: Extras) -> RowPredictor:
+    """Read a classifier or a regressor: in NumPy if its kind allows it, and neither a device nor entropies are asked for."""
+    record = None if device is not None or extras.uncertainty else read_array_record(path)
+    if record is not None:
+        return ArrayPredictor(record, lambda: _restore(path, None, record.stored.as_tensors()))
+    return _restore(path, device)
+
+
+def _restore(path: str | Path, device: str | None, stored: Any = None) -> RowPredictor:
+    from cavity.cli.models import Predictor
+    from cavity.saving.model_file import read_record, restore_record
+
+    found = read_record(path, device) if stored is None else restore_record(stored, path)
+    return Predictor(found.result)
+
+
 def _cast(column: Any, kind: Any) -> Any:
     """Cast a column to the common type of all files of a folder."""
     return column if kind is None or column.type == kind else column.cast(kind)
 
 
 def read_chunks(file: TableFile, columns: list[str], terminal: Terminal) -> Iterator[Chunk]:
-    """Read these columns of a file in chunks of rows, with a progress bar."""
-    yield from terminal.show_progress(
-        file.chunks(list(dict.fromkeys(columns))), "rows", lambda chunk: chunk.table.num_rows
-    )
+    return terminal.show_progress(file.chunks(list(dict.fromkeys(columns))), "rows")
 
 
 def report_notes(notes: Counter[str], terminal: Terminal, file: TableFile, unlabelled: int = 0) -> None:
@@ -109,7 +123,9 @@ def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
     def write(part: Any) -> None:
         part = escape_formulas(part) if spreadsheet else part
         if not writers:
-            kind = _import_writer(suffix)
+            # one of them, since that of Parquet loads slowly
+            module, name = ("csv", "CSVWriter") if suffix == ".csv" else ("parquet", "ParquetWriter")
+            kind = getattr(import_module(f"pyarrow.{module}"), name)
             writers.append(kind(sys.stdout.buffer if temporary is None else str(temporary), part.schema))
         writers[0].write_table(part)
 
@@ -130,18 +146,12 @@ def open_writer(out: str | None, spreadsheet: bool = False) -> Iterator[Any]:
 
 def escape_formulas(table: Any) -> Any:
     """Put an apostrophe before texts, and names of columns, that a spreadsheet would take for formulas. Numbers stay numbers."""
-    return import_pyarrow().table(
-        {
-            _escape_name(name): _escape_texts(get_column(table, name))
-            if classify_type(table.schema.field(name).type) == "text"
-            else table.column(name)
-            for name in table.column_names
-        }
-    )
-
-
-def _escape_name(name: str) -> str:
-    return f"'{name}" if re.match(FORMULA, name) else name
+    columns = {}
+    for name in table.column_names:
+        is_text = classify_type(table.schema.field(name).type) == "text"
+        cells = _escape_texts(get_column(table, name)) if is_text else table.column(name)
+        columns[f"'{name}" if re.match(FORMULA, name) else name] = cells
+    return import_pyarrow().table(columns)
 
 
 def _escape_texts(column: Any) -> Any:
@@ -149,17 +159,6 @@ def _escape_texts(column: Any) -> Any:
 
     begins, number = (pc.match_substring_regex(column, pattern) for pattern in (FORMULA, NUMBER))
     return pc.if_else(pc.and_not(begins, number), pc.binary_join_element_wise("'", column, ""), column)
-
-
-def _import_writer(suffix: str) -> Any:
-    """Import the writer of a kind of file; that of Parquet loads slowly."""
-    if suffix == ".csv":
-        from pyarrow.csv import CSVWriter
-
-        return CSVWriter
-    from pyarrow.parquet import ParquetWriter
-
-    return ParquetWriter
 
 
 def _choose_temporary(out: Location) -> Path:

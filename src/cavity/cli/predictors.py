@@ -1,7 +1,9 @@
-"""What all models of the command line share: the preparation of columns, and the columns of the output."""
+"""Predictions of the command line: the columns of the output, and a model in NumPy for a few rows, since torch loads slowly."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +11,16 @@ from numpy.typing import NDArray
 
 from cavity.common.scoring import NORMAL_95
 from cavity.errors import BadInput, BadOption
+from cavity.prediction.latent import log_probit_probabilities
+from cavity.prediction.novelty import find_novelty
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.validation import Features
+from cavity.saving.array_reader import ArrayRecord
 from cavity.saving.json_checks import format_label
+
+MOST_WORK = 50_000  # about a second; with more, torch is faster although it loads slowly
+LEAST_ROWS = 10  # that a piece of a table counts as
 
 
 class Extras(NamedTuple):
@@ -31,9 +39,13 @@ class RowPredictor:
     features: Features
     classes: NDArray[Any] | None  # None for a regressor
     prepare: ColumnEncoder | None  # None for a model saved from Python whose columns have no names
+    # of prepared rows [n D]:
+    predict_log_proba: Callable[[Any], Any]  # logarithms of the class probabilities, [n C]
+    predict_targets: Callable[[Any], tuple[Any, Any]]  # mean and standard deviation of new values, each [n]
+    predict_uncertainty: Callable[[Any], dict[str, Any]]  # entropies by name, each [n]
+    predict_novelty: Callable[[Any], Any]  # how unlike the training rows each row is, [n]
 
-    def _set(self, features: Features, classes: NDArray[Any] | None) -> None:
-        """Store the columns, with a preparation where they have names."""
+    def __init__(self, features: Features, classes: NDArray[Any] | None) -> None:
         self.features, self.classes, self.prepare = features, classes, features.preparation
         if self.prepare is None and features.names is not None:
             self.prepare = ColumnEncoder.identity([str(name) for name in features.names])
@@ -78,18 +90,48 @@ class RowPredictor:
         }
         return columns | self.predict_uncertainty(X) if uncertainty else columns
 
+
+class ArrayPredictor(RowPredictor):
+    """A model in NumPy. Many rows and missing cells are left to torch."""
+
+    def __init__(self, record: ArrayRecord, make_full: Callable[[], RowPredictor]) -> None:
+        super().__init__(record.features, record.classes)
+        self.record, self.work, self._make_full = record, 0.0, make_full
+        C, M = record.model.mean.shape
+        # time and memory that a row takes, in units of about 0.02 ms: the quadrature's, and the projection's
+        self.work_per_row = 16.0 + C + 0.01 * C * M
+
+    @cached_property
+    def full(self) -> RowPredictor:
+        """The same model in torch."""
+        return self._make_full()
+
+    def _suits(self, X: NDArray[np.float64]) -> bool:
+        """Return whether to predict these rows in NumPy, after those before them."""
+        self.work += max(len(X), LEAST_ROWS) * self.work_per_row
+        return self.work <= MOST_WORK and len(X) > 0 and bool(np.isfinite(X).all())
+
     def predict_log_proba(self, X: Any) -> Any:
-        """Return logarithms of the class probabilities of prepared rows, [n C]."""
-        raise NotImplementedError
+        found = None
+        if self._suits(X):
+            mean, var = self.record.model.marginals(X)
+            found = log_probit_probabilities(mean, var)
+        return self.full.predict_log_proba(X) if found is None else self.record.pool.combine(found, X, var)
 
     def predict_targets(self, X: Any) -> tuple[Any, Any]:
-        """Return mean and standard deviation of new values at prepared rows, each [n]."""
-        raise NotImplementedError
+        if not self._suits(X):
+            return self.full.predict_targets(X)
+        mean, var = self.record.model.marginals(X)
+        if not (np.isfinite(mean).all() and np.isfinite(var).all()):
+            return self.full.predict_targets(X)
+        shift, scale = self.record.units
+        return shift + scale * mean[:, 0], scale * np.sqrt(var[:, 0] + self.record.noise)
 
     def predict_uncertainty(self, X: Any) -> dict[str, Any]:
-        """Return the entropies of prepared rows by name, each [n]."""
-        raise NotImplementedError
+        return self.full.predict_uncertainty(X)
 
     def predict_novelty(self, X: Any) -> Any:
-        """Return how unlike the training rows each prepared row is, [n]."""
-        raise NotImplementedError
+        novelty = find_novelty(self.record.novelty)
+        if not self._suits(X):
+            return self.full.predict_novelty(X)
+        return novelty.at(self.record.model.marginals(X)[1])

@@ -30,12 +30,10 @@ class InspectedTable(NamedTuple):
 
     @property
     def is_regression(self) -> bool:
-        """Whether the target is a number."""
         return self.prepare.target_ is not None and self.prepare.target_.number
 
     @property
     def fits_memory(self) -> bool:
-        """Whether the features stay in memory."""
         return 8 * self.rows * len(self.prepare.names) <= IN_MEMORY
 
 
@@ -46,7 +44,7 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
 
     def count_rows() -> Iterator[Any]:
         nonlocal count
-        for chunk in terminal.show_progress(file.chunks(), "columns", _count_rows):
+        for chunk in terminal.show_progress(file.chunks(), "columns"):
             count += chunk.table.num_rows
             yield chunk
 
@@ -77,7 +75,6 @@ def inspect_table(data: str | Path, settings: Settings, terminal: Terminal) -> I
 
 @contextmanager
 def name_file_in_errors(file: TableFile) -> Iterator[None]:
-    """Add the name of the file to errors that lack it."""
     try:
         yield
     except BadInput as error:
@@ -94,7 +91,7 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
     absent = next((c for c in columns if c not in table.file.names), None)
     if absent is not None:
         raise BadInput(f"{table.file.path} has no column {absent!r}.")
-    for chunk in terminal.show_progress(table.file.chunks(columns), "rows", _count_rows):
+    for chunk in terminal.show_progress(table.file.chunks(columns), "rows"):
         keep = table.prepare.find_labelled(chunk)
         w = None if weight is None else read_weights(chunk, weight)[keep]
         labelled = Chunk(chunk.table.filter(import_pyarrow().array(keep)), chunk.first, chunk.where)
@@ -106,7 +103,6 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
 
 
 def read_weights(chunk: Chunk, name: str) -> Any:
-    """Read a column of weights."""
     value, lacks = to_numbers(get_column(chunk.table, name), name, chunk.first)
     wrong = lacks | ~(value >= 0) | ~np.isfinite(value)
     if wrong.any():
@@ -116,7 +112,3 @@ def read_weights(chunk: Chunk, name: str) -> Any:
             f"the weight (column {name!r}) is {what} in row {chunk.first + row + 1}: give one weight per row, at least 0."
         )
     return value
-
-
-def _count_rows(chunk: Chunk) -> int:
-    return int(chunk.table.num_rows)

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.cli.evaluating import read_truth
+from cavity.cli.evaluating import check_column, read_truth
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import read_chunks, report_notes
-from cavity.cli.terminal import Terminal
+from cavity.cli.terminal import Terminal, Text
 from cavity.common.object_stores import as_path, get_name
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
-from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.rows.frames import Prepared
 
@@ -25,19 +24,13 @@ SEED = 0  # for the sample of rows
 
 
 def report(
-    path: str | Path,
-    data: str | Path | None,
-    out: str | Path,
-    target: str | None,
-    most: int,
-    device: str | None,
-    terminal: Terminal,
+    path: str, data: Text, out: str, target: Text, most: int, device: Text, terminal: Terminal
 ) -> None:
     """Write the report; of a long table, on a random sample of rows."""
     check_out(out, path, data, example="report.html")
     from cavity.report import write_report
 
-    model = Model.open(path, device, regressor=True)
+    model = Model.open(path, device)
     title = f"Report on {get_name(as_path(path))}"
     if data is None:
         write_report(model.classifier, out, title=title)
@@ -48,27 +41,17 @@ def report(
         seen = found.y is not None and note_training_rows(model, data, terminal)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # reading the rows has reported it
-            write_report(
-                model.classifier,
-                out,
-                found.X,
-                found.y,
-                title=title,
-                row_numbers=found.numbers,
-                training_rows=seen,
-            )
+            about = {"title": title, "row_numbers": found.numbers, "training_rows": seen}
+            write_report(model.classifier, out, found.X, found.y, **about)
     shown = 0 if found.numbers is None else len(found.numbers)
     if shown < found.total:
-        terminal.note(
-            f"the report shows a random sample of {shown} of {found.total} rows; raise --rows for more"
-        )
+        sample = f"a random sample of {shown} of {found.total} rows"
+        terminal.note(f"the report shows {sample}; raise --rows for more")
     terminal.say(f"Wrote {out}")
     terminal.print_result({"out": str(out), "rows": found.total, "shown": shown})
 
 
 class Sample(NamedTuple):
-    """Rows of a file for the report."""
-
     X: Any  # raw rows, or prepared ones if the model has no preparation
     y: Any | None  # labels or targets
     numbers: Any  # of the rows in the file, from 1; None without a file
@@ -77,25 +60,19 @@ class Sample(NamedTuple):
 
 def note_training_rows(model: Model, data: str | Path, terminal: Terminal) -> bool:
     """Return whether the model was trained on this file, and print a note if so."""
-    seen = _same_file(data, getattr(model.classifier, "notes_", {}).get("data"))
+    trained = getattr(model.classifier, "notes_", {}).get("data")
+    ours, theirs = as_path(data), as_path(str(trained))
+    seen = ours == theirs
+    if isinstance(ours, Path) and isinstance(theirs, Path):
+        seen = bool(trained) and ours.resolve() == theirs.resolve()
     if seen:
         terminal.note("these are the rows that the model was trained on, so its scores are too good")
     return seen
 
 
-def _same_file(data: str | Path, trained: Any) -> bool:
-    ours, theirs = as_path(data), as_path(str(trained))
-    if isinstance(ours, Path) and isinstance(theirs, Path):
-        return bool(trained) and ours.resolve() == theirs.resolve()
-    return ours == theirs
-
-
 def _find_labels(model: Model, file: TableFile, target: str | None) -> str | None:
     """Return the column of the labels; None if the file has none."""
-    if target is not None and target not in file.names:
-        raise BadInput(
-            f"{file.path} has no column {target!r} for the labels (--target); {suggest_column(target, file.names)}"
-        )
+    check_column(file, target, "labels (--target)")
     return target or (model.target if model.target in file.names else None)
 
 
@@ -134,11 +111,10 @@ def sample_rows(model: Model, file: TableFile, named: str | None, most: int, ter
         rows = np.flatnonzero(known)
         new = [truth[rows], chunk.first + rows + 1, rng.random(len(rows))]
         cells = chunk.table.take(rows)
-        kept = (
-            [arrow.concat_tables([kept[0], cells]), *map(np.concatenate, zip(kept[1:], new, strict=True))]
-            if kept
-            else [cells, *new]
-        )
+        if kept:
+            cells = arrow.concat_tables([kept[0], cells])
+            new = list(map(np.concatenate, zip(kept[1:], new, strict=True)))
+        kept = [cells, *new]
         if len(kept[1]) > most:
             chosen = np.sort(np.argpartition(kept[3], most)[:most])
             kept = [kept[0].take(chosen), *(column[chosen] for column in kept[1:])]
@@ -146,6 +122,5 @@ def sample_rows(model: Model, file: TableFile, named: str | None, most: int, ter
     if not total:
         raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
     report_notes(notes, terminal, file, unlabelled)
-    classes = getattr(model.classifier, "classes_", None)
-    y = None if named is None else kept[1] if classes is None else classes[kept[1]]
+    y = None if named is None else kept[1] if model.classes is None else model.classes[kept[1]]
     return Sample(_as_rows(model, prepare, kept[0]), y, kept[2], total)

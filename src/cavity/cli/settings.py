@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,15 +45,19 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
     arguments = {name: _convert(name, value, task) for name, value in values.items() if name not in OWN}
     from cavity.fitting.time_budget import read_limit  # torch loads here, and not for --help
 
+    name = get_name(as_path(data)).partition(".")[0] or "model"
     validation, seed = values.get("validation"), values.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise BadOption(f"seed = {seed!r} must be a non-negative whole number.")
+    columns = values.get("columns", {})
+    if not isinstance(columns, dict) or not all(isinstance(kind, str) for kind in columns.values()):
+        raise BadOption('columns must be a table of kinds, such as columns = { zip = "category" }.')
     return Settings(
         target=_check_text("target", values["target"]),
-        out=as_path(_check_text("out", values.get("out") or _name_model(data))),
+        out=as_path(_check_text("out", values.get("out") or f"{name}.cavity")),
         weight=None if values.get("weight") is None else _check_text("weight", values["weight"]),
         ignore=tuple(_check_text("ignore", name) for name in values["ignore"]),
-        columns=_check_kinds(values.get("columns", {})),
+        columns=columns,
         unseen=values.get("unseen", "ignore"),
         strict=bool(values.get("strict", False)),
         validation=None if validation is None else as_path(_check_text("validation", validation)),
@@ -65,10 +68,6 @@ def read(flags: dict[str, Any], config: Path | None, data: str | Path) -> Settin
     )
 
 
-def _name_model(data: str | Path) -> str:
-    return f"{get_name(as_path(data)).partition('.')[0] or 'model'}.cavity"
-
-
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -76,7 +75,10 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise BadOption(f"{path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadOption(f"{path} is not TOML: {error}.") from error
-    known = [*OWN, *_list_keys()]
+    from cavity.estimators import GPClassifier, GPRegressor
+
+    arguments = [*list_arguments(GPClassifier), *list_arguments(GPRegressor)]
+    known = [*OWN, *(name for name in dict.fromkeys(arguments) if name not in NOT_HERE)]
     values = {}
     for key, value in content.items():
         name = key.replace("-", "_")
@@ -98,23 +100,10 @@ def list_arguments(kind: Any) -> list[str]:
     return [name for name in names if kind.__name__ == "GPClassifier" or name not in OF_CLASSIFIER]
 
 
-def _list_keys() -> Iterable[str]:
-    from cavity.estimators import GPClassifier, GPRegressor
-
-    names = dict.fromkeys([*list_arguments(GPClassifier), *list_arguments(GPRegressor)])
-    return (name for name in names if name not in NOT_HERE)
-
-
 def _check_text(name: str, value: Any) -> str:
     if not isinstance(value, str | Path):
         raise BadOption(f"{name} = {value!r} must be text.")
     return str(value)
-
-
-def _check_kinds(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(kind, str) for kind in value.values()):
-        raise BadOption('columns must be a table of kinds, such as columns = { zip = "category" }.')
-    return value
 
 
 def _convert(name: str, value: Any, task: str) -> Any:

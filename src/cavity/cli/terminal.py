@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import os
 import signal
 import sys
@@ -12,13 +11,17 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
 from cavity.errors import BadOption, MissingExtra, OldFormat, missing_extra
 
+if TYPE_CHECKING:
+    from cavity.rows.arrow_tables import Chunk
+
 P = ParamSpec("P")
+Text = str | None
 T = TypeVar("T")
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -71,7 +74,6 @@ class Interrupts:
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that was stopped."""
     return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
 
 
@@ -98,17 +100,17 @@ class Terminal:
         if self.as_json and self.rank == 0:
             typer.echo(json.dumps(value, ensure_ascii=False))
 
-    def show_progress(self, items: Iterable[T], what: str, size: Callable[[T], int]) -> Iterator[T]:
-        """Yield the items; on a terminal, show a progress bar that counts their rows."""
+    def show_progress(self, chunks: Iterable[Chunk], what: str) -> Iterator[Chunk]:
+        """Yield the chunks of a table; on a terminal, show a progress bar that counts their rows."""
         if not self.shows_bars:
-            yield from items
+            yield from chunks
             return
         from tqdm.auto import tqdm
 
         with tqdm(desc=what, unit=" rows", unit_scale=True, leave=False) as bar:
-            for item in items:
-                yield item
-                bar.update(size(item))
+            for chunk in chunks:
+                yield chunk
+                bar.update(chunk.table.num_rows)
 
 
 def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
@@ -126,16 +128,12 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
         except BadOption as error:
             raise fail(str(error), USAGE) from error
         except BrokenPipeError:
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # else the interpreter complains when it exits
+            # else the interpreter complains when it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
         except OSError as error:
             raise fail(f"{error.filename or 'a file'}: {error.strerror or error}.", FAILED) from error
-        except (
-            ValueError,
-            MemoryError,
-        ) as error:  # all errors of cavity are ValueErrors, and so are scikit-learn's
+        except (ValueError, MemoryError) as error:  # the errors of cavity and of scikit-learn are ValueErrors
             raise fail(str(error) or "out of memory.", FAILED) from error
         except ModuleNotFoundError as error:
             raise fail(str(missing_extra(str(error.name), "cli")), FAILED) from error
@@ -172,12 +170,5 @@ def fail(message: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-def known_evidence(model: Any) -> float | None:
-    """Return the log marginal likelihood; None if training stopped too early to have one."""
-    evidence = float(model.log_marginal_likelihood_)
-    return None if math.isnan(evidence) else evidence
-
-
 def format_evidence(evidence: float | None) -> str:
-    """Format a log marginal likelihood."""
     return "not available" if evidence is None else f"{evidence:.2f}"

@@ -270,7 +270,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "_fitted")
         asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
         with torch.inference_mode(False):
-            return self._sample(self._fitted.to(torch.device("cpu")), Request(X, y, sample_weight), asked)
+            return self._sample(Request(X, y, sample_weight), asked)
 
     def explain(
         self,
@@ -430,8 +430,8 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         """Check the arguments."""
         raise NotImplementedError
 
-    def _sample(self, model: FittedModel, request: Request, asked: Asked) -> Any:
-        """Draw hyper-parameters; the model is on the CPU."""
+    def _sample(self, request: Request, asked: Asked) -> Any:
+        """Draw hyper-parameters."""
         raise NotImplementedError
 
     def _average(self, seed: int) -> Average:

@@ -34,7 +34,6 @@ from cavity.prediction.blocks import accuracy
 from cavity.prediction.draws import draw_log_proba
 from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import (
-    FittedModel,
     as_array,
     frequencies,
     predict_labels,
@@ -582,6 +581,5 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
         return average
 
-    def _sample(self, model: FittedModel, request: Request, asked: sampling.Asked) -> ClassifierSamples:
-        known = self._features(), self.classes_
-        return sampling.sample_classifier(self._config(), model, request, *known, asked)
+    def _sample(self, request: Request, asked: sampling.Asked) -> ClassifierSamples:
+        return sampling.sample_classifier(self._config(), self._result, request, asked)

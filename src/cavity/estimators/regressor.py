@@ -22,7 +22,7 @@ from cavity.fitting.results import Result
 from cavity.options import RegressorConfig, read_regressor
 from cavity.options.training import Training
 from cavity.options.value_checks import read_level, whole
-from cavity.prediction.model import FittedModel, as_array, as_tensor, frequencies
+from cavity.prediction.model import as_array, as_tensor, frequencies
 from cavity.prediction.regression import draw_normal, predict_joint, predict_targets, target_noise
 from cavity.rows.frames import Prepared
 from cavity.rows.tables import Request
@@ -285,6 +285,5 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
         return average
 
-    def _sample(self, model: FittedModel, request: Request, asked: sampling.Asked) -> RegressorSamples:
-        known = self._features(), self._result.units
-        return sampling.sample_regressor(self._config(), model, request, *known, asked)
+    def _sample(self, request: Request, asked: sampling.Asked) -> RegressorSamples:
+        return sampling.sample_regressor(self._config(), self._result, request, asked)

@@ -13,9 +13,8 @@ from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import Array, RawRows, find_columns
 from cavity.rows.validation import Features
 
-Predict = Callable[
-    [Array], Array
-]  # features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
+# features [n D] to log-probabilities [n C], or to means and standard deviations [n 2]
+Predict = Callable[[Array], Array]
 Compare = Callable[[Array, Array], Array]  # predictions of rows and, [n B ...], of rows with other cells
 MOST_PREDICTED = 40_000  # rows for the importance of all columns, with up to FEW classes; then fewer
 FEW = 30
@@ -72,9 +71,8 @@ class Contributions(NamedTuple):
                 lines.append(f"row {i}: {self.prediction[i]:.4g}")
             else:
                 best = int(self.prediction[i].argmax())
-                lines.append(
-                    f"row {i}: {self.classes[best]}, probability {np.exp(self.prediction[i, best]):.3f}"
-                )
+                p = np.exp(self.prediction[i, best])
+                lines.append(f"row {i}: {self.classes[best]}, probability {p:.3f}")
             for j in np.argsort(-np.abs(moved), kind="stable")[:SHOWN_COLUMNS]:
                 if moved[j]:
                     lines.append(f"  {moved[j]:+.3f}  {self.names[j]} = {self.values[i, j]}")
@@ -136,7 +134,6 @@ def compute_importance(X: Array, features: Features, predict: Predict, informati
 
 
 def format_cells(rows: RawRows) -> NDArray[Any]:
-    """Return the cells of rows as texts in the user's units, [n, columns]."""
     texts = np.full((len(rows.X), len(rows.names)), "", dtype=object)
     for j in range(len(rows.names)):
         if (rows.owner == j).any():

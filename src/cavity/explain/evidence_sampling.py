@@ -71,15 +71,13 @@ class Diagnosis(NamedTuple):
     @property
     def verdict(self) -> str:
         """Return the verdict in a sentence, and what to do."""
-        return VERDICTS[self.level].format(
-            d=self.dimension, n=self.n_samples, each=self.excess / self.dimension
-        )
+        d = self.dimension
+        return VERDICTS[self.level].format(d=d, n=self.n_samples, each=self.excess / d)
 
     def __str__(self) -> str:
         gap = self.approximation - self.log_marginal_likelihood
-        own = (
-            "the fit has no value of its own" if math.isnan(gap) else f"the fit's own value is {gap:+.3f} off"
-        )
+        has_none = "the fit has no value of its own"
+        own = has_none if math.isnan(gap) else f"the fit's own value is {gap:+.3f} off"
         return (
             f"log evidence {self.log_marginal_likelihood:.3f} ± {self.standard_error:.3f} by {self.n_samples} samples of q "
             f"(effective {self.effective_sample_size:.0f}, Pareto k {self.pareto_k:.2f}, {self.dimension} dimensions); {own}. "
@@ -127,12 +125,9 @@ def importance_weights(model: FittedModel, X: Tensor, y: Tensor, weight: Tensor,
     lower = model.lower.double()
     w = model.mean.double() + torch.stack([solve_lower_t(lower, one)[..., 0] for one in z])
     ratio = 0.5 * (z.square().sum((1, 2, 3)) - w.square().sum((1, 2)) - log_det(lower).sum())
-    at_once = max(
-        1, PREDICT_BYTES // (8 * len(a) * a.shape[2])
-    )  # samples whose latent values fit into memory together
-    likelihood = torch.cat(
-        [_log_likelihood(model, part, a, r, y, weight) for part in torch.split(w, at_once)]
-    )
+    # samples whose latent values fit into memory together
+    parts = torch.split(w, max(1, PREDICT_BYTES // (8 * len(a) * a.shape[2])))
+    likelihood = torch.cat([_log_likelihood(model, part, a, r, y, weight) for part in parts])
     return np.asarray((ratio + likelihood).numpy())
 
 

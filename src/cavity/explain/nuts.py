@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.errors import BadOption, NotPositiveDefinite
-from cavity.explain.nuts_small_table import SmallTable, use_small_table
+from cavity.explain.nuts_sweeps import ProbitSweeps, has_small_table
 from cavity.inference import Engine, State
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
@@ -40,42 +41,28 @@ class LogDensity:
     def __init__(self, run: Run, tol: float = TOL) -> None:
         self.run, self.tol = run, tol
         self.evaluations = 0
-        self.small: SmallTable | None = None
+        self.sweeps = ProbitSweeps(run) if has_small_table(run) else None
         self.linear = run.engine.factor.linear  # then one sweep from empty sites is the fixed point
         if not self.linear:
             self.tol = min(tol, CENTER_TOL)
-            center = run.state.theta.double().cpu().numpy()
-            run.state = self.at(center)
-            self.small = use_small_table(run, self._ask_engine(center)[0], self.tol, SWEEPS)
+            run.state = self.at(run.state.theta.double().cpu().numpy())
             self.tol = tol
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
         self.evaluations += 1
-        if self.small is not None:
-            found = self.small(torch.from_numpy(np.array(theta)), self.tol, SWEEPS)
-            if found is not None and _is_finite(*found):
-                return found
-        return self._ask_engine(theta)
-
-    def _ask_engine(self, theta: Array) -> tuple[float, Array]:
-        """Evaluate in torch."""
         run, begin = self.run, self._begin(theta)
         frozen = run.engine.freeze(begin, run.rows, learn=not run.engine.exact)
         state = self._converge(begin, frozen)
         if state is not None:
             state, info = run.engine.thaw(frozen).step(state, run.whole, run.reduce, Probe(), True)
             value, gradient = float(info.objective), state.optimiser[0].double().cpu().numpy()
-            if _is_finite(value, gradient) and not bool(info.failed):
+            if math.isfinite(value) and np.isfinite(gradient).all() and not bool(info.failed):
                 return value, gradient
         return -math.inf, np.zeros_like(theta)
 
     def at(self, theta: Array) -> State:
         """Return the state with converged sites."""
-        if self.small is not None:
-            found = self.small.at(torch.tensor(theta), self.tol, SWEEPS)
-            if found is not None:
-                return found
         begin = self._begin(theta)
         state = self._converge(begin, self.run.engine.freeze(begin, self.run.rows))
         if state is None:
@@ -86,7 +73,6 @@ class LogDensity:
         return state
 
     def _begin(self, theta: Array) -> State:
-        """Return the run's own state at other hyper-parameters."""
         run = self.run
         return run.engine.at(run.state, torch.from_numpy(np.ascontiguousarray(theta)).to(run.state.theta))
 
@@ -97,16 +83,16 @@ class LogDensity:
             undamped = begin._replace(damping=torch.ones_like(begin.damping))
             state, info = frozen.step(undamped, run.whole, run.reduce, None, True)
             return None if bool(info.failed) else state
+        if self.sweeps is not None and frozen.cached is not None:
+            found = self.sweeps.converge(begin, frozen.cached, self.tol, SWEEPS)
+            if found is not None:
+                return found
         for share in (1.0, 0.5, 0.25):
             damped = begin._replace(damping=torch.full_like(begin.damping, share))
             converged = find_fixed_point(run, damped, lambda size, _: size < self.tol, SWEEPS, frozen)
             if converged is not None:
                 return converged._replace(damping=run.state.damping)
         return None
-
-
-def _is_finite(value: float, gradient: Array) -> bool:
-    return math.isfinite(value) and bool(np.isfinite(gradient).all())
 
 
 class Chains(NamedTuple):
@@ -116,7 +102,6 @@ class Chains(NamedTuple):
     log_density: Array  # [chains n]
     acceptance: Array  # [chains n], mean over the trajectory
     diverging: NDArray[np.bool_]  # [chains n]
-    steps: NDArray[np.int64]  # [chains n], gradients taken
 
 
 def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, seed: int) -> Chains:
@@ -150,9 +135,8 @@ def sample(target: LogDensity, n: int, warmup: int, chains: int, accept: float, 
         trace_funcs=[lambda state: {"theta": state.pos, "value": -system.neg_log_dens(state)}],
         display_progress=False,
     )
-    found = (np.stack(x) for x in (traces["theta"], traces["value"]))
-    names = ("av_metrop_accept_prob", "diverging", "n_step")
-    return Chains(*found, *(np.stack(statistics[name]) for name in names))
+    found = traces["theta"], traces["value"], statistics["av_metrop_accept_prob"], statistics["diverging"]
+    return Chains(*map(np.stack, found))
 
 
 def _remember_slopes(target: LogDensity) -> Callable[[Array], tuple[Array, float]]:
@@ -160,15 +144,13 @@ def _remember_slopes(target: LogDensity) -> Callable[[Array], tuple[Array, float
 
     A function, because Mici copies objects for every chain.
     """
-    known: dict[bytes, tuple[float, Array]] = {}
+
+    @lru_cache(REMEMBERED)
+    def evaluate(theta: bytes) -> tuple[float, Array]:
+        return target(np.frombuffer(theta).copy())
 
     def slope(theta: Array) -> tuple[Array, float]:
-        key = theta.tobytes()
-        if key not in known:
-            if len(known) >= REMEMBERED:
-                known.clear()
-            known[key] = target(theta)
-        value, gradient = known[key]
+        value, gradient = evaluate(theta.tobytes())
         return -gradient, -value
 
     return slope

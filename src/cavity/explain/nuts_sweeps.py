@@ -1,192 +1,123 @@
-"""EP's full sweeps of probit factors in NumPy, for `nuts_small_table`. [METHOD 4]
+"""EP's fixed point on a small table of probit factors, by sweeps in NumPy. NUTS asks for it thousands of times. [METHOD 4]
 
-The equations are those of `Engine.visit_rows` with a site per row of its own, no weights and sites on t: cavity, moments, sites,
-log Z_q and its cotangents. A factor has K sites: own class and rival (K = 2), or one signed latent function (K = 1).
+The equations are those of `Engine.visit_rows` with a site per factor on t and no weights. With 30 rows a sweep takes a tenth of the
+engine's time, which goes into calls. The engine computes log Z_q and its gradient at the sites that are found here.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erfcx
 
+from cavity.inference import State
+from cavity.inference.engine import CachedProjection
+from cavity.inference.posterior import Sums
 from cavity.inference.sites import LEAST_KEEP
-from cavity.likelihoods.normal_tails import SQRT_2_OVER_PI, SQRT_HALF
+from cavity.likelihoods import BinaryProbit, ProbitPairs
+from cavity.likelihoods.normal_tails import SQRT_2_OVER_PI, SQRT_HALF, hazard_slope
+from cavity.training.fixed_point import MEMORY, WORSE
+from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 
-# as arrays: NumPy converts a Python number again in every call, which takes as long as the arithmetic of a small table
-ZERO, HALF, ONE, LEAST = (np.array(x) for x in (0.0, 0.5, 1.0, LEAST_KEEP))
-RATIO, TURN = np.array(SQRT_2_OVER_PI), np.array(-SQRT_HALF)
-FAR = -50.0  # left of it a series replaces β(β + α), which cancels
+MOST_VALUES = 50_000  # C·M·N: above it the arithmetic of a sweep takes longer than the calls
+FAR = -50.0  # of α: left of it β(β + α) cancels
 
 
-class SweepPosterior(NamedTuple):
-    """q(w) of given sites, and the marginals of the projections under it."""
-
-    mean: Array  # [C M 1]
-    nu: Array  # [C N], Σ ν over the sites of a row
-    precision: Array  # [C M M], Λ
-    cov_a: Array  # [C M N], Σa
-    t_mean: Array  # [K N F] at the sites
-    t_var: Array  # [K N F]
-
-    def log_normaliser(self, a: Array) -> float:
-        """Return Σ_c g_c,  g = −½ log|Λ| + ½ hᵀμ."""
-        h = a @ self.nu[..., None]
-        return 0.5 * float((h * self.mean).sum() - np.linalg.slogdet(self.precision)[1].sum())
-
-
-class Matched(NamedTuple):
-    """Cavities of all sites, and the factors' derivatives under them."""
-
-    keep: Array  # [K N F]
-    mean: Array  # [K N F]
-    var: Array  # [K N F]
-    usable: NDArray[np.bool_]  # [K N F]
-    alpha: Array  # [N F]
-    dm: Array  # [K N F]
-    dv: Array  # [N F]
-
-
-class Slope(NamedTuple):
-    """log Z_q, and its cotangents at fixed cavities."""
-
-    value: float
-    a: Array  # [C M N]
-    variance: Array  # [C N]
+def has_small_table(run: Run) -> bool:
+    """Return whether the table is small, and the sites are those of EP with probit factors."""
+    engine, N = run.engine, run.rows.n_rows
+    C, M = engine.shape
+    return (
+        C * M * N <= MOST_VALUES
+        and N <= engine.chunk
+        and run.reduce.world == 1
+        and engine.has_plain_sites
+        and type(engine.factor) in (ProbitPairs, BinaryProbit)
+    )
 
 
 class ProbitSweeps:
-    """Sweeps over the probit factors of one table. Sites are an array [2 K N F]: τ, then ν."""
+    """Sweeps over the rows of a run. A factor has K sites: own class and rival (K = 2), or one signed latent function (K = 1).
 
-    def __init__(self, classes: NDArray[np.int64], sign: Array, latents: int) -> None:
-        self.shape = (2, *classes.shape)
-        self.sign = np.ascontiguousarray(sign)  # [K N F]
-        N = classes.shape[1]
-        self.index = classes * N + np.arange(N)[:, None]  # of a site in a table [C N]
-        self.place_of = self.index.ravel()
-        self.pair = np.stack([self.index, self.index + latents * N])  # of τ and ν, or mean and variance
-        self.flat = self.pair.ravel()
-        self.seen = np.empty((2, latents, N))
-
-    def place(self, a: Array, r: Array) -> None:
-        """Take the projection of the rows: a [C M N] and residual variances r [C N]."""
-        self.a, self.a_t = a, np.ascontiguousarray(a.transpose(0, 2, 1))
-        self.eye = np.eye(a.shape[1])
-        self.residual = sum_sites(r.ravel().take(self.index))
-        self.work = np.empty(a.shape)
-
-    def sweep(self, sites: Array) -> Array:
-        """Return the sites after a full sweep without damping."""
-        q = self.gaussian(sites)
-        found = self._match(q, sites)
-        new = refresh(found)
-        return (
-            new if np.count_nonzero(found.usable) == found.usable.size else np.where(found.usable, new, sites)
-        )
-
-    def gaussian(self, sites: Array) -> SweepPosterior:
-        """Λ = I + Σ τ a aᵀ,  Λ μ = Σ ν a        [METHOD 3]"""
-        a, seen = self.a, self.seen
-        tau, nu = np.asarray(np.bincount(self.flat, sites.ravel(), seen.size).reshape(seen.shape), np.float64)
-        precision = np.multiply(a, tau[:, None], out=self.work) @ self.a_t
-        precision += self.eye
-        cov_a = np.linalg.inv(precision) @ a
-        mean = cov_a @ nu[..., None]
-        np.matmul(self.a_t, mean, out=seen[0, ..., None])
-        np.add.reduce(np.multiply(a, cov_a, out=self.work), 1, out=seen[1])
-        return SweepPosterior(mean, nu, precision, cov_a, *seen.ravel().take(self.pair))
-
-    def _match(self, q: SweepPosterior, sites: Array) -> Matched:
-        return match(q.t_mean, q.t_var, self.residual, sites, self.sign)
-
-    def slope(self, sites: Array) -> Slope:
-        r"""Return log Z_q with its cotangents, which are exact at the fixed point.        [METHOD 5, 6]"""
-        q = self.gaussian(sites)
-        found = self._match(q, sites)
-        rows, along_cov = log_site_normaliser(found, sites), weigh_cov(found, q.t_mean, sites)
-        both = np.concatenate([found.dv.ravel()] * len(along_cov))
-        of_mean, of_cov, G_r = (self._per_class(x.ravel()) for x in (found.dm, along_cov, both))
-        G_a = of_mean * q.mean
-        G_a += np.multiply(of_cov, q.cov_a, out=self.work)
-        G_a -= np.multiply(G_r + G_r, self.a, out=self.work)
-        return Slope(q.log_normaliser(self.a) + rows, G_a, G_r[:, 0])
-
-    def _per_class(self, x: Array) -> Array:
-        """Sum over the sites on each class, [KNF] → [C 1 N]."""
-        C, _, N = self.a.shape
-        return np.asarray(np.bincount(self.place_of, x, C * N).reshape(C, 1, N), dtype=np.float64)
-
-
-def match(mean: Array, var: Array, residual: Array, sites: Array, sign: Array) -> Matched:
-    r"""Remove every site from its marginal [K N F], and ask the factor: log Φ(α), α = gap/√b.        [METHOD 4]
-
-    `residual` [N F] is that of the gap. `sign` [K N F] says how a latent value enters the gap.
+    Sites are an array [2 N S], τ and then ν, with S = K F as in a state.
     """
-    tau, nu = sites
-    keep = ONE - tau * var
-    usable = keep > LEAST
-    np.maximum(keep, LEAST, out=keep)
-    mean, var = (mean - nu * var) / keep, var / keep
-    scale = ONE / np.sqrt(sum_sites(var) + residual)
-    alpha = sum_sites(sign * mean)
-    alpha *= scale
-    beta = RATIO / erfcx(TURN * alpha)
-    dm = beta * scale
-    bend = _hazard_slope(alpha, beta)
-    bend *= scale * scale
-    dv = dm * dm
-    dv -= bend
-    dv *= HALF
-    return Matched(keep, mean, var, usable, alpha, sign * dm, dv)
 
+    def __init__(self, run: Run) -> None:
+        y = next(iter(run.whole.split(run.engine.chunk))).y
+        classes = run.engine.factor.sites(y).numpy()  # [N S]
+        N, S = classes.shape
+        two = run.engine.factor.two_classes
+        self.shape = (N, 1, S) if two else (N, 2, S // 2)  # [N K F]
+        self.sign = 2.0 * y.numpy()[:, None, None] - 1 if two else np.array([[1.0], [-1.0]])
+        self.place = classes * N + np.arange(N)[:, None]  # [N S], of a site in a table [C N]
 
-def refresh(found: Matched) -> Array:
-    r"""Return the sites that give q the tilted moments, [2 K N F].        [METHOD 4]
+    def converge(self, begin: State, cached: CachedProjection, tol: float, most: int) -> State | None:
+        """Sweep as `find_fixed_point` does; None if k(Z, Z) has no factor, or the sites do not converge."""
+        a, r = cached.projection.a.detach().numpy(), cached.r.numpy()
+        if bool(cached.projection.failed) or not np.isfinite(r).all():
+            return None
+        sites = safe = np.stack([x.numpy() for x in begin.sites[:2]])
+        moves, ends = list[Array](), list[Array]()
+        best = math.inf
+        for _ in range(most):
+            new = self.sweep(sites, a, r)
+            move, end = (new - sites).ravel(), new.ravel()
+            size = math.sqrt(move @ move) / (1 + math.sqrt(end @ end))
+            if size < tol:
+                return self._with_sites(begin, new, a)
+            if not size <= WORSE * best:  # NaN too
+                if not moves:
+                    return None
+                moves, ends, sites = [], [], safe
+                continue
+            if size < best:
+                best, safe = size, new
+            moves, ends = [*moves[1 - MEMORY :], move], [*ends[1 - MEMORY :], end]
+            w = np.linalg.lstsq(np.diff(moves, axis=0).T, move)[0]
+            sites = (end - w @ np.diff(ends, axis=0)).reshape(new.shape)
+            np.maximum(sites[0], 0, out=sites[0])  # log-concave factors have no other sites
+        return None
 
-    d₂ = 2 ∂/∂v − d₁²      τ = −d₂ / (1 + v\ d₂)      ν = (d₁ − m\ d₂) / (1 + v\ d₂)
-    """
-    new = np.empty((2, *found.dm.shape))
-    d2 = found.dm * found.dm
-    d2 -= found.dv + found.dv  # its negative
-    scale = ONE - found.var * d2
-    np.divide(d2, scale, out=new[0])
-    d2 *= found.mean
-    d2 += found.dm
-    np.divide(d2, scale, out=new[1])
-    return new
+    def sweep(self, sites: Array, a: Array, r: Array) -> Array:
+        r"""Return the sites after a full sweep without damping, given the projection a [C M N] and r [C N].
 
+            Λ = I + Σ τ a aᵀ,  Λ μ = Σ ν a        v\ = v / (1 − τ v),  m\ = (m − ν v) / (1 − τ v)
+            Z = Φ(α),  α = Σ ± m\ / √b        τ = −d₂ / (1 + v\ d₂),  ν = (d₁ − m\ d₂) / (1 + v\ d₂)
 
-def log_site_normaliser(found: Matched, sites: Array) -> float:
-    """Return Σ log s̃ over all factors, as `sites.log_site_normaliser` does per row.        [METHOD 5]"""
-    tau, nu = sites
-    grown = 1 + tau * found.var
-    square = nu * (nu * found.var + 2 * found.mean) - tau * found.mean * found.mean
-    return float(log_ndtr(found.alpha).sum() + 0.5 * (np.log(grown) - square / grown).sum())
+        Sites that leave no cavity stay.
+        """
+        tau, nu = self._per_class(sites, len(a))
+        a_t = a.transpose(0, 2, 1)
+        cov_a = np.linalg.inv((a * tau[:, None]) @ a_t + np.eye(a.shape[1])) @ a
+        mean, var = a_t @ (cov_a @ nu[..., None]), (a * cov_a).sum(1)
+        m, v, residual = (x.ravel()[self.place].reshape(self.shape) for x in (mean, var, r))
+        old_tau, old_nu = sites.reshape(2, *self.shape)
+        keep = 1 - old_tau * v
+        usable, keep = keep > LEAST_KEEP, np.maximum(keep, LEAST_KEEP)
+        m, v = (m - old_nu * v) / keep, v / keep
+        scale = 1 / np.sqrt((v + residual).sum(1))  # [N F]
+        alpha = (self.sign * m).sum(1) * scale
+        beta = SQRT_2_OVER_PI / erfcx(-SQRT_HALF * alpha)
+        slope = beta * (beta + alpha)
+        if not alpha.min() > FAR:
+            slope = hazard_slope(torch.from_numpy(alpha), torch.from_numpy(beta)).numpy()
+        d1, minus_d2 = self.sign * (beta * scale)[:, None], (slope * scale * scale)[:, None]
+        new = np.array([np.broadcast_to(minus_d2, m.shape), d1 + m * minus_d2]) / (1 - v * minus_d2)
+        return np.asarray(np.where(usable, new, (old_tau, old_nu)).reshape(sites.shape))
 
+    def _per_class(self, sites: Array, C: int) -> Array:
+        """Sum τ and ν over the sites on each class, [2 C N]."""
+        N = len(self.place)
+        place, each = self.place.ravel(), sites.reshape(2, -1)
+        return np.stack([np.bincount(place, x, C * N).reshape(C, N) for x in each])
 
-def weigh_cov(found: Matched, mean: Array, sites: Array) -> Array:
-    """Return the coefficient of Σa in the cotangent of a, [K N F]; `mean` is that of q.        [METHOD 6]"""
-    tau, nu = sites
-    return np.asarray((found.dm * (tau * mean - nu) + 2 * found.dv) / found.keep)
-
-
-def sum_sites(x: Array) -> Array:
-    """Sum over the sites of a factor, [K N F] → [N F]."""
-    return np.asarray(x[0] + x[1] if len(x) == 2 else x[0])
-
-
-def _hazard_slope(alpha: Array, beta: Array) -> Array:
-    """Return β(β + α) as `numerics.hazard_slope` does."""
-    slope = beta + alpha
-    slope *= beta
-    if alpha.min() < FAR:
-        far = alpha < FAR
-        i2 = 1 / np.square(alpha[far])
-        slope[far] = 1 - i2 * (1 - i2 * (6 - i2 * (50 - 518 * i2)))
-    np.maximum(slope, ZERO, out=slope)
-    np.minimum(slope, ONE, out=slope)
-    return slope
+    def _with_sites(self, begin: State, sites: Array, a: Array) -> State:
+        tau, nu = self._per_class(sites, len(a))
+        P, h = (a * tau[:, None]) @ a.transpose(0, 2, 1), (a @ nu[..., None])[..., 0]
+        stored = begin.sites._replace(tau=torch.from_numpy(sites[0]), nu=torch.from_numpy(sites[1]))
+        return begin._replace(sites=stored, sums=Sums(torch.from_numpy(P), torch.from_numpy(h)))

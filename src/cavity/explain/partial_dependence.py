@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
+from cavity.common.text_tables import format_grid
 from cavity.explain.raw_rows import Array, RawRows
 
 LEAST = 1e-12  # of probabilities and their variances
@@ -54,12 +56,9 @@ class PartialDependence(NamedTuple):
         cells, form = [[self.name, *heads]], ".4g" if self.classes is None else ".3f"
         for k, value in enumerate(self.values):
             parts = zip(*(np.atleast_1d(part[k]) for part in (self.mean, self.low, self.high)), strict=True)
-            cells.append(
-                [format_value(value), *(f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in parts)]
-            )
-        width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
-        lines = ("  ".join(c.ljust(w) for c, w in zip(row, width, strict=True)).rstrip() for row in cells)
-        return "\n".join(lines)
+            texts = (f"{m:{form}} [{lo:{form}}, {hi:{form}}]" for m, lo, hi in parts)
+            cells.append([format_value(value), *texts])
+        return format_grid(cells)
 
 
 def format_value(value: Any) -> str:
@@ -82,18 +81,14 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
     cells = rows.cells(j)
     if rows.kind(j) == "category":
         known = [cell for cell in cells.tolist() if cell is not None]
-        counts = {level: known.count(level) for level in sorted(set(known))}
-        values: list[Any] = sorted(counts, key=lambda level: -counts[level])[:most]
+        values: list[Any] = [level for level, _ in Counter(sorted(known)).most_common(most)]
         gap: Any = None
     else:
         known = cells[~np.isnan(cells)]
-        steps = (
-            np.linspace(0.02, 0.98, most) if len(np.unique(known)) > most else np.linspace(0, 1, 10 * most)
-        )
-        order = np.sort(known)
-        values = (
-            np.unique(order[np.round(steps * (len(order) - 1)).astype(int)]).tolist() if len(order) else []
-        )
+        many = len(np.unique(known)) > most
+        steps = np.linspace(0.02, 0.98, most) if many else np.linspace(0, 1, 10 * most)
+        places = np.round(steps * (len(known) - 1)).astype(int)
+        values = np.unique(np.sort(known)[places]).tolist() if len(known) else []
         gap = np.datetime64("NaT") if rows.kind(j) == "date" else np.nan
     values = [*values, gap] if rows.has_indicator(j) else values
     kind: dict[str, Any] = {"category": object, "date": "datetime64[us]", "number": np.float64}
@@ -101,21 +96,14 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
 
 
 def compute_partial_dependence(
-    rows: RawRows,
-    j: int,
-    chosen: NDArray[np.int64],
-    n_values: int,
-    average: Average,
-    classes: NDArray[Any] | None,
-    level: float,
+    rows: RawRows, j: int, chosen: NDArray[Any], n_values: int, average: Average, classes: Any, level: float
 ) -> PartialDependence:
     """Average predictions of the chosen rows with one value in column j, for several values of all rows."""
     values = choose_values(rows, j, n_values)
     groups = [rows.replace(j, block, rows.X[chosen]) for block in rows.encode(j, values)]
     mean, spread = average(groups)
-    low, high = (
-        _find_quantile(mean, spread, q, classes is None) for q in (0.5 - 0.5 * level, 0.5 + 0.5 * level)
-    )
+    ends = 0.5 - 0.5 * level, 0.5 + 0.5 * level
+    low, high = (_find_quantile(mean, spread, q, classes is None) for q in ends)
     low, high = np.minimum(low, mean), np.maximum(high, mean)
     return PartialDependence(
         rows.names[j], rows.kind(j), values, mean, low, high, classes, level, len(chosen)

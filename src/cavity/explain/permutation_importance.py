@@ -57,8 +57,6 @@ class Importance(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """How cells are replaced."""
-
     n: int  # times
     rng: np.random.Generator
     conditional: bool = False
@@ -82,17 +80,11 @@ def permutation_importance(
         donors = find_similar(X, own, draws.n, seed) if draws.conditional and not own.all() else orders
         if not len(donors):
             continue
-        found = np.array([losses(_replace_cells(X, own, donor)) for donor in donors])
+        found = np.array([losses(np.where(own, X[donor], X)) for donor in donors])
         more = (_unknown_loss(found, before) if draws.conditional else found.mean(0)) - before
         importance[j] = weight @ more / total
         error[j] = np.sqrt(weight**2 @ (more - importance[j]) ** 2) / total
     return Importance(tuple(chosen), importance, error, float(weight @ before / total), draws.conditional)
-
-
-def _replace_cells(X: Array, own: NDArray[np.bool_], donor: NDArray[np.int64]) -> Array:
-    changed = X.copy()
-    changed[:, own] = X[donor][:, own]
-    return changed
 
 
 def _unknown_loss(found: Array, before: Array) -> Array:

@@ -50,9 +50,8 @@ class RawRows(NamedTuple):
     def kind(self, j: int) -> str:
         """Return "number", "category" or "date"."""
         column = self.columns[j]
-        return (
-            "category" if isinstance(column, Category) else "date" if isinstance(column, Date) else "number"
-        )
+        kinds = {Category: "category", Date: "date"}
+        return kinds.get(type(column), "number")
 
     def cells(self, j: int) -> NDArray[Any]:
         """Return the cells of a column: numbers, dates (datetime64) or texts; missing ones are NaN, NaT or None."""

@@ -62,13 +62,11 @@ class HyperSamples:
         lines = [head, f"{'':24}{'mean':>10}{'sd':>10}{'R-hat':>8}{'ESS':>8}"]
         for name, values in self.draws.items():
             columns = values.reshape(chains * n, -1)
+            mean, sd = columns.mean(0), columns.std(0)
             r_hat, ess = self.r_hat[name].reshape(-1), self.ess[name].reshape(-1)
             for i, place in enumerate(np.ndindex(values.shape[2:])):
                 label = name + (str(list(place)) if place else "")
-                shown = (
-                    f"{columns[:, i].mean():>10.4g}{columns[:, i].std():>10.4g}{r_hat[i]:>8.3f}{ess[i]:>8.0f}"
-                )
-                lines.append(f"{label:24}{shown}")
+                lines.append(f"{label:24}{mean[i]:>10.4g}{sd[i]:>10.4g}{r_hat[i]:>8.3f}{ess[i]:>8.0f}")
         return "\n".join([*lines, *self.warnings])
 
 

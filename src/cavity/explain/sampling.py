@@ -18,6 +18,7 @@ from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, RegressorSamples
 from cavity.fitting import build, regression_rows, runs
+from cavity.fitting.results import Result
 from cavity.inference import OF_FACTOR, Engine
 from cavity.inference.posterior import Sums
 from cavity.kernels import Sum
@@ -32,7 +33,6 @@ from cavity.prediction.model import FittedModel, as_array, snapshot, with_canoni
 from cavity.prediction.regression import target_noise
 from cavity.rows.tables import Request, Table, read_table_of_fit
 from cavity.rows.targets import Targets, read_targets_of_fit
-from cavity.rows.validation import Features
 from cavity.training.loop import Run
 from cavity.training.threads import limit_threads
 
@@ -55,7 +55,6 @@ class Asked(NamedTuple):
     random_state: Any
 
     def check(self) -> None:
-        """Check every number."""
         whole("n_samples", self.n_samples, 20)
         whole("warmup", self.warmup, 20)
         whole("chains", self.chains, 1)
@@ -64,38 +63,23 @@ class Asked(NamedTuple):
 
 
 def sample_classifier(
-    config: ClassifierConfig,
-    model: FittedModel,
-    request: Request,
-    features: Features,
-    classes: NDArray[Any],
-    asked: Asked,
+    config: ClassifierConfig, fit: Result, request: Request, asked: Asked
 ) -> ClassifierSamples:
-    """Draw hyper-parameters of a fitted classifier, given the rows that it was fitted to."""
-    table = read_table_of_fit(request, config.class_weight, features, classes)
-    return ClassifierSamples(**_draw(config, model, table, features, asked, 1.0), classes=classes)
+    classes: Any = fit.classes
+    table = read_table_of_fit(request, config.class_weight, fit.features, classes)
+    return ClassifierSamples(**_draw(config, fit, table, asked, 1.0), classes=classes)
 
 
-def sample_regressor(
-    config: RegressorConfig,
-    model: FittedModel,
-    request: Request,
-    features: Features,
-    units: tuple[float, float],
-    asked: Asked,
-) -> RegressorSamples:
-    """Draw hyper-parameters of a fitted regressor, given the rows that it was fitted to."""
-    table = read_targets_of_fit(request, features, units)
-    return RegressorSamples(**_draw(config, model, table, features, asked, units[1]), units=units)
+def sample_regressor(config: Config, fit: Result, request: Request, asked: Asked) -> RegressorSamples:
+    table = read_targets_of_fit(request, fit.features, fit.units)
+    return RegressorSamples(**_draw(config, fit, table, asked, fit.units[1]), units=fit.units)
 
 
-def _draw(
-    config: Config, model: FittedModel, table: Table | Targets, features: Features, asked: Asked, scale: float
-) -> dict[str, Any]:
+def _draw(config: Config, fit: Result, table: Table | Targets, asked: Asked, scale: float) -> dict[str, Any]:
     """Return the fields of `HyperSamples`; `scale` is the unit of the targets."""
     asked.check()
     seed = int(check_random_state(asked.random_state).randint(2**31 - 1))
-    run = make_sampling_run(config, model, table, asked.over)
+    run = make_sampling_run(config, fit.model.to(torch.device("cpu")), table, asked.over)
     with limit_threads(runs.count_work(run)):
         target = nuts.LogDensity(run)
         found = nuts.sample(target, asked.n_samples, asked.warmup, asked.chains, asked.target_accept, seed)
@@ -113,8 +97,11 @@ def _draw(
         "ess": ess,
         "evaluations": target.evaluations,
         "warnings": _warn(int(found.diverging.sum()), total, r_hat, ess),
-        "models": tuple(_model_at(run.engine, target, theta) for theta in chosen),
-        "features": features,
+        "models": tuple(
+            with_canonical_layout(*snapshot(run.engine, target.at(theta)).to(torch.device("cpu")))
+            for theta in chosen
+        ),
+        "features": fit.features,
     }
 
 
@@ -296,8 +283,3 @@ def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, 
     for text in said:
         warnings.warn(text, ConvergenceWarning, stacklevel=6)  # the caller of sample_hyperparameters
     return said
-
-
-def _model_at(engine: Engine, target: nuts.LogDensity, theta: Array) -> FittedModel:
-    """Return the model at a draw, on the CPU."""
-    return with_canonical_layout(*snapshot(engine, target.at(theta)).to(torch.device("cpu")))

@@ -16,19 +16,18 @@ from cavity.common import tensor_files
 from cavity.common.namespaces import GRAPH, NUMPY, TINY
 from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
 from cavity.errors import BadOption
-from cavity.estimators import GPClassifier, view_fit
+from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
 from cavity.export.raw_columns import add_raw_columns
 from cavity.export.trees import add_trees
 from cavity.kernels.spectrum import Spectrum
-from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import no_graph
 from cavity.prediction.model import FittedModel, latent_model
-from cavity.prediction.novelty import Novelty, find_novelty
+from cavity.prediction.novelty import find_novelty
 from cavity.prediction.regression import target_noise
 from cavity.rows.columns.encoder import ColumnEncoder
 
-__all__ = ["make_onnx_model", "onnx", "onnx_model"]
+__all__ = ["onnx", "onnx_model"]
 
 INPUTS = ("float32", "float64")
 
@@ -89,12 +88,8 @@ def onnx_model(
     ----------
     clf : GPClassifier or GPRegressor
         A fitted model.
-    dtype : {"float64", "float32"}
-        Type of numbers in inputs and outputs.
-    prepared : bool, default=False
-        For a model of a frame: True gives the input "X" of features as `preparation_` makes them.
-    novelty : bool, default=False
-        Add the output "novelty" (n,): what `predict_novelty` returns.
+    dtype, prepared, novelty : object
+        As for `onnx`.
 
     Returns
     -------
@@ -111,87 +106,31 @@ def onnx_model(
     ['label', 'probabilities']
     """
     result = view_fit(clf)
-    features, model = result.features, result.model
-    preparation = None if prepared else features.preparation
+    model, classes = result.model, result.classes
     measure = find_novelty(result.novelty) if novelty else None
-    if isinstance(clf, GPClassifier):
-        return make_onnx_model(
-            model,
-            clf.classes_,
-            features.n,
-            _metadata(clf),
-            dtype=dtype,
-            preparation=preparation,
-            novelty=measure,
-        )
-    if result.rows is not None or len(model.lower) > 1:
-        raise BadOption(
-            f"method={clf.method!r} predicts from its training rows or as a committee, which the ONNX graph cannot express: use "
-            "method='vi', 'svi', 'fitc' or 'exact'."
-        )
-    noise = target_noise(model)
-    _check(model, 1, {}, dtype)
-    draft = Draft(features.n, preparation, dtype, ("mean", "std", *(["novelty"] if novelty else [])))
-    shift, scale = result.units
+    _check(clf, dtype)
+    outputs = ("mean", "std") if classes is None else ("label", "probabilities")
+    preparation = None if prepared else result.features.preparation
+    draft = Draft(result.features.n, preparation, dtype, (*outputs, *(["novelty"] if novelty else [])))
     mean, var, r = latent_model(model, NUMPY).marginals_and_residual(draft.X)
-    f = var if result.predicts_residual else var - r
-    std = (f.at_least(0.0) + noise).sqrt() * scale
-    draft.add_output("mean", "Cast", (mean * scale + shift)[:, 0], ["n"])
-    draft.add_output("std", "Cast", std[:, 0], ["n"])
+    if classes is None:
+        shift, scale = result.units
+        f = var if result.predicts_residual else var - r
+        std = (f.at_least(0.0) + target_noise(model)).sqrt() * scale
+        draft.add_output("mean", "Cast", (mean * scale + shift)[:, 0], ["n"])
+        draft.add_output("std", "Cast", std[:, 0], ["n"])
+    else:
+        _add_classes(draft, model, classes, mean, var)
     if measure is not None:
         draft.add_output("novelty", "Cast", measure.at(var), ["n"])
     return draft.finish(_metadata(clf))
 
 
-def make_onnx_model(
-    model: FittedModel,
-    classes: NDArray[Any],
-    n_features: int,
-    metadata: dict[str, str],
-    *,
-    dtype: str = "float64",
-    preparation: ColumnEncoder | None = None,
-    novelty: Novelty | None = None,
-) -> Any:
-    """Return a fitted model as an `onnx.ModelProto`.
-
-    Parameters
-    ----------
-    model : FittedModel
-        Prior, posterior and likelihood.
-    classes : array of shape (C,)
-        The labels, in the order of the probabilities.
-    n_features : int
-        Number of columns of "X".
-    metadata : dict of str to str
-        Texts to store in the file; `"method"` appears in error messages.
-    dtype : {"float64", "float32"}
-        Type of numbers in inputs and outputs.
-    preparation : Preparation or None
-        How raw columns become features, for a graph that takes raw columns instead of "X".
-    novelty : Novelty or None
-        What the output "novelty" (n,) is computed by, which needs it.
-
-    Returns
-    -------
-    onnx.ModelProto
-        The model, checked.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier, Training, export
-    >>> X, y = load_iris(return_X_y=True)
-    >>> clf = GPClassifier(n_inducing=10, max_epochs=5, training=Training(tol=1.0), random_state=0).fit(X, y)
-    >>> made = export.make_onnx_model(clf._fitted, clf.classes_, 4, {"method": "ep"})
-    >>> made.producer_name
-    'cavity'
-    """
-    _check(model, len(classes), metadata, dtype)
-    extra = () if novelty is None else ("novelty",)
-    draft = Draft(n_features, preparation, dtype, ("label", "probabilities", *extra))
-    mean, var, _ = latent_model(model, NUMPY).marginals_and_residual(draft.X)
-    log_p = _log_probability(model.likelihood, mean, var)
+def _add_classes(draft: Draft, model: FittedModel, classes: NDArray[Any], mean: Value, var: Value) -> None:
+    try:
+        log_p: Value = model.likelihood.log_probability(mean, var)
+    except (AttributeError, TypeError) as error:  # a function of tensors alone
+        raise BadOption(no_graph(model.likelihood)) from error
     if not model.pool.is_trivial:
         logs = [partial(add_trees, member, draft.X) for member in model.pool.members]
         log_p = GRAPH.log_softmax(model.pool.add_members(log_p.at_least(math.log(TINY)), var, logs))
@@ -200,9 +139,6 @@ def make_onnx_model(
     best = draft.graph.op("ArgMax", P, axis=1, keepdims=0)
     draft.add_output("label", "Gather", draft.graph.value(labels), ["n"], best, kind=label_kind)
     draft.add_output("probabilities", "Cast", P, ["n", len(classes)])
-    if novelty is not None:
-        draft.add_output("novelty", "Cast", novelty.at(var), ["n"])
-    return draft.finish(metadata)
 
 
 class Draft:
@@ -233,7 +169,6 @@ class Draft:
         self.outputs.append(helper.make_tensor_value_info(name, self.kind if kind is None else kind, shape))
 
     def finish(self, metadata: dict[str, str]) -> Any:
-        """Return the checked model."""
         onnx, graph = self.graph.onnx, self.graph
         helper, opsets = onnx.helper, [onnx.helper.make_opsetid("", OPSET)]
         if any(node.domain == ML_DOMAIN for node in graph.nodes):
@@ -251,12 +186,19 @@ class Draft:
         return made
 
 
-def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: str) -> None:
+def _check(clf: GPEstimator, dtype: str) -> None:
     """Raise BadOption for what has no graph, before anything is built."""
-    if len(model.lower) < model.prior.n_latent:
+    result = view_fit(clf)
+    model, classes = result.model, result.classes
+    if classes is None and (result.rows is not None or len(model.lower) > 1):
         raise BadOption(
-            f"method={metadata.get('method')!r} with {n_classes} classes couples them, and ONNX has no operator for that integral: "
-            "use method='ep', or 'vi' with likelihood='softmax'."
+            f"method={clf.method!r} predicts from its training rows or as a committee, which the ONNX graph cannot express: use "
+            "method='vi', 'svi', 'fitc' or 'exact'."
+        )
+    if classes is not None and len(model.lower) < model.prior.n_latent:
+        raise BadOption(
+            f"method={str(clf.method)!r} with {len(classes)} classes couples them, and ONNX has no operator for that integral: use "
+            "method='ep', or 'vi' with likelihood='softmax'."
         )
     if isinstance(model.prior, Spectrum):
         raise BadOption(
@@ -264,15 +206,6 @@ def _check(model: FittedModel, n_classes: int, metadata: dict[str, str], dtype: 
         )
     if dtype not in INPUTS:
         raise BadOption(f"dtype={dtype!r} is unknown; use one of {', '.join(INPUTS)}.")
-
-
-def _log_probability(likelihood: Likelihood, mean: Value, var: Value) -> Value:
-    """[n C], normalised."""
-    try:
-        log_p: Value = likelihood.log_probability(mean, var)
-    except (AttributeError, TypeError) as error:  # a function of tensors alone
-        raise BadOption(no_graph(likelihood)) from error
-    return log_p
 
 
 def _labels(classes: NDArray[Any], types: Any) -> tuple[NDArray[Any], int]:

@@ -69,17 +69,7 @@ class CavityModel(AbstractModel):  # type: ignore[misc]
 
     @classmethod
     def warmup(cls, *, problem_type: str | None = None, num_gpus: float | None = None, **kwargs: Any) -> None:
-        """Load libraries and start the GPU before the clock of TabArena starts, by a fit to a few made-up rows.
-
-        Parameters
-        ----------
-        problem_type : str or None
-            "regression", or another one.
-        num_gpus : float or None
-            Number of GPUs of the fit.
-        **kwargs : dict
-            What else TabArena knows before it reads rows; not used.
-        """
+        """Load libraries and start the GPU before the clock of TabArena starts, by a fit to a few made-up rows."""
         X = np.arange(30.0)[:, None]
         kind = GPRegressor if problem_type == "regression" else GPClassifier
         with warnings.catch_warnings():
@@ -88,18 +78,7 @@ class CavityModel(AbstractModel):  # type: ignore[misc]
 
     @classmethod
     def config_generator(cls) -> Any:
-        """Return the default configuration and a search space, as TabArena runs them. Needs the package tabarena.
-
-        Returns
-        -------
-        tabarena.utils.config_utils.ConfigGenerator
-            The configurations.
-
-        Examples
-        --------
-        >>> from cavity.export.autogluon import CavityModel  # doctest: +SKIP
-        >>> CavityModel.config_generator().generate_all_bag_experiments(num_random_configs=1)  # doctest: +SKIP
-        """
+        """Return the default configuration and a search space, a ConfigGenerator of TabArena."""
         from autogluon.common.space import Categorical, Int
         from tabarena.utils.config_utils import ConfigGenerator
 
@@ -118,7 +97,6 @@ def fit_estimator(
     num_cpus: float | str | None = None,
     num_gpus: float | None = None,
 ) -> Any:
-    """Fit the estimator of a problem within AutoGluon's limits."""
     arguments = {"device": "cuda" if num_gpus else "cpu"} | arguments
     if isinstance(arguments.get("kernel"), str):
         arguments["kernel"] = parse_kernel(arguments["kernel"])

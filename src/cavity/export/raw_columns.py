@@ -112,7 +112,7 @@ def _find_shares(graph: Graph, column: Group, value: Value) -> Value:
 
 def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:
     """Return the parts of dates, each [n 1], from days since 1970-01-01."""
-    whole, found = graph.op("Floor", days), []
+    whole, found = _floor(days), []
     year = _find_year(graph, whole)
     for part in column.parts:
         if part == "days":
@@ -120,44 +120,37 @@ def _encode_date(graph: Graph, column: Date, days: Value) -> list[Value]:
         elif part == "year":
             found.append((year - column.years[0]) / column.years[1])
         elif part == "season":
-            found += _to_circle(graph, (days - _first_day(graph, year)) / YEAR)
+            found += _to_circle(graph, (days - _first_day(year)) / YEAR)
         elif part == "weekday":
             moved = whole + 3.0
-            found += _to_circle(graph, (moved - graph.op("Floor", moved / 7.0) * 7.0) / 7.0)
+            found += _to_circle(graph, (moved - _floor(moved / 7.0) * 7.0) / 7.0)
         else:
             found += _to_circle(graph, days - whole)
     return found
 
 
+def _floor(value: Value) -> Value:
+    return value.graph.op("Floor", value)
+
+
 def _to_circle(graph: Graph, turns: Value) -> list[Value]:
-    """Return sine and cosine, rounded."""
     angle = turns * (2 * np.pi)
     return [graph.op("Round", graph.op(name, angle) * STEPS) / STEPS for name in ("Sin", "Cos")]
 
 
 def _find_year(graph: Graph, days: Value) -> Value:
     """Return the Gregorian year of whole days since 1970-01-01: years are counted from 1 March, in cycles of 400."""
-
-    def floor(value: Value) -> Value:
-        return graph.op("Floor", value)
-
     z = days + float(MARCH)
-    cycle = floor(z / float(CYCLE))
+    cycle = _floor(z / float(CYCLE))
     day = z - cycle * float(CYCLE)
-    year = floor((day - floor(day / 1460.0) + floor(day / 36524.0) - floor(day / 146096.0)) / 365.0)
-    rest = day - (year * 365.0 + floor(year / 4.0) - floor(year / 100.0))
-    after = graph.op(
-        "Cast", graph.op("GreaterOrEqual", rest, float(JANUARY)), to=graph.onnx.TensorProto.DOUBLE
-    )
-    return year + cycle * 400.0 + after
+    year = _floor((day - _floor(day / 1460.0) + _floor(day / 36524.0) - _floor(day / 146096.0)) / 365.0)
+    rest = day - (year * 365.0 + _floor(year / 4.0) - _floor(year / 100.0))
+    after = graph.op("GreaterOrEqual", rest, float(JANUARY))
+    return year + cycle * 400.0 + graph.op("Cast", after, to=graph.onnx.TensorProto.DOUBLE)
 
 
-def _first_day(graph: Graph, year: Value) -> Value:
+def _first_day(year: Value) -> Value:
     """Return 1 January of a year in days since 1970-01-01."""
-
-    def floor(value: Value) -> Value:
-        return graph.op("Floor", value)
-
     before = year - 1.0
-    leaps = floor(before / 4.0) - floor(before / 100.0) + floor(before / 400.0)
+    leaps = _floor(before / 4.0) - _floor(before / 100.0) + _floor(before / 400.0)
     return before * 365.0 + leaps + float(JANUARY - MARCH)

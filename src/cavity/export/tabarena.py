@@ -21,11 +21,6 @@ class CavitySystem(ExternalSystemModel):  # type: ignore[misc]
     """GPClassifier with `effort="best"`, or GPRegressor, as a system: it gets raw rows and calibrates itself.
 
     The model class `cavity.export.autogluon.CavityModel` is the Gaussian process alone.
-
-    Parameters
-    ----------
-    **kwargs : dict
-        Arguments of TabArena's base class.
     """
 
     estimator: Any = None  # the fitted model
@@ -58,18 +53,7 @@ class CavitySystem(ExternalSystemModel):  # type: ignore[misc]
 
     @classmethod
     def config_generator(cls) -> Any:
-        """Return the only configuration, as TabArena runs systems.
-
-        Returns
-        -------
-        tabarena.utils.config_utils.SystemConfigGenerator
-            The configuration.
-
-        Examples
-        --------
-        >>> from cavity.export.tabarena import CavitySystem  # doctest: +SKIP
-        >>> CavitySystem.config_generator().generate_all_system_experiments(0)  # doctest: +SKIP
-        """
+        """Return the only configuration, a SystemConfigGenerator of TabArena."""
         from tabarena.utils.config_utils import SystemConfigGenerator
 
         return SystemConfigGenerator(model_cls=cls, name="Cavity (best)", manual_configs=[{}])

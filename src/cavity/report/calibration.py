@@ -48,12 +48,8 @@ def error(P: Any, y: Any, labels: Any = None) -> float:
 
     Parameters
     ----------
-    P : array-like of shape (n, C)
-        Class probabilities, as from `predict_proba`.
-    y : array-like of shape (n,)
-        True classes: labels, or columns of P if P has no names and `labels` is None.
-    labels : array-like of shape (C,), optional
-        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
+    P, y, labels : array-like
+        As for `nll`.
 
     Returns
     -------
@@ -75,14 +71,12 @@ def reliability(P: Any, y: Any, bins: int = BINS, labels: Any = None) -> Reliabi
 
     Parameters
     ----------
-    P : array-like of shape (n, C)
-        Class probabilities, as from `predict_proba`.
-    y : array-like of shape (n,)
-        True classes: labels, or columns of P if P has no names and `labels` is None.
+    P, y : array-like
+        As for `nll`.
     bins : int, default=10
         Number of equal bins of [0, 1].
     labels : array-like of shape (C,), optional
-        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
+        As for `nll`.
 
     Returns
     -------
@@ -106,14 +100,12 @@ def expected_calibration_error(P: Any, y: Any, bins: int = BINS, labels: Any = N
 
     Parameters
     ----------
-    P : array-like of shape (n, C)
-        Class probabilities, as from `predict_proba`.
-    y : array-like of shape (n,)
-        True classes: labels, or columns of P if P has no names and `labels` is None.
+    P, y : array-like
+        As for `nll`.
     bins : int, default=10
         Number of equal bins of [0, 1].
     labels : array-like of shape (C,), optional
-        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
+        As for `nll`.
 
     Returns
     -------
@@ -159,7 +151,6 @@ def check_probabilities(P: Any, y: Any, labels: Any = None) -> tuple[Array, NDAr
 
 
 def match_labels(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the place of each row's label among the labels."""
     place = {name: k for k, name in enumerate(labels.tolist())}
     unknown = set(y.tolist()) - place.keys()
     if unknown:

@@ -22,7 +22,6 @@ LEVEL_WIDTH = 130  # of the names of levels
 
 
 def draw_calibration(P: Array, codes: Any) -> str:
-    """Draw accuracy against the probability of the predicted class."""
     table = reliability(P, codes)
     plot = Plot((0, 1), (0, 1), labels=("probability of the predicted class", "share that is right"))
     plot.line([0, 1], [0, 1], "reference")
@@ -46,9 +45,8 @@ def draw_rejection(P: Array, codes: Any) -> str:
     curve = rejection(P, codes)
     keep = np.unique(np.round(np.linspace(0, len(curve.error) - 1, 60)).astype(int))
     rejected, error = curve.rejected[keep], curve.error[keep]
-    plot = Plot(
-        (0, 1), (0, max(error.max(), 0.05)), labels=("share of rows set aside", "error of the others")
-    )
+    labels = ("share of rows set aside", "error of the others")
+    plot = Plot((0, 1), (0, max(error.max(), 0.05)), labels=labels)
     plot.line(rejected, error, "c1")
     for k in range(0, len(keep), 6):
         tip = f"{rejected[k]:.0%} of the rows set aside: {error[k]:.1%} errors among the others"
@@ -60,7 +58,6 @@ def draw_rejection(P: Array, codes: Any) -> str:
 
 
 def draw_learning(history: Sequence[dict[str, Any]]) -> str:
-    """Draw the training objective after each epoch."""
     if not history:
         return ""
     value = np.array([row["objective"] for row in history], dtype=np.float64)
@@ -102,7 +99,7 @@ class _Panel(NamedTuple):
 
 
 def _tip(value: str, name: str, parts: Sequence[float]) -> str:
-    mean, low, high = (format_number(float(f"{p:.3g}")) for p in parts)
+    mean, low, high = (format_number(p, 3) for p in parts)
     return f"{value}: {name} {mean} ({low} to {high})"
 
 
@@ -112,18 +109,17 @@ def _draw_line(found: PartialDependence, panel: _Panel) -> str:
     at = found.values[~missing]
     x = at.astype("datetime64[s]").astype(np.float64) if found.kind == "date" else at.astype(np.float64)
     ends = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
-    plot = Plot(_room(ends, missing.any()), bounds, labels=(found.name or "(no name)", what))
+    room = 0.1 * (ends[1] - ends[0]) if missing.any() else 0.0  # for missing cells at the right
+    plot = Plot((ends[0], ends[1] + room), bounds, labels=(found.name or "(no name)", what))
     for c in series:
         mean, low, high = (part[~missing, c] for part in parts)
         plot.band(x, low, high, name_series(c))
         plot.line(x, mean, name_series(c))
     for c in series:
-        for i in np.flatnonzero(~missing):
+        for place, i in zip(x, np.flatnonzero(~missing), strict=True):
             numbers = [part[i, c] for part in parts]
-            place = x[int((~missing[:i]).sum())]
-            plot.dot(
-                place, numbers[0], name_series(c), _tip(format_value(found.values[i]), classes[c], numbers), 3
-            )
+            tip = _tip(format_value(found.values[i]), classes[c], numbers)
+            plot.dot(place, numbers[0], name_series(c), tip, 3)
         for i in np.flatnonzero(missing):
             numbers = [part[i, c] for part in parts]
             edge = plot.xlim[1]
@@ -132,11 +128,6 @@ def _draw_line(found: PartialDependence, panel: _Panel) -> str:
     ticks = choose_dates(*ends) if found.kind == "date" else None
     changes = ", ".join(f"{classes[c]} {parts[0][0, c]:.3g} to {parts[0][-1, c]:.3g}" for c in series)
     return plot.render(f"{what} against {found.name}: {changes}.", ticks)
-
-
-def _room(ends: tuple[float, float], missing: bool) -> tuple[float, float]:
-    """Leave room for missing cells at the right."""
-    return (ends[0], ends[1] + 0.1 * (ends[1] - ends[0])) if missing else ends
 
 
 def _draw_levels(found: PartialDependence, panel: _Panel) -> str:
@@ -155,17 +146,14 @@ def _draw_levels(found: PartialDependence, panel: _Panel) -> str:
 
 
 def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
-    """Draw true against predicted numbers."""
     chosen = np.unique(np.linspace(0, len(y) - 1, min(len(y), MAX_DOTS)).astype(int))
-    low, high = (
-        float(min(mean[chosen].min(), y[chosen].min())),
-        float(max(mean[chosen].max(), y[chosen].max())),
-    )
+    both = np.concatenate([mean[chosen], y[chosen]])
+    low, high = float(both.min()), float(both.max())
     plot = Plot((low, high), (low, high), labels=(f"predicted {target}", f"true {target}"))
     plot.line([low, high], [low, high], "reference")
     for i in chosen:
         off = abs(y[i] - mean[i]) > NORMAL_95 * std[i]
-        tip = f"row {i}: predicted {format_number(float(f'{mean[i]:.4g}'))} ± {std[i]:.2g}, true {format_number(y[i])}"
+        tip = f"row {i}: predicted {format_number(mean[i], 4)} ± {std[i]:.2g}, true {format_number(y[i])}"
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
     alt = f"True against predicted {target} of {len(chosen)} rows."
     caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95 % interval."

@@ -24,7 +24,6 @@ ON_DARK = _continue(tuple("#E0E0E0" if c == BLACK else c for c in OKABE_ITO), "#
 
 
 def choose_colours(n: int) -> list[str]:
-    """Return the colours of n classes, in their order."""
     return [COLOURS[k % len(COLOURS)] for k in range(n)]
 
 

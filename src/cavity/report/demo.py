@@ -1,4 +1,4 @@
-"""Demo: EP, SEP and logistic regression on the toy set of the paper and on digits."""
+"""Demo: EP, SEP and logistic regression on the toy set of the paper and on digits, which need no files."""
 
 from __future__ import annotations
 
@@ -8,21 +8,67 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity.common.text_tables import format_grid
 from cavity.estimators import GPClassifier
 from cavity.options import Training, read_training
-from cavity.report.demo_figure import draw
-from cavity.report.demo_problems import DemoResult, Problem, make_digits, make_toy
+from cavity.report.calibration import Array, error, expected_calibration_error, nll
+from cavity.report.colours import COLOURS
+from cavity.report.plots import decision_regions, learning_curve, reliability_diagram
 
-Echo = Callable[[str], Any]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BOX = 2.5  # the rows of the toy set are uniform in [−BOX, BOX]²
+STYLE: dict[Any, Any] = {
+    "font.size": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#888888",
+    "axes.labelcolor": "#333333",
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "grid.color": "#e8e8e8",
+    "legend.frameon": False,
+    "text.parse_math": False,
+}
+EARLY = 12  # the first 1/12 of the epochs is too steep to draw to scale
+
+
+class Problem(NamedTuple):
+    """Data set, split into training and test rows."""
+
+    name: str
+    X: Array  # [N D]
+    y: NDArray[np.int64]  # [N], 0..C−1
+    X_test: Array
+    y_test: NDArray[np.int64]
+
+    def __str__(self) -> str:
+        (N, D), C = self.X.shape, len(np.unique(self.y))
+        return f"{self.name}: {N} rows, {D} columns, {C} classes; {len(self.y_test)} test rows"
+
+
+class DemoResult(NamedTuple):
+    """Fitted model, its probabilities for the test rows, and its row of the table."""
+
+    problem: Problem
+    method: str
+    model: Any
+    P: Array  # [n C]
+    row: dict[str, str]
 
 
 class Size(NamedTuple):
@@ -44,7 +90,6 @@ class Setting(NamedTuple):
     digits: Size
 
     def __str__(self) -> str:
-        """Describe the limits."""
         return (
             "NLL, error and ECE are computed on test rows; lower is better. To keep the demo short, EP and SEP have\n"
             f"at most {self.toy} on toy,\nat most {self.digits} on digits\n"
@@ -57,7 +102,7 @@ FULL = Setting(Size(1000, 12, 300, 10), Size(1198, 50, 120, 25))
 QUICK = Setting(Size(150, 8, 15, 5), Size(300, 10, 8, 5))
 
 
-def run(out: Path, seed: int, setting: Setting = FULL, echo: Echo = print) -> list[DemoResult]:
+def run(out: Path, seed: int, setting: Setting = FULL, echo: Callable[..., Any] = print) -> list[DemoResult]:
     """Train all models, print the table, write `demo.png` and `demo.csv` to the folder `out`."""
     start = time.perf_counter()
     results: list[DemoResult] = []
@@ -65,21 +110,50 @@ def run(out: Path, seed: int, setting: Setting = FULL, echo: Echo = print) -> li
         echo(f"==> {problem}")
         for method, model in make_models(problem, setting, seed):
             results.append(train(problem, method, model))
-            row = results[-1].row()
+            row = results[-1].row
             echo(f"    {method:<20} NLL {row['NLL']}   ({row['fit seconds']} s)")
-    rows = [result.row() for result in results]
+    rows = [result.row for result in results]
     echo(f"\n{format_table(rows)}\n\n{setting}\n\n==> Drawing")
     out.mkdir(parents=True, exist_ok=True)
-    write_csv(rows, out / "demo.csv")
-    draw(results, out / "demo.png")
-    echo(
-        f"==> Wrote {out / 'demo.png'} and {out / 'demo.csv'} ({time.perf_counter() - start:.0f} s in total)"
-    )
+    table, picture = out / "demo.csv", out / "demo.png"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    draw(results, picture)
+    echo(f"==> Wrote {picture} and {table} ({time.perf_counter() - start:.0f} s in total)")
     return results
 
 
+def make_toy(rows: int, seed: int) -> Problem:
+    r"""Make the synthetic problem of the paper: y = argmax_c f_c(x), with three draws f_c from a GP prior.
+
+        f(x) = α(x₁)ᵀ W α(x₂),   α(s) = L⁻¹ k(g, s),   W_ij ~ N(0, 1)
+
+    This is a draw from the RBF prior with lengthscale 1, up to a negligible error: the kernel is a product over the two
+    columns, and the grid g of each is much finer than a lengthscale. Half of the rows are test rows.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-BOX, BOX, (2 * rows, 2))
+    g = np.linspace(-BOX, BOX, 25)
+    L = np.linalg.cholesky(_rbf(g, g) + 1e-10 * np.eye(len(g)))
+    a1, a2 = (np.linalg.solve(L, _rbf(g, column)) for column in X.T)
+    W = rng.standard_normal((3, len(g), len(g)))
+    y = np.einsum("in,cij,jn->nc", a1, W, a2, optimize=True).argmax(1)
+    return Problem("toy", X[:rows], y[:rows], X[rows:], y[rows:])
+
+
+def _rbf(s: Array, t: Array) -> Array:
+    return np.asarray(np.exp(-0.5 * (s[:, None] - t[None, :]) ** 2))
+
+
+def make_digits(rows: int, seed: int) -> Problem:
+    X, y = load_digits(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X, y, train_size=rows, stratify=y, random_state=seed)
+    return Problem("digits", X, y, X_test, y_test)
+
+
 def make_models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple[str, Any]]:
-    """Make the three models; EP and SEP have the same options."""
     size = setting.toy if problem.name == "toy" else setting.digits
     options: dict[str, Any] = {
         "n_inducing": size.inducing,
@@ -95,34 +169,88 @@ def make_models(problem: Problem, setting: Setting, seed: int) -> Iterator[tuple
 
 def train(problem: Problem, method: str, model: Any) -> DemoResult:
     """Fit and predict. The table, not a warning, says whether a limit was reached."""
-    start = time.perf_counter()
+    start, epochs = time.perf_counter(), ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(problem.X, problem.y)
     seconds = time.perf_counter() - start
-    epochs = _format_epochs(model) if isinstance(model, GPClassifier) else ""
-    return DemoResult(
-        problem, method, model, np.asarray(model.predict_proba(problem.X_test)), seconds, epochs
-    )
-
-
-def _format_epochs(model: GPClassifier) -> str:
-    limit = read_training(model.training).max_seconds
-    limited = model.n_epochs_ == model.max_epochs or model.history_[-1]["seconds"] >= limit
-    return f"{model.n_epochs_}" + (" (limit)" if limited else "")
+    if isinstance(model, GPClassifier):
+        limit = read_training(model.training).max_seconds
+        limited = model.n_epochs_ == model.max_epochs or model.history_[-1]["seconds"] >= limit
+        epochs = f"{model.n_epochs_}" + (" (limit)" if limited else "")
+    P, y = np.asarray(model.predict_proba(problem.X_test)), problem.y_test
+    row = {
+        "data": problem.name,
+        "method": method,
+        "NLL": f"{nll(P, y):.3f}",
+        "error": f"{error(P, y):.3f}",
+        "ECE": f"{expected_calibration_error(P, y):.3f}",
+        "fit seconds": f"{seconds:.1f}",
+        "epochs": epochs,
+    }
+    return DemoResult(problem, method, model, P, row)
 
 
 def format_table(rows: list[dict[str, str]]) -> str:
-    """Format a table: text left-aligned, numbers right-aligned."""
     names = list(rows[0])
     numbers = [j for j, name in enumerate(names) if name not in ("data", "method", "epochs")]
     head, *lines = format_grid([names, *(list(row.values()) for row in rows)], numbers).split("\n")
     return "\n".join([head, "-" * max(map(len, [head, *lines])), *lines])
 
 
-def write_csv(rows: list[dict[str, str]], path: Path) -> None:
-    """Write the table as CSV."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
+def draw(results: list[DemoResult], path: Path) -> None:
+    """Draw three panels: decision regions of the toy set, reliability on digits, learning curves."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    by_name = {(result.problem.name, result.method): result for result in results}
+    with rc_context(STYLE):
+        figure = Figure(figsize=(15.4, 5.4), layout="constrained")
+        left, middle, right = figure.subplots(1, 3)
+        _draw_regions(by_name["toy", "EP"], left)
+        _draw_reliability(by_name["digits", "EP"], by_name["digits", "logistic regression"], middle)
+        _draw_curves([by_name[name, method] for name in ("digits", "toy") for method in ("EP", "SEP")], right)
+        figure.savefig(path, dpi=100, metadata={"Software": None})
+
+
+def _set_title(ax: Axes, title: str, below: str) -> None:
+    ax.set_title(title + "\n", loc="left", fontsize=12.5, fontweight="bold", pad=4)
+    ax.text(0, 1.025, below, transform=ax.transAxes, fontsize=10, color="#666666", in_layout=False)
+    ax.set_box_aspect(1)
+
+
+def _draw_regions(ep: DemoResult, ax: Axes) -> None:
+    decision_regions(ep.model, ep.problem.X, ep.problem.y, ax)
+    ax.grid(False)
+    M = ep.model.inducing_points_.shape[1]
+    rings = f"rings: the {M} learned inducing points of each class"
+    _set_title(ax, "Decision regions, EP on the toy set", rings)
+    ax.set(xlabel="x₁", ylabel="x₂")
+
+
+def _draw_reliability(ep: DemoResult, other: DemoResult, ax: Axes) -> None:
+    for result, colour in ((other, "#8a8a8a"), (ep, COLOURS[0])):
+        label = f"{result.method}: ECE {result.row['ECE']}"
+        reliability_diagram(result.P, result.problem.y_test, ax, label=label, colour=colour)
+    _set_title(ax, "Reliability on digits", "above the diagonal: underconfident; below: overconfident")
+    ax.legend(loc="lower right")
+
+
+def _draw_curves(results: list[DemoResult], ax: Axes) -> None:
+    shown: list[float] = []
+    for result in results:
+        history, N = result.model.history_, len(result.problem.y)
+        learning_curve(
+            history,
+            ax,
+            rows=N,
+            against="epoch",
+            label=f"{result.method}, {result.problem.name}",
+            colour=COLOURS[0] if result.method == "EP" else COLOURS[1],
+            style="--" if result.problem.name == "toy" else "-",
+        )
+        shown += [row["objective"] / N for row in history[len(history) // EARLY :]]
+    low, high = min(shown), max(shown)
+    ax.set_ylim(low, high + 0.05 * (high - low))
+    _set_title(ax, "Learning curves", "the steep first epochs are cut off")
+    ax.legend(loc="lower right")

@@ -6,7 +6,6 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.estimators.fitted_view import view_fit
@@ -14,7 +13,7 @@ from cavity.explain.contributions import Contributions
 from cavity.explain.partial_dependence import PartialDependence
 from cavity.explain.raw_rows import RawRows, choose_rows, find_columns
 from cavity.report.calibration import Array
-from cavity.report.scores import Numbers, assess_classes, assess_targets
+from cavity.report.scores import assess_classes, assess_targets
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import encode
 
@@ -30,11 +29,12 @@ class Scored(NamedTuple):
 
     raw: RawRows
     outcome: Array  # log-probabilities [n C], or means and standard deviations [n 2]
-    truth: NDArray[Any] | None  # numbers of classes, or numbers
-    scores: Numbers | None
-    ranges: Any
-    plain: Numbers | None  # scores of class frequencies, or of the mean and spread of the training rows
-    is_regression: bool = False
+    is_regression: bool
+    novelty: Array | None  # [n]; None for models that cannot tell
+    truth: Any = None  # numbers of classes, or numbers
+    scores: Any = None
+    ranges: Any = None
+    plain: Any = None  # scores of class frequencies, or of the mean and spread of the training rows
 
 
 class Ranking(NamedTuple):
@@ -58,36 +58,33 @@ def name_columns(raw: RawRows, names: Any) -> RawRows:
     return raw._replace(names=found)
 
 
-def score_classifier(clf: Any, raw: RawRows, y: Any) -> Scored:
-    """Predict rows and, with labels, score the predictions."""
-    log_p = clf.predict_log_proba(Prepared(raw.X))
+def score_rows(model: Any, raw: RawRows, y: Any) -> Scored:
+    """Predict rows and, with labels or targets, score the predictions."""
+    rows, fit = Prepared(raw.X), view_fit(model)
+    classes = getattr(model, "classes_", None)
+    if classes is None:
+        outcome = np.column_stack(model.predict(rows, return_std=True))
+    else:
+        outcome = model.predict_log_proba(rows)
+    novelty = None if fit.novelty is None else model.predict_novelty(rows)
+    scored = Scored(raw, outcome, classes is None, novelty)
     if y is None:
-        return Scored(raw, log_p, None, None, None, None)
-    codes = encode(_check_length(len(raw.X), y, "label"), clf.classes_)
-    found = assess_classes(log_p, codes, np.ones(len(codes)), getattr(clf, "class_prior_", None))
-    return Scored(raw, log_p, codes, *found)
-
-
-def _check_length(n: int, y: Any, what: str) -> NDArray[Any]:
-    found = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
-    if found.shape != (n,):
-        raise BadInput(f"X has {n} rows and y has shape {found.shape}: give one {what} per row.")
-    return found
-
-
-def score_regressor(gp: Any, raw: RawRows, y: Any) -> Scored:
-    """Predict rows and, with targets, score the predictions."""
-    mean, std = gp.predict(Prepared(raw.X), return_std=True)
-    outcome = np.column_stack([mean, std])
-    if y is None:
-        return Scored(raw, outcome, None, None, None, None, True)
-    truth = _check_length(len(raw.X), y, "target").astype(np.float64)
-    found = assess_targets(mean, std, truth, np.ones(len(truth)), view_fit(gp).units)
-    return Scored(raw, outcome, truth, *found, True)
+        return scored
+    truth = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if truth.shape != (len(raw.X),):
+        what = "target" if classes is None else "label"
+        raise BadInput(f"X has {len(raw.X)} rows and y has shape {truth.shape}: give one {what} per row.")
+    weight = np.ones(len(truth))
+    if classes is None:
+        truth = truth.astype(np.float64)
+        found = assess_targets(outcome[:, 0], outcome[:, 1], truth, weight, fit.units)
+    else:
+        truth = encode(truth, classes)
+        found = assess_classes(outcome, truth, weight, getattr(model, "class_prior_", None))
+    return scored._replace(truth=truth, scores=found.values, ranges=found.ranges, plain=found.plain)
 
 
 def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
-    """Rank columns by permutation importance or, without labels, by what the model says about itself."""
     errors: Array | None = None
     given: Array | None = None
     if scored is not None and scored.truth is not None:
@@ -109,13 +106,7 @@ def rank_columns(model: Any, scored: Scored | None, y: Any) -> Ranking | None:
     return Ranking(order.tolist(), values[order].tolist(), *ordered)
 
 
-def find_novelty(model: Any, scored: Scored) -> Array | None:
-    """Return how unlike the training rows each row is, [n]; None for models that cannot tell."""
-    return None if view_fit(model).novelty is None else model.predict_novelty(Prepared(scored.raw.X))
-
-
 def find_dependences(model: Any, scored: Scored, ranking: Ranking | None) -> list[PartialDependence]:
-    """Compute partial dependence on the most important columns."""
     if ranking is None:
         return []
     C = scored.outcome.shape[1]
@@ -144,14 +135,12 @@ def find_notable(scored: Scored) -> list[tuple[int, str]]:
 
 
 def explain_notable(model: Any, scored: Scored, rows: list[int]) -> Contributions:
-    """Compute what moves the predictions of some rows."""
     raw = scored.raw
     used = len(set(raw.owner.tolist()))
     most = int(np.clip(MOST_REPLACED // max(1, len(rows) * used), 2, 30))
     table = None if raw.table is None else raw.table.take(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found: Contributions = model.explain_rows(
-            raw._replace(X=raw.X[rows], table=table), raw, n_background=most
-        )
+        chosen = raw._replace(X=raw.X[rows], table=table)
+        found: Contributions = model.explain_rows(chosen, raw, n_background=most)
     return found

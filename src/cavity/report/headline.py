@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,24 @@ def list_columns(names: list[str]) -> str:
     return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
 
 
-def render_lead(verdict: tuple[str, str] | None, sentences: list[str], tiles: Any, note: str) -> str:
-    """Render the headline: a verdict (kind and words), sentences, main numbers, and a note of caution."""
-    parts = [] if verdict is None else [f'<p class="verdict {verdict[0]}">{escape_text(verdict[1])}</p>']
-    parts += [render_paragraph(text) for text in sentences]
+def render_lead(
+    model: Any, scored: Scored | None, task: str, target: str, classes: list[str], note: str, seen: bool
+) -> str:
+    """Render the headline: a verdict, sentences, main numbers, and a note of caution; `seen`: rows of the training file."""
+    verdict: tuple[str, ...] = ()  # kind and words
+    tiles: Sequence[tuple[str, str, str]] = ()
+    if scored is None or scored.truth is None:
+        estimate = getattr(model, "estimate_", None)
+        sentences = [] if estimate is None else describe_estimate(estimate)
+    elif classes:
+        prior = getattr(model, "class_prior_", None)
+        sentences = describe_classes(scored, classes, prior, seen)
+        verdict, tiles = judge_classes(scored), tile_classes(scored)
+    else:
+        sentences = describe_numbers(scored, target)
+        verdict, tiles = judge_numbers(scored), tile_numbers(scored)
+    parts = [f'<p class="verdict {verdict[0]}">{escape_text(verdict[1])}</p>'] if verdict else []
+    parts += map(render_paragraph, [task, *sentences])
     parts += [f'<p class="note">{escape_text(note)}</p>'] if note else []
     return f'<div class="lead">{"".join(parts)}</div>{render_tiles(tiles) if tiles else ""}\n'
 
@@ -48,13 +63,11 @@ def describe_task(target: str, about: str, raw_names: list[str], used: int, rank
 
 
 def count(n: int, what: str) -> str:
-    """Write a number of things."""
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 def judge_classes(scored: Scored) -> tuple[str, str]:
     """Compare the log loss with that of class frequencies, and the error with that of the most frequent class."""
-    assert scored.scores is not None and scored.plain is not None
     if not scored.ranges["nll"][1] < scored.plain["nll"]:
         return "bad", "Not shown to be better than guessing"
     if scored.ranges["error"][1] < 0.5 * scored.plain["error"]:
@@ -62,18 +75,14 @@ def judge_classes(scored: Scored) -> tuple[str, str]:
     return "fair", "Better than guessing"
 
 
-def describe_classes(
-    scored: Scored, classes: list[str], prior: Any, training_rows: bool = False
-) -> list[str]:
+def describe_classes(scored: Scored, classes: list[str], prior: Any, training_rows: bool) -> list[str]:
     """Say how good a classifier is, whether its probabilities can be trusted, and where it fails.
 
     Training rows cannot tell whether probabilities can be trusted: these are calibrated for new rows.
     """
-    assert scored.scores is not None and scored.plain is not None and scored.truth is not None
     s, (low, high) = scored.scores, _find_accuracy_interval(scored)
-    frequent = classes[
-        int((np.bincount(scored.truth, minlength=len(classes)) if prior is None else prior).argmax())
-    ]
+    counts = np.bincount(scored.truth, minlength=len(classes)) if prior is None else prior
+    frequent = classes[int(counts.argmax())]
     return [
         f"On {count(len(scored.truth), 'row')}, it is right for {1 - s['error']:.1%} "
         f"(95 % interval {low:.1%} to {high:.1%}). "
@@ -89,12 +98,8 @@ def _find_accuracy_interval(scored: Scored) -> tuple[float, float]:
 
 
 def _describe_calibration(scored: Scored) -> str:
-    assert scored.scores is not None
-    said, right, ece = (
-        float(np.exp(scored.outcome.max(1)).mean()),
-        1 - scored.scores["error"],
-        scored.scores["ece"],
-    )
+    said, ece = float(np.exp(scored.outcome.max(1)).mean()), scored.scores["ece"]
+    right = 1 - scored.scores["error"]
     low, high = _find_accuracy_interval(scored)
     promise = f"promise {said:.1%} right answers, and {right:.1%} are."
     if not low <= said <= high:
@@ -105,7 +110,6 @@ def _describe_calibration(scored: Scored) -> str:
 
 
 def _describe_failures(scored: Scored, classes: list[str]) -> str:
-    assert scored.truth is not None
     predicted, n = scored.outcome.argmax(1), len(classes)
     confusion = count_confusion(scored.truth, predicted, n)
     rows, hits = confusion.sum(1), confusion.diagonal()
@@ -115,17 +119,14 @@ def _describe_failures(scored: Scored, classes: list[str]) -> str:
     enough = np.where(rows >= FEW_ROWS, miss, -1.0) if (rows >= FEW_ROWS).any() else miss
     c = int(enough.argmax())
     others = confusion[c] - np.where(np.arange(n) == c, confusion[c], 0)
-    text = (
-        f"It fails most often on {classes[c]}: {rows[c] - hits[c]} of {count(int(rows[c]), 'row')} are missed"
-    )
+    missed = f"{rows[c] - hits[c]} of {count(int(rows[c]), 'row')}"
+    text = f"It fails most often on {classes[c]}: {missed} are missed"
     text += f", mostly taken for {classes[int(others.argmax())]}." if others.any() else "."
     never = [classes[k] for k in np.flatnonzero((rows > 0) & (confusion.sum(0) == 0))]
     return text + (f" Never predicted: {list_columns(never)}." if never else "")
 
 
 def tile_classes(scored: Scored) -> list[tuple[str, str, str]]:
-    """Return the main numbers of a classifier."""
-    assert scored.scores is not None and scored.plain is not None and scored.truth is not None
     s, plain = scored.scores, scored.plain
     return [
         ("Accuracy", f"{1 - s['error']:.1%}", f"guessing: {1 - plain['error']:.1%}"),
@@ -167,7 +168,6 @@ def describe_errors(estimate: dict[str, Any]) -> list[str]:
 
 def judge_numbers(scored: Scored) -> tuple[str, str]:
     """Compare the error with that of the training rows' mean."""
-    assert scored.scores is not None and scored.plain is not None
     ratio = scored.ranges["rmse"][1] / scored.plain["rmse"]
     if not ratio < 1:
         return "bad", "Not shown to be better than the mean"
@@ -176,20 +176,14 @@ def judge_numbers(scored: Scored) -> tuple[str, str]:
 
 def describe_numbers(scored: Scored, target: str) -> list[str]:
     """Say how good a regressor is, whether its intervals can be trusted, and where it fails."""
-    assert scored.scores is not None and scored.plain is not None and scored.truth is not None
     s, (low, high) = scored.scores, scored.ranges["rmse"]
     inside = s["coverage"]
-    width = (
-        "as they should"
-        if abs(inside - 0.95) <= 0.03
-        else "too few"
-        if inside < 0.95
-        else "more than they should"
-    )
+    width = "too few" if inside < 0.95 else "more than they should"
+    width = "as they should" if abs(inside - 0.95) <= 0.03 else width
     return [
-        f"On {count(len(scored.truth), 'row')}, its predictions are off by {_number(s['rmse'])} (root mean square; 95 % interval "
-        f"{_number(low)} to {_number(high)}). Always guessing the mean of the training rows is off by "
-        f"{_number(scored.plain['rmse'])}.",
+        f"On {count(len(scored.truth), 'row')}, its predictions are off by {format_number(s['rmse'], 3)} (root mean square; "
+        f"95 % interval {format_number(low, 3)} to {format_number(high, 3)}). Always guessing the mean of the training "
+        f"rows is off by {format_number(scored.plain['rmse'], 3)}.",
         f"It explains {s['r2']:.0%} of the variance of {target} in these rows. "
         f"Its 95 % intervals hold {inside:.0%} of them, {width}.",
         _describe_worst_range(scored, target),
@@ -197,7 +191,6 @@ def describe_numbers(scored: Scored, target: str) -> list[str]:
 
 
 def _describe_worst_range(scored: Scored, target: str) -> str:
-    assert scored.truth is not None
     mean = scored.outcome[:, 0]
     if len(mean) < 4 * FEW_ROWS:
         return ""
@@ -209,13 +202,11 @@ def _describe_worst_range(scored: Scored, target: str) -> str:
     ]
     k = int(np.argmax(error))
     rest = float(np.sqrt(((scored.truth - mean)[part != k] ** 2).mean()))
-    ends = (format_number(float(f"{e:.3g}")) for e in edges[k : k + 2])
+    ends = (format_number(e, 3) for e in edges[k : k + 2])
     return f"Errors are largest where it predicts {' to '.join(ends)}: {error[k]:.3g}, against {rest:.3g} elsewhere."
 
 
 def tile_numbers(scored: Scored) -> list[tuple[str, str, str]]:
-    """Return the main numbers of a regressor."""
-    assert scored.scores is not None and scored.plain is not None and scored.truth is not None
     s, plain = scored.scores, scored.plain
     return [
         ("Root mean squared error", f"{s['rmse']:.4g}", f"the mean: {plain['rmse']:.4g}"),
@@ -224,7 +215,3 @@ def tile_numbers(scored: Scored) -> list[tuple[str, str, str]]:
         ("Rows within their 95 % interval", f"{s['coverage']:.1%}", "should be 95 %"),
         ("Rows", f"{len(scored.truth):,}", "scored here"),
     ]
-
-
-def _number(value: float) -> str:
-    return format_number(float(f"{value:.3g}"))

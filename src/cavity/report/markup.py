@@ -7,17 +7,36 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from cavity._version import __version__
-from cavity.report.colours import name_series
-from cavity.report.script import SCRIPT
-from cavity.report.style import STYLE
+from cavity.report.colours import COLOURS, ON_DARK, name_series
 
 Facts = list[tuple[str, str]]
 MAX_CELL = 80  # characters; a longer text has the rest in its tooltip
 SHORT = 24  # characters that stay in one line
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def _read(name: str) -> str:
+    return files("cavity.report").joinpath("static", name).read_text("utf-8")
+
+
+SCRIPT = _read("report.js")
+STYLE = (
+    _read("report.css")
+    .replace("/*light colours*/", ";".join(f"--c{k}:{colour}" for k, colour in enumerate(COLOURS)))
+    .replace("/*dark colours*/", ";".join(f"--c{k}:{colour}" for k, colour in enumerate(ON_DARK)))
+    .replace(
+        "/*classes*/",
+        "\n".join(
+            f".line.c{k},.whisker.c{k}{{stroke:var(--c{k})}} .dot.c{k},.band.c{k}{{fill:var(--c{k})}} "
+            f".key.c{k}{{background:var(--c{k})}} .hollow.c{k}{{stroke:var(--c{k})}}"
+            for k in range(len(COLOURS))
+        ),
+    )
+)
 
 
 class Section(NamedTuple):
@@ -57,17 +76,18 @@ def render_document(title: str, sections: Iterable[Section], lead: str = "") -> 
 def _render_section(section: Section) -> str:
     name, head = section.name, escape_text(section.head)
     title = f'<h2 id="{name}-head">{head}</h2>'
-    inside = (
-        f"<details><summary>{title}</summary>{section.inside}</details>"
-        if section.folded
-        else title + section.inside
-    )
+    inside = title + section.inside
+    if section.folded:
+        inside = f"<details><summary>{title}</summary>{section.inside}</details>"
     return f'<section id="{name}" aria-labelledby="{name}-head">{inside}</section>\n'
 
 
 def render_paragraph(text: str) -> str:
-    """Render a paragraph of plain text."""
     return f"<p>{escape_text(text)}</p>" if text else ""
+
+
+def grid(figures: str) -> str:
+    return f'<div class="grid">{figures}</div>'
 
 
 def render_list(items: Sequence[str], kind: str = "") -> str:
@@ -77,10 +97,8 @@ def render_list(items: Sequence[str], kind: str = "") -> str:
 
 
 def render_facts(facts: Facts, caption: str) -> str:
-    """Render pairs of texts as a table."""
-    rows = "".join(
-        f'<tr><th scope="row">{escape_text(k)}</th><td>{escape_text(v)}</td></tr>' for k, v in facts
-    )
+    pairs = ((escape_text(name), escape_text(value)) for name, value in facts)
+    rows = "".join(f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' for name, value in pairs)
     return scroll(caption, f"<tbody>{rows}</tbody>", "facts")
 
 
@@ -108,9 +126,8 @@ def render_table(
         for row in rows
     )
     more = f"<p>and {total - len(rows)} more.</p>" if total > len(rows) else ""
-    table = scroll(
-        caption, f"<thead><tr>{names}</tr></thead><tbody>{cells}</tbody>", "numbers sortable", name
-    )
+    inside = f"<thead><tr>{names}</tr></thead><tbody>{cells}</tbody>"
+    table = scroll(caption, inside, "numbers sortable", name)
     return (_render_filter(name, len(rows)) if name else "") + table + more
 
 
@@ -153,9 +170,8 @@ def render_bars(
         f"</span></td><td>{escape_text(text)}</td></tr>"
         for name, value, text in zip(names, values, texts, strict=True)
     )
-    columns = (
-        f'<th scope="col">{escape_text(head[0])}</th><th scope="col" colspan="2">{escape_text(head[1])}</th>'
-    )
+    first, second = map(escape_text, head)
+    columns = f'<th scope="col">{first}</th><th scope="col" colspan="2">{second}</th>'
     return scroll(caption, f"<thead><tr>{columns}</tr></thead><tbody>{rows}</tbody>", "bars numbers")
 
 

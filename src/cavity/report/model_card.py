@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import math
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
+import scipy
+import sklearn
+import torch
 
 from cavity._version import __version__
 from cavity.estimators.fitted_view import view_fit
 from cavity.options import read_training
 from cavity.options.method import read_method
-
-Facts = list[tuple[str, str]]
+from cavity.report.markup import Facts
 
 
 def describe_model(model: Any) -> Facts:
-    """Describe a fitted model: method, sizes, kernel, evidence, versions."""
     return _describe_classifier(model) if hasattr(model, "classes_") else _describe_regressor(model)
 
 
 def _describe_regressor(gp: Any) -> Facts:
-    history = gp.history_ or [{}]
     return [
         ("Method", str(gp.method)),
         ("Columns", f"{gp.n_features_in_}"),
         ("Kernel", _describe_kernel(gp.kernel_)),
         ("Noise, standard deviation", f"{math.sqrt(gp.noise_):.4g}"),
-        _describe_evidence(gp),
-        ("Epochs", f"{gp.n_epochs_}"),
-        ("Training time (s)", f"{history[-1].get('seconds', math.nan):.1f}"),
-        *((f"Version of {name}", value) for name, value in list_versions().items()),
+        *_describe_training(gp),
+        *_list_versions(),
     ]
 
 
-def _describe_evidence(model: Any) -> tuple[str, str]:
+def _describe_training(model: Any) -> Facts:
     name, value = view_fit(model).evidence_name, model.log_marginal_likelihood_
-    return name[0].upper() + name[1:], "none: training stopped too early" if math.isnan(
-        value
-    ) else f"{value:,.2f}"
+    evidence = "none: training stopped too early" if math.isnan(value) else f"{value:,.2f}"
+    facts = [(name[0].upper() + name[1:], evidence), ("Epochs", f"{model.n_epochs_}")]
+    if model.history_ and "seconds" in model.history_[-1]:
+        facts.append(("Training time (s)", f"{model.history_[-1]['seconds']:.1f}"))
+    return facts
 
 
 def _describe_classifier(clf: Any) -> Facts:
@@ -48,7 +47,6 @@ def _describe_classifier(clf: Any) -> Facts:
     what = "Inducing points"
     if hasattr(clf, "frequencies_"):
         what, M = "Spectral features", 2 * clf.frequencies_.shape[1]
-    history = clf.history_ or [{}]
     rows = [
         ("Method", read_method(clf.method, "classification").label),
         ("Classes", f"{len(clf.classes_)}"),
@@ -64,32 +62,20 @@ def _describe_classifier(clf: Any) -> Facts:
     if len(clf.ensemble_weights_) > 1:
         weights = ", ".join(f"{w:.2f}" for w in clf.ensemble_weights_)
         rows.append(("Weights of Gaussian process and trees", weights))
-    rows.append(_describe_evidence(clf))
-    rows.append(("Epochs", f"{clf.n_epochs_}"))
-    if "seconds" in history[-1]:
-        rows.append(("Training time (s)", f"{history[-1]['seconds']:.1f}"))
-    rows += [
+    return [
+        *rows,
+        *_describe_training(clf),
         ("Size of the model", _measure_memory(clf)),
         ("Precision", f"{read_training(clf.training).dtype}"),
         ("Seed (random_state)", f"{clf.random_state!r}"),
+        *_list_versions(),
     ]
-    return rows + [(f"Version of {name}", value) for name, value in list_versions().items()]
 
 
-def list_versions() -> dict[str, str]:
-    """Return the versions of all packages that affect the results."""
-    found = {"cavity": __version__, "Python": platform.python_version()}
-    for package in ("torch", "numpy", "scipy", "scikit-learn"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
-
-
-def list_warnings(model: Any) -> list[str]:
-    """Return the warnings of the fit."""
-    return list(model.fit_warnings_)
+def _list_versions() -> Facts:
+    found = {"cavity": __version__, "Python": platform.python_version(), "torch": torch.__version__}
+    found |= {"numpy": np.__version__, "scipy": scipy.__version__, "scikit-learn": sklearn.__version__}
+    return [(f"Version of {name}", value) for name, value in found.items()]
 
 
 def _describe_kernel(kernel: Any) -> str:
@@ -114,7 +100,6 @@ def _format_range(value: Any) -> str:
 
 
 def _measure_memory(clf: Any) -> str:
-    """Measure the tensors that prediction needs."""
     kept = view_fit(clf).model
     tensors = [kept.prior_lower, kept.mean, kept.lower, *kept.prior.parameters(), *kept.prior.buffers()]
     size = sum(t.numel() * t.element_size() for t in tensors)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cavity.errors import BadInput
+from cavity.errors import BadInput, missing_extra
 from cavity.report.calibration import Array
 from cavity.report.colours import GREY, choose_colours
-from cavity.report.score_plots import get_axes
 from cavity.rows.frames import Prepared
 
 if TYPE_CHECKING:
@@ -18,6 +16,17 @@ if TYPE_CHECKING:
 
 GRID = 120  # points per side of the grid on which regions are evaluated
 PALE = 0.62  # fraction of white in the colours of regions
+
+
+def get_axes(ax: Axes | None) -> Axes:
+    """Return the given axes, or the current ones of pyplot."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError:
+        raise missing_extra("matplotlib", "plot") from None
+    return pyplot.gca()
 
 
 def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: int = GRID) -> Axes:
@@ -56,48 +65,27 @@ def decision_regions(clf: Any, X: Any, y: Any, ax: Axes | None = None, *, grid: 
     if X.ndim != 2 or X.shape[1] != 2:
         raise BadInput(f"decision regions need X with two columns, but X has shape {X.shape}.")
     ax = get_axes(ax)
-    palette = _to_rgb(choose_colours(len(clf.classes_)))
-    box = _find_box(X)
-    plane, across, up = _make_grid(box, grid)
+    from matplotlib.colors import to_rgb
+
+    palette = np.array([to_rgb(name) for name in choose_colours(len(clf.classes_))])
+    low, high = X.min(0), X.max(0)
+    pad = 0.03 * np.where(high > low, high - low, 1.0)
+    (left, bottom), (right, top) = low - pad, high + pad
+    across, up = np.linspace(left, right, grid), np.linspace(bottom, top, grid)
+    plane = np.column_stack([axis.ravel() for axis in np.meshgrid(across, up)])
     prepared = getattr(clf, "preparation_", None) is not None  # then X is what it makes of the rows
     P = np.asarray(clf.predict_proba(Prepared(plane) if prepared else plane))
-    pale = palette + PALE * (1 - palette)
-    ax.imshow(
-        (P @ pale).clip(0, 1).reshape(grid, grid, 3),
-        extent=(box[0], box[1], box[2], box[3]),
-        origin="lower",
-        aspect="auto",
-        interpolation="bilinear",
-    )
+    shades = (P @ (palette + PALE * (1 - palette))).clip(0, 1).reshape(grid, grid, 3)
+    extent = (left, right, bottom, top)
+    ax.imshow(shades, extent=extent, origin="lower", aspect="auto", interpolation="bilinear")
     _draw_boundaries(P.reshape(grid, grid, -1), across, up, ax)
     place = np.searchsorted(clf.classes_, y)
     ax.scatter(X[:, 0], X[:, 1], c=palette[place], s=7, alpha=0.75, linewidths=0, zorder=2)
     Z = getattr(clf, "inducing_points_", None)
     if Z is not None and np.size(Z):
         _draw_inducing(np.asarray(Z), palette, ax)
-    ax.set_xlim(box[0], box[1])
-    ax.set_ylim(box[2], box[3])
+    ax.set(xlim=(left, right), ylim=(bottom, top))
     return ax
-
-
-def _to_rgb(names: Sequence[str]) -> Array:
-    from matplotlib.colors import to_rgb
-
-    return np.array([to_rgb(name) for name in names])
-
-
-def _find_box(X: Array) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top of the rows, with a small margin."""
-    low, high = X.min(0), X.max(0)
-    pad = 0.03 * np.where(high > low, high - low, 1.0)
-    return float(low[0] - pad[0]), float(high[0] + pad[0]), float(low[1] - pad[1]), float(high[1] + pad[1])
-
-
-def _make_grid(box: tuple[float, float, float, float], grid: int) -> tuple[Array, Array, Array]:
-    """Return the points of the grid as rows, and the coordinates of both axes."""
-    across, up = np.linspace(box[0], box[1], grid), np.linspace(box[2], box[3], grid)
-    xx, yy = np.meshgrid(across, up)
-    return np.column_stack([xx.ravel(), yy.ravel()]), across, up
 
 
 def _draw_boundaries(P: Array, across: Array, up: Array, ax: Axes) -> None:
@@ -111,7 +99,6 @@ def _draw_boundaries(P: Array, across: Array, up: Array, ax: Axes) -> None:
 def _draw_inducing(Z: Array, palette: Array, ax: Axes) -> None:
     for c, points in enumerate(Z):
         fill = palette[c] if len(Z) > 1 else "white"  # two classes share one latent function
-        ax.scatter(
-            points[:, 0], points[:, 1], s=46, color="white", edgecolors="black", linewidths=1.0, zorder=4
-        )
-        ax.scatter(points[:, 0], points[:, 1], s=16, color=fill, linewidths=0, zorder=5)
+        x, y = points.T
+        ax.scatter(x, y, s=46, color="white", edgecolors="black", linewidths=1.0, zorder=4)
+        ax.scatter(x, y, s=16, color=fill, linewidths=0, zorder=5)

@@ -22,8 +22,6 @@ FEW_ROWS = 10  # of a class: its scores say little
 
 
 class Assessment(NamedTuple):
-    """How good predictions are."""
-
     values: Numbers
     ranges: Numbers  # 95 % intervals, [low, high] in place of each number
     plain: Numbers  # scores of a baseline
@@ -48,25 +46,19 @@ def score_classes(log_p: Array, y: Labels, weight: Array) -> Numbers:
     return {**score_log_proba(log_p, y, weight), **means, "classes": each}
 
 
-def score_frequencies(prior: Array | None, y: Labels, weight: Array, n_classes: int) -> Numbers:
-    """Score the class frequencies of the training rows; None: those of the rows themselves."""
-    with np.errstate(divide="ignore"):
-        log_p = np.log(_sum(y, weight / weight.sum(), n_classes) if prior is None else prior)
-        return score_classes(np.broadcast_to(log_p, (len(y), n_classes)), y, weight)
-
-
 def assess_classes(log_p: Array, y: Labels, weight: Array, prior: Array | None) -> Assessment:
-    """Assess log-probabilities [n C]; `prior`: class frequencies of the training rows, the baseline."""
-    rows = (log_p, y, weight)
-    plain = score_frequencies(prior, y, weight, log_p.shape[1])
-    return Assessment(score_classes(*rows), find_class_intervals(*rows), plain)
+    """Assess log-probabilities [n C]. The baseline are the class frequencies of the training rows; None: of these rows.
 
-
-def find_class_intervals(log_p: Array, y: Labels, weight: Array) -> Numbers:
-    """Return 95 % intervals of the scores of classes: Wilson's of the error, the others by bootstrap."""
-    found: Numbers = bootstrap(score_classes, (log_p, y, weight), log_p.shape[1])
+    Intervals are those of a bootstrap; the error has Wilson's.
+    """
+    rows, C = (log_p, y, weight), log_p.shape[1]
+    ranges: Numbers = bootstrap(score_classes, rows, C)
     error = average(log_p.argmax(1) != y, weight).value
-    return found | {"error": [float(end) for end in find_interval(error, count_effective(weight))]}
+    ranges["error"] = [float(end) for end in find_interval(error, count_effective(weight))]
+    with np.errstate(divide="ignore"):
+        log_prior = np.log(_sum(y, weight / weight.sum(), C) if prior is None else prior)
+        plain = score_classes(np.broadcast_to(log_prior, log_p.shape), y, weight)
+    return Assessment(score_classes(*rows), ranges, plain)
 
 
 def find_weak_classes(classes: list[str], rows: Labels, predicted: Labels) -> tuple[list[str], list[str]]:
@@ -96,13 +88,11 @@ def assess_targets(
 ) -> Assessment:
     """Assess normal predictions; `units`: mean and spread of the training rows, the baseline."""
     rows = (mean, std, y, weight)
-    return Assessment(
-        score_targets(*rows), bootstrap(score_targets, rows, 4), score_constant(*units, y, weight)
-    )
+    ranges = bootstrap(score_targets, rows, 4)
+    return Assessment(score_targets(*rows), ranges, score_constant(*units, y, weight))
 
 
 def score_constant(mean: float, std: float, y: Array, weight: Array) -> Numbers:
-    """Score the same normal prediction for every row."""
     return score_targets(np.full(len(y), mean), np.full(len(y), std), y, weight)
 
 

@@ -13,8 +13,8 @@ from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import draw_dependence
 from cavity.report.colours import COLOURS
-from cavity.report.findings import Ranking, Scored, explain_notable, find_notable, find_novelty
-from cavity.report.markup import escape_text, render_bars, render_paragraph, render_table, scroll
+from cavity.report.findings import Ranking, Scored, explain_notable, find_notable
+from cavity.report.markup import escape_text, grid, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS, find_weak_classes
 from cavity.report.svg import format_number
 from cavity.rows.frames import Prepared
@@ -26,25 +26,25 @@ BARS = 20
 EACH = {"precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
 
 
-def render_classes(scored: Scored, classes: list[str]) -> str:
-    """Render the scores of each class, and what is taken for what."""
-    if scored.scores is None or scored.truth is None or scored.is_regression:
+def render_classes(scored: Scored | None, classes: list[str]) -> str:
+    if scored is None or scored.truth is None or scored.is_regression:
         return ""
     chosen, C = scored.outcome.argmax(1), len(classes)
     confusion = count_confusion(scored.truth, chosen, C)
     rows, predicted = confusion.sum(1), confusion.sum(0)
     values = scored.scores["classes"]
-    order = (
-        np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable") if C > MAX_LINES else np.arange(C)
-    )
+    caption, order = "Scores of each class", np.arange(C)
+    if C > MAX_LINES:
+        order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")
+        caption = f"Scores of the {MAX_LINES} classes with the lowest F1"
     lines = [
         [classes[c], f"{rows[c]}", f"{predicted[c]}", *(_number(values[k][c]) for k in EACH)]
         for c in order[:MAX_LINES]
     ]
-    notes = _note_classes(classes, rows, predicted)
-    caption = (
-        "Scores of each class" if C <= MAX_LINES else f"Scores of the {MAX_LINES} classes with the lowest F1"
-    )
+    never, few = find_weak_classes(classes, rows, predicted)
+    notes = [f"Never predicted: {', '.join(never[:12])}."] if never else []
+    if few:
+        notes.append(f"Fewer than {FEW_ROWS} rows, so that scores say little: {', '.join(few[:12])}.")
     return (
         "".join(map(render_paragraph, notes))
         + render_table(caption, ["Class", "Rows", "Predicted", *EACH.values()], lines, C)
@@ -54,14 +54,6 @@ def render_classes(scored: Scored, classes: list[str]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.2f}" if np.isfinite(value) else "–"
-
-
-def _note_classes(classes: list[str], rows: NDArray[Any], predicted: NDArray[Any]) -> list[str]:
-    never, few = find_weak_classes(classes, rows, predicted)
-    notes = [f"Never predicted: {', '.join(never[:12])}."] if never else []
-    if few:
-        notes.append(f"Fewer than {FEW_ROWS} rows, so that scores say little: {', '.join(few[:12])}.")
-    return notes
 
 
 def _render_confusion(confusion: NDArray[np.int64], classes: list[str]) -> str:
@@ -77,14 +69,9 @@ def _render_confusion(confusion: NDArray[np.int64], classes: list[str]) -> str:
         lines.append(f'<tr><th scope="row">{escape_text(name)}</th>{"".join(cells)}</tr>')
     breakable = [escape_text(name).replace("_", "_<wbr>") for name in classes]
     head = "".join(f'<th scope="col">{name}</th>' for name in breakable)
-    inside = (
-        f'<thead><tr><th scope="col">true / predicted</th>{head}</tr></thead><tbody>{"".join(lines)}</tbody>'
-    )
-    return scroll(
-        "Confusion matrix: rows by true class (down) and predicted class (across)",
-        inside,
-        "confusion numbers",
-    )
+    head = f'<thead><tr><th scope="col">true / predicted</th>{head}</tr></thead>'
+    caption = "Confusion matrix: rows by true class (down) and predicted class (across)"
+    return scroll(caption, f"{head}<tbody>{''.join(lines)}</tbody>", "confusion numbers")
 
 
 def _list_confusions(confusion: NDArray[np.int64], classes: list[str]) -> str:
@@ -100,7 +87,6 @@ def _list_confusions(confusion: NDArray[np.int64], classes: list[str]) -> str:
 
 
 def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
-    """Render the importance of the columns as bars."""
     if ranking is None:
         return ""
     shown = ranking.places[:BARS]
@@ -114,12 +100,9 @@ def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
     if ranking.given is not None:
         texts = [f"{text} ({g:.3f})" for text, g in zip(texts, ranking.given, strict=False)]
         how += " In brackets: if the cells are unknown and the others tell about them, what would be lost without the column."
-    more = (
-        f" {len(ranking.places) - BARS} columns that matter less are left out."
-        if len(ranking.places) > BARS
-        else ""
-    )
-    text = f"{how} Columns of noise are near 0.{more}"
+    text = f"{how} Columns of noise are near 0."
+    if len(ranking.places) > BARS:
+        text += f" {len(ranking.places) - BARS} columns that matter less are left out."
     return render_paragraph(text) + render_bars(
         "Importance of columns", names, ranking.values[:BARS], texts, ("Column", "Importance (nats)")
     )
@@ -128,7 +111,6 @@ def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
 def render_dependences(
     found: list[PartialDependence], ranking: Ranking | None, names: list[str], target: str
 ) -> str:
-    """Render how predictions depend on the most important columns."""
     if not found or ranking is None:
         return ""
     value = {names[j]: v for j, v in zip(ranking.places, ranking.values, strict=True)}
@@ -137,7 +119,7 @@ def render_dependences(
         for k, part in enumerate(found)
     ]
     text = "The mean prediction when a column has the same value in every row, in the units of the table."
-    return render_paragraph(text) + f'<div class="grid">{"".join(figures)}</div>'
+    return render_paragraph(text) + grid("".join(figures))
 
 
 def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: list[str], numbers: Any) -> str:
@@ -147,19 +129,15 @@ def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: li
     moved = explain_notable(model, scored, places)
     order = list(range(len(moved.names))) if ranking is None else ranking.places
     shown = [j for j in order if (scored.raw.owner == j).any()][:SHOWN_COLUMNS]
-    head, describe = (
-        _describe_numbers(scored)
-        if scored.is_regression
-        else _describe_labels(model, scored, places, classes)
-    )
-    novelty = find_novelty(model, scored)
+    labels = None if scored.is_regression else _describe_labels(model, scored, places, classes)
+    head, describe = labels or _describe_numbers(scored)
     lines = []
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
         causes = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
         number = n if numbers is None else numbers[n]
-        unusual = [] if novelty is None else [f"{novelty[n]:.0%}"]
+        unusual = [] if scored.novelty is None else [f"{scored.novelty[n]:.0%}"]
         lines.append([f"{number}", why, *describe(n), *unusual, causes, *(moved.values[k, j] for j in shown)])
     names = [moved.names[j] or "(no name)" for j in shown]
     unit = "units of the target" if scored.is_regression else "nats of log-probability"
@@ -168,10 +146,9 @@ def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: li
         f"Uncertain: the prediction is least certain. Moved by: the columns that change the prediction "
         f"most, compared with the cells of other rows, in {unit}. Novelty: the share of training rows that are more usual."
     )
-    head = head if novelty is None else [*head, "Novelty"]
-    table = render_table(
-        "Hardest and most uncertain rows", ["Row", "Why", *head, "Moved by", *names], lines, name="rows"
-    )
+    head = head if scored.novelty is None else [*head, "Novelty"]
+    head = ["Row", "Why", *head, "Moved by", *names]
+    table = render_table("Hardest and most uncertain rows", head, lines, name="rows")
     return render_paragraph(text) + table
 
 
@@ -185,11 +162,8 @@ def _describe_labels(clf: Any, scored: Scored, places: list[int], classes: list[
         cells = [classes[best], f"{np.exp(scored.outcome[n, best]):.1%}"]
         if scored.truth is not None:
             true = int(scored.truth[n])
-            cells += [
-                classes[true],
-                f"{np.exp(scored.outcome[n, true]):.1%}",
-                "right" if true == best else "wrong",
-            ]
+            right = "right" if true == best else "wrong"
+            cells += [classes[true], f"{np.exp(scored.outcome[n, true]):.1%}", right]
         return [*cells, f"{share[n]:.0%}"]
 
     known = ["True", "Its probability", "Right"] if scored.truth is not None else []
@@ -199,7 +173,7 @@ def _describe_labels(clf: Any, scored: Scored, places: list[int], classes: list[
 def _describe_numbers(scored: Scored) -> Any:
     def describe(n: int) -> list[str]:
         mean, std = scored.outcome[n]
-        cells = [format_number(float(f"{mean:.4g}")), f"{std:.3g}"]
+        cells = [format_number(mean, 4), f"{std:.3g}"]
         if scored.truth is None:
             return cells
         y = float(scored.truth[n])
@@ -244,9 +218,5 @@ def _describe_cells(raw: RawRows, j: int) -> list[str]:
         best = np.argsort(-counts, kind="stable")[:3]
         text = ", ".join(f"{levels[k]} ({counts[k]})" for k in best)
         return [missing, text + (f" and {len(levels) - 3} more" if len(levels) > 3 else "")]
-    low, middle, high = (
-        (np.sort(known)[[0, len(known) // 2, -1]]).tolist()
-        if raw.kind(j) == "number"
-        else np.sort(known)[[0, len(known) // 2, -1]]
-    )
+    low, middle, high = np.sort(known)[[0, len(known) // 2, -1]]
     return [missing, f"{format_value(low)} to {format_value(high)}, median {format_value(middle)}"]

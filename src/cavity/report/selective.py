@@ -42,15 +42,13 @@ def rejection(P: Any, y: Any, certainty: Any = None, labels: Any = None) -> Reje
 
     Parameters
     ----------
-    P : array-like of shape (n, C)
-        Class probabilities, as from `predict_proba`.
-    y : array-like of shape (n,)
-        True classes: labels, or columns of P if P has no names and `labels` is None.
+    P, y : array-like
+        As for `nll`.
     certainty : array-like of shape (n,), optional
         Certainty of each row, by default the probability of the predicted class. Rows of equal certainty are rejected
         together. For an uncertainty, change the sign: `-clf.predict_uncertainty(X).total`.
     labels : array-like of shape (C,), optional
-        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
+        As for `nll`.
 
     Returns
     -------
@@ -120,14 +118,12 @@ def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conf
 
     Parameters
     ----------
-    P : array-like of shape (n, C)
-        Class probabilities, as from `predict_proba`.
-    y : array-like of shape (n,)
-        True classes: labels, or columns of P if P has no names and `labels` is None.
+    P, y : array-like
+        As for `nll`.
     coverage : float, default=0.9
         Fraction of rows of each class whose set contains the true class.
     labels : array-like of shape (C,), optional
-        Labels of the columns of P, such as `clf.classes_`; by default the names of its columns, if P is a frame.
+        As for `nll`.
 
     Returns
     -------
@@ -147,9 +143,8 @@ def conformal(P: Any, y: Any, coverage: float = 0.9, labels: Any = None) -> Conf
     P, y = check_probabilities(P, y, labels)
     if not 0 < coverage < 1:
         raise BadOption(f"coverage={coverage!r} must be between 0 and 1, such as 0.9.")
-    return Conformal(
-        np.array([_find_least(np.sort(P[y == c, c]), coverage) for c in range(P.shape[1])]), float(coverage)
-    )
+    least = [_find_least(np.sort(P[y == c, c]), coverage) for c in range(P.shape[1])]
+    return Conformal(np.array(least), float(coverage))
 
 
 def _find_least(own: Array, coverage: float) -> float:

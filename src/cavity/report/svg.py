@@ -12,6 +12,8 @@ from cavity.common.text_tables import shorten
 from cavity.report.markup import escape_text
 
 Array = NDArray[np.float64]
+Range = tuple[float, float]
+Ticks = Sequence[tuple[float, str]]  # places, with their texts
 
 WIDTH, HEIGHT = 380, 250
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 42
@@ -22,59 +24,41 @@ class Plot:
     """Axes in a box of fixed size; the page scales it. Marks are added in the order they are drawn."""
 
     def __init__(
-        self,
-        x: tuple[float, float],
-        y: tuple[float, float],
-        *,
-        labels: tuple[str, str],
-        left: int = LEFT,
-        height: int = HEIGHT,
+        self, x: Range, y: Range, *, labels: tuple[str, str], left: int = LEFT, height: int = HEIGHT
     ) -> None:
         self.xlim, self.ylim = _widen(x), _widen(y)
         self.labels, self.left, self.height = labels, left, height
         self.marks: list[str] = []
 
     def x(self, value: float) -> float:
-        """Return the place of a value on the horizontal axis."""
         low, high = self.xlim
         return self.left + (value - low) / (high - low) * (WIDTH - self.left - RIGHT)
 
     def y(self, value: float) -> float:
-        """Return the place of a value on the vertical axis."""
         low, high = self.ylim
         return self.height - BOTTOM - (value - low) / (high - low) * (self.height - TOP - BOTTOM)
 
     def line(self, x: Iterable[float], y: Iterable[float], kind: str) -> None:
-        """Draw a line through points."""
         points = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, y, strict=True))
         self.marks.append(f'<polyline class="line {kind}" points="{points}"/>')
 
     def band(self, x: Array, low: Array, high: Array, kind: str) -> None:
-        """Fill the area between two lines."""
         up = [f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, high, strict=True)]
         down = [f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, low, strict=True)]
         self.marks.append(f'<polygon class="band {kind}" points="{" ".join([*up, *down[::-1]])}"/>')
 
-    def whisker(self, x: tuple[float, float], y: tuple[float, float], kind: str) -> None:
-        """Draw the interval of a point."""
-        ends = (
-            f'x1="{self.x(x[0]):.1f}" x2="{self.x(x[1]):.1f}" y1="{self.y(y[0]):.1f}" y2="{self.y(y[1]):.1f}"'
-        )
+    def whisker(self, x: Range, y: Range, kind: str) -> None:
+        (x1, x2), (y1, y2) = map(self.x, x), map(self.y, y)
+        ends = f'x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"'
         self.marks.append(f'<line class="whisker {kind}" {ends}/>')
 
     def dot(self, x: float, y: float, kind: str, tip: str, radius: float = 4) -> None:
-        """Draw a point with a tooltip."""
         self.marks.append(
             f'<circle class="dot {kind}" cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="{radius:.1f}">'
             f"<title>{escape_text(tip)}</title></circle>"
         )
 
-    def render(
-        self,
-        alt: str,
-        x_ticks: Sequence[tuple[float, str]] | None = None,
-        y_ticks: Sequence[tuple[float, str]] | None = None,
-    ) -> str:
+    def render(self, alt: str, x_ticks: Ticks | None = None, y_ticks: Ticks | None = None) -> str:
         """Return the SVG, with text for screen readers. Ticks are chosen if none are given."""
         parts = [
             *(self._tick(value, text, True) for value, text in (x_ticks or choose_ticks(*self.xlim))),
@@ -124,15 +108,14 @@ def choose_dates(low: float, high: float) -> list[tuple[float, str]]:
     return [(float(m), str(np.datetime64(int(m), "s"))[:length].replace("T", " ")) for m in moments]
 
 
-def format_number(value: float) -> str:
-    """Format a number in at most six digits, with separators of thousands."""
-    value = 0.0 if abs(value) < 1e-300 else float(f"{value:.6g}")
+def format_number(value: float, digits: int = 6) -> str:
+    """Format a number in at most so many digits, with separators of thousands."""
+    value = 0.0 if abs(value) < 1e-300 else float(f"{value:.{digits}g}")
     if 1e4 <= abs(value) < 1e9 and value % 1 == 0:
         return f"{value:,.0f}"
     return f"{value:g}"
 
 
-def _widen(ends: tuple[float, float]) -> tuple[float, float]:
-    """Return a range that is not empty."""
+def _widen(ends: Range) -> Range:
     low, high = ends
     return (low, high) if high > low else (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections import Counter
 from typing import Any, Literal
 
@@ -28,8 +27,6 @@ NUMBERS = {
     "low": "Lower end of the 95 % interval per row.",
     "high": "Upper end of the 95 % interval per row.",
 }
-
-
 NOVELTY = "Share of training rows that are more usual, per row."
 
 
@@ -66,10 +63,10 @@ def make_answer_model(model: Model) -> type[BaseModel]:
     notes: Any = (dict[str, int], Field(description="Counts of cells unlike those of the training rows."))
     digest: Any = (str, Field(description="SHA-256 of the model file."))
     novelty: Any = (list[float] | None, Field(None, description=NOVELTY))
-    if not hasattr(model.classifier, "classes_"):
+    if model.classes is None:
         numbers: dict[str, Any] = {k: (list[float], Field(description=text)) for k, text in NUMBERS.items()}
         return create_model("Prediction", **numbers, novelty=novelty, notes=notes, model=digest)
-    label: Any = Literal.__getitem__(tuple(map(format_label, model.classifier.classes_)))
+    label: Any = Literal.__getitem__(tuple(map(format_label, model.classes)))
     entropies: dict[str, Any] = {
         name: (list[float] | None, Field(None, description=f"{name.capitalize()} entropy per row, in nats."))
         for name in ENTROPIES
@@ -86,20 +83,9 @@ def make_answer_model(model: Model) -> type[BaseModel]:
     )
 
 
-def get_versions() -> dict[str, str]:
-    """Return the versions that predictions depend on."""
-    import torch
-
-    return {
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-    }
-
-
 def predict_block(model: Model, X: Array, extras: Extras) -> Columns:
     """Predict a block of rows: `probabilities`, [n C], and extras, [n]; of a regressor, its numbers, [n]."""
-    if not hasattr(model.classifier, "classes_"):
+    if model.classes is None:
         return model.predict_columns(X, extras._replace(uncertainty=False))
     found = model.predict_columns(X, extras)
     P = [found.pop(name) for name in list(found) if name.startswith("p_")]
@@ -116,8 +102,8 @@ def format_answer(model: Model, found: Columns, notes: Counter[str], digest: str
         wrong = np.flatnonzero(~finite)[:20]
         raise BadRows([CellError(row=int(i) + 1, column=None, message=message) for i in wrong])
     parts: dict[str, bytes] = {}
-    if "probabilities" in found:
-        classes = np.array([format_label(c) for c in model.classifier.classes_])
+    if model.classes is not None:
+        classes = np.array([format_label(c) for c in model.classes])
         labels = classes[found["probabilities"].argmax(1)]
         parts = {"labels": format_list(labels), "classes": format_list(classes)}
     parts |= {name: format_list(column) for name, column in found.items()}
@@ -133,11 +119,9 @@ def format_list(column: NDArray[Any]) -> bytes:
 
 
 def encode_json(value: Any) -> bytes:
-    """Format a value as JSON without spaces."""
     return ENCODER.encode(value).encode()
 
 
 def format_refusal(error: CavityError) -> bytes:
-    """Format an error as JSON."""
     errors = error.errors if isinstance(error, BadRows) else []
     return Refusal(detail=str(error), errors=errors).model_dump_json().encode()

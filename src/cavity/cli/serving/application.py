@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import platform
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy
+import torch
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
@@ -23,14 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cavity._version import __version__
 from cavity.cli.models import Model
 from cavity.cli.predictors import Extras
-from cavity.cli.serving.answers import (
-    Health,
-    Refusal,
-    Schema,
-    format_refusal,
-    get_versions,
-    make_answer_model,
-)
+from cavity.cli.serving.answers import Health, Refusal, Schema, format_refusal, make_answer_model
 from cavity.cli.serving.batching import Full
 from cavity.cli.serving.metrics import COUNT, COUNTED
 from cavity.cli.serving.page import SECURITY_POLICY, make_page
@@ -59,8 +55,8 @@ def make_app(
     access: Access = Access(),  # noqa: B008
     digest: str = "unknown",
 ) -> FastAPI:
-    """Make the application."""
     service = Service(model, digest, limits)
+    answers = "Means and intervals" if model.classes is None else "Class probabilities"
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
@@ -70,7 +66,7 @@ def make_app(
     app = FastAPI(
         title="cavity",
         version=__version__,
-        description=f"{_describe_answers(model)} of a Gaussian process.",
+        description=f"{answers} of a Gaussian process.",
         lifespan=lifespan,
         openapi_url=None,  # these two are routes of our own, so that they ask for the token, too
         docs_url=None,
@@ -84,14 +80,10 @@ def make_app(
     return app
 
 
-def _describe_answers(model: Model) -> str:
-    return "Class probabilities" if hasattr(model.classifier, "classes_") else "Means and intervals"
-
-
 def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
     protected = {} if access.token is None else {"dependencies": [Depends(_make_token_check(access.token))]}
     model, limits, names = service.model, service.limits, service.reader.names
-    versions = get_versions()
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
 
     @app.get("/health")
     async def health() -> Health:
@@ -104,7 +96,7 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
         return Schema(
             columns=len(names) if model.prepare is None else names,
             kinds=None if model.prepare is None else dict(model.prepare.describe()),
-            classes=[format_label(c) for c in getattr(model.classifier, "classes_", ())],
+            classes=[] if model.classes is None else [format_label(c) for c in model.classes],
             most_rows=limits.rows,
             most_bytes=limits.bytes,
         )
@@ -124,14 +116,12 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
     }
-    reference = {"$ref": "#/components/schemas/PredictRequest"}
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/PredictRequest"}}}
     app.post(
         "/predict",
         response_model=None,
         responses={200: {"model": make_answer_model(model), "description": "Predictions."}, **refusals},
-        openapi_extra={
-            "requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}
-        },
+        openapi_extra={"requestBody": {"required": True, "content": content}},
         **protected,  # type: ignore[arg-type]
     )(predict)
 
@@ -156,7 +146,6 @@ def _add_routes(app: FastAPI, service: Service, access: Access) -> None:
 
 
 async def _answer(service: Service, request: Request, extras: Extras) -> Response:
-    """Answer a request for predictions, or say why not."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "send JSON with the header content-type: application/json.")
@@ -177,14 +166,17 @@ async def _answer(service: Service, request: Request, extras: Extras) -> Respons
         raise HTTPException(500, "the prediction failed: the log of the server says why.") from None
 
 
+def _refuse(status: int, detail: str, headers: Any = None) -> Response:
+    return Response(Refusal(detail=detail).model_dump_json(), status, headers, "application/json")
+
+
 async def _format_http_error(_: Request, error: StarletteHTTPException) -> Response:
-    body = Refusal(detail=str(error.detail)).model_dump_json()
-    return Response(body, error.status_code, error.headers, "application/json")
+    return _refuse(error.status_code, str(error.detail), error.headers)
 
 
 async def _format_query_error(_: Request, error: RequestValidationError) -> Response:
     name, text = error.errors()[0]["loc"][-1], error.errors()[0]["msg"]
-    return Response(Refusal(detail=f"{name}: {text}.").model_dump_json(), 422, media_type="application/json")
+    return _refuse(422, f"{name}: {text}.")
 
 
 def _make_token_check(token: str) -> Any:
@@ -226,15 +218,11 @@ class Observer:
             await send(message)
 
         # h11's own limit counts only headers that arrive in several pieces.
-        head = (
-            scope["raw_path"],
-            scope["query_string"],
-            *(part for pair in scope["headers"] for part in pair),
-        )
+        fields = (part for pair in scope["headers"] for part in pair)
+        head = (scope["raw_path"], scope["query_string"], *fields)
         app = self._app
         if sum(map(len, head)) > HEADER_BYTES:
-            refusal = Refusal(detail=f"the header is larger than {HEADER_BYTES} bytes: send a shorter one.")
-            app = Response(refusal.model_dump_json(), 431, media_type="application/json")
+            app = _refuse(431, f"the header is larger than {HEADER_BYTES} bytes: send a shorter one.")
         await app(scope, receive, send_observed)
 
 

@@ -19,9 +19,7 @@ Array = NDArray[np.float64]
 Columns = dict[str, Array]  # of a prediction, one entry per row
 Predict = Callable[[Array, Extras], Columns]
 
-BLOCK_SECONDS = (
-    0.1  # a block takes at most about this long; a new request waits for one block before its turn
-)
+BLOCK_SECONDS = 0.1  # that a block takes at most, about; a new request waits for one block before its turn
 SMALLEST, FIRST, LARGEST = 32, 128, 4096  # rows of a block
 THREADS = 2  # blocks at a time: while one is in Python, the other is in torch
 MOST_RETRY_SECONDS = 60
@@ -40,10 +38,7 @@ class WaitingRows:
 
     def __init__(self, X: Array, extras: Extras) -> None:
         self.X, self.extras = X, extras
-        self.taken, self.missing = (
-            0,
-            len(X),
-        )  # rows that are in a block or predicted; rows that are not yet predicted
+        self.taken, self.missing = 0, len(X)  # rows in a block or predicted; rows not yet predicted
         self.found: dict[int, Columns] = {}  # by first row
         self.done: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
 
@@ -76,7 +71,6 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Rows in the queue."""
         return sum(job.left for job in self._jobs)
 
     async def predict(self, X: Array, extras: Extras) -> Columns:
@@ -101,11 +95,9 @@ class Batcher:
         return min(MOST_RETRY_SECONDS, max(1, math.ceil(self.waiting / self._rows_per_second)))
 
     def close(self) -> None:
-        """Stop after the current blocks."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
-        """Predict block after block until the queue is empty."""
         loop = asyncio.get_running_loop()
         while self._jobs:
             parts = take_parts(self._jobs, self.block)
@@ -144,7 +136,6 @@ class Batcher:
         return [{name: pieces[i] for name, pieces in split.items()} for i in range(len(parts))]
 
     def _adapt(self, rows: int, seconds: float) -> None:
-        """Choose the size of the next block."""
         self._rows_per_second = rows / max(seconds, 1e-9)
         if seconds > BLOCK_SECONDS and rows > self.block // 2:
             self.block = max(SMALLEST, self.block // 2)

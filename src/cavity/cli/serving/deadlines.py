@@ -16,9 +16,7 @@ from cavity.cli.serving.settings import HEADER_SECONDS
 
 PHASES = {h11.IDLE: "header", h11.SEND_BODY: "body"}  # by the state of the client; else nothing is awaited
 READ_BYTES, BODY_BYTES = 1 << 10, 16 << 10  # at a time; the latter of a body that does not come in chunks
-SLICE_SECONDS = (
-    0.0015  # of CPU for bytes that were read at a time; chunks of one byte take several times as long
-)
+SLICE_SECONDS = 0.0015  # of CPU for bytes that were read at a time; chunks of one byte take longer
 PAUSE = 10  # times as long as the bytes took
 FLUSH_SECONDS = 1.0  # for the last words to a client that is too slow
 
@@ -78,7 +76,9 @@ class DeadlineProtocol(H11Protocol):
             self.transport.max_size = BODY_BYTES if whole else READ_BYTES  # type: ignore[attr-defined]
         if phase is not None:
             seconds = min(self._seconds, HEADER_SECONDS) if phase == "header" else self._seconds
-            self._timer = self.loop.call_later(seconds, self._expire, phase, seconds)
+            self._timer = self.loop.call_later(
+                seconds, self._end, phase, seconds, f"the {phase} did not arrive within {seconds:g} s."
+            )
 
     def _pace(self, took: float) -> None:
         """Pause a connection whose bytes took long to read; end it if they do so twice in a row."""
@@ -88,9 +88,6 @@ class DeadlineProtocol(H11Protocol):
         elif self._slow and not self.transport.is_closing():
             self.transport.pause_reading()
             self.loop.call_later(PAUSE * took, self.transport.resume_reading)
-
-    def _expire(self, phase: str, seconds: float) -> None:
-        self._end(phase, seconds, f"the {phase} did not arrive within {seconds:g} s.")
 
     def _end(self, phase: str, seconds: float, reason: str) -> None:
         """Answer 408, unless the request has an answer, and close the connection."""
@@ -116,7 +113,6 @@ class DeadlineProtocol(H11Protocol):
 
 
 def make_timeout_answer(reason: str) -> bytes:
-    """Return a complete answer with status 408."""
     body = json.dumps({"detail": reason}).encode()
     return (
         b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"

@@ -54,9 +54,8 @@ def _parse_row(text: str, at: int, number: int, most: int) -> tuple[Any, int]:
     try:
         if flat is not None:
             return json.loads(flat[0]), flat.end()
-        row, length = json.JSONDecoder().raw_decode(
-            text[at : at + most]
-        )  # nested, or not a row: an error follows
+        # nested, or not a row: an error follows
+        row, length = json.JSONDecoder().raw_decode(text[at : at + most])
     except (ValueError, RecursionError) as error:
         long = f" within {most} characters" if len(text) > at + most else ""
         raise BadInput(f"row {number} is not valid JSON{long} ({error!s:.100}).") from None

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-PATHS = frozenset(
-    {
-        "/",
-        "/page.js",
-        "/page.css",
-        "/page.json",
-        "/predict",
-        "/schema",
-        "/health",
-        "/metrics",
-        "/docs",
-        "/openapi.json",
-    }
-)  # others are counted as one
+# other paths are counted as one
+PATHS = "/ /page.js /page.css /page.json /predict /schema /health /metrics /docs /openapi.json".split()
+# why a status refuses a request
 REASONS = {
     400: "host",
     401: "token",
@@ -28,30 +18,23 @@ REASONS = {
     422: "rows",
     431: "size",
     503: "queue",
-}  # why a status refuses a request
+}
 COUNT = "count"  # key of the server's state: the counter
 COUNTED = "counted"  # key of a request's state: it has been counted
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """Counts of a server process, in a registry of its own."""
-
     def __init__(self, waiting: Callable[[], float], digest: str, version: str) -> None:
-        self._registry = CollectorRegistry()
-        registry = self._registry
-        self._requests = Counter(
-            "cavity_requests", "Answered requests.", ["path", "status"], registry=registry
-        )
-        self._seconds = Histogram(
-            "cavity_request_seconds", "Time to answer.", ["path"], registry=registry, buckets=SECONDS
-        )
-        self._refused = Counter(
-            "cavity_refused", "Refused requests, by reason.", ["reason"], registry=registry
-        )
-        self.rows = Counter("cavity_rows", "Predicted rows.", registry=registry)
-        Gauge("cavity_waiting_rows", "Rows in the queue.", registry=registry).set_function(waiting)
-        info = Gauge("cavity_model", "The served model; always 1.", ["digest", "version"], registry=registry)
+        self._registry = registry = CollectorRegistry()
+        count, seconds = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        self._requests = count("cavity_requests", "Answered requests.", ["path", "status"])
+        self._seconds = seconds("cavity_request_seconds", "Time to answer.", ["path"], buckets=SECONDS)
+        self._refused = count("cavity_refused", "Refused requests, by reason.", ["reason"])
+        self.rows = count("cavity_rows", "Predicted rows.")
+        gauge("cavity_waiting_rows", "Rows in the queue.").set_function(waiting)
+        info = gauge("cavity_model", "The served model; always 1.", ["digest", "version"])
         info.labels(digest, version).set(1)
 
     def count(self, path: str, status: int, seconds: float, reason: str | None = None) -> None:
@@ -64,5 +47,4 @@ class Metrics:
             self._refused.labels(reason).inc()
 
     def format(self) -> bytes:
-        """Return all numbers in Prometheus's text format."""
         return generate_latest(self._registry)

@@ -17,7 +17,6 @@ td, th { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px soli
 
 
 def make_page(openapi: dict[str, Any], example: dict[str, Any], with_token: bool) -> str:
-    """Make the page: how to ask, every path, every type."""
     info = openapi["info"]
     token = ' \\\n  -H "authorization: Bearer $CAVITY_TOKEN"' if with_token else ""
     request = json.dumps(example, ensure_ascii=False).replace("'", "'\\''")

@@ -141,7 +141,6 @@ class RowReader:
         return f"each row must be an object by column name{either}; /schema lists the columns."
 
     def _describe_errors(self, row: int, error: Invalid) -> Iterator[CellError]:
-        """Describe the errors of a row, one per column."""
         seen = set()
         for found in error.errors(include_url=False, include_context=False)[: 4 * MOST_ERRORS]:
             key = found["loc"][0] if found["loc"] else None

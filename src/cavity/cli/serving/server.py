@@ -19,7 +19,7 @@ import uvicorn
 from cavity.cli.models import Model
 from cavity.cli.serving.application import make_app
 from cavity.cli.serving.deadlines import DeadlineProtocol
-from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Deadlines, Limits, make_access
+from cavity.cli.serving.settings import CONNECTIONS, HEADER_BYTES, Access, Limits, make_access
 from cavity.common.object_stores import is_uri, read_bytes
 from cavity.errors import BadFile, CavityError
 
@@ -41,11 +41,12 @@ def run(
     host: str,
     port: int,
     *,
-    allowed_hosts: Sequence[str] = (),
-    limits: Limits = Limits(),  # noqa: B008
-    deadlines: Deadlines = Deadlines(),  # noqa: B008
-    workers: int = 1,
-    device: str | None = None,
+    allowed_hosts: Sequence[str],
+    limits: Limits,
+    read_seconds: float,
+    stop_seconds: int,
+    workers: int,
+    device: str | None,
 ) -> None:
     """Serve until interrupted. Several workers are processes that share the port; each has its own copy of the model."""
     plan = ServerPlan(str(path), device, limits, make_access(host, allowed_hosts))
@@ -63,18 +64,17 @@ def run(
         workers=workers,
         log_level="info",
         server_header=False,
-        http=partial(DeadlineProtocol, seconds=deadlines.read),  # type: ignore[arg-type]
+        http=partial(DeadlineProtocol, seconds=read_seconds),  # type: ignore[arg-type]
         ws="none",
-        timeout_graceful_shutdown=deadlines.stop,
+        timeout_graceful_shutdown=stop_seconds,
         limit_concurrency=CONNECTIONS,
         h11_max_incomplete_event_size=HEADER_BYTES,
     )
 
 
 def make_served_app(plan: ServerPlan) -> Any:
-    """Load the model and make the application."""
     digest = compute_digest(plan.path)
-    model = Model.open(plan.path, plan.device, regressor=True)
+    model = Model.open(plan.path, plan.device)
     if compute_digest(plan.path) != digest:
         raise BadFile(f"{plan.path} changed while it was read: start the server again.")
     app = make_app(model, plan.limits, plan.access, digest)
@@ -87,14 +87,12 @@ def make_served_app(plan: ServerPlan) -> Any:
 
 
 def make_worker_app() -> Any:
-    """Make the application in a worker process."""
     path, device, limits, (hosts, _), threads = json.loads(os.environ[WORKER])
     torch.set_num_threads(threads)
     return make_served_app(ServerPlan(path, device, Limits(*limits), make_access("localhost", hosts)))
 
 
 def compute_digest(path: str) -> str:
-    """Return the SHA-256 of a file."""
     try:
         if is_uri(path):
             return hashlib.sha256(read_bytes(path)).hexdigest()

@@ -25,8 +25,6 @@ CELL_BYTES = 20  # of a number in JSON
 
 
 class Service:
-    """A served model: reads requests, predicts, formats answers."""
-
     def __init__(self, model: Model, digest: str, limits: Limits) -> None:
         self.model, self.digest, self.limits = model, digest, limits
         self.reader = RowReader(model, limits.rows)

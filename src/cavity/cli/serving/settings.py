@@ -1,4 +1,4 @@
-"""What a server allows: limits, deadlines, host names and the token."""
+"""What a server allows: limits, host names and the token."""
 
 from __future__ import annotations
 
@@ -31,13 +31,6 @@ class Limits(NamedTuple):
         return 4 * self.bytes
 
 
-class Deadlines(NamedTuple):
-    """Seconds for a client to send a request or to take its answer, and for the server to stop."""
-
-    read: float = 30.0
-    stop: int = 10
-
-
 class Access(NamedTuple):
     """Who may ask: names of this host that a request may use, and the token that it must carry."""
 
@@ -58,7 +51,6 @@ def make_access(host: str, allowed: Sequence[str]) -> Access:
 
 
 def read_token() -> str | None:
-    """Return the token of the environment; None if the variable is not set."""
     token = os.environ.get(TOKEN)
     if token is not None and (not token.strip() or not token.isascii() or token != token.strip()):
         raise BadOption(

@@ -46,12 +46,11 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
     center = as_array(prior.center)
     points = as_array(prior.Z).reshape(-1, len(center))
     most = 3 * as_array(prior.spread)  # points that are learnt may be far from all rows
-    points = (
-        np.clip(points, center - most, center + most) if len(points) else center + np.stack([-most, most])
-    )
-    columns: list[dict[str, Any]] = []
-    place = 0
-    for column in _list_columns(model):
+    low, high = center - most, center + most
+    points = np.clip(points, low, high) if len(points) else np.stack([low, high])
+    columns, place = list[dict[str, Any]](), 0
+    known = [Unchanged(f"column {j + 1}") for j in range(model.features.n)]
+    for column in known if model.prepare is None else model.prepare.columns_:
         width = len(column.features)
         columns.append(_describe_column(column, center[place : place + width], points[:, place]))
         place += width
@@ -67,15 +66,9 @@ def describe_model(model: Model, limits: Limits) -> dict[str, Any]:
 
 
 def make_example(about: dict[str, Any]) -> dict[str, Any]:
-    """Make an example of a request, of the typical row of a described model."""
+    """Make a request for the typical row of a described model."""
     row = {column["name"]: column["typical"] for column in about["columns"]}
     return {"rows": [row if about["named"] else list(row.values())]}
-
-
-def _list_columns(model: Model) -> tuple[Column, ...]:
-    if model.prepare is None:
-        return tuple(Unchanged(f"column {j + 1}") for j in range(model.features.n))
-    return model.prepare.columns_
 
 
 def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]:
@@ -84,12 +77,8 @@ def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]
     if isinstance(column, Category):
         order = np.argsort(-center[: len(column.levels)], kind="stable")
         frequent = [column.levels[k] for k in order[:MOST_LEVELS]]
-        return about | {
-            "kind": "category",
-            "levels": column.levels,
-            "typical": frequent[0],
-            "others": frequent,
-        }
+        levels = {"levels": column.levels, "typical": frequent[0], "others": frequent}
+        return about | {"kind": "category", **levels}
     if isinstance(column, Date):
         return about | _describe_date(column)
     return about | _describe_number(column, float(center[0]), points)
@@ -98,22 +87,18 @@ def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]
 def _describe_number(column: Number | Group | Unchanged, center: float, points: Any) -> dict[str, Any]:
     if isinstance(
         column, Unchanged
-    ):  # nothing is stored of these: the inducing points are near the training rows
+    ):  # the file has nothing of it, but inducing points are near the training rows
         mean, scale = center, float(points.std()) or 1.0
         low, high = float(points.min()), float(points.max())
     else:
         mean, scale = column.mean, column.scale
-        ends = (
-            (column.values[0], column.values[-1]) if isinstance(column, Group) else (column.low, column.high)
-        )
-        low, high = (
-            mean + sign * 3 * scale if end is None else end for sign, end in zip((-1, 1), ends, strict=True)
-        )
+        values = column.values if isinstance(column, Group) else (column.low, column.high)
+        low = mean - 3 * scale if values[0] is None else values[0]
+        high = mean + 3 * scale if values[-1] is None else values[-1]
     low, high = max(low, mean - SPREAD * scale), min(high, mean + SPREAD * scale)
     low, high = (low, high) if low < high else (mean - scale, mean + scale)
-    binary = (low, high) == (0, 1) and math.isclose(
-        scale**2, mean * (1 - mean), abs_tol=1e-9
-    )  # no value between
+    # no value between
+    binary = (low, high) == (0, 1) and math.isclose(scale**2, mean * (1 - mean), abs_tol=1e-9)
     whole = binary or (float(low).is_integer() and float(high).is_integer() and 1 < high - low <= 100)
     digits = 0 if whole else 2 - math.floor(math.log10(high - low))
     others = [round(min(max(mean + q * scale, low), high), digits) for q in OTHERS]

@@ -1,6 +1,4 @@
-"""Script of the report: tooltips, tables that sort and filter, and printing. The page can be read without it."""
 
-SCRIPT = """
 (function () {
   "use strict";
   var list = function (selector, from) { return Array.prototype.slice.call((from || document).querySelectorAll(selector)); };
@@ -60,7 +58,7 @@ SCRIPT = """
       return list("th,td", row).map(function (cell) { return cell.textContent; }).join(" ").toLowerCase();
     });
     function apply() {
-      var words = field.value.toLowerCase().split(/\\s+/).filter(Boolean), shown = 0;
+      var words = field.value.toLowerCase().split(/\s+/).filter(Boolean), shown = 0;
       rows.forEach(function (row, k) {
         row.hidden = !words.every(function (word) { return texts[k].indexOf(word) >= 0; });
         if (!row.hidden) { shown += 1; }
@@ -87,4 +85,3 @@ SCRIPT = """
     list("details").forEach(function (fold) { fold.open = true; });
   });
 })();
-"""
