@@ -33,7 +33,9 @@ from cavity.kernels import (
     RationalQuadratic,
     Stationary,
 )
+from cavity.methods import Auto
 from cavity.saving.array_reader import read_array_record
+from cavity.saving.serialize import Unpacking
 from cli.running import run
 from saved.make_models import table, target
 from support import classifier, toy
@@ -398,6 +400,13 @@ def test_a_file_with_a_kernel_on_ranks_is_refused():
     assert read_array_record(path) is None  # left to the full reader
     with pytest.raises(BadFile, match=r"'Ranked' was removed in version 0.3.0: fit"):
         cavity.load(path)
+
+
+def test_an_older_file_may_hold_an_argument_that_changed_nothing():
+    packed = {"method": "auto", "arguments": {"robust": False}}
+    assert Unpacking({}).unpack(packed).get_params() == Auto().get_params()
+    with pytest.raises(BadFile, match="'robust' is not an argument of auto"):
+        Unpacking({}).unpack({"method": "auto", "arguments": {"robust": True}})
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)

@@ -20,6 +20,7 @@ from cavity.saving.json_checks import NUMBERS
 
 REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
 REMOVED = {"Ranked": "0.3.0"}  # classes of older files, and the version that no longer has them
+WITHOUT_EFFECT = [["auto", "robust", False]]  # arguments of older files that changed nothing
 
 
 class Omitted:
@@ -140,7 +141,8 @@ class Unpacking:
             raise BadFile(
                 f"the {kind} {name!r:.40} is unknown; known are {', '.join(registry)}. Import the module that registers it first."
             )
-        arguments = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
+        given = {str(k): self.unpack(v) for k, v in packed["arguments"].items()}
+        arguments = {k: v for k, v in given.items() if [name, k, v] not in WITHOUT_EFFECT}
         unknown = set(arguments) - set(registry[name].parameter_names())
         if unknown:
             raise BadFile(
