@@ -1,12 +1,13 @@
 """Fixtures for tests of the commands."""
 
+import contextlib
 import warnings
 
 import pytest
 
 from cavity import GPClassifier
 from cli.penguins import main as write_penguins
-from cli.running import QUICK, TRAIN, command
+from cli.running import QUICK, TRAIN, run
 from support import toy
 
 
@@ -26,8 +27,9 @@ def birds(tmp_path_factory):
     """Folder with the tables and a model that the command made."""
     folder = tmp_path_factory.mktemp("birds")
     write_penguins(folder)
-    done = command("fit", "penguins.csv", *TRAIN, *QUICK, "--out", "birds.cavity", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    with contextlib.chdir(folder):
+        done = run("fit", "penguins.csv", *TRAIN, *QUICK, "--out", "birds.cavity")
+    assert done.exit_code == 0, done.stderr
     (folder / "fit.txt").write_text(done.stdout)
     (folder / "fit.err").write_text(done.stderr)
     return folder

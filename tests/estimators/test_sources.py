@@ -74,7 +74,7 @@ def test_a_memory_map_is_a_source_and_gives_the_model_of_the_array(tmp_path):
     for w in (None, weight, weight * (np.arange(100) > 3)):
         a, b = fit(X, y, w, effort="fast"), fit(mapped, y, w, effort="fast")
         assert np.allclose(a.predict_proba(X), b.predict_proba(X), rtol=0, atol=1e-10)
-    exact = {"schedule": "inner-exact", "optimizer": "sign"}
+    exact = {"schedule": "inner-exact", "optimizer": "sign", "effort": "fast"}
     assert np.array_equal(fit(X, y, **exact).predict_proba(X), fit(mapped, y, **exact).predict_proba(X))
 
 

@@ -15,7 +15,14 @@ from support import slow
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ELSEWHERE = {"clusters.md"}  # needs the engines that it names: tests/cluster runs it, section by section
-LONG = {"coming-from.md", "scale.md", "uncertainty.md"}  # seconds each
+LONG = {
+    "coming-from.md",
+    "deploy.md",
+    "methods.md",
+    "scale.md",
+    "tables.md",
+    "uncertainty.md",
+}  # seconds each
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
