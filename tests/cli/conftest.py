@@ -18,7 +18,9 @@ def toy_model(tmp_path_factory):
     X, y = toy(60, 3, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        GPClassifier(n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(path)
+        GPClassifier(effort="fast", n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(
+            path
+        )
     return path
 
 

@@ -110,7 +110,9 @@ def test_inducing_points_and_missing_cells_are_in_the_units_of_the_data():
     pd = pytest.importorskip("pandas")
     X, y = make_rows()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    clf = GPClassifier(kernel=make_ranked(X), n_inducing=10, max_epochs=3, random_state=0).fit(frame, y)
+    clf = GPClassifier(kernel=make_ranked(X), effort="fast", n_inducing=10, max_epochs=3, random_state=0).fit(
+        frame, y
+    )
     points = clf.inducing_points_[..., 0]
     assert points.min() >= X[:, 0].min() and points.max() <= X[:, 0].max()
     row = frame.iloc[:1].copy()
@@ -124,7 +126,9 @@ def test_inducing_points_and_missing_cells_are_in_the_units_of_the_data():
 def test_onnx_agrees(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     X, y = make_rows()
-    clf = GPClassifier(kernel=make_ranked(X, RBF() + Linear()), n_inducing=10, max_epochs=3, random_state=0)
+    clf = GPClassifier(
+        kernel=make_ranked(X, RBF() + Linear()), effort="fast", n_inducing=10, max_epochs=3, random_state=0
+    )
     export.onnx(clf.fit(X, y), tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     new = np.concatenate([make_rows(30, seed=1)[0], [[1e12, 0.0, -1e12]]])
