@@ -118,7 +118,7 @@ def test_json_of_a_fit_is_one_object_and_quiet_is_quiet(birds, tmp_path):
     result = json.loads(told.stdout)
     assert (
         result["rows"] == 240
-        and result["epochs"] == 8
+        and result["epochs"] == 3
         and result["classes"] == ["Adelie", "Chinstrap", "Gentoo"]
     )
     assert run(*common, "--out", tmp_path / "b", "--quiet").output == ""
