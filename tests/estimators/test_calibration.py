@@ -217,6 +217,7 @@ def test_trees_count_at_rows_like_the_training_rows_and_not_far_away(table, pool
     np.testing.assert_allclose(pooled.predict_log_proba(far), predict_log_proba(plain, far)[0], atol=1e-12)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("cell", [4e38, -1e300])
 def test_a_cell_beyond_float32_is_fitted_and_predicted(table, cell):
     X, y, new, _ = table
@@ -226,6 +227,7 @@ def test_a_cell_beyond_float32_is_fitted_and_predicted(table, cell):
     assert np.isfinite(fitted.predict_log_proba(new)).all()
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_large_tables_get_no_trees_unless_they_are_asked_for(table, monkeypatch):
     X, y, _, _ = table
     monkeypatch.setattr(policy, "POOL_ROWS", 100)
@@ -274,6 +276,7 @@ def test_rows_sorted_by_class_are_held_out_from_every_class(monkeypatch):
     assert len(found[0].y) <= 33 and set(found[0].y) == {0, 1, 2}
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_an_ensemble_that_is_named_is_never_ignored(table):
     X, y, _, _ = table
     assert len(model(effort="fast", ensemble="trees").fit(X, y).ensemble_weights_) == 3

@@ -35,6 +35,7 @@ def expect_failures(estimator):
     return {f"check_sample_weight_equivalence_on_{kind}_data": reason for kind in kinds}
 
 
+@pytest.mark.usefixtures("few_trees")
 @parametrize_with_checks([classifier(**SHORTEST)])
 def test_checks_of_the_default(estimator, check):
     """Rows and weights are read before a pool sees them: these checks fit without one, and slow tests with it."""
