@@ -22,6 +22,7 @@ def fit_outside(method):
     return GPClassifier(method, **QUICK).fit(X, Y)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
 @pytest.mark.parametrize("method", ["auto", "vi", slow("ep"), slow("laplace"), slow("gfitc")])
 def test_a_classifier_is_fitted_in_any_mode(mode, method):
