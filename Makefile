@@ -25,8 +25,9 @@ PY   := $(BIN)/python
 DEPS := $(PY) pyproject.toml $(CONSTRAINTS)
 PIP   = $(PY) -m pip install --disable-pip-version-check -c $(CONSTRAINTS) $(PIP_ARGS)
 
-# One thread per process: the workers share the cores, and results do not depend on the number of cores.
-PYTEST  := OMP_NUM_THREADS=1 $(PY) -m pytest -q
+# One thread per process: the workers share the cores, and results do not depend on the number of cores. Bytecode is
+# written, whatever the shell says: many tests start processes, and each would compile the package anew.
+PYTEST  := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q
 WORKING := -n $(WORKERS) --dist worksteal --durations 20
 
 # The tiers: these files; all files; all files with --all, which tests/conftest.py explains.

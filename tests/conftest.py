@@ -59,6 +59,15 @@ def axes(item: pytest.Item) -> set[tuple]:
     return {(), *found, *((name, id(value)) for name, value in params.items())}
 
 
+@pytest.fixture
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools of a few small trees, where any will do."""
+    from cavity.options import policy
+
+    monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 30))
+    monkeypatch.setattr(policy, "BOOSTING_ROUNDS", dict.fromkeys(policy.BOOSTING_ROUNDS, 5))
+
+
 def measure_cpu(children: bool) -> float:
     """CPU seconds of this process so far, with or without the children that it waited for."""
     used = os.times()

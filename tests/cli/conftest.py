@@ -1,12 +1,13 @@
 """Fixtures for tests of the commands."""
 
+import contextlib
 import warnings
 
 import pytest
 
 from cavity import GPClassifier
 from cli.penguins import main as write_penguins
-from cli.running import QUICK, TRAIN, command
+from cli.running import QUICK, TRAIN, run
 from support import toy
 
 
@@ -17,7 +18,9 @@ def toy_model(tmp_path_factory):
     X, y = toy(60, 3, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        GPClassifier(n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(path)
+        GPClassifier(effort="fast", n_inducing=5, max_epochs=3, random_state=0, device="cpu").fit(X, y).save(
+            path
+        )
     return path
 
 
@@ -26,8 +29,9 @@ def birds(tmp_path_factory):
     """Folder with the tables and a model that the command made."""
     folder = tmp_path_factory.mktemp("birds")
     write_penguins(folder)
-    done = command("fit", "penguins.csv", *TRAIN, *QUICK, "--out", "birds.cavity", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    with contextlib.chdir(folder):
+        done = run("fit", "penguins.csv", *TRAIN, *QUICK, "--out", "birds.cavity")
+    assert done.exit_code == 0, done.stderr
     (folder / "fit.txt").write_text(done.stdout)
     (folder / "fit.err").write_text(done.stderr)
     return folder

@@ -36,7 +36,7 @@ def fitted(path: Path, frame: pd.DataFrame, *words: str) -> Path:
     """A model of a frame, by the command line."""
     table = path / "train.csv"
     frame.to_csv(table, index=False)
-    quick = ("--max-epochs", 20, "--effort", "fast", "--quiet")
+    quick = ("--max-epochs", 5, "--effort", "fast", "--quiet")
     result = run("fit", table, "--target", "k", "--out", path / "m.cavity", *quick, *words)
     assert result.exit_code == 0, result.output
     return path / "m.cavity"
@@ -171,7 +171,7 @@ def test_a_rough_table_goes_from_the_file_to_a_report(tmp_path):
     ]
     table, model = tmp_path / "t.csv", tmp_path / "m.cavity"
     table.write_bytes("\n".join(["Kennung;Tag;Größe;Länge;k", *rows]).encode("latin-1"))
-    words = ("fit", table, "--target", "k", "--out", model, "--max-epochs", 5)
+    words = ("fit", table, "--target", "k", "--out", model, "--max-epochs", 5, "--effort", "fast")
     refused = run(*words, "--strict")
     assert refused.exit_code == 1 and "UTF-8" in refused.output and not model.exists()
     said = " ".join(run(*words).output.split())

@@ -8,23 +8,13 @@ import pandas as pd
 import pytest
 
 import cavity
-from cli.penguins import main as write_penguins
 from cli.running import TRAIN, run
-
-QUICK = ("--n-inducing", "6", "--max-epochs", "5")
-
-
-@pytest.fixture(scope="module")
-def birds(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("birds")
-    write_penguins(folder)
-    made = run("fit", folder / "penguins.csv", *TRAIN, *QUICK, "--seed", 5, "--out", folder / "m")
-    assert made.exit_code == 0, made.output
-    return folder
 
 
 def test_predict_adds_what_it_does_not_know(birds):
-    done = run("predict", birds / "m", birds / "penguins.csv", "--out", birds / "p.csv", "--uncertainty")
+    done = run(
+        "predict", birds / "birds.cavity", birds / "penguins.csv", "--out", birds / "p.csv", "--uncertainty"
+    )
     assert done.exit_code == 0, done.output
     found = np.genfromtxt(birds / "p.csv", delimiter=",", names=True, dtype=None, encoding=None)
     total, parts = found["total"], found["aleatoric"] + found["epistemic"]
@@ -33,11 +23,18 @@ def test_predict_adds_what_it_does_not_know(birds):
 
 
 def test_report_of_a_model_and_of_rows(birds):
-    alone = run("report", birds / "m", "--out", birds / "alone.html")
+    alone = run("report", birds / "birds.cavity", "--out", birds / "alone.html")
     assert alone.exit_code == 0, alone.output
     assert "About the model" in (birds / "alone.html").read_text()
     done = run(
-        "report", birds / "m", birds / "penguins.csv", "--out", birds / "rows.html", "--rows", 50, "--json"
+        "report",
+        birds / "birds.cavity",
+        birds / "penguins.csv",
+        "--out",
+        birds / "rows.html",
+        "--rows",
+        50,
+        "--json",
     )
     assert done.exit_code == 0, done.output
     said = json.loads(re.search(r"^\{.*\}$", done.output, re.MULTILINE).group())
@@ -58,20 +55,23 @@ def test_report_of_a_model_and_of_rows(birds):
     ],
 )
 def test_bad_input_of_report_export_and_serve(birds, arguments, code, words):
-    done = run(*(a.format(m=birds / "m", csv=birds / "penguins.csv") for a in arguments))
+    done = run(*(a.format(m=birds / "birds.cavity", csv=birds / "penguins.csv") for a in arguments))
     assert done.exit_code == code, done.output
     assert words in " ".join(done.output.split())
 
 
-def test_export_writes_a_graph_that_predicts(birds):
+def test_export_writes_a_graph_that_predicts(birds, tmp_path):
     import onnxruntime
 
-    done = run("export", birds / "m", "--onnx", birds / "m.onnx")
+    model, graph = tmp_path / "m", tmp_path / "m.onnx"
+    quick = ("--n-inducing", "6", "--max-epochs", "5", "--seed", 5)  # both kinds of trees get a weight
+    assert run("fit", birds / "penguins.csv", *TRAIN, *quick, "--out", model).exit_code == 0
+    done = run("export", model, "--onnx", graph)
     assert (
         done.exit_code == 0 and "'island'" in done.output and "each (n, 1)" in " ".join(done.output.split())
     )
-    clf, table = cavity.load(birds / "m"), pd.read_csv(birds / "penguins.csv")
-    session = onnxruntime.InferenceSession(birds / "m.onnx")
+    clf, table = cavity.load(model), pd.read_csv(birds / "penguins.csv")
+    session = onnxruntime.InferenceSession(graph)
     numbers = {i.name: "double" in i.type for i in session.get_inputs()}
     cells = {
         name: table[[name]].to_numpy(float)

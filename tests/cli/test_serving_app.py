@@ -19,8 +19,7 @@ from cavity.cli.serving.service import Service
 from cavity.cli.serving.settings import Access, Limits, make_access
 from cavity.errors import BadOption
 from cavity.rows.frames import Prepared
-from cli.penguins import main as write_penguins
-from cli.running import TRAIN, run
+from cli.running import run
 from support import toy
 
 JSON = {"content-type": "application/json"}
@@ -29,18 +28,8 @@ BIRD = {"bill": 45.1, "mass": 4300, "island": "Biscoe", "sex": None}
 
 
 @pytest.fixture(scope="module")
-def birds(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("birds")
-    write_penguins(folder)
-    quick = ("--n-inducing", "6", "--max-epochs", "5")
-    made = run("fit", folder / "penguins.csv", *TRAIN, *quick, "--out", folder / "m")
-    assert made.exit_code == 0, made.output
-    return folder
-
-
-@pytest.fixture(scope="module")
 def client(birds):
-    return TestClient(make_app(Model.open(birds / "m"), Limits(5, 2000)), base_url=LOCAL)
+    return TestClient(make_app(Model.open(birds / "birds.cavity"), Limits(5, 2000)), base_url=LOCAL)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +47,7 @@ def test_served_predictions_are_the_commands(birds, client):
     sent = [{name: r[name] for name in names} for r in rows]
     got = client.post("/predict?uncertainty=true", json={"rows": sent})
     assert got.status_code == 200, got.text
-    model = Model.open(birds / "m")
+    model = Model.open(birds / "birds.cavity")
     X = model.prepare.encode({n: [r[n] for r in sent] for n in names})
     P = model.classifier.predict_proba(Prepared(X))
     np.testing.assert_array_equal(got.json()["probabilities"], P)
@@ -169,7 +158,7 @@ def test_a_cell_whose_square_overflows_has_a_prediction(toy_model, toy_client, t
 
 
 def test_a_cell_that_overflows_when_it_is_scaled_is_named(birds):
-    model = Model.open(birds / "m")
+    model = Model.open(birds / "birds.cavity")
     stored = model.prepare.to_json()
     next(c for c in stored["columns"] if c["name"] == "mass")["scale"] = 1e-9
     model = copy.copy(model)
@@ -247,8 +236,8 @@ def test_a_token_opens_everything_but_health(toy_model, monkeypatch):
 def test_every_answer_names_the_model(birds):
     import hashlib
 
-    expected = hashlib.sha256((birds / "m").read_bytes()).hexdigest()
-    app = make_served_app(ServerPlan(str(birds / "m"), "cpu", Limits(), Access()))
+    expected = hashlib.sha256((birds / "birds.cavity").read_bytes()).hexdigest()
+    app = make_served_app(ServerPlan(str(birds / "birds.cavity"), "cpu", Limits(), Access()))
     client = TestClient(app, base_url=LOCAL)
     health = client.get("/health").json()
     assert health["model"] == expected and health["version"] == cavity.__version__
@@ -276,7 +265,7 @@ def test_types_are_the_models_columns_and_classes(client):
 
 
 def test_an_answer_fits_its_type(birds, client):
-    service = Service(Model.open(birds / "m"), "d", Limits())
+    service = Service(Model.open(birds / "birds.cavity"), "d", Limits())
     service.reader.Body.model_validate({"rows": [BIRD]})
     got = client.post("/predict?uncertainty=true&novelty=true", json={"rows": [BIRD]}).json()
     types = client.get("/openapi.json").json()["components"]["schemas"]["Prediction"]

@@ -172,7 +172,6 @@ class Recorder(Optimiser):
         return theta, state
 
 
-RUNS = [(C, method, weighted) for C in (2, 3) for method in ("ep", "sep") for weighted in (False, True)]
 SIGN, ADAM = OPTIMISERS["sign"], OPTIMISERS["adam"]
 
 
@@ -185,9 +184,19 @@ def build_run(C, method, weighted, repeat=1, **options) -> Machine:
     return machine(*table, Z, **options)
 
 
-@pytest.fixture(params=RUNS, ids=lambda r: f"{r[0]} classes, {r[1]}{', weighted' if r[2] else ''}")
-def case(request):
+@pytest.fixture(params=[2, 3], ids=["binary", "three classes"])
+def classes(request):
     return request.param
+
+
+@pytest.fixture(params=["ep", "sep"])
+def method(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "weighted"])
+def case(request, classes, method):
+    return classes, method, request.param
 
 
 @pytest.fixture

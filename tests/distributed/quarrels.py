@@ -1,6 +1,6 @@
-"""Run as several ranks: fits that cannot go well, each with what it raised, one JSON line per case.
+"""Fits of several ranks that cannot go well, and what each raised.
 
-python quarrels.py differ FOLDER | python quarrels.py (stop | kill | busy | beat) RANK
+python quarrels.py (stop | kill | busy | beat) RANK: one of the ranks falls silent; the others print what they raise as JSON
 """
 
 import json
@@ -34,7 +34,7 @@ def outcome(name, work):
         found = "no error"
     except CavityError as error:
         found = f"{type(error).__name__}: {error}"
-    print(json.dumps([name, found, time.monotonic() - begun]), flush=True)
+    return name, found, time.monotonic() - begun
 
 
 def with_version(version, work):
@@ -46,15 +46,16 @@ def with_version(version, work):
         agreement.__version__ = own
 
 
-def differ(folder, rank):
-    """The last rank is given something else; all ranks go on after each error."""
+def differ(folder):
+    """The last rank is given something else; all ranks go on after each error. Return what each case raised, by its name."""
+    rank = int(os.environ["RANK"])
     odd = rank == int(os.environ["WORLD_SIZE"]) - 1
     holed = X.copy()
     holed[0, 0] = np.nan
     weight = np.ones(len(Y))
     weight[30] += odd
     np.save(folder / f"X{rank}.npy", X + odd), np.save(folder / "y.npy", Y)
-    for name, work in {
+    cases = {
         "nothing": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y),
         "rows": lambda: GPClassifier(**nest(**QUICK)).fit(X + odd, Y[::-1] if odd else Y),
         "one weight": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y, weight),
@@ -71,8 +72,8 @@ def differ(folder, rank):
         "missing file": lambda: GPClassifier(**nest(**QUICK)).fit(folder / ("none.npy" if odd else "X0.npy"), folder / "y.npy"),
         "batches": lambda: GPClassifier(**nest(**QUICK)).fit([(X + odd, Y)]),
         "nothing again": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y),
-    }.items():  # fmt: skip
-        outcome(name, work)
+    }  # fmt: skip
+    return {name: outcome(name, work)[1] for name, work in cases.items()}
 
 
 class Fall(Callback):
@@ -109,13 +110,10 @@ def main():
     what, more = sys.argv[1:]
     if what == "beat":
         report_heartbeat()
-    reduce = distributed.join("gloo", timeout=60 if what == "differ" else 600 if what == "beat" else 4)
-    if what == "differ":
-        differ(Path(more), reduce.rank)
-    else:
-        how = "stop" if what == "beat" else what
-        options = QUICK | {"max_epochs": 50, "tol": 0.0, "callbacks": [Fall(how, int(more))]}
-        outcome(what, lambda: GPClassifier(**nest(**options)).fit(X, Y))
+    distributed.join("gloo", timeout=600 if what == "beat" else 4)
+    how = "stop" if what == "beat" else what
+    options = QUICK | {"max_epochs": 50, "tol": 0.0, "callbacks": [Fall(how, int(more))]}
+    print(json.dumps(outcome(what, lambda: GPClassifier(**nest(**options)).fit(X, Y))), flush=True)
     distributed.leave()
 
 

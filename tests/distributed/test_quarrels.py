@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,18 +11,16 @@ import pytest
 
 from cavity import BadOption
 from cavity.distributed import join
+from distributed.quarrels import differ
+from distributed.ranks import find_port, run_ranks
 
 SCRIPT = Path(__file__).with_name("quarrels.py")
 
 
 def launch(world, *arguments, silent=None, seconds=240):
     """Start the ranks without torchrun, which would end all of them when one fails; return what each printed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": str(world)}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_port())}
     ranks, outputs = [], [tempfile.TemporaryFile("w+") for _ in range(world)]
     try:
         for rank in range(world):
@@ -54,8 +51,8 @@ def launch(world, *arguments, silent=None, seconds=240):
 
 @pytest.fixture(scope="module")
 def quarrels(tmp_path_factory):
-    first, second = launch(2, "differ", tmp_path_factory.mktemp("rows"))
-    return {name: (text, dict((n, t) for n, t, _ in second)[name]) for name, text, _ in first}
+    first, second = run_ranks(differ, tmp_path_factory.mktemp("rows"))
+    return {name: (text, second[name]) for name, text in first.items()}
 
 
 DIFFERENCES = {

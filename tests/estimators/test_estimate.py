@@ -176,3 +176,10 @@ def test_new_rows_are_within_two_errors_of_the_estimate_in_most_tables(effort, w
         error = np.hypot(clf.estimate_.standard_error, losses.std() / np.sqrt(len(losses)))
         inside.append(abs(losses.mean() - clf.estimate_.log_loss) < 2 * error)
     assert sum(inside) >= 36
+
+
+def test_the_accuracy_of_rows_that_are_all_wrong_is_zero():
+    """It was 1 − 1.0000000000000002, and the file of such a model was refused."""
+    for n in range(1, 60):
+        log_p, y = np.log(np.tile([0.4, 0.6], (n, 1))), np.zeros(n, dtype=np.int64)
+        assert estimate_quality(log_p, y, np.ones(n), np.full(2, 0.5), "folds").accuracy == 0

@@ -152,17 +152,6 @@ def test_a_pickle_predicts_the_same_bits(table, method, dtype):
         )
 
 
-@few
-def test_single_precision_says_nearly_the_same(table, method):
-    X, y, new = table
-    options = {"learn": (), "noise": 0.5, "max_epochs": 50}
-    double, single = (
-        model(method, dtype=d, jitter=1e-4, **options).fit(X, y) for d in ("float64", "float32")
-    )
-    np.testing.assert_allclose(single.predict_proba(new), double.predict_proba(new), atol=1e-3)
-    assert single.predict_proba(new).dtype == np.float64
-
-
 # ---------------------------------------------------------------- what is left alone
 
 

@@ -8,14 +8,14 @@ import cavity
 from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.kernels import RBF, Linear
 from cavity.prediction.novelty import INSIDE, make_novelty
-from support import classifier, toy
+from support import classifier, slow, toy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 N, NEW = 200, 2000
 # Of the greatest distance between the distributions of novelty at N training rows and at NEW others: its 99.9 % quantile
 # under equal distributions is 1.95 √(1/N + 1/NEW); the most unusual training row has 0.99, not 1.
 FAR_FROM_UNIFORM = 1.95 * np.sqrt(1 / N + 1 / NEW) + 1 - INSIDE
-CLASSIFIERS = ("ep", "sep", "rep", "pep", "gfitc", "vi", "laplace")
+CLASSIFIERS, SLOW = ("ep", "sep", "rep", "vi"), ("pep", "gfitc", "laplace")
 REGRESSORS = ("exact", "fitc", "vi", "svi", "nystrom", "cg", "bcm")
 
 
@@ -34,7 +34,8 @@ def fitted(kind: type, method: str, **options):
 
 @pytest.fixture(
     scope="module",
-    params=[(GPClassifier, m) for m in CLASSIFIERS] + [(GPRegressor, m) for m in REGRESSORS],
+    params=[*((GPClassifier, m) for m in CLASSIFIERS), *(slow((GPClassifier, m)) for m in SLOW)]
+    + [(GPRegressor, m) for m in REGRESSORS],
     ids=lambda p: f"{p[0].__name__}-{p[1]}",
 )
 def model(request):

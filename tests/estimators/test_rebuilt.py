@@ -68,7 +68,7 @@ def test_a_wrong_option_is_refused_before_a_source_is_read(options, words):
 @pytest.mark.parametrize("verbose", [None, True, False, 0])
 def test_verbose_is_a_number_or_a_truth_value(verbose):
     X, y = toy(20, 2)
-    assert quietly(GPClassifier(**nest(verbose=verbose, **QUICK)).fit, X, y).n_epochs_ > 0
+    assert quietly(GPClassifier(effort="fast", **nest(verbose=verbose, **QUICK)).fit, X, y).n_epochs_ > 0
 
 
 def test_classes_that_all_weigh_nothing_are_refused():
@@ -125,7 +125,7 @@ def test_predictions_of_a_regressor_belong_to_its_fit_not_to_its_arguments():
 
 def test_a_class_weight_that_is_wrong_by_now_is_refused():
     X, y = toy(30, 2)
-    model = quietly(GPClassifier(**nest(**QUICK)).fit, X, y)
+    model = quietly(GPClassifier(effort="fast", **nest(**QUICK)).fit, X, y)
     with pytest.raises(BadOption, match="class_weight='even'"):
         model.set_params(class_weight="even").diagnose(X, y)
 

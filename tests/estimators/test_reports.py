@@ -35,15 +35,6 @@ def test_a_warm_start_goes_on(table, method):
     assert again[0] > first[-3] and again[-1] > first[-1]
 
 
-def test_a_warm_start_from_a_settled_fit_settles_at_once(table, method):
-    X, y, new = table
-    fitted = model(method, learn=(), warm_start=True, max_epochs=None).fit(X, y)
-    before = fitted.n_epochs_, fitted.predict_proba(new)
-    fitted.fit(X, y)
-    assert fitted.n_epochs_ <= 3 < before[0]
-    np.testing.assert_allclose(fitted.predict_proba(new), before[1], atol=1e-3)
-
-
 @few
 def test_a_warm_start_on_another_table_is_a_fit(make_table, method):
     """What does not fit any more (rows, classes, columns) is left behind."""

@@ -218,6 +218,7 @@ class Bell:
         return 0.5 * float(pull @ (theta - self.mean)), pull
 
 
+@pytest.mark.slow
 def test_draws_of_a_normal_have_its_moments(sampler):
     found = nuts.sample(Bell(), 300, 150, 2, 0.8, 0)
     theta = found.theta.reshape(-1, 2)

@@ -110,6 +110,7 @@ def test_rows_without_an_epistemic_part_are_not_ranked() -> None:
         rank_rows(Uncertainty(part, part, part), 2)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("ensemble", [None, "trees"], ids=["temperature", "pool"])
 def test_the_total_is_the_entropy_of_the_printed_probabilities_and_the_parts_add_up(ensemble) -> None:
     X, y = toy(120, 4)

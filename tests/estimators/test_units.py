@@ -23,19 +23,17 @@ KERNELS = {
 
 
 def model(method="ep", **options):
-    return GPClassifier(method, **nest(**{"n_inducing": 10, "max_epochs": 20, "random_state": 0} | options))
+    return GPClassifier(method, **nest(**{"n_inducing": 10, "max_epochs": 5, "random_state": 0} | options))
 
 
 def latent(fitted, X):
     return np.stack(fitted.predict_latent(X))
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 16, "max_epochs": 6}], ids=["full", "mini-batches"])
-def test_a_column_times_a_power_of_two_changes_no_bit(table, method, options):
+def test_a_column_times_a_power_of_two_changes_no_bit_in_mini_batches(table, method):
     X, y, new = table
     unit = np.array([1024.0, 1.0, 2.0**-20])
-    here = model(method, **options).fit(X, y)
-    there = model(method, **options).fit(X * unit, y)
+    here, there = (model(method, batch_size=16, max_epochs=3).fit(X * u, y) for u in (1.0, unit))
     np.testing.assert_array_equal(latent(there, new * unit), latent(here, new))
     np.testing.assert_array_equal(there.predict_log_proba(new * unit), here.predict_log_proba(new))
     np.testing.assert_array_equal(there.inducing_points_, here.inducing_points_ * unit)
@@ -48,7 +46,7 @@ def test_a_column_times_a_power_of_two_changes_no_bit(table, method, options):
 def test_no_kernel_sees_a_power_of_two(make_table, kernel):
     X, y, new = make_table(3)
     unit = np.array([2.0**-7, 1024.0, 1.0])
-    here, there = (model(kernel=KERNELS[kernel], max_epochs=10).fit(X * u, y) for u in (1.0, unit))
+    here, there = (model(kernel=KERNELS[kernel], max_epochs=3).fit(X * u, y) for u in (1.0, unit))
     np.testing.assert_array_equal(there.predict_proba(new * unit), here.predict_proba(new))
 
 
@@ -77,26 +75,6 @@ def test_an_offset_changes_little(table, method):
     np.testing.assert_allclose(there.predict_proba(new + offset), here.predict_proba(new), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("learn", [(), ("kernel", "noise", "inducing")], ids=["fixed", "learning"])
-def test_relabelling_classes_permutes_probabilities(make_table, method, learn):
-    X, y, new = make_table(4)
-    order = np.array([2, 0, 3, 1])  # class c is called order[c]
-    options = {"inducing": X[:12], "learn": learn, "max_epochs": 30}
-    here = model(method, **options).fit(X, y)
-    there = model(method, **options).fit(X, order[y])
-    np.testing.assert_allclose(
-        there.predict_proba(new)[:, order], here.predict_proba(new), atol=1e-10, rtol=0
-    )
-    np.testing.assert_allclose(there.noise_[order], here.noise_, rtol=1e-9)
-
-
-def test_swapping_two_classes_swaps_their_columns(make_table, method):
-    X, y, new = make_table(2)
-    here = model(method, inducing=X[:12]).fit(X, y)
-    there = model(method, inducing=X[:12]).fit(X, 1 - y)
-    np.testing.assert_allclose(there.predict_proba(new)[:, ::-1], here.predict_proba(new), atol=1e-10, rtol=0)
-
-
 @pytest.mark.parametrize("inducing", ["random", "kmeans", "per-class", "greedy"])
 def test_the_order_of_rows_does_not_matter(make_table, method, inducing):
     X, y, new = make_table(3)
@@ -115,7 +93,8 @@ def test_batching_rows_at_predict_changes_nothing(make_table, classes):
     """Also when the rows of a batch are as many as the classes."""
     X, y, new = make_table(classes, rows=2 * classes + 30, new=3)
     rows = np.concatenate([X[:classes], new, 100 * new])  # near, far, and very far
-    fitted = model(max_epochs=5).fit(X, y)
+    fitted = model().fit(X, y)
+    np.testing.assert_allclose(fitted.predict_proba(rows).sum(1), 1, atol=1e-12)
     for call in (fitted.predict_proba, fitted.predict_log_proba, lambda x: latent(fitted, x)):
         whole = call(rows)
         for size in (1, classes):
@@ -146,18 +125,6 @@ def test_a_row_predicts_the_same_among_any_others(make_table):
     np.testing.assert_allclose(
         fitted.predict_proba(new[order]), fitted.predict_proba(new)[order], atol=1e-12, rtol=0
     )
-
-
-@pytest.mark.parametrize("classes", [2, 3, 6, 20])
-def test_probabilities_are_probabilities(make_table, classes):
-    X, y, new = make_table(classes, rows=80)
-    fitted = model(max_epochs=15).fit(X, y)
-    p, log_p = fitted.predict_proba(new), fitted.predict_log_proba(new)
-    assert p.shape == log_p.shape == (len(new), classes)
-    assert (p >= 0).all() and np.isfinite(log_p).all()
-    np.testing.assert_allclose(p.sum(1), 1.0, atol=1e-12)
-    np.testing.assert_allclose(np.exp(log_p), p, rtol=1e-12, atol=0)
-    np.testing.assert_array_equal(fitted.predict(new), fitted.classes_[p.argmax(1)])
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -136,7 +136,7 @@ def test_training_stops_after_the_steps_that_are_allowed() -> None:
     assert early_stopping.train(falling, 0.1, held, np.array([0, 1]), 1, most_steps=7).steps == 7
 
 
-@pytest.mark.parametrize("name", ["extra_trees", "svm"])
+@pytest.mark.parametrize("name", [slow("extra_trees"), "svm"])
 def test_further_peers_of_scikit_learn_beat_guessing(name: str, small: None) -> None:
     row = fits.run_job(Job("compared", "digits", 0, name, ""), Context())[0]
     assert row["nll"] < 0.5 * np.log(3)

@@ -103,6 +103,7 @@ def test_the_warm_up_needs_no_rows_and_knows_what_tabarena_tells_it(wrappers, pr
     assert wrappers[0].CavityModel.warmup(problem_type=problem_type, num_gpus=0, **more) is None
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.filterwarnings("ignore")
 def test_best_is_a_system_with_trees_of_its_own(wrappers, limits):
     made = wrappers[1].CavitySystem()

@@ -29,8 +29,6 @@ from cavity.kernels import (
     Linear,
     Matern12,
     Matern32,
-    Matern52,
-    RationalQuadratic,
     Stationary,
 )
 from cavity.methods import Auto
@@ -57,12 +55,9 @@ METHODS = {
     "mini-batches": dict(method="sep", batch_size=10),
 }
 TWICE = Matern32()
-KERNELS = {
-    "rbf": RBF(variance=2.0),
+KERNELS = {  # tests/contract asks every kernel alone
     "matern12": Matern12(lengthscale=[1.0, 2.0]),
     "matern32": Matern32(lengthscale=np.array([1.0, 2.0])),
-    "matern52": Matern52(),
-    "rational quadratic": RationalQuadratic(alpha=2),
     "sum and product": RBF() * Linear() + Constant(0.5) * Matern12(),
     "one kernel twice": TWICE + TWICE * Constant(),
 }
@@ -159,7 +154,7 @@ def test_every_method_comes_back_to_the_bit(tmp_path, name, classes, dtype):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_every_kernel_comes_back_to_the_bit(tmp_path, name):
+def test_kernels_of_kernels_come_back_to_the_bit(tmp_path, name):
     clf = fit(*toy(40, 3), kernel=KERNELS[name])
     loaded = again(clf, tmp_path)
     same(clf, loaded)

@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 import warnings
 from functools import cache
@@ -22,7 +19,9 @@ from cavity.callbacks import Callback, Memory, Validation
 from cavity.common import tensor_files
 from cavity.options import nest
 from cavity.training import checkpoint
+from chaos.children import Child
 from support import slow, toy
+from training.killed import fit_slowly
 
 X, Y = toy(90, 3, seed=3)
 BATCHES = dict(n_inducing=8, batch_size=20, max_epochs=4, tol=0.0, random_state=1)
@@ -371,12 +370,18 @@ FORGED = {
 }
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "run.ckpt"
+    fit(**RUNS["sep"], checkpoint=path)
+    return path
+
+
 @pytest.mark.parametrize("name", FORGED)
-def test_a_forged_checkpoint_is_refused_in_words(tmp_path, name):
+def test_a_forged_checkpoint_is_refused_in_words(whole, tmp_path, name):
     """B9, B10: unknown tensors were read; OverflowError, KeyError and others escaped."""
     path = tmp_path / "run.ckpt"
-    fit(**RUNS["sep"], checkpoint=path)
-    tensors, meta, _ = tensor_files.read(path, "checkpoint")
+    tensors, meta, _ = tensor_files.read(whole, "checkpoint")
     FORGED[name](meta, tensors)
     tensor_files.write(path, "checkpoint", tensors, meta)
     with pytest.raises(BadFile, match=r"run\.ckpt"):
@@ -396,28 +401,6 @@ def test_a_checkpoint_of_format_1_still_resumes(tmp_path, monkeypatch):
     same_model(fit(**RUNS["ep"], checkpoint=path, resume=True), fit(**RUNS["ep"]))
 
 
-CHILD = """
-import json, sys, time, warnings
-from pathlib import Path
-import numpy as np
-from cavity import GPClassifier
-from cavity.callbacks import Callback
-from cavity.options import nest
-from cavity.rows.batches import shuffle, stream
-shuffle.SHUFFLE_ROWS, stream.PIECES = 45, 9  # as in the parent
-
-class Slow(Callback):
-    def step(self, run):
-        time.sleep(0.05)
-
-warnings.simplefilter("ignore")
-where, path = map(Path, sys.argv[1:3])
-options = json.loads(sys.argv[3]) | dict(checkpoint=path, checkpoint_every=0, callbacks=[Slow()])
-data = dict(X=where, target="label") if where.is_dir() else dict(np.load(where))
-GPClassifier(**nest(**options)).fit(**data)
-"""
-
-
 @pytest.mark.parametrize("kind, delay", [("memory", 0.0), slow("files", 0.1)])
 def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_been(
     tmp_path, parquet, kind, delay
@@ -426,13 +409,12 @@ def test_kill_nine_at_any_moment_leaves_a_checkpoint_that_ends_as_if_it_had_not_
     path, rows = tmp_path / "run.ckpt", tmp_path / "rows.npz"
     np.savez(rows, X=X, y=Y)
     options, where = RUNS["ep"] | {"max_epochs": 8}, parquet[0] if kind == "files" else rows
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(where), str(path), json.dumps(options)])
+    child = Child(fit_slowly, where, path, options)
     deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(delay)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    child.kill()
     assert path.exists(), "the child wrote no checkpoint within a minute"
     assert int(tensor_files.read(path, "checkpoint").tensors["epoch"]) < 8, (
         "the child was not killed on the way"

@@ -2,6 +2,7 @@
 
 import threading
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -91,19 +92,13 @@ class Pool:
         if user_api == "blas":
             Pool.threads = limits
 
-    def __enter__(self):
-        return self
-
     def restore_original_limits(self):
         Pool.threads = self.before
-
-    def __exit__(self, *_):
-        self.restore_original_limits()
 
 
 def test_fits_in_four_threads_that_overlap_restore_every_setting(three_threads, monkeypatch):
     # thread k enters after k − 1 has, and leaves after k − 1 has: the last to leave must not restore what it found
-    monkeypatch.setattr(threads, "threadpool_limits", Pool)
+    monkeypatch.setattr(threads, "_find_libraries", lambda: SimpleNamespace(limit=Pool))
     entered, left = ([threading.Event() for _ in range(4)] for _ in range(2))
     seen, after = [], []
 

@@ -89,7 +89,7 @@ def three_classes(rows: int, columns: int, seed: int = 0) -> tuple[np.ndarray, n
 
 def test_auto_adds_a_linear_term_where_there_are_points_to_carry_it():
     X, y = three_classes(60, 5)
-    few = {"max_epochs": 2, "random_state": 0}
+    few = {"max_epochs": 2, "random_state": 0, "effort": "fast"}
     kernel = GPClassifier(**nest(n_inducing=10, **few)).fit(X, y).kernel_
     assert isinstance(kernel, Sum) and isinstance(kernel.k1, RBF) and isinstance(kernel.k2, Linear)
     assert isinstance(GPClassifier(**nest(n_inducing=9, **few)).fit(X, y).kernel_, RBF)

@@ -166,7 +166,8 @@ def test_the_probabilities_of_given_latent_values_do_not_depend_on_the_unit(nois
     np.testing.assert_allclose(got, Largest(torch.ones(5).double()).among(f, chosen), atol=1e-6)
 
 
-@pytest.mark.parametrize("noise", [0.05, slow(0.3)])
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.05, 0.3])
 def test_the_parts_of_120_contenders_are_right_to_a_hundredth(noise) -> None:
     C = 120
     mean, var = 0.3 * torch.arange(C).double().cos()[None], torch.full((1, C), 1.5).double()

@@ -42,7 +42,8 @@ def measure_slowness() -> float:
 
 def add_estimate(plan: Plan, fast: Plan | None) -> Plan:
     """Return the plan with the seconds that it will take on this machine; `fast`: the plan of effort="fast"."""
-    slowness = measure_slowness()
+    known = any(_has_estimate(each.training) for each in (plan, fast) if each is not None)
+    slowness = measure_slowness() if known else 1.0
     quick = {} if fast is None else estimate_seconds(fast, slowness)
     return replace(
         plan,
@@ -54,7 +55,7 @@ def add_estimate(plan: Plan, fast: Plan | None) -> Plan:
 def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
     """Return seconds by stage; empty on a GPU, and where training ends by its tolerance alone."""
     training, calibration = plan.training, plan.calibration
-    if training.device != "cpu" or not (training.rough or training.batch_size):
+    if not _has_estimate(training):
         return {}
     found = {"training": _train(training)}
     if calibration is not None and calibration.fits:
@@ -64,6 +65,10 @@ def estimate_seconds(plan: Plan, slowness: float) -> dict[str, float]:
     if calibration is not None and calibration.trees:
         found["trees"] = _grow_trees(training, calibration)
     return {stage: slowness * seconds for stage, seconds in found.items()}
+
+
+def _has_estimate(plan: TrainingPlan) -> bool:
+    return plan.device == "cpu" and bool(plan.rough or plan.batch_size)
 
 
 def _train(plan: TrainingPlan) -> float:

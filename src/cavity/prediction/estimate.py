@@ -134,7 +134,7 @@ def estimate_quality(
         rows=len(y),
         log_loss=loss.value + optimism,
         standard_error=math.hypot((1 + WIDER * share) * loss.error, optimism),
-        accuracy=1 - average(scores["error"], weight).value,
+        accuracy=average(predicted == y, weight).value,
         baseline_log_loss=base,
         baseline_accuracy=average(y == prior.argmax(), weight).value,
         true=tuple(np.bincount(y, weight, len(prior)).tolist()),

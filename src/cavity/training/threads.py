@@ -6,11 +6,19 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 ONE_THREAD_WORK = 10**8  # multiply-adds of a C × M × M × batch product for which one thread is fast enough
+
+
+@cache
+def _find_libraries() -> ThreadpoolController:
+    """The BLAS libraries, which scikit-learn has loaded by now: finding them takes milliseconds that a small fit notices."""
+    return ThreadpoolController()
 
 
 class _Limit:
@@ -22,14 +30,14 @@ class _Limit:
 
     def __init__(self) -> None:
         self.lock, self.fits = threading.Lock(), 0
-        self.blas: threadpool_limits | None = None
+        self.blas: Any = None
         self.torch = 1
 
     def __enter__(self) -> None:
         with self.lock:
             found = torch.get_num_threads()  # a thread's first call takes the number that any thread set last
             if not self.fits:
-                self.torch, self.blas = found, threadpool_limits(1, "blas")
+                self.torch, self.blas = found, _find_libraries().limit(limits=1, user_api="blas")
             self.fits += 1
             torch.set_num_threads(1)
 
