@@ -398,10 +398,10 @@ def test_a_file_with_a_kernel_on_ranks_is_refused():
 
 
 def test_an_older_file_may_hold_an_argument_that_changed_nothing():
-    packed = {"method": "auto", "arguments": {"robust": False}}
+    packed = {"method": "Auto", "arguments": {"robust": False}}
     assert Unpacking({}).unpack(packed).get_params() == Auto().get_params()
-    with pytest.raises(BadFile, match="'robust' is not an argument of auto"):
-        Unpacking({}).unpack({"method": "auto", "arguments": {"robust": True}})
+    with pytest.raises(BadFile, match="'robust' is not an argument of Auto"):
+        Unpacking({}).unpack({"method": "Auto", "arguments": {"robust": True}})
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)

@@ -20,7 +20,7 @@ from cavity.saving.json_checks import NUMBERS
 
 REGISTRIES: dict[str, Registry[Any]] = {"method": METHODS, "likelihood": LIKELIHOODS}
 REMOVED = {"Ranked": "0.3.0"}  # classes of older files, and the version that no longer has them
-WITHOUT_EFFECT = [["auto", "robust", False]]  # arguments of older files that changed nothing
+WITHOUT_EFFECT = [["Auto", "robust", False]]  # arguments of older files that changed nothing
 
 
 class Omitted:
