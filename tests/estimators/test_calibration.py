@@ -15,6 +15,7 @@ from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import calibration, leave_one_out
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
+from cavity.fitting.members import make_members
 from cavity.fitting.sklearn_trees import choose_columns
 from cavity.options import nest, policy
 from cavity.options.plan import TableSize
@@ -191,7 +192,7 @@ def test_many_classes_get_no_boosting():
 def test_a_forest_does_not_know_a_row_by_its_twin():
     config, size = model(ensemble="trees")._config(), TableSize(100, 5, 3, 3, 100)
     planned = lambda twins: policy.plan_calibration(config, size, in_memory=True, twins=twins, held=None)
-    drawn = [calibration.make_members("trees", planned(t), 0)[1].bootstrap for t in (False, True)]
+    drawn = [make_members("trees", planned(t), 0)[1].bootstrap for t in (False, True)]
     assert drawn == [True, False]
 
 

@@ -96,6 +96,9 @@ class CalibrationPlan:
     tol: float = 0.0  # the same
     pools: bool = False
     trees: int = 0  # of the forest; 0 with classifiers of the user's own
+    leaves: int = 0  # most of a tree
+    threads: int = 1  # that grow the forest
+    beside: bool = False  # the trees grow while the Gaussian process trains
     rounds: int = 0  # of boosting
     bootstrap: bool = False  # the forest predicts the rows that its trees did not draw, so it needs no folds
     why: dict[str, str] = field(default_factory=dict)
