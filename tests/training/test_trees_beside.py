@@ -1,4 +1,4 @@
-"""Trees that grow in a thread while the Gaussian process trains are those that grow afterwards."""
+"""Trees of large tables: those that grow in a thread while the Gaussian process trains, and those without a limit of leaves."""
 
 import threading
 import warnings
@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.ensemble import ExtraTreesClassifier
 
 from cavity import GPClassifier
 from cavity.fitting import members
 from cavity.fitting.classification_job import ClassifierFits
+from cavity.rows.tables import Table
 from cavity.training.callbacks import Callback
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -72,3 +74,17 @@ def test_an_error_of_a_member_is_raised(monkeypatch):
     monkeypatch.setattr(members, "choose_columns", fail)
     with pytest.raises(RuntimeError, match="no trees today"):
         fit(True, monkeypatch)
+
+
+@pytest.mark.parametrize(("noise", "deep"), [(0.0, True), (0.4, False)])
+def test_forests_are_limited_unless_held_out_rows_ask_for_deep_trees(noise, deep):
+    rng = np.random.default_rng(0)
+    rows = rng.random((3000, 2))
+    y = (np.floor(12 * rows).sum(1) % 2).astype(int)  # a chessboard
+    y = np.where(rng.random(3000) < noise, 1 - y, y)
+    table, held = (
+        Table(rows[part], y[part], np.ones(len(y[part])), 2) for part in (slice(2000), slice(2000, None))
+    )
+    forest = ExtraTreesClassifier(100, max_leaf_nodes=60, random_state=0)
+    (found,) = members.deepen([forest], table, np.arange(2), held)
+    assert (found.max_leaf_nodes is None) == deep

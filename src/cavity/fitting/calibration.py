@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.leave_one_out import LeaveOneOut, kind_of_left_out
-from cavity.fitting.members import Fitted, TreesBeside, fit_member, predicts_own_rows
+from cavity.fitting.members import Fitted, TreesBeside, deepen, fit_member, predicts_own_rows
 from cavity.fitting.sklearn_trees import choose_columns, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
@@ -188,6 +188,7 @@ class Calibration(NamedTuple):
         if self.beside is not None:
             return self.beside.wait(self.budget.left())
         columns = choose_columns(table.X, members)
+        members = deepen(members, table, columns, self.held if self.plan.trees else None)
         if members:
             announce(f"  trees: {', '.join(type(member).__name__ for member in members)}", self.verbose)
         shown = show_progress(members, "trees", "member", self.verbose)

@@ -109,9 +109,8 @@ class ClassifierFits:
         limit, stopping = self.budget.limit, self.held.stopping
         plan = self.plan_calibration(self.config)
         if plan.beside and isinstance(self.rows.table, Table):
-            self.beside = TreesBeside(
-                make_members(self.config.ensemble, plan, self.session.seed), self.rows.table
-            )
+            members = make_members(self.config.ensemble, plan, self.session.seed)
+            self.beside = TreesBeside(members, self.rows.table, self.held.table)
         more = plan.how == "folds" or (plan.pools and self.beside is None)
         seconds = policy.share_time(limit, self.config.max_seconds, more)
         session = self.session._replace(config=replace(self.config, max_seconds=seconds))

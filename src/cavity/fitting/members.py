@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.fitting.sklearn_trees import bin_without_weights, choose_columns, limit_cells
 from cavity.options.plan import CalibrationPlan
+from cavity.options.policy import TRIAL_TREES
 from cavity.rows.tables import Table
 
 STEP = 10  # trees per core that grow between two looks at the clock
@@ -81,6 +83,31 @@ def _fit(
     return model
 
 
+def deepen(members: Sequence[Any], table: Table, columns: NDArray[np.int64], held: Table | None) -> list[Any]:
+    """Return the members, forests without a limit of their leaves if the first trees then err less on held-out rows. [decision 53]
+
+    On tables of little noise a limit costs a third of the log loss; on others it saves most of the file and some log loss.
+    """
+    return [
+        member.set_params(max_leaf_nodes=None)
+        if held is not None and _is_better_deep(member, table, columns, held)
+        else member
+        for member in members
+    ]
+
+
+def _is_better_deep(member: Any, table: Table, columns: NDArray[np.int64], held: Table) -> bool:
+    from sklearn.base import clone
+
+    limit = getattr(member, "max_leaf_nodes", None)
+    if not hasattr(member, "n_estimators") or limit is None or table.n_rows <= limit:
+        return False
+    X = limit_cells(held.X)[:, columns]
+    few = (clone(member).set_params(n_estimators=TRIAL_TREES, max_leaf_nodes=most) for most in (limit, None))
+    wrong = [float(held.weight @ (_fit(forest, table, columns).predict(X) != held.y)) for forest in few]
+    return wrong[1] + math.sqrt(wrong[1]) < wrong[0]
+
+
 class TreesBeside:
     """Fits of a pool's trees in a thread beside training: they release Python's lock, and a GPU leaves the CPU idle.
 
@@ -88,8 +115,8 @@ class TreesBeside:
     tree, so the block restores those of its start.
     """
 
-    def __init__(self, members: Sequence[Any], table: Table) -> None:
-        self.members, self.table = members, table
+    def __init__(self, members: Sequence[Any], table: Table, held: Table | None) -> None:
+        self.members, self.table, self.held = members, table, held
         self.columns = np.empty(0, np.int64)
         self.models: list[Any] = []
         self.error: BaseException | None = None
@@ -116,7 +143,7 @@ class TreesBeside:
     def _work(self) -> None:
         try:
             self.columns = choose_columns(self.table.X, self.members)
-            for member in self.members:
+            for member in deepen(self.members, self.table, self.columns, self.held):
                 found = _fit(member, self.table, self.columns, self._over.is_set)
                 if found is None:
                     return

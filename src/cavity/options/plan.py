@@ -121,7 +121,7 @@ class CalibrationPlan:
 
     def _describe_pool(self) -> str:
         drawn = "bootstrapped " if self.bootstrap else ""
-        forest = f"{self.trees} {drawn}extra trees"
+        forest = f"{self.trees} {drawn}extra trees{' during training' if self.beside else ''}"
         if self.rounds:
             return f"boosting ({self.rounds} rounds), {forest}"
         return forest if self.trees else "given classifiers" if self.pools else "none"

@@ -110,7 +110,8 @@ LOO_NUMBERS, LOO_LEAST = (
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
-MOST_LEAVES = 4096
+# Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
+MOST_LEAVES, TRIAL_TREES = 4096, 8
 THREADS_ROWS = 6000  # above which a forest takes all of torch's threads, and grows while a GPU is busy
 POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows take minutes on one core
 # Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
