@@ -183,6 +183,16 @@ def test_a_bootstrapped_forest_is_weighed_by_rows_that_its_trees_did_not_draw(ta
     np.testing.assert_allclose(np.exp(held[0].parts[1]), np.maximum(expected, 1e-6), atol=1e-5)
 
 
+def test_members_that_do_not_count_are_not_stored(table, monkeypatch):
+    X, y, new, _ = table
+    monkeypatch.setattr(calibration, "fit_weights", lambda *_: np.array([0.9, 0.0, 0.3]))
+    fitted = model(ensemble="trees").fit(X, y)
+    boosting, forest = fitted._fitted.pool.members
+    assert len(boosting.feature) == 1 < len(forest.feature) and len(fitted.ensemble_weights_) == 3
+    weighed = fitted._fitted._replace(pool=Pool(0.9, (forest,), (0.3,), fitted._fitted.pool.gate))
+    np.testing.assert_array_equal(fitted.predict_log_proba(new), predict_log_proba(weighed, new)[0])
+
+
 def test_many_classes_get_no_boosting():
     X, y = np.random.default_rng(0).normal(size=(63, 2)), np.arange(63) % 21
     assert len(model(ensemble="trees", max_epochs=1).fit(X, y).ensemble_weights_) == 2

@@ -69,8 +69,9 @@ class Held(NamedTuple):
 
     def make_pool(self, members: tuple[Forest, ...], share: float) -> Pool:
         """Return the pool whose weights suit these rows best; `share`: how much of their weight counts as evidence."""
-        weights = fit_weights(self.parts, self.y, share * self.weight)
-        return Pool(float(weights[0]), members, tuple(float(w) for w in weights[1:]))
+        weight, *others = fit_weights(self.parts, self.y, share * self.weight).tolist()
+        kept = (member if w else member.without_trees() for member, w in zip(members, others, strict=True))
+        return Pool(weight, tuple(kept), tuple(others))
 
     def estimate(self, pool: Pool, prior: Array, how: str, kind: Rows, of: int) -> Estimate:
         """Score the pool on these rows; `of` how many."""

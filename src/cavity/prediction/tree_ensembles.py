@@ -38,6 +38,14 @@ class Forest(NamedTuple):
         bool  # scores that a softmax turns into probabilities; otherwise the mean of the trees' frequencies
     )
 
+    def without_trees(self) -> Forest:
+        """Return a single leaf, for a member that does not count: files need not hold the others."""
+        zeros: dict[str, Any] = {
+            name: np.zeros(1, np.int32) for name in ("feature", "child", "leaf", "root", "column")
+        }
+        never = np.full(1, np.inf, self.threshold.dtype)
+        return self._replace(threshold=never, value=self.value[:1], **zeros)
+
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
         rows = max(1, min(ROWS, BLOCK // len(self.root)))
