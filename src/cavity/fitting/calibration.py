@@ -187,7 +187,7 @@ class Calibration(NamedTuple):
     def _fit_all(self, members: Sequence[Any], table: Table) -> Fitted:
         """Fit the members of the pool to all rows, or wait for those that began with the training."""
         if self.beside is not None:
-            return self.beside.wait(self.budget.left())
+            return self.beside.wait(None if self.budget.limit is None else self.budget.left())
         columns = choose_columns(table.X, members)
         members = deepen(members, table, columns, self.held if self.plan.trees else None)
         if members:

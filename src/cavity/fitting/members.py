@@ -102,9 +102,9 @@ def _is_better_deep(member: Any, table: Table, columns: NDArray[np.int64], held:
     limit = getattr(member, "max_leaf_nodes", None)
     if not hasattr(member, "n_estimators") or limit is None or table.n_rows <= limit:
         return False
-    X = limit_cells(held.X)[:, columns]
+    X, weight = limit_cells(held.X)[:, columns], held.weight / held.weight.mean()
     few = (clone(member).set_params(n_estimators=TRIAL_TREES, max_leaf_nodes=most) for most in (limit, None))
-    wrong = [float(held.weight @ (_fit(forest, table, columns).predict(X) != held.y)) for forest in few]
+    wrong = [float(weight @ (_fit(forest, table, columns).predict(X) != held.y)) for forest in few]
     return wrong[1] + math.sqrt(wrong[1]) < wrong[0]
 
 
