@@ -15,6 +15,7 @@ from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.fitting import calibration, leave_one_out
 from cavity.fitting.classification_job import ClassifierFits
 from cavity.fitting.leave_one_out import choose_sample
+from cavity.fitting.members import make_members
 from cavity.fitting.sklearn_trees import choose_columns
 from cavity.options import nest, policy
 from cavity.options.plan import TableSize
@@ -183,10 +184,20 @@ def test_a_bootstrapped_forest_is_weighed_by_rows_that_its_trees_did_not_draw(ta
     np.testing.assert_allclose(np.exp(held[0].parts[1]), np.maximum(expected, 1e-6), atol=1e-5)
 
 
+def test_members_that_do_not_count_are_not_stored(table, monkeypatch):
+    X, y, new, _ = table
+    monkeypatch.setattr(calibration, "fit_weights", lambda *_: np.array([0.9, 0.0, 0.3]))
+    fitted = model(ensemble="trees").fit(X, y)
+    boosting, forest = fitted._fitted.pool.members
+    assert len(boosting.feature) == 1 < len(forest.feature) and len(fitted.ensemble_weights_) == 3
+    weighed = fitted._fitted._replace(pool=Pool(0.9, (forest,), (0.3,), fitted._fitted.pool.gate))
+    np.testing.assert_array_equal(fitted.predict_log_proba(new), predict_log_proba(weighed, new)[0])
+
+
 def plan_members(classes=3, twins=False):
     config, size = model(ensemble="trees")._config(), TableSize(100, 5, classes, classes, 100)
     planned = policy.plan_calibration(config, size, in_memory=True, twins=twins, held=None)
-    return calibration.make_members("trees", planned, 0)
+    return make_members("trees", planned, 0)
 
 
 def test_many_classes_get_no_boosting():

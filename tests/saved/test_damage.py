@@ -136,7 +136,8 @@ CASES = {
     "no digest": (
         container(replaced(HEADER, ("__metadata__", "sha256"), None, True)), "do not match its SHA-256 digest"),
     "an old format and another digest": (
-        serialise(TENSORS, {"cavity": json.dumps(META | {"format": 1}), "sha256": "0" * 64}), "do not match its SHA-256"),
+        serialise(REGRESSOR.tensors, {"cavity": json.dumps(REGRESSOR.meta | {"format": 1}), "sha256": "0" * 64}),
+        "do not match its SHA-256"),
     "a tensor of an unknown name": (file(tensors=TENSORS | {"weights": torch.zeros(9)}), "'weights' is not known"),
     "a parameter that no kernel has the size of": (
         file(tensors=TENSORS | {"prior.kernel.hook": torch.zeros(1_000_000)}), "'prior.kernel.hook' is not known to this kernel"),

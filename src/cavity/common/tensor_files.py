@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-FORMAT = 3  # raised when an older reader could not make sense of a file
+FORMAT = 4  # raised when an older reader could not make sense of a file
 _KEY, _DIGEST = "cavity", "sha256"
 _DIGEST_SINCE = 2  # format from which every file has a digest
 _HASH_BYTES = 1 << 20  # hashed at a time, so that a check needs little memory

@@ -33,10 +33,11 @@ def _normalised(p: Value) -> Value:
 
 def _attributes(forest: Forest, onnx: Any) -> dict[str, Any]:
     """Return the trees as lists of nodes, and of what leaves add to which score; frequencies of 0 are left out."""
-    node, start = np.arange(len(forest.left)), forest.root
+    node, start = np.arange(len(forest.child)), forest.root
     tree = np.searchsorted(start, node, side="right") - 1
-    is_leaf = forest.left == node
-    leaf, k = np.nonzero(is_leaf[:, None] & (forest.boosted | (forest.value != 0)))
+    is_leaf = forest.child == node
+    value = forest.value[forest.leaf]
+    leaf, k = np.nonzero(is_leaf[:, None] & (forest.boosted | (value != 0)))
     target = forest.column[tree[leaf]] if forest.boosted else k
 
     def tensor(values: Any) -> Any:
@@ -50,10 +51,10 @@ def _attributes(forest: Forest, onnx: Any) -> dict[str, Any]:
         "nodes_featureids": forest.feature.tolist(),
         "nodes_modes": np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
         "nodes_values_as_tensor": tensor(np.where(is_leaf, 0.0, forest.threshold)),
-        "nodes_truenodeids": np.where(is_leaf, 0, forest.left - start[tree]).tolist(),
-        "nodes_falsenodeids": np.where(is_leaf, 0, forest.right - start[tree]).tolist(),
+        "nodes_truenodeids": np.where(is_leaf, 0, forest.child - start[tree]).tolist(),
+        "nodes_falsenodeids": np.where(is_leaf, 0, forest.child + 1 - start[tree]).tolist(),
         "target_treeids": tree[leaf].tolist(),
         "target_nodeids": (leaf - start[tree[leaf]]).tolist(),
         "target_ids": target.tolist(),
-        "target_weights_as_tensor": tensor(forest.value[leaf, k]),
+        "target_weights_as_tensor": tensor(value[leaf, k]),
     }

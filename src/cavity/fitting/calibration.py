@@ -15,7 +15,6 @@ Folds at the learnt hyper-parameters have fewer rows to predict from, which make
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +25,8 @@ from numpy.typing import NDArray
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
 from cavity.fitting.leave_one_out import LeaveOneOut, kind_of_left_out
-from cavity.fitting.sklearn_trees import bin_without_weights, choose_columns, limit_cells, make_forest
+from cavity.fitting.members import Fitted, TreesBeside, deepen, fit_member, predicts_own_rows
+from cavity.fitting.sklearn_trees import choose_columns, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.options import policy
@@ -69,8 +69,9 @@ class Held(NamedTuple):
 
     def make_pool(self, members: tuple[Forest, ...], share: float) -> Pool:
         """Return the pool whose weights suit these rows best; `share`: how much of their weight counts as evidence."""
-        weights = fit_weights(self.parts, self.y, share * self.weight)
-        return Pool(float(weights[0]), members, tuple(float(w) for w in weights[1:]))
+        weight, *others = fit_weights(self.parts, self.y, share * self.weight).tolist()
+        kept = (member if w else member.without_trees() for member, w in zip(members, others, strict=True))
+        return Pool(weight, tuple(kept), tuple(others))
 
     def estimate(self, pool: Pool, prior: Array, how: str, kind: Rows, of: int) -> Estimate:
         """Score the pool on these rows; `of` how many."""
@@ -86,29 +87,6 @@ class Calibrated(NamedTuple):
     how: str
     estimate: Estimate | None = None  # None: there are no such rows, or they are on several ranks
     notes: tuple[str, ...] = ()  # what a time limit left out
-
-
-def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Any]:
-    """Return unfitted classifiers to pool with: those of the plan, or copies of the user's own."""
-    if not plan.pools:
-        return []
-    if not isinstance(ensemble, str):
-        from sklearn.base import clone
-
-        return [clone(member) for member in ensemble]
-    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
-
-    forest = ExtraTreesClassifier(
-        plan.trees,
-        max_leaf_nodes=policy.MOST_LEAVES,
-        bootstrap=plan.bootstrap,
-        oob_score=plan.bootstrap,
-        random_state=seed,
-    )
-    if not plan.rounds:
-        return [forest]
-    boosting = HistGradientBoostingClassifier(max_iter=plan.rounds, early_stopping=False, random_state=seed)
-    return [boosting, forest]
 
 
 def hold_out_for_calibration(table: Table, seed: int) -> tuple[Table, Table]:
@@ -141,6 +119,7 @@ class Calibration(NamedTuple):
     gate: Gate | None = None
     held: Table | None = None  # rows that the fit did not see
     held_name: str = "held out"
+    beside: TreesBeside | None = None  # the members' fits to all rows, if they began with the training
 
     def find_pool(self, model: FittedModel, loo: LeaveOneOut | None) -> Calibrated:
         """Return the pool, and how it was found; leave-one-out if time for more fits is up."""
@@ -191,10 +170,12 @@ class Calibration(NamedTuple):
         logs: list[Array] = []
         if members:
             assert isinstance(table, Table)
-            if self.budget.limit is not None and left is not None:
+            if self.budget.limit is not None and left is not None and self.beside is None:
                 stages = self.reduce.first(partial(choose_members, members, table, left, 1.0))
                 members, notes = stages.members, self._note_members(stages.left_out)
             fitted, columns = self._fit_all(members, table)
+            late = [type(member).__name__ for member in members[len(fitted) :]]
+            members, notes = members[: len(fitted)], notes + self._note_members(late)
             forests = tuple(make_forest(model, columns) for model in fitted)
             logs = [forest.log_proba(held.X) for forest in forests]
         if not members and not self.plan.temperature:
@@ -203,13 +184,16 @@ class Calibration(NamedTuple):
         found = self._calibrate(rows, forests, f"{held.n_rows} rows {self.held_name}", self._share_of(held))
         return found._replace(notes=tuple(notes))
 
-    def _fit_all(self, members: Sequence[Any], table: Table) -> tuple[list[Any], NDArray[np.int64]]:
-        """Fit the members of the pool to all rows; return them, and the columns that they take."""
+    def _fit_all(self, members: Sequence[Any], table: Table) -> Fitted:
+        """Fit the members of the pool to all rows, or wait for those that began with the training."""
+        if self.beside is not None:
+            return self.beside.wait(None if self.budget.limit is None else self.budget.left())
         columns = choose_columns(table.X, members)
+        members = deepen(members, table, columns, self.held if self.plan.trees else None)
         if members:
             announce(f"  trees: {', '.join(type(member).__name__ for member in members)}", self.verbose)
         shown = show_progress(members, "trees", "member", self.verbose)
-        return [fit_member(member, table, columns) for member in shown], columns
+        return Fitted([fit_member(member, table, columns) for member in shown], columns)
 
     def _calibrate(
         self, held: Held, members: tuple[Forest, ...], how: str, share: float, kind: Rows = "held out"
@@ -299,22 +283,6 @@ class Calibration(NamedTuple):
     def _add(self, sums: Array) -> Array:
         """Sum over the ranks."""
         return np.asarray(np.sum(self.reduce.gather(sums), axis=0))
-
-
-def predicts_own_rows(member: Any) -> bool:
-    """Return whether a forest predicts each of its rows by the trees that did not draw it."""
-    return bool(getattr(member, "oob_score", False))
-
-
-def fit_member(member: Any, table: Table, columns: NDArray[np.int64]) -> Any:
-    """Fit a copy of a member to these columns of a table."""
-    from sklearn.base import clone
-
-    # equal weights are left out: scikit-learn is faster without
-    weight = None if table.lightest == table.heaviest else table.weight
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return bin_without_weights(clone(member)).fit(limit_cells(table.X)[:, columns], table.y, weight)
 
 
 def _join(found: list[Held]) -> Held:

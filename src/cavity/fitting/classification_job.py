@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 
 from cavity.distributed import run_together
 from cavity.fitting import agreement, build, monitoring, runs
-from cavity.fitting.calibration import Calibration, hold_out_for_calibration, make_members
+from cavity.fitting.calibration import Calibration, hold_out_for_calibration
 from cavity.fitting.job import Job, Session, choose_device, open_session, start_run, start_values
 from cavity.fitting.leave_one_out import find_leave_one_out
+from cavity.fitting.members import TreesBeside, make_members
 from cavity.fitting.novelty import from_leave_one_out, prior_variances
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
@@ -99,18 +101,23 @@ class ClassifierFits:
     rows: FitRows
     held: HeldOut
     budget: Budget
+    beside: TreesBeside | None = None
 
     def prepare(self) -> Job:
         """Return the fit to all rows, which the calibration follows."""
         limit, stopping = self.budget.limit, self.held.stopping
         plan = self.plan_calibration(self.config)
-        more = plan.how == "folds" or plan.pools
+        if plan.beside and isinstance(self.rows.table, Table):
+            members = make_members(self.config.ensemble, plan, self.session.seed)
+            self.beside = TreesBeside(members, self.rows.table, self.held.table)
+        more = plan.how == "folds" or (plan.pools and self.beside is None)
         seconds = policy.share_time(limit, self.config.max_seconds, more)
         session = self.session._replace(config=replace(self.config, max_seconds=seconds))
         every_row = self.held.table is None or bool(stopping)
         job = prepare_table(session, self.rows, every_row, stopping)
         job.plan = replace(job.plan, calibration=plan, time_limit=limit)
         job.fast = self.plan_fast(job.plan.training.n_inducing)
+        job.beside = self.beside or nullcontext()
         if plan.how != "none":
             job.finish = partial(self.calibrate, plan)
         return job
@@ -135,6 +142,8 @@ class ClassifierFits:
             in_memory=isinstance(table, Table),
             twins=policy.pools(config) and find_twins(table) is not None,
             held=held,
+            threads=torch.get_num_threads(),
+            alone=self.session.reduce.world == 1 and (held is not None or self.budget.limit is None),
         )
 
     def fit_part(self, config: ClassifierConfig, part: Table, seconds: float | None) -> FittedModel:
@@ -167,6 +176,7 @@ class ClassifierFits:
             gate=find_gate(result.model, table) if plan.pools and isinstance(table, Table) else None,
             held=self.held.table,
             held_name=self.held.name,
+            beside=None if at_once else self.beside,
         )
         pool, found, estimate, notes = about.find_pool(result.model, result.loo)
         model = result.model._replace(pool=pool)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -43,6 +44,7 @@ class Job:
     finish: Callable[[Result, bool], Result] | None = (
         None  # after training: calibrate; True: at once, without more fits
     )
+    beside: AbstractContextManager[Any] = field(default_factory=nullcontext)  # runs during training
     fast: Plan | None = None  # what effort="fast" would do, for the estimate of its time
 
     def train_quietly(self, settle: bool = True) -> Run:
@@ -58,7 +60,9 @@ class Job:
         """
         with limit_threads(runs.count_work(self.run)), flush_denormals(self.options.config.dtype):
             self._announce()
-            return self._train(store)
+            with self.beside:
+                result = self._train(store)
+            return self._warn(result)
 
     def _announce(self) -> None:
         """Estimate the time of the fit, and say what it will do."""
@@ -69,7 +73,7 @@ class Job:
             announce("; ".join(filter(None, [f"Plan: {self.plan.summarise()}", time_needed])), verbose)
             announce(f"  Gaussian process: at most {self.plan.training.max_epochs} epochs", verbose)
 
-    def _train(self, store: Callable[[Result], None]) -> list[str]:
+    def _train(self, store: Callable[[Result], None]) -> Result:
         first, result = self.run.state, None
         try:
             self.run = runs.find_loop(self.run, self.options)(self.run)
@@ -83,6 +87,9 @@ class Job:
             if self.run.history or now.theta is not first.theta or now.sums is not first.sums:
                 store(self._keep(result))
             raise
+        return result
+
+    def _warn(self, result: Result) -> list[str]:
         limit = "Training(max_seconds=...)" if self.plan.time_limit is None else "time_limit="
         found = runs.find_warnings(self.run, self.options, self.lightest, limit)
         verdict = None if result.estimate is None else result.estimate.verdict

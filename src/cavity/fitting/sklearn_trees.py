@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import distinct_rows, order_columns
 from cavity.errors import BadOption
-from cavity.prediction.tree_ensembles import Forest
+from cavity.prediction.tree_ensembles import Forest, Nodes
 
 
 def limit_cells(X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -48,61 +48,48 @@ def choose_columns(X: NDArray[np.float64], members: Sequence[Any]) -> NDArray[np
 
 def make_forest(model: Any, columns: NDArray[np.int64] | None = None) -> Forest:
     """Return the arrays of a tree ensemble, fitted to these columns; raises BadOption for a classifier without trees."""
-    forest = _read_forest(model)
-    return forest if columns is None else forest._replace(feature=columns[forest.feature].astype(np.int32))
-
-
-def _read_forest(model: Any) -> Forest:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+    if columns is None:
+        columns = np.arange(model.n_features_in_)
     if isinstance(model, HistGradientBoostingClassifier):
-        return _read_boosting(model)
+        return _read_boosting(model, columns)
     trees = getattr(model, "estimators_", [model] if hasattr(model, "tree_") else None)
     if trees is None or not all(hasattr(tree, "tree_") for tree in np.ravel(trees)):
         raise BadOption(
             f"{type(model).__name__} cannot be stored as arrays: use HistGradientBoostingClassifier, ExtraTreesClassifier, "
             "RandomForestClassifier or DecisionTreeClassifier."
         )
-    return _from_forest([tree.tree_ for tree in np.ravel(trees)], len(model.classes_))
+    return _from_forest([tree.tree_ for tree in np.ravel(trees)], columns, len(model.classes_))
 
 
-def _from_forest(trees: list[Any], n_classes: int) -> Forest:
-    offsets = np.cumsum([0, *(tree.node_count for tree in trees)])[:-1]
-    own = [np.arange(tree.node_count) for tree in trees]
-    is_leaf = [tree.children_left < 0 for tree in trees]
-    left = [
-        np.where(leaf, i, tree.children_left) + o
-        for tree, i, leaf, o in zip(trees, own, is_leaf, offsets, strict=True)
-    ]
-    right = [
-        np.where(leaf, i, tree.children_right) + o
-        for tree, i, leaf, o in zip(trees, own, is_leaf, offsets, strict=True)
-    ]
+def _from_forest(trees: list[Any], columns: NDArray[np.int64], n_classes: int) -> Forest:
+    each = [(t.feature, t.threshold, t.children_left, t.children_right, t.children_left < 0) for t in trees]
     value = np.concatenate([tree.value[:, 0, :] for tree in trees])
-    value = value / value.sum(1, keepdims=True)
-    return Forest(
-        np.concatenate([np.maximum(tree.feature, 0) for tree in trees]).astype(np.int32),
-        np.concatenate([tree.threshold for tree in trees]),
-        np.concatenate(left).astype(np.int32),
-        np.concatenate(right).astype(np.int32),
-        value.astype(np.float32),
-        offsets.astype(np.int32),
-        np.zeros(len(trees), np.int32),
-        np.zeros(n_classes),
-        boosted=False,
-    )
+    nodes = _join_nodes(each, value / value.sum(1, keepdims=True), columns)
+    return nodes.make_forest(np.zeros(len(trees), np.int32), np.zeros(n_classes), boosted=False)
 
 
-def _read_boosting(model: Any) -> Forest:
+def _join_nodes(trees: list[Any], value: NDArray[Any], columns: NDArray[np.int64]) -> Nodes:
+    """Number the nodes of all trees, each given as features, thresholds, left and right children, and which are leaves."""
+    root = np.cumsum([0, *(len(tree[0]) for tree in trees)])
+    feature, threshold, left, right, is_leaf = (np.concatenate(part) for part in zip(*trees, strict=True))
+    is_leaf = is_leaf.astype(bool)
+    own, first = np.arange(root[-1]), np.repeat(root[:-1], np.diff(root))
+    left, right = (np.where(is_leaf, own, first + child) for child in (left, right))
+    return Nodes(columns[np.where(is_leaf, 0, feature)], threshold, left, right, value, root[:-1])
+
+
+def _read_boosting(model: Any, columns: NDArray[np.int64]) -> Forest:
     """Read the trees of boosting, which scikit-learn keeps in private attributes, and check one prediction."""
     if np.any(model.is_categorical_):  # None without categories
         raise BadOption(
             "HistGradientBoostingClassifier with categorical_features cannot be stored as arrays: leave categorical_features out."
         )
     try:
-        forest = _from_boosting(model)
-        row = np.zeros((1, model.n_features_in_))
-        same = np.allclose(np.exp(forest.log_proba(row)), model.predict_proba(row), atol=1e-4)
+        forest = _from_boosting(model, columns)
+        row = np.zeros((1, 1 + columns.max()))
+        same = np.allclose(np.exp(forest.log_proba(row)), model.predict_proba(row[:, columns]), atol=1e-4)
     except (AttributeError, LookupError, TypeError, ValueError):
         same = False
     if not same:
@@ -113,30 +100,11 @@ def _read_boosting(model: Any) -> Forest:
     return forest
 
 
-def _from_boosting(model: Any) -> Forest:
-    predictors = [tree for stage in model._predictors for tree in stage]
-    columns = [k for stage in model._predictors for k in range(len(stage))]
-    nodes = [tree.nodes for tree in predictors]
-    offsets = np.cumsum([0, *map(len, nodes)])[:-1]
-    own = [np.arange(len(n)) for n in nodes]
-    leaf = [n["is_leaf"].astype(bool) for n in nodes]
-    children = {
-        name: np.concatenate(
-            [
-                np.where(at, i, n[name].astype(np.int64)) + o
-                for n, i, at, o in zip(nodes, own, leaf, offsets, strict=True)
-            ]
-        )
-        for name in ("left", "right")
-    }
-    return Forest(
-        np.concatenate([n["feature_idx"] for n in nodes]).astype(np.int32),
-        np.concatenate([n["num_threshold"] for n in nodes]),
-        children["left"].astype(np.int32),
-        children["right"].astype(np.int32),
-        np.concatenate([n["value"] for n in nodes]).astype(np.float32)[:, None],
-        offsets.astype(np.int32),
-        np.array(columns, np.int32),
-        np.asarray(model._baseline_prediction, np.float64).reshape(-1),
-        boosted=True,
-    )
+def _from_boosting(model: Any, columns: NDArray[np.int64]) -> Forest:
+    predictors = [(k, tree.nodes) for stage in model._predictors for k, tree in enumerate(stage)]
+    names = ("feature_idx", "num_threshold", "left", "right", "is_leaf")
+    each = [tuple(nodes[name] for name in names) for _, nodes in predictors]
+    value = np.concatenate([nodes["value"] for _, nodes in predictors])[:, None]
+    column = np.array([k for k, _ in predictors], np.int32)
+    start = np.asarray(model._baseline_prediction, np.float64).reshape(-1)
+    return _join_nodes(each, value, columns).make_forest(column, start, boosted=True)

@@ -110,7 +110,9 @@ LOO_NUMBERS, LOO_LEAST = (
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
-MOST_LEAVES = 4096
+# Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
+MOST_LEAVES, TRIAL_TREES = 4096, 8
+THREADS_ROWS = 6000  # above which a forest takes all of torch's threads, and grows while a GPU is busy
 POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows take minutes on one core
 # Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
 # a tree per class.
@@ -351,12 +353,20 @@ def count_held_parts(n_rows: int) -> int:
 
 
 def plan_calibration(
-    config: ClassifierConfig, size: TableSize, *, in_memory: bool, twins: bool, held: str | None
+    config: ClassifierConfig,
+    size: TableSize,
+    *,
+    in_memory: bool,
+    twins: bool,
+    held: str | None,
+    threads: int = 1,
+    alone: bool = False,
 ) -> CalibrationPlan:
     """Plan which rows calibrate the model and what is pooled with it.
 
     `twins`: some rows are equal, and a bootstrapped forest would know a row by its twin. `held`: where rows come from that the
-    fit does not see, "held out" or "eval_set".
+    fit does not see, "held out" or "eval_set". `threads`: that torch may use, as a forest then may. `alone`: nothing keeps trees
+    from growing while the Gaussian process trains on a GPU.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config) and not (config.ensemble == "auto" and size.rows > POOL_ROWS)
@@ -383,7 +393,10 @@ def plan_calibration(
         pools=members,
         trees=TREES[effort] if trees else 0,
         rounds=BOOSTING_ROUNDS[effort] if trees and boosts else 0,
-        bootstrap=trees and effort != "best" and not twins,
+        leaves=MOST_LEAVES,
+        threads=threads if size.rows > THREADS_ROWS else 1,
+        beside=trees and alone and config.device.type == "cuda" and size.rows > THREADS_ROWS,
+        bootstrap=trees and how == "folds" and effort != "best" and not twins,
         why=_explain_calibration(config, how),
     )
 

@@ -3,7 +3,7 @@
     step      5 ms + 1.27 ns · C M² (B + M/2)       C latent functions, M points, B rows
     training  one step per batch and epoch; L-BFGS takes four steps per epoch
     fold      three steps on its rows, or the whole training again
-    trees     by leaves, rows and columns; boosting is fitted to every fold and to all rows
+    trees     by leaves, rows and columns; boosting is fitted to every fold and to all rows, a forest takes all threads
 
 The constants are CPU seconds of one core on which `measure_slowness` is 1. It times a few small operations once per fit.
 """
@@ -89,5 +89,5 @@ def _grow_trees(training: TrainingPlan, plan: CalibrationPlan) -> float:
     boosted = leaves * (LEAF_SECONDS + LEAF_COLUMN_SECONDS * columns) + CELL_SECONDS * rows * columns
     tree = TREE_SECONDS + TREE_ROW_SECONDS * rows * math.sqrt(columns)
     fits = plan.fits + 1
-    forest = plan.trees * tree * (1 if plan.bootstrap else fits)
+    forest = plan.trees * tree * (1 if plan.bootstrap else fits) / plan.threads
     return WEIGHING_SECONDS + fits * plan.rounds * training.latent * boosted + forest

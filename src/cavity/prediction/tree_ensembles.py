@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,81 +19,65 @@ VALUES = 1 << 20  # numbers of leaves that are summed at a time
 STEPS = 4  # levels that are walked before pairs at a leaf are left out
 
 
-class _Arrays(NamedTuple):
-    feature: NDArray[np.int32]  # [nodes]
-    threshold: Array  # [nodes], a row goes left if its feature is at most this
-    left: NDArray[np.int32]  # [nodes]
-    right: NDArray[np.int32]  # [nodes]
-    value: NDArray[np.float32]  # [nodes K]
+class Forest(NamedTuple):
+    """Trees with K numbers at each leaf. The children of a node are neighbours with larger numbers; a leaf is its own child."""
+
+    feature: NDArray[np.integer[Any]]  # [nodes]
+    threshold: NDArray[
+        np.floating[Any]
+    ]  # [nodes], a row goes left if its feature is at most this; ∞ at a leaf
+    child: NDArray[np.int32]  # [nodes], the left one
+    leaf: NDArray[np.integer[Any]]  # [nodes], row of `value`: leaves with the same numbers share it
+    value: NDArray[np.float32]  # [values K]
     root: NDArray[np.int32]  # [trees]
     column: NDArray[np.int32]  # [trees], where a tree with K = 1 adds its number; 0 for K classes
     start: Array  # [C], or [1] for two classes with one score
     boosted: bool  # leaves hold scores, of which a softmax makes probabilities; otherwise frequencies
 
-
-class _Places(NamedTuple):
-    """Nodes in the order of a walk: place t is the root of tree t, and the children of a node are neighbours."""
-
-    feature: NDArray[np.intp]  # [places]
-    threshold: Array  # [places], ∞ at a leaf
-    child: NDArray[np.intp]  # [places], of the left child; a leaf is its own
-    node: NDArray[np.intp]  # [places], its number
-
-    def walk(self, at: NDArray[np.intp], rows: Array, row: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the leaves below the places `at`; `row` is where the row of each begins in the flat `rows`."""
-        found, going = at, np.arange(len(at))
-        while len(going):
-            before = at
-            for _ in range(STEPS):
-                before, cell = at, self.feature.take(at)
-                cell += row
-                right = rows.take(cell) > self.threshold.take(at)
-                at = self.child.take(at)
-                at += right
-            found[going] = self.node.take(at)
-            moved = np.flatnonzero(at != before)
-            going, at, row = going[moved], at[moved], row[moved]
-        return found
-
-
-class Forest(_Arrays):
-    """Trees with K numbers at each leaf. A node's children have larger numbers; a leaf is its own child."""
-
-    @cached_property
-    def places(self) -> _Places:
-        """Nodes in the order of a walk, computed at the first prediction."""
-        own = np.arange(len(self.left))
-        inner = (self.left != own) | (self.right != own)
-        pairs = np.stack([self.left[inner], self.right[inner]], 1)
-        node = np.concatenate([self.root, pairs.reshape(-1)]).astype(np.intp)
-        child = (len(self.root) + 2 * (np.cumsum(inner) - 1))[node]
-        at_leaf = ~inner[node]
-        child[at_leaf] = np.flatnonzero(at_leaf)
-        threshold = np.where(at_leaf, np.inf, self.threshold[node])
-        return _Places(self.feature[node].astype(np.intp), threshold, child.astype(np.intp), node)
-
-    def __getstate__(self) -> None:
-        """Leave the places out of pickles and copies."""
+    def without_trees(self) -> Forest:
+        """Return a single leaf, for a member that does not count: files need not hold the others."""
+        zeros: dict[str, Any] = {
+            name: np.zeros(1, np.int32) for name in ("feature", "child", "leaf", "root", "column")
+        }
+        never = np.full(1, np.inf, self.threshold.dtype)
+        return self._replace(threshold=never, value=self.value[:1], **zeros)
 
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
         rows = max(1, min(ROWS, BLOCK // len(self.root)))
-        if not self.boosted:  # scikit-learn's forests compare features in float32, its boosting in float64
-            with np.errstate(over="ignore"):  # cells beyond float32 are infinite
-                X = X.astype(np.float32).astype(np.float64)
+        with np.errstate(over="ignore"):  # cells beyond float32 are infinite
+            X = X.astype(
+                self.threshold.dtype
+            )  # scikit-learn's forests compare cells in float32, its boosting in float64
         parts = [self._block(np.ascontiguousarray(X[i : i + rows])) for i in range(0, len(X), rows)]
         return np.concatenate(parts) if parts else np.empty((0, max(2, len(self.start))))
 
-    def _find_leaves(self, X: Array) -> NDArray[np.int32]:
-        """Return the leaf of each row in each tree, [trees n]: all rows in some of the trees at a time."""
+    def _find_leaves(self, X: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the row of `value` that each row gets in each tree, [trees n]: all rows in some of the trees at a time."""
         (n, D), trees = X.shape, len(self.root)
         most, rows = max(1, PAIRS // n), X.reshape(-1)
         found = np.empty((trees, n), np.int32)
         for first in range(0, trees, most):
-            some = range(first, min(trees, first + most))
-            at, row = np.repeat(np.array(some), n), np.tile(D * np.arange(n), len(some))
-            found[first : some.stop] = self.places.walk(at, rows, row).reshape(-1, n)
+            some = self.root[first : first + most]
+            at, row = np.repeat(some.astype(np.intp), n), np.tile(D * np.arange(n), len(some))
+            found[first : first + most] = self._walk(at, rows, row).reshape(-1, n)
         return found
+
+    def _walk(
+        self, at: NDArray[np.intp], rows: NDArray[Any], row: NDArray[np.intp]
+    ) -> NDArray[np.integer[Any]]:
+        """Return what is at the leaves below the nodes `at`; `row` is where the row of each begins in the flat `rows`."""
+        found, going = at, np.arange(len(at))
+        while len(going):
+            before = at
+            for _ in range(STEPS):
+                before, cell = at, row + self.feature.take(at)
+                right = rows.take(cell) > self.threshold.take(at)
+                at = np.add(self.child.take(at), right, dtype=np.intp)
+            found[going] = at
+            moved = np.flatnonzero(at != before)
+            going, at, row = going[moved], at[moved], row[moved]
+        return self.leaf.take(found)
 
     def _block(self, X: Array) -> Array:
         leaves = self._find_leaves(X)
@@ -124,3 +107,68 @@ class Forest(_Arrays):
 def _normalised(p: Array) -> Array:
     p = np.maximum(p / p.sum(1, keepdims=True), LEAST)
     return np.asarray(np.log(p / p.sum(1, keepdims=True)))
+
+
+class Nodes(NamedTuple):
+    """The nodes of all trees, with both children; a leaf is its own child, and children come after their parent."""
+
+    feature: NDArray[Any]  # [nodes]
+    threshold: NDArray[Any]  # [nodes]
+    left: NDArray[Any]  # [nodes]
+    right: NDArray[Any]  # [nodes]
+    value: NDArray[Any]  # [nodes K]
+    root: NDArray[Any]  # [trees], ascending
+
+    def make_forest(self, column: NDArray[np.int32], start: Array, boosted: bool) -> Forest:
+        """Return the trees with children as neighbours, and equal leaves once."""
+        node, child, root = self._arrange()
+        is_leaf = child == np.arange(len(child))
+        threshold = np.where(is_leaf, np.inf, self.threshold[node])
+        place, value = _find_distinct(self.value[node[is_leaf]].astype(np.float32))
+        leaf = np.zeros(len(node), np.int64)
+        leaf[is_leaf] = place
+        feature = np.where(is_leaf, 0, self.feature[node])
+        return Forest(
+            _shrink(feature),
+            threshold if boosted else _round_down(threshold),
+            child,
+            _shrink(leaf),
+            value,
+            root,
+            column,
+            start,
+            boosted,
+        )
+
+    def _arrange(self) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int32]]:
+        """Return the nodes in their new order, the left child of each there, and the roots: a tree's nodes follow its root."""
+        inner, trees = np.flatnonzero(self.left != np.arange(len(self.left))), len(self.root)
+        pairs = np.stack([self.left[inner], self.right[inner]], 1)
+        tree = np.searchsorted(self.root, inner, side="right") - 1
+        order = np.argsort(np.concatenate([np.arange(trees), np.repeat(tree, 2)]), kind="stable")
+        node = np.concatenate([self.root, pairs.reshape(-1)]).astype(np.intp)[order]
+        place = np.empty(len(node), np.int32)
+        place[order] = np.arange(len(node))
+        child = np.arange(len(node), dtype=np.int32)
+        parents = np.flatnonzero(self.left[node] != node)
+        child[parents] = place[trees + 2 * np.searchsorted(inner, node[parents])]
+        return node, child, place[:trees]
+
+
+def _find_distinct(value: NDArray[np.float32]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Return each row's index in the distinct rows, and these."""
+    key = (value * np.random.default_rng(0).random(value.shape[1])).sum(1)  # np.unique is faster for numbers
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    same = np.array_equal(value[first][place], value)
+    return (place, value[first]) if same else (np.arange(len(value)), value)
+
+
+def _round_down(threshold: Array) -> NDArray[np.float32]:
+    """Return the largest float32 up to each threshold: the same float32 cells are at most this."""
+    found = threshold.astype(np.float32)
+    return np.where(found > threshold, np.nextafter(found, np.float32(-np.inf)), found)
+
+
+def _shrink(index: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+    kinds = (np.uint8, np.int16, np.int32)
+    return index.astype(next(kind for kind in kinds if index.max(initial=0) <= np.iinfo(kind).max))

@@ -20,6 +20,7 @@ Declared = dict[str, tensor_files.Entry]
 Arrays = dict[str, NDArray[Any]]
 Meta = dict[str, Any]
 
+SHARED_LEAVES = 4  # format from which equal leaves of trees are stored once
 MOST_TREES = 1 << 30  # bytes that the trees may have
 ROOM = 64  # times the posterior's size: values of an own kernel or likelihood, arrays among the arguments
 LEAST = 1 << 20  # bytes that any model may have
@@ -147,7 +148,8 @@ def _expect(declared: Declared, meta: Meta, kernel: Any, sizes: Sizes) -> Iterat
     for i, boosted in enumerate(_list_trees(meta)):
         n = sizes["classes"]
         of = {"boosted": boosted, "leaf": 1 if boosted else n, "scores": 1 if boosted and n == 2 else n}
-        groups.append((f"pool.{i}.", schema.TREES, sizes | of))
+        trees = schema.TREES if meta["format"] >= SHARED_LEAVES else schema.OLD_TREES
+        groups.append((f"pool.{i}.", trees, sizes | of))
     return ((prefix, tensor, of) for prefix, tensors, of in groups for tensor in tensors)
 
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.errors import BadFile
 from cavity.prediction.pool import NO_POOL, Gate, Pool
-from cavity.prediction.tree_ensembles import Forest
+from cavity.prediction.tree_ensembles import Forest, Nodes
 from cavity.saving.schema import TREES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     Arrays = dict[str, Tensor] | dict[str, NDArray[Any]]
-
-ARRAYS = tuple(tensor.name for tensor in TREES)
 
 
 def describe_pool(pool: Pool) -> dict[str, Any] | None:
@@ -32,11 +31,18 @@ def pool_tensors(pool: Pool) -> dict[str, Tensor]:
     """Return the arrays of the trees by name."""
     import torch
 
-    return {
-        f"pool.{i}.{name}": torch.from_numpy(np.ascontiguousarray(getattr(member, name)))
-        for i, member in enumerate(pool.members)
-        for name in ARRAYS
-    }
+    found = {}
+    for i, member in enumerate(pool.members):
+        finite = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
+        for tensor in TREES:
+            found[f"pool.{i}.{tensor.name}"] = torch.from_numpy(
+                np.ascontiguousarray(getattr(finite, tensor.name))
+            )
+    return found
+
+
+def _find_leaves(forest: Forest) -> NDArray[np.bool_]:
+    return np.asarray(forest.child == np.arange(len(forest.child)))
 
 
 def restore_pool(tensors: Arrays, about: Any) -> Pool:
@@ -44,9 +50,24 @@ def restore_pool(tensors: Arrays, about: Any) -> Pool:
     if about is None:
         return NO_POOL
     members = tuple(
-        Forest(**{name: np.asarray(tensors[f"pool.{i}.{name}"]) for name in ARRAYS}, boosted=boosted)
-        for i, boosted in enumerate(about["boosted"])
+        _restore_trees(tensors, f"pool.{i}.", boosted) for i, boosted in enumerate(about["boosted"])
     )
     gate = about.get("gate")  # files before 0.3 have none
     gate = None if gate is None else Gate(np.array(gate["scale"], dtype=np.float64), float(gate["usual"]))
     return Pool(about["weight"], members, tuple(about["weights"]), gate)
+
+
+def _restore_trees(tensors: Arrays, prefix: str, boosted: bool) -> Forest:
+    of = {name.removeprefix(prefix): np.asarray(t) for name, t in tensors.items() if name.startswith(prefix)}
+    if "child" in of:
+        forest = Forest(**of, boosted=boosted)
+        threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
+        return forest._replace(threshold=threshold)
+    column, start = (
+        of.pop("column"),
+        of.pop("start"),
+    )  # files before format 4 have both children, and a value per node
+    forest = Nodes(**of).make_forest(column, start, boosted)
+    if not (forest.child >= np.arange(len(forest.child))).all():
+        raise BadFile("the trees of the pool do not fit together.")
+    return forest

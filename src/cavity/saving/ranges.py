@@ -66,6 +66,12 @@ def _is_child(a: Array, sizes: Sizes) -> Any:
     return (a >= np.arange(len(a))).all() and (a < sizes["nodes"]).all()
 
 
+def _is_pair(a: Array, sizes: Sizes) -> Any:
+    import numpy as np
+
+    return _is_child(a + (a != np.arange(len(a))), sizes) and _is_child(a, sizes)
+
+
 FINITE = Range("finite", lambda a, _: True)
 BOUNDED = within(-LARGE, LARGE, f"within ±{LARGE:g}")
 WIDE = within(-1e50, 1e50, "within ±1e50")
@@ -79,6 +85,7 @@ PRECISION_FACTOR = Range("a Cholesky factor of a precision", _has_pivots(LEAST_P
 PRECISION = Range("the sum of a precision", lambda a, _: (a.diagonal(0, -2, -1) > -1).all())
 LEAVES = Range("scores, or shares that sum to one", _has_leaves)
 CHILD = Range("a node after its parent", _is_child)
+PAIR = Range("two nodes after their parent", _is_pair)
 
 
 def number(low: float = -math.inf, high: float = math.inf, above: bool = False, finite: bool = True) -> Check:

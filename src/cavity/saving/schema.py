@@ -21,7 +21,7 @@ from cavity.errors import BadFile
 from cavity.saving import ranges as r
 
 F64, I64, T = "F64", "I64", "T"
-INT, FLOAT = "I32|I64", "F64|F32"
+INT, SMALL, FLOAT = "I32|I64", "U8|I16|I32|I64", "F64|F32"
 
 
 class Tensor(NamedTuple):
@@ -118,14 +118,21 @@ GROWING = (  # below growing., what partial_fit adds to
 OPTIMISER = Tensor("optimiser.", "|P", T)  # followed by a number
 
 TREES = (  # below pool., of each member
-    Tensor("feature",   "nodes",      INT, r.index("D")),
-    Tensor("threshold", "nodes",      FLOAT),
-    Tensor("left",      "nodes",      INT, r.CHILD),
-    Tensor("right",     "nodes",      INT, r.CHILD),
-    Tensor("value",     "nodes leaf", FLOAT, r.LEAVES),
-    Tensor("root",      "trees",      INT, r.index("nodes")),
-    Tensor("column",    "trees",      INT, r.index("scores")),
-    Tensor("start",     "scores",     FLOAT, r.BOUNDED),
+    Tensor("feature",   "nodes",       SMALL, r.index("D")),
+    Tensor("threshold", "nodes",       FLOAT),
+    Tensor("child",     "nodes",       INT, r.PAIR),
+    Tensor("leaf",      "nodes",       SMALL, r.index("values")),
+    Tensor("value",     "values leaf", FLOAT, r.LEAVES),
+    Tensor("root",      "trees",       INT, r.index("nodes")),
+    Tensor("column",    "trees",       INT, r.index("scores")),
+    Tensor("start",     "scores",      FLOAT, r.BOUNDED),
+)
+OLD_TREES = (  # the same before format 4
+    Tensor("feature",   "nodes",       INT, r.index("D")),
+    Tensor("left",      "nodes",       INT, r.CHILD),
+    Tensor("right",     "nodes",       INT, r.CHILD),
+    Tensor("value",     "nodes leaf",  FLOAT, r.LEAVES),
+    *(tensor for tensor in TREES if tensor.name in ("threshold", "root", "column", "start")),
 )
 
 # fmt: on
