@@ -61,11 +61,12 @@ def axes(item: pytest.Item) -> set[tuple]:
 
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pools of a few small trees, where any will do."""
+    """Pools of a few small trees, and folds that do not learn again, where any pool will do."""
     from cavity.options import policy
 
     monkeypatch.setattr(policy, "TREES", dict.fromkeys(policy.TREES, 30))
     monkeypatch.setattr(policy, "BOOSTING_ROUNDS", dict.fromkeys(policy.BOOSTING_ROUNDS, 5))
+    monkeypatch.setattr(policy, "RELEARN_ROWS", 0)
 
 
 def measure_cpu(children: bool) -> float:

@@ -20,6 +20,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
     try:
