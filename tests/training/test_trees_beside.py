@@ -26,7 +26,7 @@ def fit(beside, monkeypatch, **options):
     planned, folds = ClassifierFits.plan_calibration, options.pop("folds", False)
     limit = options.pop("time_limit", None)
     monkeypatch.setattr(
-        ClassifierFits, "plan_calibration", lambda *a: replace(planned(*a), beside=beside, threads=2)
+        ClassifierFits, "plan_calibration", lambda *a: replace(planned(*a), beside=beside, threads=1 + beside)
     )
     clf = GPClassifier(n_inducing=10, max_epochs=4, ensemble="trees", random_state=0, **options)
     held = {} if folds else {"eval_set": (X[150:], Y[150:])}
