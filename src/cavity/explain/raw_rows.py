@@ -19,6 +19,7 @@ from cavity.rows.columns.column_kinds import (
     EncodingContext,
     Group,
     Number,
+    Text,
     suggest_column,
 )
 from cavity.rows.columns.feature_groups import group_features
@@ -50,9 +51,9 @@ class RawRows(NamedTuple):
     def kind(self, j: int) -> str:
         """Return "number", "category" or "date"."""
         column = self.columns[j]
-        return (
-            "category" if isinstance(column, Category) else "date" if isinstance(column, Date) else "number"
-        )
+        if isinstance(column, Category | Text):
+            return "category"
+        return "date" if isinstance(column, Date) else "number"
 
     def cells(self, j: int) -> NDArray[Any]:
         """Return the cells of a column: numbers, dates (datetime64) or texts; missing ones are NaN, NaT or None."""
@@ -60,7 +61,7 @@ class RawRows(NamedTuple):
         if self.table is None or column is None:
             return np.asarray(self.X[:, self.owner == j][:, 0])
         cells = get_column(self.table, self.names[j])
-        if isinstance(column, Category):
+        if isinstance(column, Category | Text):
             return np.array(to_text(cells).to_pylist(), dtype=object)
         simple = column.simplify(cells, 0)
         if isinstance(column, Date):
@@ -79,7 +80,7 @@ class RawRows(NamedTuple):
     def has_indicator(self, j: int) -> bool:
         """Return whether the model knows missing cells of a column."""
         column = self.columns[j]
-        return isinstance(column, Number | Group | Category | Date) and column.missing
+        return isinstance(column, Number | Group | Category | Text | Date) and column.missing
 
     def replace(self, j: int, block: Array, rows: Array) -> Array:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""

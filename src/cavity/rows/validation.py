@@ -36,7 +36,7 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
     return Features(owner, len(names), names, preparation)
 
 
-def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
+def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
     """Return X as a finite float64 table, and its features. A frame with mixed columns or missing cells is prepared."""
     X = from_torch(X)
     if isinstance(X, Prepared):
@@ -54,7 +54,7 @@ def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
             return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
     from cavity.rows.columns.preparation import Preparation
 
-    prepare = Preparation().fit(X)
+    prepare = Preparation().fit(X, y)
     warn_unused(prepare)
     return prepare.encode(X), prepared_features(owner, prepare)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,9 +116,14 @@ def check_finite(value: Array, lacks: NDArray[np.bool_], name: str, first: int) 
     """Raise BadInput with the row of the first infinite cell."""
     wrong = np.flatnonzero(~np.isfinite(value) & ~lacks)
     if len(wrong):
-        raise BadInput(
-            f"column {name!r} has an infinite or too large number in row {first + int(wrong[0]) + 1}: correct it or leave it empty."
-        )
+        raise_infinite(name, first + int(wrong[0]) + 1)
+
+
+def raise_infinite(name: str, row: int) -> NoReturn:
+    """Raise BadInput for an infinite cell."""
+    raise BadInput(
+        f"column {name!r} has an infinite or too large number in row {row}: correct it or leave it empty."
+    )
 
 
 def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:

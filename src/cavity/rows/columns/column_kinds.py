@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -26,6 +27,8 @@ from cavity.rows.columns.dates import (
 )
 
 MEAN_IS_USED = "the mean is used"
+GRAM_SIZES = (2, 3, 4)
+BLOCK = 1024  # texts that are encoded at once
 
 
 class Number(NamedTuple):
@@ -135,9 +138,7 @@ class Category(NamedTuple):
     def describe(self) -> str:
         """Describe the column in one line."""
         missing = ", some missing" if self.missing else ""
-        few = ", ".join(level if len(level) <= 24 else level[:23] + "…" for level in self.levels[:4]) + (
-            ", ..." if len(self.levels) > 4 else ""
-        )
+        few = ", ".join(map(shorten, self.levels[:4])) + (", ..." if len(self.levels) > 4 else "")
         return f"category, {len(self.levels)} levels ({few}){missing}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
@@ -180,6 +181,58 @@ class Category(NamedTuple):
             )
         note = f"column {self.name!r} has categories that the training rows did not have; no category is set"
         context.notes[note] += count
+
+
+class Text(NamedTuple):
+    """Names, codes or free text, encoded by parts of the text, so that similar texts are near each other.
+
+        features = b/|b| W        b: which of `grams` (character n-grams, or whole texts) the cell has
+
+    With `missing`, one more column indicates which cells are missing.
+    """
+
+    name: str
+    grams: tuple[str, ...]
+    weights: str  # W [G k], float16 in base64
+    examples: tuple[str, ...]  # frequent texts of the training rows
+    missing: bool
+
+    @property
+    def features(self) -> list[str]:
+        width = self.find_weights().shape[1]
+        return [*(f"{self.name} text {i + 1}" for i in range(width)), *_indicator(self)]
+
+    def describe(self) -> str:
+        """Describe the column in one line."""
+        missing = ", some missing" if self.missing else ""
+        few = ", ".join(shorten(text) for text in self.examples[:2])
+        return f"text, {self.find_weights().shape[1]} features of common parts ({few}, ...){missing}"
+
+    def encode(self, column: Any, context: EncodingContext) -> Array:
+        """Encode cells as [n, len(features)]."""
+        text = to_text(column)
+        lacks, coded = ~find_present(text), text.dictionary_encode()
+        found = self.encode_texts([*coded.dictionary.to_pylist(), ""])
+        X = found[np.where(lacks, len(found) - 1, to_places(coded.indices))]
+        if self.missing:
+            return np.column_stack([X, lacks])
+        context.note_missing(self.name, int(lacks.sum()), "no text is set")
+        return X
+
+    def encode_texts(self, texts: Sequence[str]) -> Array:
+        """Encode texts as [n, k]."""
+        W = self.find_weights()
+        blocks = range(0, len(texts), BLOCK)
+        return np.concatenate([find_grams(texts[i : i + BLOCK], self.grams) @ W for i in blocks])
+
+    def find_weights(self) -> Array:
+        """Return W, [G k]."""
+        found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
+        return found.reshape(len(self.grams), -1).astype(np.float64)
+
+    def simplify(self, column: Any, first: int) -> Any:
+        """Return the cells as they are."""
+        return column
 
 
 class Unchanged(NamedTuple):
@@ -300,11 +353,35 @@ class EncodingContext(NamedTuple):
             self.notes[note] += count
 
 
-Column = Number | Group | Category | Date | Unchanged
+Column = Number | Group | Category | Text | Date | Unchanged
 
 
-def _indicator(column: Number | Category | Date) -> list[str]:
+def _indicator(column: Number | Category | Text | Date) -> list[str]:
     return [f"{column.name} missing"] if column.missing else []
+
+
+def shorten(text: str) -> str:
+    """Return a text with at most 24 characters."""
+    return text if len(text) <= 24 else text[:23] + "…"
+
+
+def normalize_text(text: str) -> str:
+    """Return a text in lower case, with single spaces, also at its ends."""
+    return f" {' '.join(text.lower().split())} "
+
+
+def list_grams(text: str) -> set[str]:
+    """Return the character n-grams of a text, and the whole text."""
+    text = normalize_text(text)
+    return {text} | {text[i : i + n] for n in GRAM_SIZES for i in range(len(text) - n + 1)}
+
+
+def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Array:
+    """Return which n-grams each text contains, as rows of length 1, or 0 if there are none, [n G]."""
+    place, B = {gram: j for j, gram in enumerate(grams)}, np.zeros((len(texts), len(grams)))
+    for row, text in zip(B, texts, strict=True):
+        row[[place[gram] for gram in list_grams(text) if gram in place]] = 1.0
+    return np.asarray(B / np.sqrt(np.maximum(B.sum(1, keepdims=True), 1.0)))
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:

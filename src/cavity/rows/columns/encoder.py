@@ -245,7 +245,7 @@ class ColumnEncoder:
 
         Parameters
         ----------
-        columns : iterable of Number, Group, Category, Date or Unchanged
+        columns : iterable of Number, Group, Category, Text, Date or Unchanged
             The columns to read, in their order.
 
         Returns

@@ -12,12 +12,12 @@ from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import PANDAS_INDEX, classify_type, get_column, import_pyarrow
 from cavity.rows.columns.cells import (
     WHOLE,
-    check_finite,
     has_fractions,
     match_cells,
     match_numbers,
     parse_numbers,
     raise_continuous,
+    raise_infinite,
     read_labels,
     read_targets,
     to_numbers,
@@ -27,6 +27,7 @@ from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, 
 from cavity.rows.columns.dates import format_day
 from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
 from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
+from cavity.rows.columns.text_columns import Sample, to_label_cells
 
 KINDS = ("number", "category", "ignore")
 MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
@@ -58,9 +59,10 @@ class Inspection:
         self.labels = _TargetSummary(target, strict, about) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
+        self.sample = Sample()
 
-    def add(self, table: Any) -> None:
-        """Add rows."""
+    def add(self, table: Any, y: Any = None) -> None:
+        """Add rows, with their labels if these are not a column."""
         names = table.column_names
         if self.names is None:
             self._check(names)
@@ -85,7 +87,15 @@ class Inspection:
             seen.add(get_column(table, name), self.rows)
         if self.labels is not None:
             self.labels.add(get_column(table, self.labels.name), self.rows)
+        self._add_sample(table, y)
         self.rows += table.num_rows
+
+    def _add_sample(self, table: Any, y: Any) -> None:
+        """Keep texts and labels of some rows, to choose how columns of many texts are used."""
+        labels = to_label_cells(y, table.num_rows) if self.target is None else get_column(table, self.target)
+        if labels is not None and not self.strict:
+            texts = {n: get_column(table, n) for n, seen in self.seen.items() if seen.has_texts}
+            self.sample.add(texts, labels, self.rows)
 
     def _check(self, names: list[str]) -> None:
         twice = next((n for n, count in Counter(names).items() if n and count > 1), None)
@@ -103,7 +113,7 @@ class Inspection:
         wrong: list[str] = []
         for seen in self.seen.values():
             try:
-                decided.append(seen.decide())
+                decided.append(seen.decide(self.sample))
             except BadInput as error:
                 wrong.append(str(error))
         if wrong:
@@ -139,6 +149,9 @@ class _ColumnSummary:
         self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
+        self.large: int | None = (
+            None  # the first row with a number beyond float64, or an identifier such as 7e4193
+        )
         self.typed: str | None = None
 
     def add(self, column: Any, first: int) -> None:
@@ -169,8 +182,10 @@ class _ColumnSummary:
         if self.wanted != "category":
             good = match_numbers(text)
             value = parse_numbers(text.filter(import_pyarrow().array(good)))
-            check_finite(value, np.zeros(len(value), dtype=bool), self.name, first)
-            self._add_numbers(value)
+            large = np.flatnonzero(good)[~np.isfinite(value)]
+            if len(large) and self.large is None:
+                self.large = first + int(large[0]) + 1
+            self._add_numbers(value[np.isfinite(value)])
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
@@ -186,8 +201,13 @@ class _ColumnSummary:
             self.row_numbers.add(value)
         self.numbers.add(value)
 
-    def decide(self) -> Column | Ignored:
-        """Decide how to use the column, or raise BadInput."""
+    @property
+    def has_texts(self) -> bool:
+        """Whether the column may be one of categories or texts."""
+        return self.odd is not None or self.wanted == "category"
+
+    def decide(self, sample: Sample) -> Column | Ignored:
+        """Decide how to use the column, or raise BadInput. The sample chooses how many texts are used."""
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
         present = self.rows - self.missing
@@ -195,6 +215,8 @@ class _ColumnSummary:
             return self._set_aside(f"has the type {self.typed[6:]}, neither numbers nor categories")
         if not present:
             return Ignored(self.name, "no values")
+        if self.large is not None and (self.odd is None or self.numbers.n > present / 2):
+            raise_infinite(self.name, self.large)
         if self.wanted != "category":
             found = self._decide_date() or self._decide_style() if self.odd or self.typed else None
             if found is not None:
@@ -207,7 +229,9 @@ class _ColumnSummary:
             if self.odd is None:
                 return self._decide_number(self.numbers)
             self._check_mostly_numbers(present)
-        return self._decide_category(present)
+        usual = self._decide_category(present)
+        few = self.levels is not None and len(self.levels) <= FEW_LEVELS
+        return usual if few or self.asked else sample.choose(self.name, usual, self.missing > 0)
 
     def _decide_date(self) -> Column | Ignored | None:
         """Return the column if all its cells are dates or times."""
@@ -265,7 +289,7 @@ class _ColumnSummary:
             self.name, found.mean, found.scale, self.missing > 0, style, float(found.low), float(found.high)
         )
 
-    def _decide_category(self, present: int) -> Column | Ignored:
+    def _decide_category(self, present: int) -> Category | Ignored:
         n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)
         unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
         if self.levels is None or (n > FEW_LEVELS and n > present / 2) or unique:
