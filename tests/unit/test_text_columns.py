@@ -8,8 +8,9 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, Preparation
-from cavity.rows.columns.column_kinds import Category, Text
+from cavity.rows.columns.column_kinds import Category
 from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.text_kind import Text
 
 FAMILIES = ("AB", "KT", "MX", "PR", "QZ", "TL")
 

@@ -16,13 +16,13 @@ from cavity.rows.columns.column_kinds import (
     Category,
     Column,
     Date,
-    EncodingContext,
     Group,
     Number,
-    Text,
     suggest_column,
 )
+from cavity.rows.columns.encoding_context import EncodingContext
 from cavity.rows.columns.feature_groups import group_features
+from cavity.rows.columns.text_kind import Text
 from cavity.rows.frames import Prepared
 from cavity.rows.sparse_rows import to_dense
 from cavity.rows.validation import Features, check_rows

@@ -10,9 +10,10 @@ import numpy as np
 from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value
 from cavity.errors import BadOption
 from cavity.rows.columns.cells import MISSING
-from cavity.rows.columns.column_kinds import GRAM_SIZES, Category, Column, Date, Group, Number, Text
+from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
 from cavity.rows.columns.dates import STEPS, YEAR
 from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.text_kind import GRAM_SIZES, Text
 
 CYCLE = 146_097  # days of 400 years
 MARCH = 719_468  # days from 0000-03-01 to 1970-01-01

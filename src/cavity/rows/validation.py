@@ -12,8 +12,8 @@ import numpy as np
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import check_table, is_frame
 from cavity.rows.batches.source import Array, describe_bad_cells
-from cavity.rows.columns.column_kinds import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.encoding_context import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused

@@ -19,7 +19,8 @@ from cavity.cli.serving.settings import Limits
 from cavity.kernels.ranked import Ranked
 from cavity.prediction.model import as_array, center_in_units, points_in_units
 from cavity.report.colours import COLOURS, ON_DARK
-from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, Text, Unchanged
+from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, Unchanged
+from cavity.rows.columns.text_kind import Text
 from cavity.saving.json_checks import format_label
 
 SECURITY_POLICY = (

@@ -16,10 +16,10 @@ from cavity.rows.columns.column_kinds import (
     Ignored,
     Number,
     Target,
-    Text,
     Unchanged,
 )
 from cavity.rows.columns.dates import MAX_DAYS, ORDERS, PARTS
+from cavity.rows.columns.text_kind import Text
 
 KIND_NAMES = {
     Number: "number",

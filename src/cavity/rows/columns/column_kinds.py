@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -25,10 +23,13 @@ from cavity.rows.columns.dates import (
     to_circle,
     to_days,
 )
-
-MEAN_IS_USED = "the mean is used"
-GRAM_SIZES = (2, 3, 4)
-BLOCK = 1024  # texts that are encoded at once
+from cavity.rows.columns.encoding_context import (
+    MEAN_IS_USED,
+    EncodingContext,
+    describe_missing,
+    list_indicator,
+)
+from cavity.rows.columns.text_kind import Text, shorten
 
 
 class Number(NamedTuple):
@@ -47,24 +48,18 @@ class Number(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        return [self.name, *_indicator(self)]
+        return [self.name, *list_indicator(self)]
 
     def describe(self) -> str:
         """Describe the column in one line."""
-        missing = ", some missing" if self.missing else ""
         style = {None: "", ".": ", written as 1,250.5", ",": ", written as 1.250,5"}[self.style]
-        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{missing}{style}"
+        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, 1] or, with an indicator, [n, 2]."""
         value, lacks = to_numbers(column, self.name, context.first, self.style)
-        X = np.zeros((len(value), len(self.features)))
-        X[:, 0] = np.where(lacks, 0.0, (value - self.mean) / self.scale)
-        if self.missing:
-            X[:, 1] = lacks
-        else:
-            context.note_missing(self.name, int(lacks.sum()), MEAN_IS_USED)
-        return X
+        X = np.where(lacks, 0.0, (value - self.mean) / self.scale)[:, None]
+        return context.mark_missing(self, X, lacks, MEAN_IS_USED)
 
     def simplify(self, column: Any, first: int) -> Any:
         """Return the cells as numbers."""
@@ -98,8 +93,7 @@ class Group(NamedTuple):
 
     def describe(self) -> str:
         """Describe the column in one line."""
-        missing = ", some missing" if self.missing else ""
-        return f"group of rows, {len(self.values)} groups, as a number and by the classes in each{missing}"
+        return f"group of rows, {len(self.values)} groups, as a number and by the classes in each{describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, len(features)]."""
@@ -133,29 +127,24 @@ class Category(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        return [*(f"{self.name}={level}" for level in self.levels), *_indicator(self)]
+        return [*(f"{self.name}={level}" for level in self.levels), *list_indicator(self)]
 
     def describe(self) -> str:
         """Describe the column in one line."""
-        missing = ", some missing" if self.missing else ""
         few = ", ".join(map(shorten, self.levels[:4])) + (", ..." if len(self.levels) > 4 else "")
-        return f"category, {len(self.levels)} levels ({few}){missing}"
+        return f"category, {len(self.levels)} levels ({few}){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, len(features)]."""
         text = to_text(column)
         lacks = ~find_present(text)
-        X = np.zeros((len(text), len(self.features)))
+        X = np.zeros((len(text), len(self.levels)))
         code = np.where(lacks, -1, self._find_levels(text, column.type))
         X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
         unseen = np.flatnonzero((code < 0) & ~lacks)
         if len(unseen):
             self._handle_unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), context)
-        if self.missing:
-            X[:, -1] = lacks
-        else:
-            context.note_missing(self.name, int(lacks.sum()), "no category is set")
-        return X
+        return context.mark_missing(self, X, lacks, "no category is set")
 
     def simplify(self, column: Any, first: int) -> Any:
         """Return the cells as they are."""
@@ -181,58 +170,6 @@ class Category(NamedTuple):
             )
         note = f"column {self.name!r} has categories that the training rows did not have; no category is set"
         context.notes[note] += count
-
-
-class Text(NamedTuple):
-    """Names, codes or free text, encoded by parts of the text, so that similar texts are near each other.
-
-        features = b/|b| W        b: which of `grams` (character n-grams, or whole texts) the cell has
-
-    With `missing`, one more column indicates which cells are missing.
-    """
-
-    name: str
-    grams: tuple[str, ...]
-    weights: str  # W [G k], float16 in base64
-    examples: tuple[str, ...]  # frequent texts of the training rows
-    missing: bool
-
-    @property
-    def features(self) -> list[str]:
-        width = self.find_weights().shape[1]
-        return [*(f"{self.name} text {i + 1}" for i in range(width)), *_indicator(self)]
-
-    def describe(self) -> str:
-        """Describe the column in one line."""
-        missing = ", some missing" if self.missing else ""
-        few = ", ".join(shorten(text) for text in self.examples[:2])
-        return f"text, {self.find_weights().shape[1]} features of common parts ({few}, ...){missing}"
-
-    def encode(self, column: Any, context: EncodingContext) -> Array:
-        """Encode cells as [n, len(features)]."""
-        text = to_text(column)
-        lacks, coded = ~find_present(text), text.dictionary_encode()
-        found = self.encode_texts([*coded.dictionary.to_pylist(), ""])
-        X = found[np.where(lacks, len(found) - 1, to_places(coded.indices))]
-        if self.missing:
-            return np.column_stack([X, lacks])
-        context.note_missing(self.name, int(lacks.sum()), "no text is set")
-        return X
-
-    def encode_texts(self, texts: Sequence[str]) -> Array:
-        """Encode texts as [n, k]."""
-        W = self.find_weights()
-        blocks = range(0, len(texts), BLOCK)
-        return np.concatenate([find_grams(texts[i : i + BLOCK], self.grams) @ W for i in blocks])
-
-    def find_weights(self) -> Array:
-        """Return W, [G k]."""
-        found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
-        return found.reshape(len(self.grams), -1).astype(np.float64)
-
-    def simplify(self, column: Any, first: int) -> Any:
-        """Return the cells as they are."""
-        return column
 
 
 class Unchanged(NamedTuple):
@@ -277,29 +214,23 @@ class Date(NamedTuple):
     @property
     def features(self) -> list[str]:
         pairs = [[p] if p in ("days", "year") else [f"{p} sin", f"{p} cos"] for p in self.parts]
-        return [*(f"{self.name} {name}" for pair in pairs for name in pair), *_indicator(self)]
+        return [*(f"{self.name} {name}" for pair in pairs for name in pair), *list_indicator(self)]
 
     def describe(self) -> str:
         """Describe the column in one line."""
-        missing = ", some missing" if self.missing else ""
         parts = ", ".join(self.parts)
         if self.parts == ("clock",):
-            return f"time of day{missing}"
-        return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{missing}"
+            return f"time of day{describe_missing(self)}"
+        return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, len(features)]."""
         days = to_days(column, self.order)
         check_days(days, self.name, context.first)
         value = np.where(days.lacks, self.low, days.value)
-        X = np.zeros((len(value), len(self.features)))
         found = [part for name in self.parts for part in self._encode_part(name, value)]
-        X[:, : len(found)] = np.where(days.lacks[:, None], 0.0, np.column_stack(found))
-        if self.missing:
-            X[:, -1] = days.lacks
-        else:
-            context.note_missing(self.name, int(days.lacks.sum()), "no date is set")
-        return X
+        X = np.where(days.lacks[:, None], 0.0, np.column_stack(found))
+        return context.mark_missing(self, X, days.lacks, "no date is set")
 
     def simplify(self, column: Any, first: int) -> Any:
         """Return the cells as time stamps."""
@@ -339,49 +270,7 @@ class Target(NamedTuple):
     number: bool = False  # for regression
 
 
-class EncodingContext(NamedTuple):
-    """Number of the first row, policy for unseen categories, and counts of unusual cells."""
-
-    first: int
-    unseen: str
-    notes: Counter[str]
-
-    def note_missing(self, name: str, count: int, consequence: str) -> None:
-        """Count missing cells in a column that had none in the training rows."""
-        if count:
-            note = f"column {name!r} has missing cells, which the training rows did not have; {consequence}"
-            self.notes[note] += count
-
-
 Column = Number | Group | Category | Text | Date | Unchanged
-
-
-def _indicator(column: Number | Category | Text | Date) -> list[str]:
-    return [f"{column.name} missing"] if column.missing else []
-
-
-def shorten(text: str) -> str:
-    """Return a text with at most 24 characters."""
-    return text if len(text) <= 24 else text[:23] + "…"
-
-
-def normalize_text(text: str) -> str:
-    """Return a text in lower case, with single spaces, also at its ends."""
-    return f" {' '.join(text.lower().split())} "
-
-
-def list_grams(text: str) -> set[str]:
-    """Return the character n-grams of a text, and the whole text."""
-    text = normalize_text(text)
-    return {text} | {text[i : i + n] for n in GRAM_SIZES for i in range(len(text) - n + 1)}
-
-
-def find_grams(texts: Sequence[str], grams: Sequence[str]) -> Array:
-    """Return which n-grams each text contains, as rows of length 1, or 0 if there are none, [n G]."""
-    place, B = {gram: j for j, gram in enumerate(grams)}, np.zeros((len(texts), len(grams)))
-    for row, text in zip(B, texts, strict=True):
-        row[[place[gram] for gram in list_grams(text) if gram in place]] = 1.0
-    return np.asarray(B / np.sqrt(np.maximum(B.sum(1, keepdims=True), 1.0)))
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:

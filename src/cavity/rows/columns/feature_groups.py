@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Sharing
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, Text
+from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
+from cavity.rows.columns.text_kind import Text
 
 
 def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64]]:

@@ -23,11 +23,8 @@ from cavity.rows.columns.column_kinds import (
     Category,
     Column,
     Ignored,
-    Text,
-    find_grams,
-    list_grams,
-    normalize_text,
 )
+from cavity.rows.columns.text_kind import Text, find_grams, list_grams, normalize_text
 
 Places = NDArray[np.int64]
 
