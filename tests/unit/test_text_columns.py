@@ -75,8 +75,10 @@ def test_texts_that_repeat_are_told_apart_if_their_levels_carry_the_class():
     place = rng.integers(300, size=400)
     X, y = {"shop": levels[place].tolist(), "x": rng.normal(size=400)}, (place % 2).astype(str)
     (shop, _) = Preparation().fit(X, y).columns_
-    assert isinstance(shop, Text) and len(shop.features) == 32
-    coded = shop.encode_texts(np.unique(X["shop"]))
+    assert isinstance(shop, Text) and len(shop.features) == 33
+    texts, count = np.unique(X["shop"], return_counts=True)
+    coded, frequency = np.split(shop.encode_texts(texts), [32], axis=1)
+    assert np.corrcoef(frequency[:, 0], np.log(count))[0, 1] > 0.999 and frequency[count == 1].max() == 0
     far = ((coded[:, None] - coded[None]) ** 2).sum(2)[np.triu_indices(len(coded), 1)]
     assert far.min() > 0.4 and abs(np.median(far) - 2) < 0.2
     assert Preparation().fit(X).inputs == ("x",)  # nothing chooses without labels

@@ -31,7 +31,7 @@ Places = NDArray[np.int64]
 MOST_GRAMS = 500
 MOST_LETTERS = 300  # of a text, in which n-grams are looked for
 WIDTHS = (16, 64)  # numbers of features to choose from
-MOST_ROWS = 4000  # that choose
+MOST_ROWS = 2500  # that choose; up to twice as many
 LEAST_ROWS = 100
 FOLDS = 5
 MOST_CLASSES = 20
@@ -40,7 +40,7 @@ SCALE = 4.0  # of features that have unit variance together, for logistic regres
 LEAST_GAIN = 0.01  # share of the loss by which another use must be better than the usual one
 LEAST_ERRORS = 3.0  # standard errors of that gain
 EXAMPLES = 8
-MOST_LEVELS, LEVEL_WIDTH = 800, 32  # texts that are told apart as a whole, and the features for them
+MOST_LEVELS, LEVEL_WIDTH = 800, 32  # texts that are told apart as a whole, and the signs for them
 
 
 class Sample:
@@ -72,18 +72,16 @@ class Sample:
         if len(y) < LEAST_ROWS or not y.any():
             return usual
         count = Counter(found)
-        texts = sorted(count, key=lambda text: (-count[text], text))
+        texts = _sort_texts(count)
         rank = {text: i for i, text in enumerate(texts)}
         place, fold = np.array([rank[text] for text in found]), _stratify(y)
         known = isinstance(usual, Category)
         before = _level_losses(place if known else np.zeros_like(place), y, fold)
-        options = [
-            (_text_losses(text.encode_texts(texts)[place], y, fold), text)
-            for text in learn_similar_texts(name, texts, missing)
-        ]
+        similar = learn_similar_texts(name, texts, missing)
+        options = [(_text_losses(E[place], y, fold), text) for text, E in similar]
         if not known and len(texts) < len(found):
             losses = _level_losses(np.minimum(place, MOST_LEVELS), y, fold)
-            options.append((losses, learn_repeated_texts(name, texts, missing)))
+            options.append((losses, learn_repeated_texts(name, count, missing)))
         pays = [(losses, text) for losses, text in options if _is_better(losses, before)]
         return min(pays, key=lambda option: option[0].mean())[1] if pays else usual
 
@@ -96,8 +94,8 @@ def to_label_cells(y: Any, n: int) -> Any | None:
     return from_array(labels) if len(labels) == n else None
 
 
-def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[Text]:
-    r"""Learn from different texts how to encode their n-grams, once per width, without labels.
+def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[tuple[Text, Array]]:
+    r"""Learn from different texts how to encode their n-grams, once per width, without labels; also encode them.
 
     A = b/|b| · idf = U S Vᵀ      W = idf · V      idf = log(number of texts / texts with the n-gram)
     """
@@ -107,21 +105,37 @@ def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[
     if not grams:
         return []
     idf = np.log(len(texts) / np.array([count[gram] for gram in grams]))
-    A = find_grams(texts, grams) * idf
+    B = find_grams(texts, grams)
+    A = B * idf
     V = np.linalg.eigh(A.T @ A)[1][:, ::-1]
     scale = [np.sqrt((A @ V[:, :width]).var(0).sum()) for width in WIDTHS]
-    return [
+    found = [
         _make_text(name, grams, idf[:, None] * V[:, :width] / unit, texts, missing)
         for width, unit in zip(WIDTHS, scale, strict=True)
         if unit > 0
     ]
+    return [(text, B @ text.find_weights()) for text in found]
 
 
-def learn_repeated_texts(name: str, texts: Sequence[str], missing: bool) -> Text:
-    """Encode whole texts by random signs: all different texts are about equally far from each other, as one-hot ones are."""
-    known = list(dict.fromkeys(map(normalize_text, texts[:MOST_LEVELS])))
+def learn_repeated_texts(name: str, count: Counter[str], missing: bool) -> Text:
+    """Encode whole texts by random signs and the logarithm of how often they occur, in units of its spread over rows.
+
+    All different texts are about equally far from each other, as one-hot ones are. A new text is like one that occurs once.
+    """
+    texts, known = _sort_texts(count), Counter[str]()
+    for text in texts[:MOST_LEVELS]:
+        known[normalize_text(text)] += count[text]
+    rows = np.array(list(known.values()))
+    frequency = np.log(rows)
+    spread = np.sqrt(np.cov(frequency, fweights=rows))
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (len(known), LEVEL_WIDTH))
-    return _make_text(name, known, signs / np.sqrt(LEVEL_WIDTH), texts, missing)
+    W = np.column_stack([signs / np.sqrt(LEVEL_WIDTH), frequency / (spread or 1.0)])
+    return _make_text(name, list(known), W, texts, missing)
+
+
+def _sort_texts(count: Counter[str]) -> list[str]:
+    """Return texts by frequency, then by name."""
+    return sorted(count, key=lambda text: (-count[text], text))
 
 
 def _make_text(name: str, grams: Sequence[str], W: Array, texts: Sequence[str], missing: bool) -> Text:

@@ -39,7 +39,7 @@ class Text(NamedTuple):
     def describe(self) -> str:
         """Describe the column in one line."""
         few = ", ".join(map(shorten, self.examples[:2]))
-        return f"text, {self.find_weights().shape[1]} features of common parts ({few}, ...){describe_missing(self)}"
+        return f"text, {self.find_weights().shape[1]} features ({few}, ...){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, len(features)]."""
