@@ -8,6 +8,9 @@ import pytest
 
 import cavity
 from cavity import GPClassifier, Preparation
+from cavity.cli.models import Model
+from cavity.cli.serving.settings import Limits
+from cavity.cli.serving.trial import describe_model
 from cavity.rows.columns.column_kinds import Category
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.text_kind import Text
@@ -82,7 +85,8 @@ def test_texts_that_repeat_are_told_apart_if_their_levels_carry_the_class():
     far = ((coded[:, None] - coded[None]) ** 2).sum(2)[np.triu_indices(len(coded), 1)]
     assert far.min() > 0.4 and abs(np.median(far) - 2) < 0.2
     assert Preparation().fit(X).inputs == ("x",)  # nothing chooses without labels
-    assert Preparation().fit(X, y[:-1]).inputs == ("x",)
+    for wrong in (y[:-1], [[1], [1, 2]] * 200, np.ones((400, 2))):  # the fit itself refuses these
+        assert Preparation().fit(X, wrong).inputs == ("x",)
 
 
 @pytest.mark.parametrize("kind", ["number", "label"])
@@ -158,3 +162,9 @@ def test_explanations_know_columns_of_texts(fitted):
     curve = fitted.partial_dependence(X, "code", n_values=5, n_rows=10)
     assert curve.kind == "category" and len(curve.values) == 5
     assert fitted.explain_rows(X[:2], X).names[0] == "code"
+
+
+def test_the_page_of_the_server_has_a_field_for_texts(fitted, tmp_path):
+    fitted.save(tmp_path / "m.cavity")
+    about = describe_model(Model.open(tmp_path / "m.cavity"), Limits())["columns"][0]
+    assert about["kind"] == "category" and about["free"] and about["typical"] in about["levels"]

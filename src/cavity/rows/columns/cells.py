@@ -75,7 +75,9 @@ def to_numbers(
         if len(wrong):
             _raise_not_number(name, text, wrong, first)
         value = parse_numbers(text, style)
-    check_finite(value, lacks, name, first)
+    large = np.flatnonzero(~np.isfinite(value) & ~lacks)
+    if len(large):
+        raise_infinite(name, first + int(large[0]) + 1)
     return value, lacks
 
 
@@ -110,13 +112,6 @@ def parse_numbers(text: Any, style: str | None = None) -> Array:
         text = pc.replace_substring(text, ",", ".")
     unsigned = pc.replace_substring(text, "+", "")  # Arrow does not parse plus signs
     return to_floats(_cast(unsigned, "float64"))
-
-
-def check_finite(value: Array, lacks: NDArray[np.bool_], name: str, first: int) -> None:
-    """Raise BadInput with the row of the first infinite cell."""
-    wrong = np.flatnonzero(~np.isfinite(value) & ~lacks)
-    if len(wrong):
-        raise_infinite(name, first + int(wrong[0]) + 1)
 
 
 def raise_infinite(name: str, row: int) -> NoReturn:

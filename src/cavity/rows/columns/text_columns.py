@@ -25,6 +25,7 @@ from cavity.rows.columns.column_kinds import (
     Ignored,
 )
 from cavity.rows.columns.text_kind import Text, find_grams, list_grams, normalize_text
+from cavity.rows.labels import from_torch
 
 Places = NDArray[np.int64]
 
@@ -88,10 +89,12 @@ class Sample:
 
 def to_label_cells(y: Any, n: int) -> Any | None:
     """Return labels as an Arrow array; None if there are none, or not one per row: the fit itself refuses these."""
-    if y is None:
+    try:
+        labels = np.asarray(from_torch(y)).reshape(-1)
+    except ValueError:  # lists of different lengths
         return None
-    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y).reshape(-1)
-    return from_array(labels) if len(labels) == n else None
+    labels = labels.astype(np.float64) if labels.dtype.kind == "f" else labels
+    return from_array(labels) if y is not None and len(labels) == n else None
 
 
 def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[tuple[Text, Array]]:
@@ -193,7 +196,7 @@ def _text_losses(E: Array, y: Places, fold: Places) -> Array:
     loss = np.empty(len(y))
     for i in range(FOLDS):
         rest, mine = fold != i, fold == i
-        model = LogisticRegression().fit(SCALE * E[rest], y[rest])
+        model = LogisticRegression(max_iter=1000).fit(SCALE * E[rest], y[rest])
         at = np.searchsorted(model.classes_, y[mine])
         loss[mine] = -model.predict_log_proba(SCALE * E[mine])[np.arange(len(at)), at]
     return loss
