@@ -111,6 +111,7 @@ def test_a_category_stays_one_unless_similarity_is_clearly_better():
     X["code"] = X["code"].str[:5]  # a family and two digits, each about twice
     assert isinstance(Preparation().fit(X).columns_[0], Category)
     assert isinstance(Preparation().fit(X, y).columns_[0], Text)
+    assert isinstance(Preparation(unseen="error").fit(X, y).columns_[0], Category)
     X = X[:600]
     rng = np.random.default_rng(0)
     X["code"] = np.array([f"{i:x}" for i in rng.integers(2**40, size=60)])[np.arange(600) % 60]

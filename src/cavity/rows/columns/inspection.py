@@ -36,7 +36,12 @@ class Inspection:
     """Counts and moments of every column, updated batch by batch."""
 
     def __init__(
-        self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str], strict: bool = False
+        self,
+        target: str | None,
+        ignore: Sequence[str],
+        kinds: Mapping[str, str],
+        strict: bool = False,
+        encode_texts: bool = True,
     ) -> None:
         about = "category" if target is None else kinds.get(target, "category")
         kinds = {name: kind for name, kind in kinds.items() if name != target}
@@ -52,7 +57,7 @@ class Inspection:
         self.labels = TargetSummary(target, strict, about) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
-        self.sample = Sample()
+        self.sample = Sample() if encode_texts and not strict else None
 
     def add(self, table: Any, y: Any = None) -> None:
         """Add rows, with their labels if these are not a column."""
@@ -86,7 +91,7 @@ class Inspection:
     def _add_sample(self, table: Any, y: Any) -> None:
         """Keep texts and labels of some rows, to choose how columns of many texts are used."""
         labels = to_label_cells(y, table.num_rows) if self.target is None else get_column(table, self.target)
-        if labels is not None and not self.strict:
+        if labels is not None and self.sample is not None:
             texts = {n: get_column(table, n) for n, seen in self.seen.items() if seen.has_texts}
             self.sample.add(texts, labels, self.rows)
 
@@ -199,7 +204,7 @@ class _ColumnSummary:
         """Whether the column may be one of categories or texts."""
         return self.odd is not None or self.wanted == "category"
 
-    def decide(self, sample: Sample) -> Column | Ignored:
+    def decide(self, sample: Sample | None) -> Column | Ignored:
         """Decide how to use the column, or raise BadInput. The sample chooses how many texts are used."""
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
@@ -224,7 +229,9 @@ class _ColumnSummary:
             self._check_mostly_numbers(present)
         usual = self._decide_category(present)
         few = self.levels is not None and len(self.levels) <= FEW_LEVELS
-        return usual if few or self.asked else sample.choose(self.name, usual, self.missing > 0)
+        if few or self.asked or sample is None:
+            return usual
+        return sample.choose(self.name, usual, self.missing > 0)
 
     def _decide_date(self) -> Column | Ignored | None:
         """Return the column if all its cells are dates or times."""
