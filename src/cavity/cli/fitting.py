@@ -30,7 +30,7 @@ from cavity.report.baselines import estimate_regression, logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.columns.column_kinds import Group
-from cavity.rows.columns.inspection import MANY_VALUES
+from cavity.rows.columns.target_labels import MANY_VALUES
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.table_files import open_table, spool_table
 from cavity.rows.files.text_files import explain_errors

@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.errors import BadOption
 
-OPSET = 18
+OPSET, TEXT_OPSET = 18, 20  # the latter where texts are matched
 IR_VERSION = 8
 ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 3  # for LabelEncoder and trees in float64
 

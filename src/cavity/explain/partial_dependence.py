@@ -80,8 +80,8 @@ def choose_values(rows: RawRows, j: int, most: int) -> NDArray[Any]:
     """Choose values of a column: levels by frequency, or quantiles that occur; then missing, if the model knows it."""
     cells = rows.cells(j)
     if rows.kind(j) == "category":
-        known = [cell for cell in cells.tolist() if cell is not None]
-        values: list[Any] = [level for level, _ in Counter(sorted(known)).most_common(most)]
+        counts = Counter(cell for cell in cells.tolist() if cell is not None)
+        values: list[Any] = sorted(counts, key=lambda level: (-counts[level], level))[:most]
         gap: Any = None
     else:
         known = cells[~np.isnan(cells)]

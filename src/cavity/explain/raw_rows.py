@@ -16,12 +16,13 @@ from cavity.rows.columns.column_kinds import (
     Category,
     Column,
     Date,
-    EncodingContext,
     Group,
     Number,
     suggest_column,
 )
+from cavity.rows.columns.encoding_context import EncodingContext
 from cavity.rows.columns.feature_groups import group_features
+from cavity.rows.columns.text_kind import Text
 from cavity.rows.frames import Prepared
 from cavity.rows.sparse_rows import to_dense
 from cavity.rows.validation import Features, check_rows
@@ -50,7 +51,7 @@ class RawRows(NamedTuple):
     def kind(self, j: int) -> str:
         """Return "number", "category" or "date"."""
         column = self.columns[j]
-        kinds = {Category: "category", Date: "date"}
+        kinds = {Category: "category", Text: "category", Date: "date"}
         return kinds.get(type(column), "number")
 
     def cells(self, j: int) -> NDArray[Any]:
@@ -59,7 +60,7 @@ class RawRows(NamedTuple):
         if self.table is None or column is None:
             return np.asarray(self.X[:, self.owner == j][:, 0])
         cells = get_column(self.table, self.names[j])
-        if isinstance(column, Category):
+        if isinstance(column, Category | Text):
             return np.array(to_text(cells).to_pylist(), dtype=object)
         simple = column.simplify(cells, 0)
         if isinstance(column, Date):
@@ -78,7 +79,7 @@ class RawRows(NamedTuple):
     def has_indicator(self, j: int) -> bool:
         """Return whether the model knows missing cells of a column."""
         column = self.columns[j]
-        return isinstance(column, Number | Group | Category | Date) and column.missing
+        return isinstance(column, Number | Group | Category | Text | Date) and column.missing
 
     def replace(self, j: int, block: Array, rows: Array) -> Array:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cavity._version import __version__
 from cavity.common import tensor_files
 from cavity.common.namespaces import GRAPH, NUMPY, TINY
-from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, Graph, Value
+from cavity.common.onnx_graph import IR_VERSION, ML_DOMAIN, ML_OPSET, OPSET, TEXT_OPSET, Graph, Value
 from cavity.errors import BadOption
 from cavity.estimators import view_fit
 from cavity.estimators.base import GPEstimator
@@ -170,7 +170,8 @@ class Draft:
 
     def finish(self, metadata: dict[str, str]) -> Any:
         onnx, graph = self.graph.onnx, self.graph
-        helper, opsets = onnx.helper, [onnx.helper.make_opsetid("", OPSET)]
+        opset = TEXT_OPSET if any(node.op_type == "StringConcat" for node in graph.nodes) else OPSET
+        helper, opsets = onnx.helper, [onnx.helper.make_opsetid("", opset)]
         if any(node.domain == ML_DOMAIN for node in graph.nodes):
             opsets.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
         made = helper.make_model(

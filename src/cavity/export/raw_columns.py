@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from cavity.rows.columns.cells import MISSING
 from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
 from cavity.rows.columns.dates import STEPS, YEAR
 from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.text_kind import GRAM_SIZES, Text
 
 CYCLE = 146_097  # days of 400 years
 MARCH = 719_468  # days from 0000-03-01 to 1970-01-01
@@ -43,7 +45,7 @@ def add_raw_columns(
     helper, types = graph.onnx.helper, graph.onnx.TensorProto
     parts, inputs = [], []
     for column in prepare.columns_:
-        kind = types.STRING if isinstance(column, Category) else number_type
+        kind = types.STRING if isinstance(column, Category | Text) else number_type
         inputs.append(helper.make_tensor_value_info(column.name, kind, ["n", 1]))
         parts.append(_encode(graph, column, Value(graph, column.name)))
     X = parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
@@ -51,7 +53,7 @@ def add_raw_columns(
 
 
 def _describe(column: Column) -> str:
-    if isinstance(column, Category):
+    if isinstance(column, Category | Text):
         return "text"
     return "number of days since 1970-01-01" if isinstance(column, Date) else "number"
 
@@ -60,6 +62,8 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
     """Return the features of a column, [n k], from its cells [n 1]."""
     if isinstance(column, Category):
         return _encode_category(graph, column, cells)
+    if isinstance(column, Text):
+        return _encode_text(graph, column, cells)
     value = graph.op("Cast", cells, to=graph.onnx.TensorProto.DOUBLE)
     if isinstance(column, Group):
         parts = [_encode(graph, column.number, cells), _find_shares(graph, column, value)]
@@ -91,6 +95,24 @@ def _encode_category(graph: Graph, column: Category, cells: Value) -> Value:
     )
     columns = np.arange(len(column.features), dtype=np.int64)[None]
     return graph.op("Cast", graph.op("Equal", codes, columns), to=graph.onnx.TensorProto.DOUBLE)
+
+
+def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
+    """Match the cells with each of the column's n-grams or whole texts."""
+    space, double = np.array(" ", dtype=object), graph.onnx.TensorProto.DOUBLE
+    padded = graph.op("StringConcat", graph.op("StringConcat", space, cells), space)
+    around = [".*" if len(gram) <= max(GRAM_SIZES) else "" for gram in column.grams]
+    parts = [re.escape(gram).replace("\\ ", r"\s+") for gram in column.grams]
+    found = [
+        graph.op("RegexFullMatch", padded, pattern=f"(?is){rest}{part}{rest}")
+        for rest, part in zip(around, parts, strict=True)
+    ]
+    B = graph.op("Cast", graph.op("Concat", *found, axis=1), to=double)
+    count = graph.op("ReduceSum", B, np.array([1]))
+    keys = {"keys_strings": MISSING, "values_int64s": [1] * len(MISSING), "default_int64": 0}
+    lacks = graph.op("Cast", graph.op("LabelEncoder", cells, domain=ML_DOMAIN, **keys), to=double)
+    X = (B / count.at_least(1.0).sqrt()) @ column.find_weights() * (1.0 - lacks)
+    return graph.op("Concat", X, lacks, axis=1) if column.missing else X
 
 
 def _find_shares(graph: Graph, column: Group, value: Value) -> Value:

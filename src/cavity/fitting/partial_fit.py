@@ -143,7 +143,7 @@ def _read_table(
 ) -> tuple[Table, Features, NDArray[Any]]:
     """Read the call's rows; labels are encoded as the first call said."""
     if known is None:
-        rows, features = read_rows(request.X, config.owner)
+        rows, features = read_rows(request.X, config.owner, request.y)
     else:
         rows, features = check_rows(request.X, known.features), known.features
     labels, weight = read_labels(request.y, request.sample_weight, config.class_weight, rows)

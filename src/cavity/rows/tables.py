@@ -196,7 +196,7 @@ def has_room(device: torch.device, size: int) -> bool:
 
 def read_table(request: Request, class_weight: Any, owner: str, groups: bool = False) -> LabelledTable:
     """Read a labelled table in memory; rows of weight 0 are dropped. `groups`: look for numbers that name groups of rows."""
-    rows, features = read_rows(request.X, owner)
+    rows, features = read_rows(request.X, owner, request.y)
     labels, weight = read_labels(request.y, request.sample_weight, class_weight, rows)
     present = weight > 0
     classes, encoded = np.unique(labels[present], return_inverse=True)

@@ -62,7 +62,7 @@ class Targets(InMemory):
 
 def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> tuple[Targets, Features]:
     """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if `merge`."""
-    rows, features = read_rows(request.X, owner)
+    rows, features = read_rows(request.X, owner, request.y)
     values = check_targets(request.y, len(rows))
     weight = check_weights(request.sample_weight, rows)
     present = weight > 0

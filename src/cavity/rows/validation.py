@@ -12,8 +12,8 @@ import numpy as np
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import check_table, is_frame
 from cavity.rows.batches.source import Array, describe_bad_cells
-from cavity.rows.columns.column_kinds import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.encoding_context import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
@@ -35,7 +35,7 @@ def prepared_features(owner: str, preparation: ColumnEncoder) -> Features:
     return Features(owner, len(names), names, preparation)
 
 
-def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
+def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
     """Return X as a finite float64 table, and its features. A frame with mixed columns or missing cells is prepared."""
     X = from_torch(X)
     if isinstance(X, Prepared):
@@ -53,7 +53,7 @@ def read_rows(X: Any, owner: str) -> tuple[Array, Features]:
             return rows, Features(owner, rows.shape[1], None if names is None else tuple(names))
     from cavity.rows.columns.preparation import Preparation
 
-    prepare = Preparation().fit(X)
+    prepare = Preparation().fit(X, y)
     warn_unused(prepare)
     return prepare.encode(X), prepared_features(owner, prepare)
 

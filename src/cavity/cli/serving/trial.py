@@ -7,6 +7,7 @@ answers of /predict.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from importlib.resources import files
 from typing import Any
@@ -18,6 +19,7 @@ from cavity.cli.serving.settings import Limits
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
 from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, Unchanged
+from cavity.rows.columns.text_kind import Text
 from cavity.saving.json_checks import format_label
 
 SECURITY_POLICY = (
@@ -77,11 +79,16 @@ def _describe_column(column: Column, center: Any, points: Any) -> dict[str, Any]
     if isinstance(column, Category):
         order = np.argsort(-center[: len(column.levels)], kind="stable")
         frequent = [column.levels[k] for k in order[:MOST_LEVELS]]
-        levels = {"levels": column.levels, "typical": frequent[0], "others": frequent}
-        return about | {"kind": "category", **levels}
+        return about | _describe_levels(column.levels, frequent)
+    if isinstance(column, Text):
+        return about | _describe_levels(column.examples, column.examples) | {"free": True}
     if isinstance(column, Date):
         return about | _describe_date(column)
     return about | _describe_number(column, float(center[0]), points)
+
+
+def _describe_levels(levels: Sequence[str], frequent: Sequence[str]) -> dict[str, Any]:
+    return {"kind": "category", "levels": levels, "typical": frequent[0], "others": frequent}
 
 
 def _describe_number(column: Number | Group | Unchanged, center: float, points: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,9 @@ def to_numbers(
                 "or leave them empty."
             )
         value = parse_numbers(text, style)
-    check_finite(value, lacks, name, first)
+    large = np.flatnonzero(~np.isfinite(value) & ~lacks)
+    if len(large):
+        raise_infinite(name, first + int(large[0]) + 1)
     return value, lacks
 
 
@@ -95,13 +97,11 @@ def parse_numbers(text: Any, style: str | None = None) -> Array:
     return to_floats(_cast(unsigned, "float64"))
 
 
-def check_finite(value: Array, lacks: NDArray[np.bool_], name: str, first: int) -> None:
-    """Raise BadInput with the row of the first infinite cell."""
-    wrong = np.flatnonzero(~np.isfinite(value) & ~lacks)
-    if len(wrong):
-        raise BadInput(
-            f"column {name!r} has an infinite or too large number in row {first + int(wrong[0]) + 1}: correct it or leave it empty."
-        )
+def raise_infinite(name: str, row: int) -> NoReturn:
+    """Raise BadInput for an infinite cell."""
+    raise BadInput(
+        f"column {name!r} has an infinite or too large number in row {row}: correct it or leave it empty."
+    )
 
 
 def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:

@@ -8,10 +8,27 @@ from typing import Any
 import numpy as np
 
 from cavity.rows.columns.cells import STYLES
-from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Ignored, Number, Target, Unchanged
+from cavity.rows.columns.column_kinds import (
+    Category,
+    Column,
+    Date,
+    Group,
+    Ignored,
+    Number,
+    Target,
+    Unchanged,
+)
 from cavity.rows.columns.dates import MAX_DAYS, ORDERS, PARTS
+from cavity.rows.columns.text_kind import Text
 
-KIND_NAMES = {Number: "number", Group: "group", Category: "category", Date: "date", Unchanged: "plain"}
+KIND_NAMES = {
+    Number: "number",
+    Group: "group",
+    Category: "category",
+    Text: "text",
+    Date: "date",
+    Unchanged: "plain",
+}
 
 
 def store_column(column: Column) -> dict[str, Any]:
@@ -52,6 +69,17 @@ def read_column(value: dict[str, Any]) -> Column:
         if len(set(levels)) < len(levels):
             raise ValueError(f"column {name!r} has a level twice")
         return Category(name, levels, bool(value["missing"]))
+    if kind == "text":
+        grams, examples = (tuple(map(read_text, value[key])) for key in ("grams", "examples"))
+        text = Text(name, grams, read_text(value["weights"]), examples, bool(value["missing"]))
+        if (
+            not grams
+            or not examples
+            or not text.find_weights().size
+            or not np.isfinite(text.find_weights()).all()
+        ):
+            raise ValueError(f"column {name!r} has damaged weights")
+        return text
     if kind == "plain":
         return Unchanged(name)
     raise ValueError(f"a column of kind {kind!r:.40}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -24,8 +23,13 @@ from cavity.rows.columns.dates import (
     to_circle,
     to_days,
 )
-
-MEAN_IS_USED = "the mean is used"
+from cavity.rows.columns.encoding_context import (
+    MEAN_IS_USED,
+    EncodingContext,
+    describe_missing,
+    list_indicator,
+)
+from cavity.rows.columns.text_kind import Text, shorten
 
 
 class Number(NamedTuple):
@@ -44,24 +48,18 @@ class Number(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        return [self.name, *_indicator(self)]
+        return [self.name, *list_indicator(self)]
 
     def describe(self) -> str:
         """Describe the column in one line."""
-        missing = ", some missing" if self.missing else ""
         style = {None: "", ".": ", written as 1,250.5", ",": ", written as 1.250,5"}[self.style]
-        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{missing}{style}"
+        return f"number, mean {self.mean:.4g}, std {self.scale:.4g}{describe_missing(self)}{style}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, len(features)]."""
         value, lacks = to_numbers(column, self.name, context.first, self.style)
-        X = np.zeros((len(value), len(self.features)))
-        X[:, 0] = np.where(lacks, 0.0, (value - self.mean) / self.scale)
-        if self.missing:
-            X[:, 1] = lacks
-        else:
-            context.note_missing(self.name, int(lacks.sum()), MEAN_IS_USED)
-        return X
+        X = np.where(lacks, 0.0, (value - self.mean) / self.scale)[:, None]
+        return context.mark_missing(self, X, lacks, MEAN_IS_USED)
 
     def simplify(self, column: Any, first: int) -> Any:
         """Return the cells as numbers."""
@@ -94,8 +92,7 @@ class Group(NamedTuple):
         return [*self.number.features, *(f"{self.name} share of {label}" for label in self.classes)]
 
     def describe(self) -> str:
-        missing = ", some missing" if self.missing else ""
-        return f"group of rows, {len(self.values)} groups, as a number and by the classes in each{missing}"
+        return f"group of rows, {len(self.values)} groups, as a number and by the classes in each{describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         value, lacks = to_numbers(column, self.name, context.first, self.style)
@@ -127,31 +124,24 @@ class Category(NamedTuple):
 
     @property
     def features(self) -> list[str]:
-        return [*(f"{self.name}={level}" for level in self.levels), *_indicator(self)]
+        return [*(f"{self.name}={level}" for level in self.levels), *list_indicator(self)]
 
     def describe(self) -> str:
         """Describe the column in one line."""
-        missing = ", some missing" if self.missing else ""
-        few = ", ".join(level if len(level) <= 24 else level[:23] + "…" for level in self.levels[:4]) + (
-            ", ..." if len(self.levels) > 4 else ""
-        )
-        return f"category, {len(self.levels)} levels ({few}){missing}"
+        few = ", ".join(map(shorten, self.levels[:4])) + (", ..." if len(self.levels) > 4 else "")
+        return f"category, {len(self.levels)} levels ({few}){describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         """Encode cells as [n, len(features)]."""
         text = to_text(column)
         lacks = ~find_present(text)
-        X = np.zeros((len(text), len(self.features)))
+        X = np.zeros((len(text), len(self.levels)))
         code = np.where(lacks, -1, self._find_levels(text, column.type))
         X[np.flatnonzero(code >= 0), code[code >= 0]] = 1.0
         unseen = np.flatnonzero((code < 0) & ~lacks)
         if len(unseen):
             self._handle_unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), context)
-        if self.missing:
-            X[:, -1] = lacks
-        else:
-            context.note_missing(self.name, int(lacks.sum()), "no category is set")
-        return X
+        return context.mark_missing(self, X, lacks, "no category is set")
 
     def simplify(self, column: Any, first: int) -> Any:
         """Return the cells as they are."""
@@ -218,27 +208,21 @@ class Date(NamedTuple):
     @property
     def features(self) -> list[str]:
         pairs = [[p] if p in ("days", "year") else [f"{p} sin", f"{p} cos"] for p in self.parts]
-        return [*(f"{self.name} {name}" for pair in pairs for name in pair), *_indicator(self)]
+        return [*(f"{self.name} {name}" for pair in pairs for name in pair), *list_indicator(self)]
 
     def describe(self) -> str:
-        missing = ", some missing" if self.missing else ""
         parts = ", ".join(self.parts)
         if self.parts == ("clock",):
-            return f"time of day{missing}"
-        return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{missing}"
+            return f"time of day{describe_missing(self)}"
+        return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{describe_missing(self)}"
 
     def encode(self, column: Any, context: EncodingContext) -> Array:
         days = to_days(column, self.order)
         check_days(days, self.name, context.first)
         value = np.where(days.lacks, self.low, days.value)
-        X = np.zeros((len(value), len(self.features)))
         found = [part for name in self.parts for part in self._encode_part(name, value)]
-        X[:, : len(found)] = np.where(days.lacks[:, None], 0.0, np.column_stack(found))
-        if self.missing:
-            X[:, -1] = days.lacks
-        else:
-            context.note_missing(self.name, int(days.lacks.sum()), "no date is set")
-        return X
+        X = np.where(days.lacks[:, None], 0.0, np.column_stack(found))
+        return context.mark_missing(self, X, days.lacks, "no date is set")
 
     def simplify(self, column: Any, first: int) -> Any:
         """Return the cells as time stamps."""
@@ -277,25 +261,7 @@ class Target(NamedTuple):
     number: bool = False  # for regression
 
 
-class EncodingContext(NamedTuple):
-    """Number of the first row, policy for unseen categories, and counts of unusual cells."""
-
-    first: int
-    unseen: str
-    notes: Counter[str]
-
-    def note_missing(self, name: str, count: int, consequence: str) -> None:
-        """Count missing cells in a column that had none in the training rows."""
-        if count:
-            note = f"column {name!r} has missing cells, which the training rows did not have; {consequence}"
-            self.notes[note] += count
-
-
-Column = Number | Group | Category | Date | Unchanged
-
-
-def _indicator(column: Number | Category | Date) -> list[str]:
-    return [f"{column.name} missing"] if column.missing else []
+Column = Number | Group | Category | Text | Date | Unchanged
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:

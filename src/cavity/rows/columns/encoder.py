@@ -16,12 +16,12 @@ from cavity.rows.batches.source import Array
 from cavity.rows.columns.column_json import read_column, read_ignored, read_target, read_text, store_column
 from cavity.rows.columns.column_kinds import (
     Column,
-    EncodingContext,
     Ignored,
     Target,
     Unchanged,
     suggest_column,
 )
+from cavity.rows.columns.encoding_context import EncodingContext
 from cavity.rows.columns.feature_groups import fold_weights
 from cavity.rows.columns.target_labels import find_labelled_rows, read_label_values
 
@@ -238,7 +238,7 @@ class ColumnEncoder:
 
         Parameters
         ----------
-        columns : iterable of Number, Group, Category, Date or Unchanged
+        columns : iterable of Number, Group, Category, Text, Date or Unchanged
             The columns to read, in their order.
 
         Returns

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Sharing
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
+from cavity.rows.columns.text_kind import Text
 
 
 def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64]]:
@@ -25,7 +26,7 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
     for number, column in enumerate(columns):
         first = group[-1] + 1 if group else 0
         parts = _count_parts(column)
-        if isinstance(column, Category):
+        if isinstance(column, Category | Text):
             blocks.append(slice(len(group), len(group) + len(parts)))
         elif isinstance(column, Group):
             blocks.append(slice(len(group) + parts.count(0), len(group) + len(parts)))

@@ -11,15 +11,9 @@ import numpy as np
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import PANDAS_INDEX, classify_type, get_column, import_pyarrow
 from cavity.rows.columns.cells import (
-    WHOLE,
-    check_finite,
-    has_fractions,
-    match_cells,
     match_numbers,
     parse_numbers,
-    raise_continuous,
-    read_labels,
-    read_targets,
+    raise_infinite,
     to_numbers,
     to_text,
 )
@@ -27,11 +21,11 @@ from cavity.rows.columns.column_kinds import Category, Column, Ignored, Number, 
 from cavity.rows.columns.dates import format_day
 from cavity.rows.columns.row_numbers import ROW_NUMBER, RowNumbers
 from cavity.rows.columns.running_moments import DateMoments, RunningMoments, StyleMoments
+from cavity.rows.columns.target_labels import TargetSummary
+from cavity.rows.columns.text_columns import Sample, to_label_cells
 
 KINDS = ("number", "category", "ignore")
-MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
 MAX_LEVELS = 1000
-MAX_CLASSES = 10_000
 SOME_LEVELS, MOSTLY = 20, 0.9  # with more levels and such a share of numbers, other cells are errors
 UNIQUE_ROWS = 20  # texts that differ in all of more rows than this are identifiers
 FEW_LEVELS = 50  # a category may have this many levels, however few rows there are
@@ -42,7 +36,12 @@ class Inspection:
     """Counts and moments of every column, updated batch by batch."""
 
     def __init__(
-        self, target: str | None, ignore: Sequence[str], kinds: Mapping[str, str], strict: bool = False
+        self,
+        target: str | None,
+        ignore: Sequence[str],
+        kinds: Mapping[str, str],
+        strict: bool = False,
+        encode_texts: bool = True,
     ) -> None:
         about = "category" if target is None else kinds.get(target, "category")
         kinds = {name: kind for name, kind in kinds.items() if name != target}
@@ -55,12 +54,13 @@ class Inspection:
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
         self.unnamed, self.strict = 0, strict
         self.seen: dict[str, _ColumnSummary] = {}
-        self.labels = _TargetSummary(target, strict, about) if target is not None else None
+        self.labels = TargetSummary(target, strict, about) if target is not None else None
         self.rows = 0
         self.names: list[str] | None = None
+        self.sample = Sample() if encode_texts and not strict else None
 
-    def add(self, table: Any) -> None:
-        """Add rows."""
+    def add(self, table: Any, y: Any = None) -> None:
+        """Add rows, with their labels if these are not a column."""
         names = table.column_names
         if self.names is None:
             self._check(names)
@@ -85,7 +85,15 @@ class Inspection:
             seen.add(get_column(table, name), self.rows)
         if self.labels is not None:
             self.labels.add(get_column(table, self.labels.name), self.rows)
+        self._add_sample(table, y)
         self.rows += table.num_rows
+
+    def _add_sample(self, table: Any, y: Any) -> None:
+        """Keep texts and labels of some rows, to choose how columns of many texts are used."""
+        labels = to_label_cells(y, table.num_rows) if self.target is None else get_column(table, self.target)
+        if labels is not None and self.sample is not None:
+            texts = {n: get_column(table, n) for n, seen in self.seen.items() if seen.has_texts}
+            self.sample.add(texts, labels, self.rows)
 
     def _check(self, names: list[str]) -> None:
         twice = next((n for n, count in Counter(names).items() if n and count > 1), None)
@@ -103,7 +111,7 @@ class Inspection:
         wrong: list[str] = []
         for seen in self.seen.values():
             try:
-                decided.append(seen.decide())
+                decided.append(seen.decide(self.sample))
             except BadInput as error:
                 wrong.append(str(error))
         if wrong:
@@ -139,6 +147,9 @@ class _ColumnSummary:
         self.numbers, self.styles, self.dates = RunningMoments(), StyleMoments(), DateMoments()
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
+        self.large: int | None = (
+            None  # the first row with a number beyond float64, or an identifier such as 7e4193
+        )
         self.typed: str | None = None
 
     def add(self, column: Any, first: int) -> None:
@@ -169,8 +180,10 @@ class _ColumnSummary:
         if self.wanted != "category":
             good = match_numbers(text)
             value = parse_numbers(text.filter(import_pyarrow().array(good)))
-            check_finite(value, np.zeros(len(value), dtype=bool), self.name, first)
-            self._add_numbers(value)
+            large = np.flatnonzero(good)[~np.isfinite(value)]
+            if len(large) and self.large is None:
+                self.large = first + int(large[0]) + 1
+            self._add_numbers(value[np.isfinite(value)])
             wrong = np.flatnonzero(~good & ~lacks)
             if len(wrong) and self.odd is None:
                 self.odd = text[int(wrong[0])].as_py(), first + int(wrong[0]) + 1
@@ -186,8 +199,13 @@ class _ColumnSummary:
             self.row_numbers.add(value)
         self.numbers.add(value)
 
-    def decide(self) -> Column | Ignored:
-        """Decide how to use the column, or raise BadInput."""
+    @property
+    def has_texts(self) -> bool:
+        """Whether the column may be one of categories or texts."""
+        return self.odd is not None or self.wanted == "category"
+
+    def decide(self, sample: Sample | None) -> Column | Ignored:
+        """Decide how to use the column, or raise BadInput. The sample chooses how many texts are used."""
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
         present = self.rows - self.missing
@@ -195,6 +213,8 @@ class _ColumnSummary:
             return self._set_aside(f"has the type {self.typed[6:]}, neither numbers nor categories")
         if not present:
             return Ignored(self.name, "no values")
+        if self.large is not None and (self.odd is None or self.numbers.n > present / 2):
+            raise_infinite(self.name, self.large)
         if self.wanted != "category":
             found = self._decide_date() or self._decide_style() if self.odd or self.typed else None
             if found is not None:
@@ -207,7 +227,11 @@ class _ColumnSummary:
             if self.odd is None:
                 return self._decide_number(self.numbers)
             self._check_mostly_numbers(present)
-        return self._decide_category(present)
+        usual = self._decide_category(present)
+        few = self.levels is not None and len(self.levels) <= FEW_LEVELS
+        if few or self.asked or sample is None:
+            return usual
+        return sample.choose(self.name, usual, self.missing > 0)
 
     def _decide_date(self) -> Column | Ignored | None:
         """Return the column if all its cells are dates or times."""
@@ -265,7 +289,7 @@ class _ColumnSummary:
             self.name, found.mean, found.scale, self.missing > 0, style, float(found.low), float(found.high)
         )
 
-    def _decide_category(self, present: int) -> Column | Ignored:
+    def _decide_category(self, present: int) -> Category | Ignored:
         n = MAX_LEVELS + 1 if self.levels is None else len(self.levels)
         unique = present == n > UNIQUE_ROWS and not self.strict and not self.asked
         if self.levels is None or (n > FEW_LEVELS and n > present / 2) or unique:
@@ -296,62 +320,3 @@ class _ColumnSummary:
 
     def _raise(self, why: str, advice: str = "") -> NoReturn:
         raise BadInput(f"column {self.name!r} {why}: {advice + ', or ' if advice else ''}{ADVICE}.")
-
-
-class _TargetSummary:
-    """Running summary of the target: its classes, and whether they are whole numbers.
-
-    `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
-    """
-
-    def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
-        self.name, self.strict, self.kind, self.whole, self.numbers = name, strict, kind, True, True
-        self.missing = self.rows = 0
-        self.classes: set[str] = set()
-
-    def add(self, column: Any, first: int) -> None:
-        """Add labels, the first of which is in row `first`."""
-        self.rows += len(column)
-        if self.kind == "auto" and has_fractions(column):
-            self.kind = "number"
-        if self.kind == "number":
-            self.missing += int(read_targets(column, self.name, first, self.strict)[1].sum())
-            return
-        labels = read_labels(column, self.name, first, self.strict)
-        self.missing += labels.null_count
-        values = labels.drop_null().unique()
-        self.whole &= bool(match_cells(values, WHOLE).all())
-        self.numbers &= bool(match_numbers(values).all())
-        self.classes.update(values.to_pylist())
-        if len(self.classes) > MAX_CLASSES:
-            if self.kind == "auto" and self.numbers:
-                self.kind = "number"
-                return
-            raise BadInput(
-                f"the target {self.name!r} has more than {MAX_CLASSES} different values: is it the right column? A classifier "
-                "needs classes."
-            )
-
-    def decide(self) -> Target:
-        """Decide how to read the labels, or raise BadInput."""
-        if self.missing == self.rows:
-            raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
-        if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
-            return Target(self.name, False, self.missing, number=True)
-        if self.numbers and not self.whole:
-            odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
-            if odd is not None:
-                raise_continuous(self.name, odd)
-        if len(self.classes) < 2:
-            raise BadInput(
-                f"the target {self.name!r} has only one class, {next(iter(self.classes))!r:.60}: a classifier needs at least two."
-            )
-        return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes), self.missing)
-
-    def _is_quantity(self) -> bool:
-        """Return whether the values are numbers with fractions, or many whole numbers in few rows each."""
-        values = self.classes
-        if not self.numbers or len(values) < 2:
-            return False
-        fractions = not self.whole and any(float(v) % 1 for v in values)
-        return fractions or (len(values) > MANY_VALUES and self.rows - self.missing < FEW_EACH * len(values))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cavity.rows.arrow_tables import to_chunk
+from cavity.rows.arrow_tables import Chunk, to_chunk
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.inspection import Inspection
 
@@ -39,7 +39,7 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
 
     Attributes
     ----------
-    columns_ : tuple of Number, Group, Category, Date or Unchanged
+    columns_ : tuple of Number, Group, Category, Text, Date or Unchanged
         The columns to read, with what was learned of each.
     target_ : Target or None
         The column of the labels.
@@ -88,22 +88,22 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         ----------
         X : data frame, pyarrow table, record batch, dict of columns, or array of shape (n, D)
             The rows. The columns of an array have the names x0, x1, ...
-        y : ignored
-            Only for pipelines.
+        y : array-like of shape (n,), optional
+            Labels or targets, which choose whether columns of many different texts are used; nothing else depends on them.
 
         Returns
         -------
         self : Preparation
             The fitted preparation.
         """
-        return self.fit_batches([X])
+        return self.fit_batches([(X, y)])
 
     def fit_batches(self, batches: Iterable[Any]) -> Preparation:
         """Learn the preparation in one pass over the consecutive parts of a table.
 
         Parameters
         ----------
-        batches : iterable of tables
+        batches : iterable of tables, or of pairs (X, y)
             Consecutive rows, in any form that `fit` takes. All must have the same columns.
 
         Returns
@@ -111,9 +111,13 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         self : Preparation
             The fitted preparation.
         """
-        inspection = Inspection(self.target, self.ignore, self.kinds or {}, self.strict)
+        known = self.unseen == "error"  # texts are then categories, of which new ones are errors
+        inspection = Inspection(
+            self.target, self.ignore, self.kinds or {}, self.strict, encode_texts=not known
+        )
         for batch in batches:
-            inspection.add(to_chunk(batch).table)
+            X, y = batch if isinstance(batch, tuple) and not isinstance(batch, Chunk) else (batch, None)
+            inspection.add(to_chunk(X).table, y)
         columns, target, ignored = inspection.decide()
         names = [name for name in inspection.names or () if name != self.target]
         return self._store(columns, target, ignored, names)

@@ -9,8 +9,20 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, get_column
-from cavity.rows.columns.cells import parse_numbers, read_labels, read_targets
+from cavity.rows.columns.cells import (
+    WHOLE,
+    has_fractions,
+    match_cells,
+    match_numbers,
+    parse_numbers,
+    raise_continuous,
+    read_labels,
+    read_targets,
+)
 from cavity.rows.columns.column_kinds import Target
+
+MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
+MAX_CLASSES = 10_000
 
 
 def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:
@@ -39,3 +51,62 @@ def find_labelled_rows(chunk: Chunk, target: Target, strict: bool) -> NDArray[np
     if target.number:
         return ~read_targets(column, target.name, chunk.first, strict)[1]
     return ~np.asarray(read_labels(column, target.name, chunk.first, strict).is_null())
+
+
+class TargetSummary:
+    """Running summary of the target: its classes, and whether they are whole numbers.
+
+    `kind`: "category" for classes, "number" for regression, "auto" to decide by the values.
+    """
+
+    def __init__(self, name: str, strict: bool, kind: str = "category") -> None:
+        self.name, self.strict, self.kind, self.whole, self.numbers = name, strict, kind, True, True
+        self.missing = self.rows = 0
+        self.classes: set[str] = set()
+
+    def add(self, column: Any, first: int) -> None:
+        """Add labels, the first of which is in row `first`."""
+        self.rows += len(column)
+        if self.kind == "auto" and has_fractions(column):
+            self.kind = "number"
+        if self.kind == "number":
+            self.missing += int(read_targets(column, self.name, first, self.strict)[1].sum())
+            return
+        labels = read_labels(column, self.name, first, self.strict)
+        self.missing += labels.null_count
+        values = labels.drop_null().unique()
+        self.whole &= bool(match_cells(values, WHOLE).all())
+        self.numbers &= bool(match_numbers(values).all())
+        self.classes.update(values.to_pylist())
+        if len(self.classes) > MAX_CLASSES:
+            if self.kind == "auto" and self.numbers:
+                self.kind = "number"
+                return
+            raise BadInput(
+                f"the target {self.name!r} has more than {MAX_CLASSES} different values: is it the right column? A classifier "
+                "needs classes."
+            )
+
+    def decide(self) -> Target:
+        """Decide how to read the labels, or raise BadInput."""
+        if self.missing == self.rows:
+            raise BadInput(f"the target {self.name!r} has no labels: is it the right column?")
+        if self.kind == "number" or (self.kind == "auto" and self._is_quantity()):
+            return Target(self.name, False, self.missing, number=True)
+        if self.numbers and not self.whole:
+            odd = next((v for v in sorted(self.classes) if float(v) % 1), None)
+            if odd is not None:
+                raise_continuous(self.name, odd)
+        if len(self.classes) < 2:
+            raise BadInput(
+                f"the target {self.name!r} has only one class, {next(iter(self.classes))!r:.60}: a classifier needs at least two."
+            )
+        return Target(self.name, self.whole and all(len(v) < 18 for v in self.classes), self.missing)
+
+    def _is_quantity(self) -> bool:
+        """Return whether the values are numbers with fractions, or many whole numbers in few rows each."""
+        values = self.classes
+        if not self.numbers or len(values) < 2:
+            return False
+        fractions = not self.whole and any(float(v) % 1 for v in values)
+        return fractions or (len(values) > MANY_VALUES and self.rows - self.missing < FEW_EACH * len(values))

@@ -47,7 +47,7 @@ class Arrow:
         if model is not None:
             prepare = model.preparation
         elif learn and target is not None:
-            prepare = _learn_preparation(files, list_features(files.schema, target, weight))
+            prepare = _learn_preparation(files, list_features(files.schema, target, weight), target)
         if prepare is not None and prepare.target_ is not None:
             target = prepare.target_.name
         self.prepare, self.weight, self.target = prepare, weight, target if labelled else None
@@ -158,14 +158,18 @@ def _find_columns(schema: Any, others: tuple[str, ...], model: Features) -> tupl
     return names
 
 
-def _learn_preparation(dataset: Any, names: tuple[str, ...]) -> ColumnEncoder | None:
+def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> ColumnEncoder | None:
     """Learn in one pass how to prepare columns that are mixed or have missing cells; None if there are none."""
     mixed = any(classify_type(dataset.schema.field(name).type) != "number" for name in names)
     if not (mixed or has_missing(dataset, names)):
         return None
     from cavity.rows.columns.preparation import Preparation
 
-    prepare = Preparation().fit_batches(Fragments(dataset, names).chunks(CHUNK_ROWS))
+    labels = [target] if target in dataset.schema.names else []  # else refused below
+    tables = (chunk.table for chunk in Fragments(dataset, [*names, *labels]).chunks(CHUNK_ROWS))
+    prepare = Preparation().fit_batches(
+        (table.select(names), to_labels(table.column(target)) if labels else None) for table in tables
+    )
     warn_unused(prepare)
     return prepare
 

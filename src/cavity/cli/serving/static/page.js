@@ -77,7 +77,8 @@ function makeColumn(column, j) {
   const box = make("div", { class: `column ${column.kind}` }, make("label", { for: id }, column.name));
   let field, slider;
   if (column.kind === "category") {
-    field = make("select", { id }, ...column.levels.map((level) => make("option", { value: level }, level)));
+    const options = column.levels.map((level) => make("option", { value: level }, level));
+    field = column.free ? make("input", { id, type: "text" }) : make("select", { id }, ...options);
     field.addEventListener("change", () => set(field.value));
     box.append(field);
   } else {

@@ -1,0 +1,202 @@
+"""Columns of many different texts: names, codes, free text. Held-out rows choose how they are used.
+
+A text is encoded by the character n-grams that it contains: texts with common parts are near each other, also those that the
+training rows did not have. Texts that repeat but have no parts in common are encoded as a whole. Neither looks at labels. Which
+of them is used, or whether the column is ignored, is chosen by the held-out log loss of a quick model of this column alone.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.batches.source import Array
+from cavity.rows.columns.arrow_buffers import from_array
+from cavity.rows.columns.cells import to_text
+from cavity.rows.columns.column_kinds import (
+    Category,
+    Column,
+    Ignored,
+)
+from cavity.rows.columns.text_kind import Text, find_grams, list_grams, normalize_text
+from cavity.rows.labels import from_torch
+
+Places = NDArray[np.int64]
+
+MOST_GRAMS = 500
+MOST_LETTERS = 300  # of a text, in which n-grams are looked for
+WIDTHS = (16, 64)  # numbers of features to choose from
+MOST_ROWS = 2500  # that choose; up to twice as many
+LEAST_ROWS = 100
+FOLDS = 5
+MOST_CLASSES = 20
+PRIOR_ROWS = (0.25, 1.0, 4.0)  # of class frequencies, for the rows of a level: the best of these
+SCALE = 4.0  # of features that have unit variance together, for logistic regression
+LEAST_GAIN = 0.01  # share of the loss by which another use must be better than the usual one
+LEAST_ERRORS = 3.0  # standard errors of that gain
+EXAMPLES = 8
+MOST_LEVELS, LEVEL_WIDTH = 800, 32  # texts that are told apart as a whole, and the signs for them
+
+
+class Sample:
+    """Texts of some columns, and labels, of every `step`-th row of a table that comes in batches."""
+
+    def __init__(self) -> None:
+        self.step = 1
+        self.labels: list[str | None] = []
+        self.texts: dict[str, list[str | None]] = {}
+
+    def add(self, columns: Mapping[str, Any], labels: Any, first: int) -> None:
+        """Add rows, the first of which has the number `first`."""
+        place = import_pyarrow().array(np.arange(-first % self.step, len(labels), self.step))
+        self.labels += to_text(labels).take(place).to_pylist()
+        for name, column in columns.items():
+            self.texts.setdefault(name, []).extend(to_text(column).take(place).to_pylist())
+        while len(self.labels) > 2 * MOST_ROWS:
+            self.step, self.labels = 2 * self.step, self.labels[::2]
+            self.texts = {name: cells[::2] for name, cells in self.texts.items()}
+
+    def choose(self, name: str, usual: Category | Ignored, missing: bool) -> Column | Ignored:
+        """Return the best way to use a column of many texts: as usual, or as `Text`."""
+        cells = self.texts.get(name, [])
+        if len(cells) != len(self.labels):  # no labels, or the first batch had no texts
+            return usual
+        pairs = [(t, c) for t, c in zip(cells, self.labels, strict=True) if t is not None and c is not None]
+        y = _to_classes([label for _, label in pairs])
+        found, y = [pairs[i][0] for i in np.flatnonzero(y >= 0)], y[y >= 0]
+        if len(y) < LEAST_ROWS or not y.any():
+            return usual
+        count = Counter(found)
+        texts = _sort_texts(count)
+        rank = {text: i for i, text in enumerate(texts)}
+        place, fold = np.array([rank[text] for text in found]), _stratify(y)
+        known = isinstance(usual, Category)
+        before = _level_losses(place if known else np.zeros_like(place), y, fold)
+        similar = learn_similar_texts(name, texts, missing)
+        options = [(_text_losses(E[place], y, fold), text) for text, E in similar]
+        if not known and len(texts) < len(found):
+            losses = _level_losses(np.minimum(place, MOST_LEVELS), y, fold)
+            options.append((losses, learn_repeated_texts(name, count, missing)))
+        pays = [(losses, text) for losses, text in options if _is_better(losses, before)]
+        return min(pays, key=lambda option: option[0].mean())[1] if pays else usual
+
+
+def to_label_cells(y: Any, n: int) -> Any | None:
+    """Return labels as an Arrow array; None if there are none, or not one per row: the fit itself refuses these."""
+    try:
+        labels = np.asarray(from_torch(y)).reshape(-1)
+    except ValueError:  # lists of different lengths
+        return None
+    labels = labels.astype(np.float64) if labels.dtype.kind == "f" else labels
+    return from_array(labels) if y is not None and len(labels) == n else None
+
+
+def learn_similar_texts(name: str, texts: Sequence[str], missing: bool) -> list[tuple[Text, Array]]:
+    r"""Learn from different texts how to encode their n-grams, once per width, without labels; also encode them.
+
+    A = b/|b| · idf = U S Vᵀ      W = idf · V      idf = log(number of texts / texts with the n-gram)
+    """
+    count = Counter(gram for text in texts for gram in list_grams(text[:MOST_LETTERS]))
+    shared = [gram for gram, n in count.items() if 1 < n < len(texts)]
+    grams = sorted(shared, key=lambda gram: (-count[gram], gram))[:MOST_GRAMS]
+    if not grams:
+        return []
+    idf = np.log(len(texts) / np.array([count[gram] for gram in grams]))
+    B = find_grams(texts, grams)
+    A = B * idf
+    V = np.linalg.eigh(A.T @ A)[1][:, ::-1]
+    scale = [np.sqrt((A @ V[:, :width]).var(0).sum()) for width in WIDTHS]
+    found = [
+        _make_text(name, grams, idf[:, None] * V[:, :width] / unit, texts, missing)
+        for width, unit in zip(WIDTHS, scale, strict=True)
+        if unit > 0
+    ]
+    return [(text, B @ text.find_weights()) for text in found]
+
+
+def learn_repeated_texts(name: str, count: Counter[str], missing: bool) -> Text:
+    """Encode whole texts by random signs and the logarithm of how often they occur, in units of its spread over rows.
+
+    All different texts are about equally far from each other, as one-hot ones are. A new text is like one that occurs once.
+    """
+    texts, known = _sort_texts(count), Counter[str]()
+    for text in texts[:MOST_LEVELS]:
+        known[normalize_text(text)] += count[text]
+    rows = np.array(list(known.values()))
+    frequency = np.log(rows)
+    spread = np.sqrt(np.cov(frequency, fweights=rows))
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (len(known), LEVEL_WIDTH))
+    W = np.column_stack([signs / np.sqrt(LEVEL_WIDTH), frequency / (spread or 1.0)])
+    return _make_text(name, list(known), W, texts, missing)
+
+
+def _sort_texts(count: Counter[str]) -> list[str]:
+    """Return texts by frequency, then by name."""
+    return sorted(count, key=lambda text: (-count[text], text))
+
+
+def _make_text(name: str, grams: Sequence[str], W: Array, texts: Sequence[str], missing: bool) -> Text:
+    stored = b64encode(W.astype("<f2").tobytes()).decode()
+    return Text(name, tuple(grams), stored, tuple(texts[:EXAMPLES]), missing)
+
+
+def _is_better(losses: Array, before: Array) -> bool:
+    gain = before - losses
+    error = gain.std() / np.sqrt(len(gain))
+    return bool(gain.mean() > max(LEAST_GAIN * before.mean(), LEAST_ERRORS * error))
+
+
+def _to_classes(labels: list[str]) -> Places:
+    """Return classes 0, 1, ... by frequency, or quarters of many numbers; −1 for classes with too few rows for the folds."""
+    names, code, count = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(names) > MOST_CLASSES:
+        try:
+            value = np.array(labels, dtype=np.float64)
+            return np.searchsorted(np.quantile(value, [0.25, 0.5, 0.75]), value)
+        except ValueError:
+            pass
+    rank = np.empty(len(names), dtype=np.int64)
+    rank[np.argsort(-count, kind="stable")] = np.minimum(np.arange(len(names)), MOST_CLASSES - 1)
+    rank[count < FOLDS] = -1
+    return rank[code]
+
+
+def _stratify(y: Places) -> Places:
+    """Return the fold of each row; every fold has its share of each class."""
+    order = np.random.default_rng(0).permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    fold = np.empty(len(y), dtype=np.int64)
+    fold[order] = np.arange(len(y)) % FOLDS
+    return fold
+
+
+def _level_losses(place: Places, y: Places, fold: Places) -> Array:
+    """Return the log loss of each row, predicted by the class frequencies of its level in the other folds."""
+    loss, n, C = np.empty((len(PRIOR_ROWS), len(y))), int(place.max()) + 1, int(y.max()) + 1
+    for i in range(FOLDS):
+        rest, mine = fold != i, fold == i
+        count = np.bincount(place[rest] * C + y[rest], minlength=n * C).reshape(n, C)
+        prior, count = (count.sum(0) + 1) / (count.sum() + C), count[place[mine]]
+        for k, alpha in enumerate(PRIOR_ROWS):
+            p = (count + alpha * prior) / (count.sum(1, keepdims=True) + alpha)
+            loss[k, mine] = -np.log(p[np.arange(len(p)), y[mine]])
+    return np.asarray(loss[loss.mean(1).argmin()])
+
+
+def _text_losses(E: Array, y: Places, fold: Places) -> Array:
+    """Return the log loss of each row, predicted by logistic regression of the other folds."""
+    from sklearn.linear_model import LogisticRegression
+
+    loss = np.empty(len(y))
+    for i in range(FOLDS):
+        rest, mine = fold != i, fold == i
+        model = LogisticRegression(max_iter=1000).fit(SCALE * E[rest], y[rest])
+        at = np.searchsorted(model.classes_, y[mine])
+        loss[mine] = -model.predict_log_proba(SCALE * E[mine])[np.arange(len(at)), at]
+    return loss

@@ -1,0 +1,171 @@
+"""Columns of many texts: used by their levels or by similarity if held-out rows say that it pays, else ignored."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cavity
+from cavity import GPClassifier, Preparation
+from cavity.cli.models import Model
+from cavity.cli.serving.settings import Limits
+from cavity.cli.serving.trial import describe_model
+from cavity.rows.columns.column_kinds import Category
+from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.text_kind import Text
+
+FAMILIES = ("AB", "KT", "MX", "PR", "QZ", "TL")
+
+
+def make_codes(n, seed=0):
+    """Codes such as KT-0421, nearly all different; the family predicts the class."""
+    rng = np.random.default_rng(seed)
+    family = rng.integers(len(FAMILIES), size=n)
+    codes = [f"{FAMILIES[f]}-{rng.integers(10_000):04d}" for f in family]
+    y = np.where(rng.random(n) < np.array([0.05, 0.95, 0.1, 0.9, 0.05, 0.95])[family], "yes", "no")
+    return pd.DataFrame({"code": codes, "x": rng.normal(size=n)}), y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = make_codes(400)
+    return GPClassifier(effort="fast", max_epochs=20, random_state=0).fit(X, y)
+
+
+def test_codes_with_informative_families_are_used_even_where_all_differ(fitted):
+    X, y = make_codes(1000, seed=1)
+    p = fitted.predict_proba(X)[np.arange(1000), (y == "yes").astype(int)]
+    assert -np.log(p).mean() < 0.35  # class frequencies: .69; the rule itself: .25
+    assert "code" in fitted.preparation_.inputs
+
+
+def test_an_onnx_graph_reads_texts_as_the_model_does(fitted, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    path = cavity.export.onnx(fitted, tmp_path / "m.onnx")
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    X = make_codes(20, seed=2)[0]
+    X.loc[:2, "code"] = ["kt-0421", "new.*", "AB  17"]
+    inputs = {"code": X[["code"]].to_numpy(dtype=object), "x": X[["x"]].to_numpy()}
+    found = session.run(["probabilities"], inputs)[0]
+    np.testing.assert_allclose(found, fitted.predict_proba(X), rtol=1e-8)
+
+
+def learn(n=400, **columns):
+    """Return the preparation of texts, with labels that depend on nothing."""
+    return Preparation().fit({**columns, "x": np.arange(n) / 7}, np.random.default_rng(9).integers(2, size=n))
+
+
+def test_identifiers_that_tell_nothing_stay_ignored():
+    rng = np.random.default_rng(0)
+    numbers = [f"{rng.integers(2**62):016x}" for _ in range(400)]
+    with pytest.warns(UserWarning, match="'code' \\(400 different texts in 400 rows: names, identifiers"):
+        clf = GPClassifier("sep", n_inducing=5, max_epochs=1, random_state=0).fit(
+            pd.DataFrame({"code": numbers, "x": np.arange(400.0)}), np.arange(400) % 2
+        )
+    assert clf.preparation_.inputs == ("x",)
+    prepare = learn(
+        code=numbers,
+        large=[f"7e{i}" if i % 3 == 0 else f"q{i}" for i in range(4000, 4400)],
+        names=[f"u{i}q" for i in rng.integers(400, size=400)],
+    )
+    assert {"code", "large", "names"} <= {c.name for c in prepare.ignored_}
+
+
+def test_texts_that_repeat_are_told_apart_if_their_levels_carry_the_class():
+    rng = np.random.default_rng(0)
+    levels = np.array([f"{rng.integers(36**6):x}" for _ in range(300)], dtype=object)
+    place = rng.integers(300, size=400)
+    X, y = {"shop": levels[place].tolist(), "x": rng.normal(size=400)}, (place % 2).astype(str)
+    (shop, _) = Preparation().fit(X, y).columns_
+    assert isinstance(shop, Text) and len(shop.features) == 33
+    texts, count = np.unique(X["shop"], return_counts=True)
+    coded, frequency = np.split(shop.encode_texts(texts), [32], axis=1)
+    assert np.corrcoef(frequency[:, 0], np.log(count))[0, 1] > 0.999 and frequency[count == 1].max() == 0
+    far = ((coded[:, None] - coded[None]) ** 2).sum(2)[np.triu_indices(len(coded), 1)]
+    assert far.min() > 0.4 and abs(np.median(far) - 2) < 0.2
+    assert Preparation().fit(X).inputs == ("x",)  # nothing chooses without labels
+    for wrong in (y[:-1], [[1], [1, 2]] * 200, np.ones((400, 2))):  # the fit itself refuses these
+        assert Preparation().fit(X, wrong).inputs == ("x",)
+
+
+@pytest.mark.parametrize("kind", ["number", "label"])
+def test_the_choice_is_the_same_for_a_frame_its_batches_a_target_column_and_a_file(tmp_path, kind):
+    X, y = make_codes(600)
+    y = np.where(y == "yes", 5.0, 0.0) + np.arange(600) / 600 if kind == "number" else y
+    table = X.assign(y=y)
+    parts = [(X[:250], y[:250]), (X[250:], y[250:])]
+    made = Preparation().fit(X, y).columns_[0]
+    assert isinstance(made, Text)
+    assert Preparation().fit_batches(parts).columns_[0] == made
+    kinds = {"y": "auto"}
+    assert Preparation("y", kinds=kinds).fit_batches([table[:100], table[100:]]).columns_[0] == made
+    table.to_parquet(tmp_path / "t.parquet")
+    options = {"n_inducing": 5, "max_epochs": 1}
+    model = GPClassifier("sep", **options) if kind == "label" else cavity.GPRegressor("svi", **options)
+    assert model.fit(str(tmp_path / "t.parquet"), target="y").preparation_.columns_[0] == made
+
+
+def test_a_category_stays_one_unless_similarity_is_clearly_better():
+    X, y = make_codes(1200)
+    X["code"] = X["code"].str[:5]  # a family and two digits, each about twice
+    assert isinstance(Preparation().fit(X).columns_[0], Category)
+    assert isinstance(Preparation().fit(X, y).columns_[0], Text)
+    assert isinstance(Preparation(unseen="error").fit(X, y).columns_[0], Category)
+    X = X[:600]
+    rng = np.random.default_rng(0)
+    X["code"] = np.array([f"{i:x}" for i in rng.integers(2**40, size=60)])[np.arange(600) % 60]
+    assert isinstance(
+        Preparation().fit(X, rng.integers(2, size=60)[np.arange(600) % 60]).columns_[0], Category
+    )
+
+
+def test_missing_cells_and_new_texts_are_encoded():
+    X, y = make_codes(400)
+    X.loc[::10, "code"] = None
+    prepare = Preparation().fit(X, y)
+    code = prepare.columns_[0]
+    assert code.missing and "some missing" in code.describe() and prepare.names[-2] == "code missing"
+    rows = prepare.transform(pd.DataFrame({"code": [None, "KT-77777", "kt-77777", "KT-0000", "§"], "x": 0.0}))
+    width = len(code.features) - 1
+    assert not rows[0, :width].any() and rows[0, width] == 1 and not rows[4, :width].any()
+    np.testing.assert_array_equal(rows[1], rows[2])
+    near, far = (
+        np.linalg.norm(rows[1] - prepare.transform({"code": [t], "x": [0.0]})) for t in ("KT-7001", "AB-1200")
+    )
+    assert near < far
+
+
+def test_a_model_file_keeps_the_texts_and_rejects_damage(fitted, tmp_path):
+    fitted.save(tmp_path / "m.cavity")
+    again = cavity.load(tmp_path / "m.cavity")
+    X = make_codes(50, seed=3)[0]
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    assert again.preparation_.columns_ == fitted.preparation_.columns_
+    stored = fitted.preparation_.to_json()
+    assert len(json.dumps(stored)) < 100_000
+    for damage in (
+        {"weights": "AAAA"},
+        {"weights": "AAA"},
+        {"grams": []},
+        {"examples": [3]},
+        {"examples": []},
+    ):
+        broken = json.loads(json.dumps(stored))
+        broken["columns"][0] |= damage
+        with pytest.raises(cavity.BadFile):
+            ColumnEncoder.from_json(broken)
+
+
+def test_explanations_know_columns_of_texts(fitted):
+    X, y = make_codes(60, seed=4)
+    assert fitted.explain(X, y).names[0] == "code"
+    curve = fitted.partial_dependence(X, "code", n_values=5, n_rows=10)
+    assert curve.kind == "category" and len(curve.values) == 5
+    assert fitted.explain_rows(X[:2], X).names[0] == "code"
+
+
+def test_the_page_of_the_server_has_a_field_for_texts(fitted, tmp_path):
+    fitted.save(tmp_path / "m.cavity")
+    about = describe_model(Model.open(tmp_path / "m.cavity"), Limits())["columns"][0]
+    assert about["kind"] == "category" and about["free"] and about["typical"] in about["levels"]
