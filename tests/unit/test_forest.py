@@ -1,7 +1,5 @@
 """Trees as arrays predict what scikit-learn's own objects do."""
 
-import pickle
-
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -48,13 +46,24 @@ def test_blocks_of_rows_and_trees_do_not_matter(name, C, monkeypatch):
     np.testing.assert_array_equal(forest.log_proba(X), whole)
 
 
-def test_what_a_walk_needs_is_not_pickled():
-    X, y = make_classification(100, 6, random_state=0)
-    forest = make_forest(MODELS["forest"].fit(X, y))
-    before = len(pickle.dumps(forest))
-    expected = forest.log_proba(X)
-    assert len(pickle.dumps(forest)) == before
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(forest)).log_proba(X), expected)
+@pytest.mark.parametrize("name", ["boosting", "extra trees", "leaves"])
+def test_rows_at_thresholds_go_where_the_object_sends_them(name):
+    X, y = make_classification(200, 4, random_state=0)
+    model = MODELS[name].fit(X, y)
+    trees = [t.tree_.threshold for t in getattr(model, "estimators_", [])]
+    cells = np.concatenate(trees)[:500] if trees else make_forest(model).threshold[:500]
+    cells = cells[np.isfinite(cells)]
+    near = [np.nextafter(cells, way) for way in (-np.inf, np.inf)] + [cells.astype(np.float32).astype(float)]
+    rows = np.repeat(np.concatenate([cells, *near])[:, None], 4, 1)
+    np.testing.assert_allclose(
+        np.exp(make_forest(model).log_proba(rows)), model.predict_proba(rows), atol=2e-6
+    )
+
+
+def test_leaves_with_the_same_frequencies_are_stored_once():
+    X, y = make_classification(300, 6, n_informative=4, n_classes=4, random_state=0)
+    forest = make_forest(MODELS["extra trees"].fit(X, y))
+    assert len(forest.value) == 4 and sum(array.nbytes for array in forest[:5]) <= 10 * len(forest.child) + 64
 
 
 def test_what_has_no_trees_is_refused():
