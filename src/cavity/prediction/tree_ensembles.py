@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Index = NDArray[np.integer[Any]]
 LEAST = 1e-6  # smallest probability that a member of a pool gives to a class
 BLOCK = 1 << 22  # pairs of a row and a tree whose leaves are held at a time
 PAIRS = 1 << 15  # of them that are walked at a time: their arrays, and a few trees, stay in the cache
@@ -22,33 +23,29 @@ STEPS = 4  # levels that are walked before pairs at a leaf are left out
 class Forest(NamedTuple):
     """Trees with K numbers at each leaf. The children of a node are neighbours with larger numbers; a leaf is its own child."""
 
-    feature: NDArray[np.integer[Any]]  # [nodes]
-    threshold: NDArray[
-        np.floating[Any]
-    ]  # [nodes], a row goes left if its feature is at most this; ∞ at a leaf
+    feature: Index  # [nodes]
+    threshold: NDArray[np.floating[Any]]  # [nodes], rows with at most this go left; ∞ at a leaf
     child: NDArray[np.int32]  # [nodes], the left one
-    leaf: NDArray[np.integer[Any]]  # [nodes], row of `value`: leaves with the same numbers share it
+    leaf: Index  # [nodes], row of `value`: leaves with the same numbers share it
     value: NDArray[np.float32]  # [values K]
     root: NDArray[np.int32]  # [trees]
-    column: NDArray[np.int32]  # [trees], where a tree with K = 1 adds its number; 0 for K classes
+    column: NDArray[np.int32]  # [trees], where a tree with K = 1 adds its number; 0 if K = C
     start: Array  # [C], or [1] for two classes with one score
-    boosted: bool  # leaves hold scores, of which a softmax makes probabilities; otherwise frequencies
+    boosted: bool  # scores of a softmax; otherwise frequencies, whose mean over the trees counts
 
     def without_trees(self) -> Forest:
         """Return a single leaf, for a member that does not count: files need not hold the others."""
-        zeros: dict[str, Any] = {
-            name: np.zeros(1, np.int32) for name in ("feature", "child", "leaf", "root", "column")
-        }
+        names = ("feature", "child", "leaf", "root", "column")
+        zeros: dict[str, Any] = {name: np.zeros(1, np.int32) for name in names}
         never = np.full(1, np.inf, self.threshold.dtype)
         return self._replace(threshold=never, value=self.value[:1], **zeros)
 
     def log_proba(self, X: Array) -> Array:
         """Return logarithms of the class probabilities, [n C]."""
         rows = max(1, min(ROWS, BLOCK // len(self.root)))
+        # scikit-learn's forests compare cells in float32, its boosting in float64
         with np.errstate(over="ignore"):  # cells beyond float32 are infinite
-            X = X.astype(
-                self.threshold.dtype
-            )  # scikit-learn's forests compare cells in float32, its boosting in float64
+            X = X.astype(self.threshold.dtype)
         parts = [self._block(np.ascontiguousarray(X[i : i + rows])) for i in range(0, len(X), rows)]
         return np.concatenate(parts) if parts else np.empty((0, max(2, len(self.start))))
 
@@ -63,9 +60,7 @@ class Forest(NamedTuple):
             found[first : first + most] = self._walk(at, rows, row).reshape(-1, n)
         return found
 
-    def _walk(
-        self, at: NDArray[np.intp], rows: NDArray[Any], row: NDArray[np.intp]
-    ) -> NDArray[np.integer[Any]]:
+    def _walk(self, at: NDArray[np.intp], rows: NDArray[Any], row: NDArray[np.intp]) -> Index:
         """Return what is at the leaves below the nodes `at`; `row` is where the row of each begins in the flat `rows`."""
         found, going = at, np.arange(len(at))
         while len(going):
@@ -169,6 +164,6 @@ def _round_down(threshold: Array) -> NDArray[np.float32]:
     return np.where(found > threshold, np.nextafter(found, np.float32(-np.inf)), found)
 
 
-def _shrink(index: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+def _shrink(index: Index) -> Index:
     kinds = (np.uint8, np.int16, np.int32)
     return index.astype(next(kind for kind in kinds if index.max(initial=0) <= np.iinfo(kind).max))

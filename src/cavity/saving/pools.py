@@ -31,13 +31,11 @@ def pool_tensors(pool: Pool) -> dict[str, Tensor]:
     """Return the arrays of the trees by name."""
     import torch
 
-    found = {}
+    found: dict[str, Tensor] = {}
     for i, member in enumerate(pool.members):
         finite = member._replace(threshold=np.where(_find_leaves(member), 0, member.threshold))
-        for tensor in TREES:
-            found[f"pool.{i}.{tensor.name}"] = torch.from_numpy(
-                np.ascontiguousarray(getattr(finite, tensor.name))
-            )
+        arrays = {tensor.name: np.ascontiguousarray(getattr(finite, tensor.name)) for tensor in TREES}
+        found |= {f"pool.{i}.{name}": torch.from_numpy(array) for name, array in arrays.items()}
     return found
 
 
@@ -63,10 +61,8 @@ def _restore_trees(tensors: Arrays, prefix: str, boosted: bool) -> Forest:
         forest = Forest(**of, boosted=boosted)
         threshold = np.where(_find_leaves(forest), np.inf, forest.threshold).astype(forest.threshold.dtype)
         return forest._replace(threshold=threshold)
-    column, start = (
-        of.pop("column"),
-        of.pop("start"),
-    )  # files before format 4 have both children, and a value per node
+    # files before format 4 have both children, and a value per node
+    column, start = of.pop("column"), of.pop("start")
     forest = Nodes(**of).make_forest(column, start, boosted)
     if not (forest.child >= np.arange(len(forest.child))).all():
         raise BadFile("the trees of the pool do not fit together.")
