@@ -85,9 +85,9 @@ CROWDED = STEADY._replace(parts=15, rate=0.06)
 # For at most 6,000 rows: fewer steps at an annealed rate, a third of the time at the same NLL. [52]
 QUICK_ROWS = 6000
 QUICK_FEW = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08, anneal=True)
-QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=300, rate=0.06, anneal=True)
+QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, anneal=True)
 QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, anneal=True)
-FEW_LATENT = range(LBFGS_LATENT, 11)
+FEW_LATENT = range(LBFGS_LATENT, 16)
 POOLED_ROWS = 2000  # above which one latent function is trained so, if trees make up for what it loses [49]
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
