@@ -3,19 +3,22 @@
 import pytest
 
 from cavity.options.policy import (
-    BRISK,
     CROWDED,
     MOST_BATCH_ROWS,
     MOST_STEPS,
+    QUICK_CROWDED,
+    QUICK_FEW,
+    QUICK_MANY,
     STEADY,
     choose_pace,
     prefers_lbfgs,
 )
+from cavity.training.run_settings import RunSettings
 
 ROWS = (1001, 2000, 3001, 10_000, 70_000, 10**6, 10**8)
 
 
-@pytest.mark.parametrize("pace", [STEADY, BRISK, CROWDED])
+@pytest.mark.parametrize("pace", [STEADY, CROWDED, QUICK_FEW, QUICK_MANY, QUICK_CROWDED])
 def test_batches_and_steps_are_bounded_and_grow_with_the_rows(pace):
     batches = [pace.batch_rows(n) for n in ROWS]
     assert all(pace.least_rows <= batch <= MOST_BATCH_ROWS for batch in batches)
@@ -29,34 +32,39 @@ def test_batches_and_steps_are_bounded_and_grow_with_the_rows(pace):
 
 
 @pytest.mark.parametrize(
-    ("rows", "latent", "recommended", "hurries", "pace"),
+    ("rows", "latent", "quick", "otherwise"),
     [
-        (2000, 6, True, True, BRISK),
-        (2000, 6, True, False, STEADY),
-        (2001, 6, True, True, STEADY),
-        (2000, 4, True, True, STEADY),
-        (2000, 31, True, True, CROWDED),
-        (2000, 31, False, False, STEADY),
+        (6000, 1, STEADY, STEADY),
+        (6000, 4, STEADY, STEADY),
+        (6000, 5, QUICK_FEW, STEADY),
+        (6000, 15, QUICK_FEW, STEADY),
+        (6001, 15, STEADY, STEADY),
+        (6000, 16, QUICK_MANY, STEADY),
+        (6000, 30, QUICK_MANY, STEADY),
+        (6000, 31, QUICK_CROWDED, CROWDED),
+        (6001, 31, CROWDED, CROWDED),
     ],
 )
-def test_the_pace_depends_on_classes_and_rows(rows, latent, recommended, hurries, pace):
-    assert choose_pace(rows, latent, recommended=recommended, hurries=hurries) is pace
+def test_the_pace_depends_on_classes_and_rows(rows, latent, quick, otherwise):
+    assert choose_pace(rows, latent, recommended=True, hurries=True) is quick
+    assert choose_pace(rows, latent, recommended=True, hurries=False) is otherwise
+    assert choose_pace(rows, latent, recommended=False, hurries=False) is STEADY
 
 
-@pytest.mark.parametrize(
-    ("rows", "latent", "pace"),
-    [
-        (2000, 1, STEADY),
-        (2001, 1, BRISK),
-        (6000, 4, STEADY),
-        (6000, 10, BRISK),
-        (6001, 10, STEADY),
-        (6000, 11, STEADY),
-    ],
-)
-def test_a_pool_with_trees_takes_fewer_steps_on_middle_tables(rows, latent, pace):
-    assert choose_pace(rows, latent, recommended=True, hurries=True, pooled=True) is pace
-    assert choose_pace(rows, latent, recommended=True, hurries=False, pooled=True) is STEADY
+@pytest.mark.parametrize(("rows", "pace"), [(2000, STEADY), (2001, QUICK_FEW), (6001, STEADY)])
+def test_two_classes_take_fewer_steps_only_where_trees_are_pooled(rows, pace):
+    assert choose_pace(rows, 1, recommended=True, hurries=True, pooled=True) is pace
+    assert choose_pace(rows, 1, recommended=True, hurries=False, pooled=True) is STEADY
+
+
+def test_an_annealed_rate_rises_from_a_tenth_and_falls_to_the_final_rate():
+    settings = RunSettings(rate=1.0, final_rate=0.01, anneal=True, max_epochs=100)
+    rates = [settings.rate_at(epoch) for epoch in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[:6] == sorted(rates[:6])
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert rates[50] == pytest.approx(0.505)
+    assert rates[100] == pytest.approx(0.01)
 
 
 def test_lbfgs_is_for_small_tables_and_for_larger_ones_with_two_to_four_latent_functions():

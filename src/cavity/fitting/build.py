@@ -37,7 +37,7 @@ from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options
 from cavity.rows.batches.source import Data
 from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, Ascent, AverageGradient
+from cavity.training.optimisers import OPTIMISERS, SHORT_ADAM, Ascent, AverageGradient
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -220,6 +220,8 @@ def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
         return Ascent(total)
     if options.plan.optimizer == "sag":
         return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
+    if options.plan.anneal:
+        return SHORT_ADAM
     return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
 
 

@@ -41,6 +41,7 @@ def make_run(
         optimiser=build.make_optimiser(options, engine, data),
         rate=chosen.rate,
         final_rate=chosen.final_rate,
+        anneal=chosen.anneal,
         sweep_damping=chosen.sweep_damping,
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),

@@ -53,6 +53,7 @@ class TrainingPlan:
     rough: bool  # L-BFGS with roughly converged sites
     rate: float
     final_rate: float
+    anneal: bool  # the rate falls as a cosine, and Adam forgets soon
     batch_size: int | None  # None: all rows
     chunk: int  # rows that are in memory at once within a step
     max_epochs: int

@@ -309,9 +309,10 @@ class Run:
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
-        """Use an engine with fixed hyper-parameters within the block."""
+        """Use an engine with fixed hyper-parameters within the block; a block in another one shares its projection."""
         own = self.guard.engine
-        self.guard.engine = own.freeze(self.state, self.rows)
+        if own.cached is None:
+            self.guard.engine = own.freeze(self.state, self.rows)
         try:
             yield
         finally:
@@ -328,14 +329,15 @@ class Run:
             self.history[-1] |= {"settling_sweeps": 0, "settling_seconds": 0.0}
             return
         mini = plan.batch_size is not None
-        if mini and not self.is_late():
-            self._set_damping(1.0 if plan.leap else plan.sweep_damping)
-            self.final_sweeps.append(self._steps([(self.whole, None, True)]))
-        if mini:
-            self._set_damping(plan.sweep_damping)
-        self.final_sweeps.append(self._steps([(self.whole, None, True)]))
         most = FINAL_SWEEPS if mini else 10 * FINAL_SWEEPS
-        self.final_sweeps += self.sweep(0.1 * plan.tol, most - 1, self.final_sweeps[-1].objective)
+        with self._frozen():
+            if mini and not self.is_late():
+                self._set_damping(1.0 if plan.leap else plan.sweep_damping)
+                self.final_sweeps.append(self._steps([(self.whole, None, True)]))
+            if mini:
+                self._set_damping(plan.sweep_damping)
+            self.final_sweeps.append(self._steps([(self.whole, None, True)]))
+            self.final_sweeps += self.sweep(0.1 * plan.tol, most - 1, self.final_sweeps[-1].objective)
         self.history[-1]["settling_sweeps"] = len(self.final_sweeps)
         self.history[-1]["settling_seconds"] = time.perf_counter() - start
 

@@ -91,3 +91,4 @@ class AverageGradient(Optimiser):
 
 
 OPTIMISERS: dict[str, Optimiser] = {"adam": Adam(), "sign": SignRule()}
+SHORT_ADAM = Adam(beta2=0.99)  # for a few hundred steps: it forgets the gradients of their beginning

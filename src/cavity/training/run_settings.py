@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,12 @@ from cavity.inference import Engine, Optimiser
 from cavity.training.optimisers import Adam
 
 Report = Callable[[dict[str, Any]], None]
+
+# While q is near the prior, gradients say little, and Adam would make full steps of them.
+WARM_UP, LEAST_RISE = (
+    0.05,
+    0.1,
+)  # share of a run in which an annealed rate rises, and the share it begins with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +27,10 @@ class RunSettings:
     schedule: str = "inner-approx"  # inner-approx, inner-exact, outer
     optimiser: Optimiser = field(default_factory=Adam)
     rate: float = 0.01
-    final_rate: float | None = None  # reached at max_epochs by exponential decay; None keeps the rate
+    final_rate: float | None = None  # reached at max_epochs; None keeps the rate
+    anneal: bool = (
+        False  # the rate rises at first and then falls as a cosine; otherwise it decays exponentially
+    )
     sweep_damping: float = 1.0  # of full sweeps after mini-batches
     batch_size: int | None = None  # None for full batches
     max_epochs: int = 1
@@ -40,4 +50,9 @@ class RunSettings:
         if self.final_rate is None:
             return self.rate
         share = progress / max(1, self.max_epochs)
+        if self.anneal:
+            rise = min(1.0, LEAST_RISE + share / WARM_UP)
+            return rise * (
+                self.final_rate + (self.rate - self.final_rate) * 0.5 * (1 + math.cos(math.pi * share))
+            )
         return float(self.rate * (self.final_rate / self.rate) ** share)
