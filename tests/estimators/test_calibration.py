@@ -190,8 +190,8 @@ def test_many_classes_get_no_boosting():
 
 def test_a_forest_does_not_know_a_row_by_its_twin():
     config, size = model(ensemble="trees")._config(), TableSize(100, 5, 3, 3, 100)
-    planned = lambda twins: policy.plan_calibration(config, size, in_memory=True, twins=twins, held=None)
-    drawn = [calibration.make_members("trees", planned(t), 0)[1].bootstrap for t in (False, True)]
+    planned = lambda alike: policy.plan_calibration(config, size, in_memory=True, alike=alike, held=None)
+    drawn = [calibration.make_members("trees", planned(alike), 0)[1].bootstrap for alike in (True, False)]
     assert drawn == [True, False]
 
 

@@ -58,6 +58,20 @@ def test_the_estimate_of_balanced_classes_is_near_the_weighted_loss_of_fresh_row
     assert losses[0] < losses[1] + 0.02
 
 
+@pytest.mark.parametrize("seed", [3, 4])
+def test_trees_do_not_make_balanced_classes_worse(seed):
+    """scikit-learn draws heavy rows into nearly every tree, so the rows that its trees did not draw say nothing of a rare class."""
+    X, y = rare(300, seed)
+    new, labels = rare(20000, 4)
+    weight = (1 / np.bincount(y))[labels]
+    losses = []
+    for effort in ("fast", "balanced"):
+        clf = GPClassifier(effort=effort, class_weight="balanced", random_state=0).fit(X, y)
+        losses.append(log_loss(labels, clf.predict_proba(new), sample_weight=weight))
+        assert abs(clf.estimate_.log_loss - losses[-1]) < 2 * clf.estimate_.standard_error
+    assert losses[1] < losses[0] + 0.02
+
+
 def fixed(method="ep", **options):
     return GPClassifier(
         method, **nest(**{"n_inducing": 8, "learn": (), "tol": 1e-9, "random_state": 0} | options)

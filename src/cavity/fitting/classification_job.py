@@ -134,7 +134,8 @@ class ClassifierFits:
             config,
             TableSize.of(table, self.rows.features.n),
             in_memory=isinstance(table, Table),
-            twins=policy.pools(config) and find_twins(table) is not None,
+            alike=table.lightest == table.heaviest
+            and not (policy.pools(config) and find_twins(table) is not None),
             held=held,
         )
 

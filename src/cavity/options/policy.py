@@ -355,12 +355,12 @@ def count_held_parts(n_rows: int) -> int:
 
 
 def plan_calibration(
-    config: ClassifierConfig, size: TableSize, *, in_memory: bool, twins: bool, held: str | None
+    config: ClassifierConfig, size: TableSize, *, in_memory: bool, alike: bool, held: str | None
 ) -> CalibrationPlan:
     """Plan which rows calibrate the model and what is pooled with it.
 
-    `twins`: some rows are equal, and a bootstrapped forest would know a row by its twin. `held`: where rows come from that the
-    fit does not see, "held out" or "eval_set".
+    `alike`: rows weigh the same and differ from each other. Otherwise a bootstrapped forest draws heavy rows into nearly every
+    tree, and knows a row by its twin. `held`: where rows come from that the fit does not see, "held out" or "eval_set".
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config) and not (config.ensemble == "auto" and size.rows > POOL_ROWS)
@@ -387,7 +387,7 @@ def plan_calibration(
         pools=members,
         trees=TREES[effort] if trees else 0,
         rounds=BOOSTING_ROUNDS[effort] if trees and boosts else 0,
-        bootstrap=trees and effort != "best" and not twins,
+        bootstrap=trees and effort != "best" and alike,
         why=_explain_calibration(config, how),
     )
 
