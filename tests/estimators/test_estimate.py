@@ -45,6 +45,18 @@ def test_the_numbers_are_those_of_scikit_learn_weights_included():
     np.testing.assert_allclose(twice.true, 2 * np.array(found.true))
 
 
+def test_the_error_of_a_weighted_mean_is_its_spread_over_tables():
+    """Heavy rows of a rare class that also lose the most: an effective number of rows alone says too little."""
+    rng, means, errors = np.random.default_rng(0), [], []
+    for _ in range(2000):
+        rare = rng.random(300) < 0.06
+        values = np.where(rare, rng.exponential(2.0, 300), 0.1)
+        mean, error = average(values, np.where(rare, 12.0, 0.5))
+        means.append(mean)
+        errors.append(error)
+    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)
+
+
 @pytest.mark.parametrize("effort", ["fast", "balanced", slow("best")])
 def test_the_estimate_is_near_the_log_loss_of_new_rows(table, effort, tmp_path):
     X, y, new, labels = table

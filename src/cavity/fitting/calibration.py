@@ -99,7 +99,9 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Any]:
     )
     if not plan.rounds:
         return [forest]
-    boosting = HistGradientBoostingClassifier(max_iter=plan.rounds, early_stopping=False, random_state=seed)
+    boosting = HistGradientBoostingClassifier(
+        max_iter=plan.rounds, l2_regularization=policy.BOOSTING_L2, early_stopping=False, random_state=seed
+    )
     return [boosting, forest]
 
 

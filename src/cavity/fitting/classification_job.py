@@ -23,7 +23,7 @@ from cavity.fitting.time_budget import Budget
 from cavity.fitting.twins import find_twins
 from cavity.kernels import Ranked
 from cavity.options import ClassifierConfig, Plan, policy
-from cavity.options.plan import CalibrationPlan, TableSize
+from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.eval_set import read_eval_labels
@@ -32,6 +32,7 @@ from cavity.rows.tables import Facts, Request, Table, read_table
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
+from cavity.training.progress import announce
 
 
 class FitRows(NamedTuple):
@@ -121,9 +122,12 @@ class ClassifierFits:
         if self.config.effort == "fast" or not self.config.method.recommended:
             return None
         config = replace(self.config, effort="fast")
+        return Plan(training=self.plan_training(config, M), calibration=self.plan_calibration(config))
+
+    def plan_training(self, config: ClassifierConfig, M: int) -> TrainingPlan:
+        """Return how a model with at most M inducing points is trained."""
         size = TableSize.of(self.rows.table, self.rows.features.n, self.rows.numbered)
-        training = policy.complete(config, size, min(M, policy.count_points(config, size))).plan
-        return Plan(training=training, calibration=self.plan_calibration(config))
+        return policy.complete(config, size, min(M, policy.count_points(config, size))).plan
 
     def plan_calibration(self, config: ClassifierConfig) -> CalibrationPlan:
         """Return which rows calibrate the model, and what is pooled with it."""
@@ -171,8 +175,28 @@ class ClassifierFits:
             held_name=self.held.name,
         )
         pool, found, estimate, notes = about.find_pool(result.model, result.loo)
+        if plan.pools and not any(pool.weights) and self.hurried_for_trees(result):
+            return self.train_alone()
         model = result.model._replace(pool=pool)
         return result._replace(model=model, calibration=found, estimate=estimate, warnings=notes)
+
+    def hurried_for_trees(self, result: Result) -> bool:
+        """Return whether training took fewer steps because trees make up for them, and there is time for the others."""
+        assert result.plan is not None
+        done, config = result.plan.training, replace(self.config, ensemble=None)
+        in_time = self.budget.left() is None and self.session.reduce.world == 1
+        return in_time and self.plan_training(config, done.n_inducing) != done
+
+    def train_alone(self) -> Result:
+        """Train and calibrate the model without trees."""
+        announce("  trees do not help: training without them, in more steps", self.config.verbose)
+        config = replace(self.config, ensemble=None, callbacks=(), checkpoint=None, resume=False)
+        rng = np.random.default_rng(self.session.seed)
+        alone = replace(self, session=self.session._replace(config=config, rng=rng), config=config)
+        job = alone.prepare()
+        job.train_quietly()
+        result = job.make_result(job.run)._replace(plan=job.plan)
+        return result if job.finish is None else job.finish(result, False)
 
 
 @torch.no_grad()

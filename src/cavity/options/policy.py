@@ -110,6 +110,7 @@ LOO_NUMBERS, LOO_LEAST = (
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
+BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
 MOST_LEAVES = 4096
 POOL_ROWS = 200_000  # up to which ensemble="auto" pools: trees of more rows take minutes on one core
 # Rows × features × classes, and classes, up to which boosting is a member: its time grows with all three, and each round has
