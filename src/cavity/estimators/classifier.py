@@ -22,7 +22,6 @@ from cavity.explain.samples import ClassifierSamples
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.classification_job import prepare_classification
 from cavity.fitting.job import read_request
-from cavity.fitting.leave_one_out import kind_of_left_out
 from cavity.fitting.partial_fit import available_if
 from cavity.fitting.results import Result, common_result
 from cavity.options import ClassifierConfig, read_classifier
@@ -33,7 +32,7 @@ from cavity.options.value_checks import whole
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy, predict_blocks
 from cavity.prediction.draws import draw_log_proba
-from cavity.prediction.estimate import Estimate, estimate_quality
+from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import (
     as_array,
     frequencies,
@@ -356,8 +355,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             assert result.loo is not None and result.class_prior is not None
             loo = result.loo.sample()
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            kind, prior = kind_of_left_out(self._fitted), result.class_prior
-            found = estimate_quality(log_p, loo.y, loo.weight, prior, "leave-one-out", kind)
+            of = len(result.loo.y)
+            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out", of)
             self._result = result._replace(estimate=found)
             return found
         return result.estimate

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting.leave_one_out import LeaveOneOut, kind_of_left_out
+from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.sklearn_trees import bin_without_weights, choose_columns, limit_cells, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
 from cavity.fitting.twins import effective_share, find_twins, has_cells
@@ -156,11 +156,9 @@ class Calibration(NamedTuple):
         how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
         log.info("temperature: %s", how)
         pool = Pool(w**policy.LOO_EXPONENT if w > 1 else w)
-        scaled, kind = normalised(pool.weight * log_p), kind_of_left_out(model)
-        quality = estimate_quality(
-            scaled, used.y, used.weight, self._class_prior, how, kind, self.table.n_rows
-        )
-        return Calibrated(pool, how, quality if alone else None, notes)
+        scaled = normalised(pool.weight * log_p)
+        quality = used.estimate(model, scaled, self._class_prior, how, self.table.n_rows) if alone else None
+        return Calibrated(pool, how, quality, notes)
 
     @property
     def _class_prior(self) -> Array:
