@@ -53,7 +53,7 @@ def test_an_interrupt_saves_the_model_as_it_stands_and_ends_with_its_code(birds,
     [
         "cavity.common.tensor_files.os.fsync",
         "cavity.fitting.results.extract_model",
-        "cavity.fitting.calibration.estimate_quality",
+        "cavity.fitting.leave_one_out.estimate_quality",
     ],
 )
 def test_a_signal_after_training_does_not_lose_the_model(birds, tmp_path, monkeypatch, where):

@@ -194,9 +194,9 @@ def test_members_that_do_not_count_are_not_stored(table, monkeypatch):
     np.testing.assert_array_equal(fitted.predict_log_proba(new), predict_log_proba(weighed, new)[0])
 
 
-def plan_members(classes=3, twins=False):
+def plan_members(classes=3, alike=True):
     config, size = model(ensemble="trees")._config(), TableSize(100, 5, classes, classes, 100)
-    planned = policy.plan_calibration(config, size, in_memory=True, twins=twins, held=None)
+    planned = policy.plan_calibration(config, size, in_memory=True, alike=alike, held=None)
     return make_members("trees", planned, 0)
 
 
@@ -204,8 +204,36 @@ def test_many_classes_get_no_boosting():
     assert [len(plan_members(classes)) for classes in (20, 21)] == [2, 1]
 
 
+def test_boosting_does_not_diverge_where_rules_decide_and_a_class_is_rare():
+    """Unshrunk, a leaf whose rows are all certain divides by nearly 0: this table lost 5 nats, and the pool chose by luck."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(4000, 4))
+    y = np.searchsorted([0.25, 1.04, 1.64, 2.3], X[:, 0])
+    y = np.where((y < 3) & (X[:, 1] > 0) & (X[:, 2] > 0.5), (y + 1) % 3, y)
+    y[X[:, 0] >= np.sort(X[:2000, 0])[-5]] = 5
+    config, size = model(ensemble="trees")._config(), TableSize(2000, 4, 6, 6, 2000)
+    plan = policy.plan_calibration(config, size, in_memory=True, alike=True, held=None)
+    boosting = make_members("trees", plan, 0)[0].fit(X[:2000], y[:2000])
+    assert log_loss(y[2000:], boosting.predict_proba(X[2000:])) < 0.1
+
+
+def test_where_trees_do_not_help_the_model_is_the_one_without_them(monkeypatch):
+    """Middle tables train in fewer steps, because trees make up for them: where they do not, the steps were missing."""
+    monkeypatch.setattr(calibration, "fit_weights", lambda parts, *_: np.eye(len(parts))[0])
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2001, 3))
+    y = (X.sum(1) > 0).astype(int)
+    options = {"effort": "balanced", "n_inducing": 4, "max_epochs": 2}
+    alone = model(**options, ensemble=None).fit(X, y)
+    pooled = model(**options, ensemble="auto").fit(X, y)
+    np.testing.assert_array_equal(pooled.predict_proba(X), alone.predict_proba(X))
+    assert pooled.plan_.training == alone.plan_.training and len(pooled.ensemble_weights_) == 1
+    hurried = model(**options, ensemble="auto").fit(X, y, time_limit=100)
+    assert len(hurried.ensemble_weights_) == 3
+
+
 def test_a_forest_does_not_know_a_row_by_its_twin():
-    assert [plan_members(twins=twins)[1].bootstrap for twins in (False, True)] == [True, False]
+    assert [plan_members(alike=alike)[1].bootstrap for alike in (True, False)] == [True, False]
 
 
 @pytest.fixture(scope="module")

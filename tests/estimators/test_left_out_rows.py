@@ -44,18 +44,18 @@ def test_the_estimate_of_weighted_rows_is_near_fresh_rows(effort, kind, fresh):
     assert 0.6 < clf.temperature_ < 2.0
 
 
-@pytest.mark.parametrize("seed", [5, slow(6)])
+@pytest.mark.parametrize("seed", [slow(3), slow(4), 5, slow(6)])
 def test_the_estimate_of_balanced_classes_is_near_the_weighted_loss_of_fresh_rows(seed):
-    """Hyper-parameters saw the rare rows, so it is still too low; before, it was a tenth of the loss."""
+    """Nine to 22 rare rows that weighed as dozens each were learnt by heart, and trees that had drawn them all got the pool."""
     X, y = rare(300, seed)
     new, labels = rare(20000, 4)
     weight = (1 / np.bincount(y))[labels]
     losses = []
-    for calibration in ("auto", None):
-        clf = GPClassifier(effort="fast", class_weight="balanced", calibration=calibration, random_state=0)
-        losses.append(log_loss(labels, clf.fit(X, y).predict_proba(new), sample_weight=weight))
-        assert abs(clf.estimate_.log_loss - losses[-1]) < 4 * clf.estimate_.standard_error
-    assert losses[0] < losses[1] + 0.02
+    for given in ({"effort": "fast", "calibration": None}, {"effort": "fast"}, {}):
+        clf = GPClassifier(class_weight="balanced", random_state=0, **given).fit(X, y)
+        losses.append(log_loss(labels, clf.predict_proba(new), sample_weight=weight))
+        assert abs(clf.estimate_.log_loss - losses[-1]) < 2 * clf.estimate_.standard_error
+    assert max(losses) < 0.5 and losses[1] < losses[0] + 0.02
 
 
 def fixed(method="ep", **options):

@@ -150,7 +150,7 @@ def test_lbfgs_takes_more_epochs_with_more_classes(latent, epochs):
 )
 def test_the_calibration_depends_on_effort_rows_and_what_is_asked_for(given, facts, how, fits, members):
     config = read_classifier(GPClassifier(**given).get_params(deep=False))
-    facts = {"rows": 500, "in_memory": True, "held": None, "twins": False} | facts
+    facts = {"rows": 500, "in_memory": True, "held": None, "alike": True} | facts
     rows = facts.pop("rows")
     plan = policy.plan_calibration(config, size(rows, 3), **facts)
     assert (plan.how, plan.fits, (plan.trees, plan.rounds)) == (how, fits, members)

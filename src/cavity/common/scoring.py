@@ -1,6 +1,6 @@
 """Scores of class probabilities, with weights. Every score of the package is computed here; NumPy alone.
 
-A score is a weighted mean over rows. Its standard error counts n = (Σw)² / Σw² rows: those that say as much as the weighted ones.
+A score is a weighted mean m = Σ_n w_n x_n / Σ_n w_n over rows. Its standard error is √(Σ_n w_n² (x_n − m)²) / Σ_n w_n.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def average(values: Any, weight: Array | None = None) -> Mean:
     share = weight / weight.sum()
     mean = float(share @ values)
     with np.errstate(invalid="ignore"):  # an infinite loss has no standard error
-        return Mean(mean, float(np.sqrt(share @ (values - mean) ** 2 / count_effective(weight))))
+        return Mean(mean, float(np.linalg.norm(share * (values - mean))))
 
 
 def score_rows(log_p: Array, y: Labels) -> dict[str, Array]:

@@ -21,7 +21,6 @@ from cavity.explain.permutation_importance import Losses
 from cavity.explain.samples import ClassifierSamples
 from cavity.fitting import partial_fit, runs
 from cavity.fitting.classification_job import prepare_classification
-from cavity.fitting.leave_one_out import kind_of_left_out
 from cavity.fitting.partial_fit import available_if
 from cavity.fitting.results import Result, common_result
 from cavity.options import ClassifierConfig, read_classifier
@@ -32,7 +31,7 @@ from cavity.options.value_checks import whole
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.draws import draw_log_proba
-from cavity.prediction.estimate import Estimate, estimate_quality
+from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import (
     as_array,
     frequencies,
@@ -101,7 +100,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     warm_start : bool
         Continue from the hyper-parameters and sites of the last fit.
     class_weight : None, "balanced" or dict
-        Factors on the weights of rows, by class.
+        Factors on the weights of rows, by class. "balanced" gives every class the same weight, and all rows together that of as
+        many as they are worth: H / n_c, with n_c the weight of class c and H the harmonic mean of them.
     training : None or cavity.Training
         How the model trains: what is learnt, optimiser, tolerance, time limit, early stopping, checkpoints, precision, such as
         `Training(tol=1e-3)`. Grid searches take `training__tol`.
@@ -347,8 +347,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             assert result.loo is not None and result.class_prior is not None
             loo = result.loo.sample()
             log_p = normalised(self._fitted.pool.weight * loo.log_proba(self._fitted))
-            kind, prior = kind_of_left_out(self._fitted), result.class_prior
-            found = estimate_quality(log_p, loo.y, loo.weight, prior, "leave-one-out", kind)
+            of = len(result.loo.y)
+            found = loo.estimate(self._fitted, log_p, result.class_prior, "leave-one-out", of)
             self._result = result._replace(estimate=found)
             return found
         return result.estimate

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting.leave_one_out import LeaveOneOut, kind_of_left_out
+from cavity.fitting.leave_one_out import LeaveOneOut
 from cavity.fitting.members import Fitted, TreesBeside, deepen, fit_member, predicts_own_rows
 from cavity.fitting.sklearn_trees import choose_columns, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
@@ -54,30 +54,21 @@ class Held(NamedTuple):
     rows: NDArray[np.int64]  # their places in the table
     var: Array  # [n C], of the latent functions
 
-    def insert(self, members: Sequence[Any], fitted: Sequence[Any]) -> Held:
-        """Return the rows with the predictions of forests for rows that their trees did not draw, in the order of the members."""
+    def insert(self, own: Sequence[bool], fitted: Sequence[Any]) -> Held:
+        """Return the rows with the predictions of forests for rows that their trees did not draw, in the order of the members.
+
+        `own`: which members are such forests.
+        """
         first, *folded = self.parts
         logs, rest = [first], iter(folded)
-        for member, model in zip(members, fitted, strict=True):
-            if predicts_own_rows(member):
+        for predicts, model in zip(own, fitted, strict=True):
+            if predicts:
                 p = model.oob_decision_function_[self.rows]
                 floor = np.maximum(np.nan_to_num(p, nan=1 / p.shape[1]), LEAST)
                 logs.append(np.log(floor / floor.sum(1, keepdims=True)))
             else:
                 logs.append(next(rest))
         return self._replace(parts=logs)
-
-    def make_pool(self, members: tuple[Forest, ...], share: float) -> Pool:
-        """Return the pool whose weights suit these rows best; `share`: how much of their weight counts as evidence."""
-        weight, *others = fit_weights(self.parts, self.y, share * self.weight).tolist()
-        kept = (member if w else member.without_trees() for member, w in zip(members, others, strict=True))
-        return Pool(weight, tuple(kept), tuple(others))
-
-    def estimate(self, pool: Pool, prior: Array, how: str, kind: Rows, of: int) -> Estimate:
-        """Score the pool on these rows; `of` how many."""
-        logs = [partial(np.asarray, part) for part in self.parts[1:]]
-        log_p = normalised(pool.add_members(self.parts[0], self.var, logs))
-        return estimate_quality(log_p, self.y, self.weight, prior, how, kind, of)
 
 
 class Calibrated(NamedTuple):
@@ -141,11 +132,9 @@ class Calibration(NamedTuple):
         how = f"leave-one-out of {len(used.y)} rows" if sampled else "leave-one-out"
         log.info("temperature: %s", how)
         pool = Pool(w**policy.LOO_EXPONENT if w > 1 else w)
-        scaled, kind = normalised(pool.weight * log_p), kind_of_left_out(model)
-        quality = estimate_quality(
-            scaled, used.y, used.weight, self._class_prior, how, kind, self.table.n_rows
-        )
-        return Calibrated(pool, how, quality if alone else None, notes)
+        scaled = normalised(pool.weight * log_p)
+        quality = used.estimate(model, scaled, self._class_prior, how, self.table.n_rows) if alone else None
+        return Calibrated(pool, how, quality, notes)
 
     @property
     def _class_prior(self) -> Array:
@@ -198,10 +187,16 @@ class Calibration(NamedTuple):
     def _calibrate(
         self, held: Held, members: tuple[Forest, ...], how: str, share: float, kind: Rows = "held out"
     ) -> Calibrated:
-        """Fit a pool to held-out rows."""
-        pool = held.make_pool(members, share)._replace(gate=self.gate if members else None)
-        estimate = held.estimate(pool, self._class_prior, how, kind, self.table.n_rows)
-        return Calibrated(pool, how, estimate)
+        """Fit a pool to held-out rows, and score it on them; `share`: how much of their weight counts as evidence."""
+        own, *weights = fit_weights(held.parts, held.y, share * held.weight).tolist()
+        kept = (member if w else member.without_trees() for member, w in zip(members, weights, strict=True))
+        pool = Pool(own, tuple(kept), tuple(weights), self.gate if members else None)
+        logs = [partial(np.asarray, part) for part in held.parts[1:]]
+        log_p = normalised(pool.add_members(held.parts[0], held.var, logs))
+        rows = self.table.n_rows
+        return Calibrated(
+            pool, how, estimate_quality(log_p, held.y, held.weight, self._class_prior, how, kind, rows)
+        )
 
     def _use_folds(self, table: Table) -> tuple[Calibrated | None, tuple[str, ...]]:
         """Fit without some of the rows, and predict these; None if time is up. Also say what a time limit left out."""
@@ -210,7 +205,8 @@ class Calibration(NamedTuple):
             return None, notes
         alone = np.arange(float(table.n_rows))[:, None]  # rows of a table of cells are different cases
         fold = choose_folds(alone if has_cells(table) else table.X, table.y, k, self.seed)
-        folded = [member for member in members if not predicts_own_rows(member)]
+        own = [predicts_own_rows(member, table) for member in members]
+        folded = [member for member, predicts in zip(members, own, strict=True) if not predicts]
         found: list[Held] = []
         folds = [i for i in range(k) if (fold == i).any()]
         announce(f"  calibration: {wanted} more fits, each without 1 of {k} parts of the rows", self.verbose)
@@ -235,7 +231,7 @@ class Calibration(NamedTuple):
             return None, notes
         joined, (fitted, columns) = _join(found), self._fit_all(members, table)
         used = self._calibrate(
-            joined.insert(members, fitted),
+            joined.insert(own, fitted),
             tuple(make_forest(model, columns) for model in fitted),
             self._describe(joined, len(found), k, wanted),
             self._share_of(table),

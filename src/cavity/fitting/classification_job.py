@@ -24,7 +24,7 @@ from cavity.fitting.results import Continuation, Result, common_result
 from cavity.fitting.time_budget import Budget
 from cavity.fitting.twins import find_twins
 from cavity.options import ClassifierConfig, Plan, policy
-from cavity.options.plan import CalibrationPlan, TableSize
+from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.eval_set import read_eval_labels
@@ -33,6 +33,7 @@ from cavity.rows.tables import Facts, Request, Table, read_table
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
+from cavity.training.progress import announce
 
 
 class FitRows(NamedTuple):
@@ -127,9 +128,12 @@ class ClassifierFits:
         if self.config.effort == "fast" or not self.config.method.recommended:
             return None
         config = replace(self.config, effort="fast")
+        return Plan(training=self.plan_training(config, M), calibration=self.plan_calibration(config))
+
+    def plan_training(self, config: ClassifierConfig, M: int) -> TrainingPlan:
+        """Return how a model with at most M inducing points is trained."""
         size = TableSize.of(self.rows.table, self.rows.features.n, self.rows.numbered)
-        training = policy.complete(config, size, min(M, policy.count_points(config, size))).plan
-        return Plan(training=training, calibration=self.plan_calibration(config))
+        return policy.complete(config, size, min(M, policy.count_points(config, size))).plan
 
     def plan_calibration(self, config: ClassifierConfig) -> CalibrationPlan:
         """Return which rows calibrate the model, and what is pooled with it."""
@@ -140,7 +144,8 @@ class ClassifierFits:
             config,
             TableSize.of(table, self.rows.features.n),
             in_memory=isinstance(table, Table),
-            twins=policy.pools(config) and find_twins(table) is not None,
+            alike=table.lightest == table.heaviest
+            and not (policy.pools(config) and find_twins(table) is not None),
             held=held,
             threads=torch.get_num_threads(),
             alone=self.session.reduce.world == 1 and (held is not None or self.budget.limit is None),
@@ -179,8 +184,28 @@ class ClassifierFits:
             beside=None if at_once else self.beside,
         )
         pool, found, estimate, notes = about.find_pool(result.model, result.loo)
+        if plan.pools and not any(pool.weights) and self.hurried_for_trees(result):
+            return self.train_alone()
         model = result.model._replace(pool=pool)
         return result._replace(model=model, calibration=found, estimate=estimate, warnings=notes)
+
+    def hurried_for_trees(self, result: Result) -> bool:
+        """Return whether training took fewer steps because trees make up for them, and there is time for the others."""
+        assert result.plan is not None
+        done, config = result.plan.training, replace(self.config, ensemble=None)
+        in_time = self.budget.left() is None and self.session.reduce.world == 1
+        return in_time and self.plan_training(config, done.n_inducing) != done
+
+    def train_alone(self) -> Result:
+        """Train and calibrate the model without trees."""
+        announce("  trees do not help: training without them, in more steps", self.config.verbose)
+        config = replace(self.config, ensemble=None, callbacks=(), checkpoint=None, resume=False)
+        rng = np.random.default_rng(self.session.seed)
+        alone = replace(self, session=self.session._replace(config=config, rng=rng), config=config)
+        job = alone.prepare()
+        job.train_quietly()
+        result = job.make_result(job.run)._replace(plan=job.plan)
+        return result if job.finish is None else job.finish(result, False)
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.posterior import Normal
 from cavity.options import policy
-from cavity.prediction.estimate import Rows
+from cavity.prediction.estimate import Estimate, estimate_quality
 from cavity.prediction.model import FittedModel, log_probabilities
 from cavity.rows.tables import Facts, Table
 from cavity.training.loop import Run
@@ -45,10 +45,10 @@ class LeaveOneOut(NamedTuple):
         f = Normal(self.f.mean.to(model.device), self.f.var.to(model.device))
         return np.asarray(log_probabilities(model, f).numpy())
 
-
-def kind_of_left_out(model: FittedModel) -> Rows:
-    """Return what rows that are left out at the final hyper-parameters are: seen, if any were learnt."""
-    return "seen" if any(p.requires_grad for p in model.prior.parameters()) else "folds"
+    def estimate(self, model: FittedModel, log_p: Array, prior: Array, how: str, of: int) -> Estimate:
+        """Score log-probabilities of these rows; hyper-parameters saw them, if any were learnt. `of`: rows of the table."""
+        learnt = any(p.requires_grad for p in model.prior.parameters())
+        return estimate_quality(log_p, self.y, self.weight, prior, how, "seen" if learnt else "folds", of)
 
 
 def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.fitting.sklearn_trees import bin_without_weights, choose_columns, limit_cells
 from cavity.options.plan import CalibrationPlan
-from cavity.options.policy import TRIAL_TREES
+from cavity.options.policy import BOOSTING_L2, TRIAL_TREES
 from cavity.rows.tables import Table
 
 STEP = 10  # trees per core that grow between two looks at the clock
@@ -46,13 +46,18 @@ def make_members(ensemble: Any, plan: CalibrationPlan, seed: int) -> list[Any]:
     )
     if not plan.rounds:
         return [forest]
-    boosting = HistGradientBoostingClassifier(max_iter=plan.rounds, early_stopping=False, random_state=seed)
+    boosting = HistGradientBoostingClassifier(
+        max_iter=plan.rounds, l2_regularization=BOOSTING_L2, early_stopping=False, random_state=seed
+    )
     return [boosting, forest]
 
 
-def predicts_own_rows(member: Any) -> bool:
-    """Return whether a forest predicts each of its rows by the trees that did not draw it."""
-    return bool(getattr(member, "oob_score", False))
+def predicts_own_rows(member: Any, table: Table) -> bool:
+    """Return whether a forest predicts each of its rows by the trees that did not draw it.
+
+    Not rows with weights: scikit-learn 1.9 draws heavy ones into nearly every tree.
+    """
+    return bool(getattr(member, "oob_score", False)) and table.lightest == table.heaviest
 
 
 def fit_member(member: Any, table: Table, columns: NDArray[np.int64]) -> Any:

@@ -111,6 +111,7 @@ LOO_NUMBERS, LOO_LEAST = (
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}
 BOOSTING_ROUNDS = {"fast": 50, "balanced": 50, "best": 100}
+BOOSTING_L2 = 1.0  # without it, leaves whose rows are all certain diverge [50]
 # Of a tree, unless rows that are held out ask for more: then its first trees are also grown without a limit, and compared. [53]
 MOST_LEAVES, TRIAL_TREES = 4096, 8
 THREADS_ROWS = 6000  # above which a forest takes all of torch's threads, and grows while a GPU is busy
@@ -361,16 +362,17 @@ def plan_calibration(
     size: TableSize,
     *,
     in_memory: bool,
-    twins: bool,
+    alike: bool,
     held: str | None,
     threads: int = 1,
     alone: bool = False,
 ) -> CalibrationPlan:
     """Plan which rows calibrate the model and what is pooled with it.
 
-    `twins`: some rows are equal, and a bootstrapped forest would know a row by its twin. `held`: where rows come from that the
-    fit does not see, "held out" or "eval_set". `threads`: that torch may use, as a forest then may. `alone`: nothing keeps trees
-    from growing while the Gaussian process trains on a GPU.
+    `alike`: rows weigh the same and differ from each other. Otherwise a bootstrapped forest draws heavy rows into nearly every
+    tree, and knows a row by its twin. `held`: where rows come from that the fit does not see, "held out" or "eval_set".
+    `threads`: that torch may use, as a forest then may. `alone`: nothing keeps trees from growing while the Gaussian process
+    trains on a GPU.
     """
     temperature, effort = calibrates(config), config.effort
     members = in_memory and pools(config) and not (config.ensemble == "auto" and size.rows > POOL_ROWS)
@@ -400,7 +402,7 @@ def plan_calibration(
         leaves=MOST_LEAVES,
         threads=threads if size.rows > THREADS_ROWS else 1,
         beside=trees and alone and config.device.type == "cuda" and size.rows > THREADS_ROWS,
-        bootstrap=trees and how == "folds" and effort != "best" and not twins,
+        bootstrap=trees and how == "folds" and effort != "best" and alike,
         why=_explain_calibration(config, how),
     )
 

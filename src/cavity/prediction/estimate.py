@@ -22,14 +22,14 @@ from cavity.common.scoring import average, score_rows
 Array = NDArray[np.float64]
 Rows = Literal["seen", "folds", "held out"]
 
-# share of what is left to lose, or was gained over class frequencies, that seen rows may hide
-OPTIMISM = 0.18
+OPTIMISM = 0.18  # share of what is left to lose, or was gained over class frequencies, that rows may hide
 LEAST_GAIN = 0.2  # of the log loss of class frequencies: the gain counts as at least this
 WIDER = 1.0  # share by which the standard error grows
 FULL_ROWS = 2000  # above, hyper-parameters know less of each row
 
 SEEN = "Hyper-parameters saw these rows: the log loss includes {optimism} for that, and the error covers it."
 UNSEEN = "From rows that the models did not see."
+ABSENT = " No row of {n} class{es} is among them: their loss is not known."
 
 
 def format_loss(value: float, error: float | None = None) -> str:
@@ -80,8 +80,10 @@ class Estimate(NamedTuple):
 
     @property
     def trust(self) -> str:
-        """Return how far to trust the estimate, in a sentence."""
-        return SEEN.format(optimism=format_loss(self.optimism)) if self.optimism else UNSEEN
+        """Return how far to trust the estimate, in a sentence or two."""
+        seen = SEEN.format(optimism=format_loss(self.optimism)) if self.optimism else UNSEEN
+        n = len(self.absent)
+        return seen + (ABSENT.format(n=n, es="es" * (n > 1)) if n else "")
 
     @property
     def verdict(self) -> str | None:
@@ -93,6 +95,11 @@ class Estimate(NamedTuple):
             f"{format_loss(self.log_loss, self.standard_error)}, theirs {format_loss(self.baseline_log_loss)} (estimate_). "
             "Look for columns that say more about the labels, or for a mistake in how rows and labels were joined."
         )
+
+    @property
+    def absent(self) -> tuple[int, ...]:
+        """Return the numbers of the classes without a row here: a class with a single row is never held out."""
+        return tuple(c for c, rows in enumerate(self.true) if not rows)
 
     @property
     def never_predicted(self) -> tuple[int, ...]:

@@ -89,7 +89,11 @@ def check_weights(sample_weight: Any, X: Array) -> Array:
 
 
 def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> Array:
-    """Return the factor of each row's class, [N]; "balanced" counts weights, not rows: n / (C n_c)."""
+    """Return the factor of each row's class, [N]; "balanced" is H / n_c, with n_c sums of weights and H their harmonic mean.
+
+    The rows then weigh as much as those that they are worth, (Σω)² / Σω² = C H. With n / (C n_c), as in scikit-learn, a rare row
+    is a case that was seen many times, and a model learns its noise. [decision 50]
+    """
     if isinstance(class_weight, dict):
         from sklearn.utils.class_weight import compute_sample_weight
 
@@ -97,7 +101,8 @@ def weight_of_class(class_weight: Any, labels: NDArray[Any], weight: Array) -> A
     classes, place = np.unique(labels, return_inverse=True)
     counts = np.bincount(place.reshape(-1), weights=weight, minlength=len(classes))
     present = counts > 0
-    factor = counts.sum() / present.sum() / np.where(present, counts, np.inf)
+    share = 1 / np.where(present, counts, np.inf)
+    factor = share * present.sum() / share.sum()
     return np.asarray(factor[place.reshape(-1)])
 
 
