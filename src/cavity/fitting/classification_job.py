@@ -201,7 +201,9 @@ class ClassifierFits:
         announce("  trees do not help: training without them, in more steps", self.config.verbose)
         config = replace(self.config, ensemble=None, callbacks=(), checkpoint=None, resume=False)
         rng = np.random.default_rng(self.session.seed)
-        alone = replace(self, session=self.session._replace(config=config, rng=rng), config=config)
+        alone = replace(
+            self, session=self.session._replace(config=config, rng=rng), config=config, beside=None
+        )
         job = alone.prepare()
         job.train_quietly()
         result = job.make_result(job.run)._replace(plan=job.plan)
