@@ -146,7 +146,7 @@ def _sentences(table: Table, methods: list[str]) -> str:
             for d in WIDE_SETS
         )
         lines.append(
-            f"The default, a Gaussian process alone, is below the better of LightGBM and HistGradientBoosting on {wins} sets."
+            f"The default is below the better of LightGBM and HistGradientBoosting on {wins} sets."
         )
     return " ".join(lines)
 
