@@ -50,8 +50,7 @@ class Estimate(NamedTuple):
     log_loss : float
         Mean negative log-probability of the true class, in nats, `optimism` included.
     standard_error : float
-        Standard error of `log_loss`, over an effective number of rows if they have weights. New rows are within two of them
-        in 19 of 20 tables; with balanced class weights in about 18.
+        Standard error of `log_loss`. New rows of classes that are not `absent` are within two of them in 19 of 20 tables.
     accuracy : float
         Share of rows whose class is predicted.
     baseline_log_loss, baseline_accuracy : float
