@@ -38,9 +38,9 @@ def test_batches_and_steps_are_bounded_and_grow_with_the_rows(pace):
         (6000, 1, STEADY, STEADY),
         (6000, 4, STEADY, STEADY),
         (6000, 5, QUICK_FEW, STEADY),
-        (6000, 15, QUICK_FEW, STEADY),
-        (6001, 15, STEADY, STEADY),
-        (6000, 16, QUICK_MANY, STEADY),
+        (6000, 10, QUICK_FEW, STEADY),
+        (6001, 10, STEADY, STEADY),
+        (6000, 11, QUICK_MANY, STEADY),
         (6000, 30, QUICK_MANY, STEADY),
         (6000, 31, QUICK_CROWDED, CROWDED),
         (6001, 31, CROWDED, CROWDED),
@@ -60,7 +60,7 @@ def test_the_pace_depends_on_classes_and_rows(rows, latent, quick, otherwise):
         (6001, 1, STEADY),
         (2000, 6, QUICK_POOLED),
         (6000, 6, QUICK_POOLED),
-        (6000, 16, QUICK_MANY),
+        (6000, 11, QUICK_MANY),
     ],
 )
 def test_trees_of_a_pool_make_up_for_fewer_steps(rows, latent, pace):

@@ -90,7 +90,7 @@ QUICK_FEW = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08, rows_per_
 QUICK_POOLED = QUICK_FEW._replace(rows_per_step=50)  # trees make up for fewer steps [49]
 QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, rows_per_step=10, anneal=True)
 QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, rows_per_step=15, anneal=True)
-FEW_LATENT = range(LBFGS_LATENT, 16)
+FEW_LATENT = range(LBFGS_LATENT, 11)
 POOLED_ROWS = 2000  # above which one latent function is trained so, in a pool [49]
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
