@@ -9,6 +9,7 @@ from cavity.options.policy import (
     QUICK_CROWDED,
     QUICK_FEW,
     QUICK_MANY,
+    QUICK_POOLED,
     STEADY,
     choose_pace,
     prefers_lbfgs,
@@ -37,9 +38,9 @@ def test_batches_and_steps_are_bounded_and_grow_with_the_rows(pace):
         (6000, 1, STEADY, STEADY),
         (6000, 4, STEADY, STEADY),
         (6000, 5, QUICK_FEW, STEADY),
-        (6000, 15, QUICK_FEW, STEADY),
-        (6001, 15, STEADY, STEADY),
-        (6000, 16, QUICK_MANY, STEADY),
+        (6000, 10, QUICK_FEW, STEADY),
+        (6001, 10, STEADY, STEADY),
+        (6000, 11, QUICK_MANY, STEADY),
         (6000, 30, QUICK_MANY, STEADY),
         (6000, 31, QUICK_CROWDED, CROWDED),
         (6001, 31, CROWDED, CROWDED),
@@ -51,10 +52,21 @@ def test_the_pace_depends_on_classes_and_rows(rows, latent, quick, otherwise):
     assert choose_pace(rows, latent, recommended=False, hurries=False) is STEADY
 
 
-@pytest.mark.parametrize(("rows", "pace"), [(2000, STEADY), (2001, QUICK_FEW), (6001, STEADY)])
-def test_two_classes_take_fewer_steps_only_where_trees_are_pooled(rows, pace):
-    assert choose_pace(rows, 1, recommended=True, hurries=True, pooled=True) is pace
-    assert choose_pace(rows, 1, recommended=True, hurries=False, pooled=True) is STEADY
+@pytest.mark.parametrize(
+    ("rows", "latent", "pace"),
+    [
+        (2000, 1, STEADY),
+        (2001, 1, QUICK_POOLED),
+        (6001, 1, STEADY),
+        (2000, 6, QUICK_POOLED),
+        (6000, 6, QUICK_POOLED),
+        (6000, 11, QUICK_MANY),
+    ],
+)
+def test_trees_of_a_pool_make_up_for_fewer_steps(rows, latent, pace):
+    assert choose_pace(rows, latent, recommended=True, hurries=True, pooled=True) is pace
+    assert choose_pace(rows, latent, recommended=True, hurries=False, pooled=True) is STEADY
+    assert QUICK_POOLED.epochs(6000, 500) < QUICK_FEW.epochs(6000, 500)
 
 
 def test_an_annealed_rate_rises_from_a_tenth_and_falls_to_the_final_rate():

@@ -67,8 +67,9 @@ class Pace(NamedTuple):
 
     least_rows: int  # of a batch
     parts: int  # batches of a pass, between the least and the most rows of a batch
-    least_steps: int  # more with the number of rows
+    least_steps: int  # and one for every 50 rows
     rate: float  # of Adam
+    rows_per_step: int = 50  # at most: more rows take more steps
     anneal: bool = False  # the rate falls to a hundredth as a cosine; otherwise to a tenth, exponentially
 
     def batch_rows(self, n_rows: int) -> int:
@@ -77,18 +78,20 @@ class Pace(NamedTuple):
 
     def epochs(self, n_rows: int, batch: int) -> int:
         """Return the number of passes over the rows in batches of this size."""
-        return max(3, math.ceil(min(MOST_STEPS, self.least_steps + n_rows // 50) * batch / n_rows))
+        steps = max(self.least_steps + n_rows // 50, n_rows // self.rows_per_step)
+        return max(3, math.ceil(min(MOST_STEPS, steps) * batch / n_rows))
 
 
 STEADY = Pace(least_rows=200, parts=6, least_steps=600, rate=0.03)
 CROWDED = STEADY._replace(parts=15, rate=0.06)
 # For at most 6,000 rows: fewer steps at an annealed rate, a third of the time at the same NLL. [52]
 QUICK_ROWS = 6000
-QUICK_FEW = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08, anneal=True)
-QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, anneal=True)
-QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, anneal=True)
-FEW_LATENT = range(LBFGS_LATENT, 16)
-POOLED_ROWS = 2000  # above which one latent function is trained so, if trees make up for what it loses [49]
+QUICK_FEW = Pace(least_rows=100, parts=12, least_steps=260, rate=0.08, rows_per_step=10, anneal=True)
+QUICK_POOLED = QUICK_FEW._replace(rows_per_step=50)  # trees make up for fewer steps [49]
+QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, rows_per_step=10, anneal=True)
+QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, rows_per_step=15, anneal=True)
+FEW_LATENT = range(LBFGS_LATENT, 11)
+POOLED_ROWS = 2000  # above which one latent function is trained so, in a pool [49]
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
 GROWING_ROWS, GROWING_RATE = 50, 0.03
@@ -192,8 +195,10 @@ def choose_pace(
     if not hurries or n_rows > QUICK_ROWS:
         return CROWDED if crowded else STEADY
     if n_latent < LBFGS_LATENT:
-        return QUICK_FEW if pooled and n_latent == 1 and n_rows > POOLED_ROWS else STEADY
-    return QUICK_CROWDED if crowded else QUICK_FEW if n_latent in FEW_LATENT else QUICK_MANY
+        return QUICK_POOLED if pooled and n_latent == 1 and n_rows > POOLED_ROWS else STEADY
+    if n_latent in FEW_LATENT:
+        return QUICK_POOLED if pooled else QUICK_FEW
+    return QUICK_CROWDED if crowded else QUICK_MANY
 
 
 def complete(config: Config, size: TableSize, M: int) -> Options:
