@@ -145,9 +145,7 @@ def _sentences(table: Table, methods: list[str]) -> str:
             table[d, "balanced"].mean <= min(table[d, m].mean for m in BOOSTED if m in methods)
             for d in WIDE_SETS
         )
-        lines.append(
-            f"The default is below the better of LightGBM and HistGradientBoosting on {wins} sets."
-        )
+        lines.append(f"The default is below the better of LightGBM and HistGradientBoosting on {wins} sets.")
     return " ".join(lines)
 
 
