@@ -35,8 +35,8 @@ def test_batches_and_steps_are_bounded_and_grow_with_the_rows(pace):
 @pytest.mark.parametrize(
     ("rows", "latent", "quick", "otherwise"),
     [
-        (6000, 1, STEADY, STEADY),
-        (6000, 4, STEADY, STEADY),
+        (6000, 1, QUICK_MANY, STEADY),
+        (6000, 4, QUICK_MANY, STEADY),
         (6000, 5, QUICK_FEW, STEADY),
         (6000, 10, QUICK_FEW, STEADY),
         (6001, 10, STEADY, STEADY),
@@ -55,8 +55,7 @@ def test_the_pace_depends_on_classes_and_rows(rows, latent, quick, otherwise):
 @pytest.mark.parametrize(
     ("rows", "latent", "pace"),
     [
-        (2000, 1, STEADY),
-        (2001, 1, QUICK_POOLED),
+        (6000, 1, QUICK_POOLED),
         (6001, 1, STEADY),
         (2000, 6, QUICK_POOLED),
         (6000, 6, QUICK_POOLED),

@@ -91,7 +91,6 @@ QUICK_POOLED = QUICK_FEW._replace(rows_per_step=50)  # trees make up for fewer s
 QUICK_MANY = Pace(least_rows=200, parts=6, least_steps=250, rate=0.07, rows_per_step=10, anneal=True)
 QUICK_CROWDED = Pace(least_rows=100, parts=15, least_steps=150, rate=0.1, rows_per_step=15, anneal=True)
 FEW_LATENT = range(LBFGS_LATENT, 11)
-POOLED_ROWS = 2000  # above which one latent function is trained so, in a pool [49]
 
 # Calls of `partial_fit`: rows whose sites are found at once (each sees the rows before it, and none of the others), and the rate.
 GROWING_ROWS, GROWING_RATE = 50, 0.03
@@ -194,9 +193,7 @@ def choose_pace(
     crowded = recommended and is_crowded(n_latent)
     if not hurries or n_rows > QUICK_ROWS:
         return CROWDED if crowded else STEADY
-    if n_latent < LBFGS_LATENT:
-        return QUICK_POOLED if pooled and n_latent == 1 and n_rows > POOLED_ROWS else STEADY
-    if n_latent in FEW_LATENT:
+    if n_latent in FEW_LATENT or (pooled and n_latent == 1):
         return QUICK_POOLED if pooled else QUICK_FEW
     return QUICK_CROWDED if crowded else QUICK_MANY
 
