@@ -15,14 +15,26 @@ def size(rows, latent):
     return TableSize(rows, 5, 2 if latent == 1 else latent, latent, rows)
 
 
+def plan_of(rows, latent, **options):
+    config = read_classifier(GPClassifier(**options).get_params(deep=False))
+    return complete(config, size(rows, latent), 100).plan
+
+
 @pytest.mark.parametrize(
     ("rows", "latent", "optimizer"),
     [(1000, 1, "lbfgs"), (1001, 1, "adam"), (5000, 3, "lbfgs"), (5001, 3, "adam"), (1001, 6, "adam")],
 )
 def test_small_tables_are_trained_by_lbfgs_on_all_rows(rows, latent, optimizer):
-    options = complete(read_classifier(GPClassifier().get_params(deep=False)), size(rows, latent), 100).plan
-    assert options.optimizer == optimizer
-    assert (options.batch_size is None) == (optimizer == "lbfgs")
+    plan = plan_of(rows, latent, effort="fast")
+    assert plan.optimizer == optimizer
+    assert (plan.batch_size is None) == (optimizer == "lbfgs")
+
+
+@pytest.mark.parametrize(
+    ("rows", "ensemble", "optimizer"), [(5000, "auto", "lbfgs"), (5001, "auto", "adam"), (1001, None, "adam")]
+)
+def test_two_classes_are_trained_by_lbfgs_where_trees_are_pooled(rows, ensemble, optimizer):
+    assert plan_of(rows, 1, ensemble=ensemble).optimizer == optimizer
 
 
 def test_a_chosen_batch_size_is_kept():
@@ -36,7 +48,6 @@ def test_a_chosen_batch_size_is_kept():
     [
         ({}, 2000, 6, 166),
         ({}, 6001, 6, 1000),
-        ({}, 2000, 1, 333),
         ({"effort": "best"}, 2000, 6, 333),
         ({"effort": "balanced"}, 2000, 6, 166),
         ({"method": "ep"}, 2000, 6, 333),
@@ -44,8 +55,7 @@ def test_a_chosen_batch_size_is_kept():
     ],
 )
 def test_quick_fits_of_five_to_ten_classes_take_small_batches(options, rows, latent, batch):
-    given = GPClassifier(**({"effort": "fast"} | options)).get_params(deep=False)
-    found = complete(read_classifier(given), size(rows, latent), 100).plan
+    found = plan_of(rows, latent, **({"effort": "fast"} | options))
     assert found.batch_size == batch
     assert found.rate == (0.08 if batch == 166 else 0.03)
     steps = found.max_epochs * rows / batch

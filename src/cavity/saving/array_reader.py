@@ -166,7 +166,7 @@ def _read(stored: tensor_files.StoredArrays) -> ArrayRecord:
             model, features, None, json_checks.read_units(meta["units"]), noise, stored, novelty
         )
     classes = json_checks.unpack_labels(meta["classes"])
-    pool = restore_pool(arrays, meta["pool"])
+    pool = restore_pool(arrays, meta.get("pool"))
     return ArrayRecord(model, features, classes, (0.0, 1.0), 0.0, stored, novelty, pool)
 
 
