@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import re
 import warnings
 from pathlib import Path
 
@@ -39,4 +40,4 @@ def test_every_registered_class_has_an_example_and_describes_its_arguments(name)
     texts = [base.__doc__ or "" for base in kind.__mro__ if base.__module__.startswith("cavity")]
     assert any("Examples\n" in text and ">>>" in text for text in texts)
     described = "".join(text.split("Examples\n")[0] for text in texts if "Parameters\n" in text)
-    assert all(f"    {name} : " in described for name in kind.parameter_names())
+    assert all(re.search(rf"^ +(.+, )?{name}(, .+)? : ", described, re.M) for name in kind.parameter_names())
