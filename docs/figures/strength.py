@@ -124,8 +124,8 @@ def draw_scores(ax: Axes) -> None:
     ax.minorticks_off()
     ax.margins(0.12, 0.1)
     ax.grid(color="#eeeeee")
-    ax.set_xlabel("seconds of a fit, of HistGradientBoosting's")
-    ax.set_title("Test NLL on 25 data sets, of its NLL", fontweight="bold", loc="left", fontsize=11.5)
+    ax.set_xlabel("seconds of a fit, relative to the same")
+    ax.set_title("NLL relative to HistGradientBoosting", fontweight="bold", loc="left", fontsize=11.5)
 
 
 def main() -> None:
