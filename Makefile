@@ -53,7 +53,7 @@ demo: $(VENV)/.demo     ## train on digits and on a toy set, print a table, draw
 	@echo "==> Running the demo"
 	@$(PY) -m cavity demo
 
-quick: $(VENV)/.test    ## know that it works: contracts, reference laws, quadrature, golden values (2 minutes on two cores)
+quick: $(VENV)/.test    ## know that it works: contracts, reference laws, quadrature, golden values (1 minute on two cores)
 	@echo "==> Quick tests ($(WORKERS) processes)"
 	@$(PYTEST) $(WORKING) $(QUICK) $(PYTEST_ARGS)
 
