@@ -2,7 +2,8 @@
 
     python docs/figures/strength.py
 
-The maps are computed here; NLL and seconds come from the rows in benchmarks/results/wide.csv.
+The maps are computed here; NLL and seconds come from the rows in benchmarks/results/wide.csv;
+they are printed, for the README's text.
 """
 
 from __future__ import annotations
@@ -143,6 +144,8 @@ def main() -> None:
             draw_map(model.fit(X, y), name, X, y, ax)
         draw_scores(axes[3])
         figure.savefig(PICTURE, dpi=100, metadata={"Software": None})
+    for method, (seconds, nll) in sorted(relative_scores().items(), key=lambda pair: pair[1][1]):
+        print(f"{LABELS[method][0]:22} NLL {nll:.2f}, seconds {seconds:.1f}")
 
 
 if __name__ == "__main__":

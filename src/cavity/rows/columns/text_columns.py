@@ -19,11 +19,7 @@ from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import to_text
-from cavity.rows.columns.column_kinds import (
-    Category,
-    Column,
-    Ignored,
-)
+from cavity.rows.columns.column_kinds import Category, Column, Ignored
 from cavity.rows.columns.text_kind import Text, find_grams, list_grams, normalize_text
 from cavity.rows.labels import from_torch
 
