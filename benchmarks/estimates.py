@@ -113,7 +113,8 @@ def measure(task: int | tuple[str, int], data_home: str | None) -> tuple[str, di
         loss = -np.log(np.maximum(P[np.arange(len(P)), table.labels], 1e-15))
         nll, covers = float(np.average(loss, weights=of_new)), np.nan
         if name != "boosting":
-            error = np.hypot(model.estimate_.standard_error, loss.std() / np.sqrt(len(loss)))
+            of_mean = np.sqrt((of_new**2 * (loss - nll) ** 2).sum()) / of_new.sum()
+            error = np.hypot(model.estimate_.standard_error, of_mean)
             covers = float(abs(model.estimate_.log_loss - nll) < 2 * error)
         found[name] = {
             "nll": nll,
