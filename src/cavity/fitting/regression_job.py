@@ -20,9 +20,9 @@ from cavity.prediction.model import FittedModel
 from cavity.prediction.regression import TrainingRows, make_training_rows, target_noise
 from cavity.rows.eval_set import read_eval_targets
 from cavity.rows.labels import check_targets
-from cavity.rows.sources import find_source
+from cavity.rows.sources import Streamed, find_source
 from cavity.rows.tables import Request
-from cavity.rows.targets import StreamedTargets, Targets, read_target_source, read_targets
+from cavity.rows.targets import Targets, read_target_source, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
 
@@ -38,7 +38,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
     if source is not None:
         config.check_source()
-    given: Targets | StreamedTargets
+    given: Targets | Streamed
     given, features = (
         run_together(
             reduce, lambda: read_targets(request, config.owner, config.method.merges_rows, config.normalize_y)
@@ -46,6 +46,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
         if source is None
         else read_target_source(source, config.normalize_y, config.owner, session.seed, session.reduce)
     )
+    units = given.units or (0.0, 1.0)
     agreement.check_rows(given, features, None, reduce)
     session, config = choose_device(session, config, TableSize.of(given, features.n))
     begin = start_values(session, given, features)
@@ -61,17 +62,17 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
 
     stopping: tuple[Callback, ...] = ()
     if request.eval_set is not None:
-        held = read_eval_targets(request.eval_set, features, (given.shift, given.scale))
+        held = read_eval_targets(request.eval_set, features, units)
         judge = regression_rows.make_judge(held, config.method.predicts_residual, keep)
         stopping = (EarlyStopping(judge, PATIENCE),)
     run = start_run(session, engine, table, options, features, stopping=stopping)
 
     def make_result(run: Run) -> Result:
-        evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(given.scale)
+        evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(units[1])
         left_out = leave_out(run) if isinstance(given, Targets) else None  # a source would be read once more
         found = common_result(run, begin, features, evidence, config.warm_start, left_out)
         return found._replace(
-            units=(given.shift, given.scale),
+            units=units,
             rows=keep(found.model),
             predicts_residual=config.method.predicts_residual,
         )

@@ -20,8 +20,9 @@ from cavity.options.plan import TableSize
 from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import TrainingRows, predict_moments, target_noise
+from cavity.rows.sources import Streamed
 from cavity.rows.tables import Array, Start
-from cavity.rows.targets import StreamedTargets, Targets
+from cavity.rows.targets import Targets
 
 
 def select_rows(config: RegressorConfig, table: Targets, begin: Start, rng: np.random.Generator) -> Targets:
@@ -63,7 +64,7 @@ def _starting_kernel(config: RegressorConfig, begin: Start) -> Any:
 def choose_points(
     config: RegressorConfig,
     candidates: inducing.Candidates,
-    table: Targets | StreamedTargets,
+    table: Targets | Streamed,
     size: TableSize,
     rng: np.random.Generator,
 ) -> Array:
@@ -98,7 +99,7 @@ def make_judge(
         new = torch.tensor(held.X, device=state.theta.device)
         f = predict_moments(model, keep(model), with_residual, new)
         mean, var = f.mean.cpu().numpy(), f.var.clamp_min(0).cpu().numpy() + target_noise(model)
-        loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + np.log(held.scale)
+        loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + np.log(held.units[1])
         return float(np.average(loss, weights=held.weight))
 
     return judge

@@ -15,8 +15,7 @@ from cavity.prediction.model import FittedModel, as_array, predict_labels, rows_
 from cavity.rows import sources
 from cavity.rows.batches.iterables import Batches
 from cavity.rows.batches.memory_maps import Arrays, open_array
-from cavity.rows.batches.prefetch import prefetch
-from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, regroup
+from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared, warn_notes
 from cavity.rows.sparse_rows import is_sparse
@@ -134,7 +133,7 @@ def _find_unlabelled(X: Any, features: Features) -> Source | None:
     if path.endswith(".npy") or sources.is_map(X) or (is_sparse(X) and features.preparation is None):
         table = open_array(X, "X")
         return Arrays(table, np.broadcast_to(0, table.shape[:1]))
-    if hasattr(X, "pieces") and hasattr(X, "scattered"):
+    if hasattr(type(X), "pieces"):
         source: Source = X
         return source
     if path or sources.is_table(X):

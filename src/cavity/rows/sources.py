@@ -48,7 +48,7 @@ def find_source(
         _refuse("this source", target=target, weight=weight)
         labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)
         return Arrays(X, labels, sample_weight)
-    if hasattr(X, "pieces") and hasattr(X, "scattered"):
+    if hasattr(type(X), "pieces"):  # not of X: a frame may have a column of that name
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
         return source
@@ -107,6 +107,7 @@ class Streamed(NamedTuple):
     source: Source
     summary: Summary
     factor: Array  # [C], factors of class_weight
+    units: tuple[float, float] | None = None  # of real targets: shift and scale; then there is one class
 
     @property
     def n_rows(self) -> int:
@@ -168,7 +169,14 @@ class Streamed(NamedTuple):
         summary, where = self.summary, (config.dtype, config.device)
         content = Content(summary.classes, summary.sections)
         return Stream(
-            self.source, summary.classes, self.factor, self.n_rows, len(summary.low), *where, content
+            self.source,
+            summary.classes,
+            self.factor,
+            self.n_rows,
+            len(summary.low),
+            *where,
+            content,
+            self.units,
         )
 
 
@@ -208,16 +216,16 @@ def _probe(source: Any) -> tuple[Any, ...]:
     return N, source.names, found
 
 
-def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local) -> Summary:
+def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool = False) -> Summary:
     """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
     if reduce.world == 1 or not hasattr(source, "section"):
-        return survey(source, seed)
+        return survey(source, seed, real)
     probe = run_together(reduce, lambda: _probe(source))
     check_same(reduce, {"the first, middle and last rows of the source": probe})
     found: Survey | BadInput
     mine = shard_range(source.n_rows, reduce.rank, reduce.world)
     try:
-        found = survey_section(source, seed, mine)
+        found = survey_section(source, seed, mine, real)
     except BadInput as error:
         found = error
     together, section = Survey(), getattr(found, "content", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -213,7 +214,9 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     prepare = features.preparation
     if groups and prepare is not None:
         rows, columns = find_groups(rows, prepare.columns_, Labels(encoded, weight, tuple(map(str, classes))))
-        features = prepared_features(owner, prepare.replace_columns(columns))
+        prepare = copy(prepare)
+        prepare.columns_ = columns
+        features = prepared_features(owner, prepare)
     return LabelledTable(Table(rows, encoded, weight, len(classes), given), features, classes)
 
 

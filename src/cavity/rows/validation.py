@@ -12,8 +12,8 @@ import numpy as np
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import check_table, is_frame
 from cavity.rows.batches.source import Array, describe_bad_cells
-from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.columns.encoding_context import MEAN_IS_USED, EncodingContext
+from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
+from cavity.rows.columns.encoder import ColumnEncoder, encode_table
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
@@ -98,7 +98,7 @@ def _convert(X: Any, reader: Any, reset: bool = True) -> Array:
 def _prepare_rows(X: Any, prepare: ColumnEncoder, owner: str) -> Array:
     """Encode new rows as features; one warning counts what the training rows did not have."""
     notes: Counter[str] = Counter()
-    rows = prepare.encode_table(X, notes)
+    rows = encode_table(prepare, X, notes)
     if not is_frame(X) and not isinstance(X, dict):
         warnings.warn(
             f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=2

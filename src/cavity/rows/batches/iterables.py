@@ -40,10 +40,6 @@ class Batches:
                 continue
             yield from (piece.at(slice(s, s + size)) for s in range(0, len(piece.index), size))
 
-    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        """Read all batches in order; only the shuffle buffer mixes the rows."""
-        return self.pieces(size)
-
 
 def _make_piece(batch: Any, number: int, first: int) -> Piece:
     where = f"batch {number}"

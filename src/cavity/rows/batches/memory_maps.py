@@ -54,10 +54,6 @@ class Arrays:
             stop = min(start + size, rows.stop)
             yield self._make_piece(np.arange(start, stop), slice(start, stop))
 
-    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        order = rng.permutation(len(self.X))
-        yield from (self.take(order[i : i + size]) for i in range(0, len(order), size))
-
     def take(self, index: NDArray[np.int64]) -> Piece:
         """Return these rows in this order; reads them in file order."""
         self._check_files()

@@ -18,20 +18,20 @@ Slots = NDArray[np.int64]
 
 
 class Encoded(NamedTuple):
-    """Rows with encoded labels and one weight per row."""
+    """Rows with encoded labels, or targets, and one weight per row."""
 
     index: NDArray[np.int64]  # type: ignore[assignment]  # [B]
     X: NDArray[Any]  # [B D]
-    y: NDArray[np.int64]  # [B]
+    y: NDArray[Any]  # [B]
     weight: NDArray[np.float64]  # [B]
 
     def at(self, rows: Any) -> Encoded:
         return Encoded(*(column[rows] for column in self))
 
 
-def allocate_rows(n_columns: int, dtype: Any, room: int = 0) -> Encoded:
-    numbers = np.empty(room, dtype=np.int64)
-    return Encoded(numbers, np.empty((room, n_columns), dtype), numbers.copy(), np.empty(room))
+def allocate_rows(n_columns: int, dtype: Any, y_dtype: Any, room: int = 0) -> Encoded:
+    X = np.empty((room, n_columns), dtype)
+    return Encoded(np.empty(room, dtype=np.int64), X, np.empty(room, y_dtype), np.empty(room))
 
 
 def count_buffer_rows(size: int, n_columns: int) -> int:
@@ -49,8 +49,8 @@ def plan_batch_sizes(n_rows: int, size: int) -> list[int]:
 class Store:
     """Store of rows that wait to be drawn, one per slot. Slots freed last are reused first."""
 
-    def __init__(self, room: int, n_columns: int, dtype: Any) -> None:
-        self.rows = allocate_rows(n_columns, dtype, room)  # pages are allocated only when they are written
+    def __init__(self, rows: Encoded) -> None:
+        room, self.rows = len(rows.index), rows  # pages are allocated only when they are written
         self.free, self.n_free = np.arange(room)[::-1].copy(), room
 
     def add(self, rows: Encoded) -> Slots:

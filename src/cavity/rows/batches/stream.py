@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.rows.batches.checksums import Content, PassSum
 from cavity.rows.batches.in_memory import Batch, shuffle_rows
-from cavity.rows.batches.prefetch import prefetch
 from cavity.rows.batches.shuffle import (
     ABSENT,
     Encoded,
@@ -24,15 +23,31 @@ from cavity.rows.batches.shuffle import (
     draw_batches,
     plan_batch_sizes,
 )
-from cavity.rows.batches.source import Piece, Visit, check, describe_place, regroup
+from cavity.rows.batches.source import (
+    Piece,
+    append_target,
+    check,
+    describe_place,
+    intersect,
+    name_target,
+    prefetch,
+    regroup,
+)
 
 PIECES = 64  # pieces per shuffle buffer; many small ones mix rows from many places
 PIECE_BYTES = 64 << 20  # maximum size of a piece; a few are in memory at a time
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
+class Visit(NamedTuple):
+    """One step of a shuffled pass: some rows, of which only the wanted ones are read."""
+
+    numbers: NDArray[np.int64]  # [B], row numbers of all rows
+    piece: Piece | None  # the wanted rows, in the same order
+
+
 class Stream(NamedTuple):
-    """Rows of a source with labels 0..C−1. Holds only a few pieces and the shuffle buffer in memory."""
+    """Rows of a source with labels 0..C−1, or targets. Holds only a few pieces and the shuffle buffer in memory."""
 
     source: Any  # a Source; what more it can do is asked with hasattr
     classes: NDArray[Any]  # [C], sorted
@@ -42,6 +57,7 @@ class Stream(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     content: Content | None = None  # to compare every pass with the first
+    units: tuple[float, float] | None = None  # of real targets, (y − shift)/scale; None for classes
 
     def n_batches(self, size: int) -> int:
         return -(-self.n_rows // size)
@@ -67,12 +83,12 @@ class Stream(NamedTuple):
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         room = count_buffer_rows(size, self.n_columns)
         piece = -(-room // PIECES)
-        store = Store(min(len(keep), room + piece), self.n_columns, KINDS[self.dtype])
+        store = Store(self._allocate(min(len(keep), room + piece)))
         total = PassSum(self.content, keep)
 
         def slots(visit: Visit) -> Slots:
             found = np.full(len(visit.numbers), ABSENT)
-            if len(visit.piece.index):
+            if visit.piece is not None and len(visit.piece.index):
                 found[_is_inside(visit.numbers, keep)] = store.add(self._encode(visit.piece, total))
             return found
 
@@ -81,12 +97,26 @@ class Stream(NamedTuple):
             yield store.take(drawn[drawn != ABSENT])
         total.finish()
 
+    def _allocate(self, room: int) -> Encoded:
+        kinds = KINDS[self.dtype], np.int64 if self.units is None else np.float64
+        return allocate_rows(self.n_columns, *kinds, room)
+
     def _visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
-        if hasattr(self.source, "visits"):
-            yield from self.source.visits(size, rng, keep)
+        """Visit all rows, in an order that is as random as is cheap; a source with parts reads only those in `keep`."""
+        if hasattr(self.source, "parts"):
+            parts, lanes = self.source.parts(), self.source.lanes
+            yield from _shuffle_parts(parts, lanes, rng, lambda part: self._visit_part(part, size, keep))
             return
-        for piece in self.source.scattered(size, rng):
+        for piece in self.source.pieces(size):
             yield Visit(piece.index, piece.at(_is_inside(piece.index, keep)))
+
+    def _visit_part(self, part: range, size: int, keep: range) -> Iterator[Visit]:
+        """Cut a part at multiples of `size` and read the rows of each cut that are in `keep`."""
+        cuts = [part[start : start + size] for start in range(0, len(part), size)]
+        counts = [len(intersect(cut, keep)) for cut in cuts]
+        pieces = regroup(self.source.section(intersect(part, keep), size), (n for n in counts if n))
+        for cut, count in zip(cuts, counts, strict=True):
+            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else None)
 
     def _in_order(self, size: int, keep: range) -> Iterator[Piece]:
         if hasattr(self.source, "section"):
@@ -96,11 +126,16 @@ class Stream(NamedTuple):
             yield piece.at(_is_inside(piece.index, keep))
 
     def _encode(self, piece: Piece, total: PassSum) -> Encoded:
-        check(piece, self.source.names, self.n_columns)
-        y = self._codes(piece)
-        total.add(piece, y)
-        weight = np.ones(len(y)) if piece.weight is None else piece.weight
-        return Encoded(piece.index, piece.X.astype(KINDS[self.dtype]), y, weight * self.factor[y])
+        real, names = self.units is not None, self.source.names
+        piece = append_target(piece) if real else piece
+        check(piece, name_target(names) if real else names, self.n_columns + real)
+        codes = self._codes(piece)
+        total.add(piece, codes)
+        weight = (np.ones(len(codes)) if piece.weight is None else piece.weight) * self.factor[codes]
+        if self.units is None:
+            return Encoded(piece.index, piece.X.astype(KINDS[self.dtype]), codes, weight)
+        y = (piece.X[:, -1] - self.units[0]) / self.units[1]
+        return Encoded(piece.index, piece.X[:, :-1].astype(KINDS[self.dtype]), y, weight)
 
     def _encode_all(self, pieces: Iterator[Piece], keep: range) -> Iterator[Encoded]:
         total = PassSum(self.content, keep)
@@ -135,8 +170,33 @@ class Pass(NamedTuple):
         stream, keep = self
         size = max(1, min(size, len(keep), PIECE_BYTES // (8 * stream.n_columns)))
         pieces = regroup(stream._in_order(size, keep), repeat(size))
-        none = iter([allocate_rows(stream.n_columns, KINDS[stream.dtype])])
+        none = iter([stream._allocate(0)])
         yield from stream._send(stream._encode_all(pieces, keep) if len(keep) else none)
+
+
+def _shuffle_parts(
+    parts: list[range], lanes: int, rng: np.random.Generator, visit: Callable[[range], Iterator[Visit]]
+) -> Iterator[Visit]:
+    """Visit parts in random order: several are open at a time, and each visit goes to a random one of them.
+
+    The order depends only on row counts, not on which rows of a part are read.
+    """
+    queue = [parts[i] for i in rng.permutation(len(parts))[::-1]]
+    running: list[Iterator[Visit]] = []
+    left: list[int] = []
+    try:
+        while queue or running:
+            while queue and len(running) < lanes:
+                left.append(len(queue[-1]))
+                running.append(visit(queue.pop()))
+            lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
+            come = next(running[lane])
+            yield come
+            left[lane] -= len(come.numbers)
+            if not left[lane]:
+                del running[lane], left[lane]
+    finally:  # else the open parts keep their memory while the next pass allocates its own
+        running.clear()
 
 
 def _make_tensors(rows: Iterator[Encoded], pinned: bool) -> Iterator[Batch]:

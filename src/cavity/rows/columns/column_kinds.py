@@ -12,23 +12,16 @@ from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, to_places
-from cavity.rows.columns.cells import to_numbers, to_text
-from cavity.rows.columns.dates import (
-    DAY,
-    check_days,
-    find_season,
-    find_weekdays,
-    find_years,
-    format_day,
-    to_circle,
-    to_days,
-)
-from cavity.rows.columns.encoding_context import (
+from cavity.rows.columns.cells import (
     MEAN_IS_USED,
     EncodingContext,
     describe_missing,
     list_indicator,
+    to_numbers,
+    to_text,
 )
+from cavity.rows.columns.dates import Date as Date
+from cavity.rows.columns.dates import to_timestamps
 from cavity.rows.columns.text_kind import Text, shorten
 
 
@@ -60,11 +53,6 @@ class Number(NamedTuple):
         value, lacks = to_numbers(column, self.name, context.first, self.style)
         X = np.where(lacks, 0.0, (value - self.mean) / self.scale)[:, None]
         return context.mark_missing(self, X, lacks, MEAN_IS_USED)
-
-    def simplify(self, column: Any, first: int) -> Any:
-        """Return the cells as numbers."""
-        value, lacks = to_numbers(column, self.name, first, self.style)
-        return import_pyarrow().array(value, mask=lacks)
 
 
 class Group(NamedTuple):
@@ -108,9 +96,6 @@ class Group(NamedTuple):
         place = np.minimum(np.searchsorted(known, value), len(known) - 1)
         return np.where((known[place] == value)[:, None], shares[place], 0.0)
 
-    def simplify(self, column: Any, first: int) -> Any:
-        return self.number.simplify(column, first)
-
 
 class Category(NamedTuple):
     """Categorical column, encoded one-hot: one column per level of the training rows.
@@ -142,10 +127,6 @@ class Category(NamedTuple):
         if len(unseen):
             self._handle_unseen(text[int(unseen[0])].as_py(), int(unseen[0]), len(unseen), context)
         return context.mark_missing(self, X, lacks, "no category is set")
-
-    def simplify(self, column: Any, first: int) -> Any:
-        """Return the cells as they are."""
-        return column
 
     def _find_levels(self, text: Any, kind: Any) -> Any:
         """Return the number of each cell's level, [n]; −1 for unknown levels."""
@@ -184,62 +165,6 @@ class Unchanged(NamedTuple):
     def encode(self, column: Any, context: EncodingContext) -> Array:
         return to_numbers(column, self.name, context.first)[0][:, None]
 
-    def simplify(self, column: Any, first: int) -> Any:
-        value, lacks = to_numbers(column, self.name, first)
-        return import_pyarrow().array(value, mask=lacks)
-
-
-class Date(NamedTuple):
-    """Column of dates or times, encoded by what matters in them; missing cells are 0.
-
-    `parts` are some of "days" (since the first date) and "year", in units of their spread; "season", "weekday" and "clock"
-    (time of day) are pairs of sine and cosine. With `missing`, one more column indicates which cells are missing.
-    """
-
-    name: str
-    order: str  # "day" or "month": which comes first in 03/04/2020
-    parts: tuple[str, ...]
-    low: float  # first date, in days since 1970
-    high: float
-    days: tuple[float, float]  # mean and spread of the days since 1970
-    years: tuple[float, float]  # mean and spread of the years
-    missing: bool
-
-    @property
-    def features(self) -> list[str]:
-        pairs = [[p] if p in ("days", "year") else [f"{p} sin", f"{p} cos"] for p in self.parts]
-        return [*(f"{self.name} {name}" for pair in pairs for name in pair), *list_indicator(self)]
-
-    def describe(self) -> str:
-        parts = ", ".join(self.parts)
-        if self.parts == ("clock",):
-            return f"time of day{describe_missing(self)}"
-        return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{describe_missing(self)}"
-
-    def encode(self, column: Any, context: EncodingContext) -> Array:
-        days = to_days(column, self.order)
-        check_days(days, self.name, context.first)
-        value = np.where(days.lacks, self.low, days.value)
-        found = [part for name in self.parts for part in self._encode_part(name, value)]
-        X = np.where(days.lacks[:, None], 0.0, np.column_stack(found))
-        return context.mark_missing(self, X, days.lacks, "no date is set")
-
-    def simplify(self, column: Any, first: int) -> Any:
-        """Return the cells as time stamps."""
-        days = to_days(column, self.order)
-        check_days(days, self.name, first)
-        micros = np.round(np.where(days.lacks, 0.0, days.value) * DAY * 1e6).astype(np.int64)
-        return import_pyarrow().array(micros, mask=days.lacks).cast(import_pyarrow().timestamp("us"))
-
-    def _encode_part(self, part: str, days: Array) -> Sequence[Array]:
-        if part == "days":
-            return [(days - self.days[0]) / self.days[1]]
-        if part == "year":
-            return [(find_years(days) - self.years[0]) / self.years[1]]
-        if part == "season":
-            return to_circle(find_season(days))
-        return to_circle(find_weekdays(days) / 7 if part == "weekday" else days % 1)
-
 
 class Ignored(NamedTuple):
     """Column that is not used, and the reason."""
@@ -262,6 +187,17 @@ class Target(NamedTuple):
 
 
 Column = Number | Group | Category | Text | Date | Unchanged
+
+
+def simplify(column: Column, cells: Any, first: int) -> Any:
+    """Return cells as numbers or time stamps, and texts as they are. `first` is the number of the first row, for messages."""
+    if isinstance(column, Category | Text):
+        return cells
+    if isinstance(column, Date):
+        return to_timestamps(column, cells, first)
+    style = None if isinstance(column, Unchanged) else column.style
+    value, lacks = to_numbers(cells, column.name, first, style)
+    return import_pyarrow().array(value, mask=lacks)
 
 
 def suggest_column(name: str, names: Sequence[str], most: int = 12) -> str:

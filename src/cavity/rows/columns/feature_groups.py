@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Sharing
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
+from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.text_kind import Text
 
 
@@ -49,11 +50,14 @@ def _count_parts(column: Column) -> list[int]:
     return parts + [parts[-1]] * (len(column.features) - len(parts))
 
 
-def fold_weights(weights: Array, columns: Sequence[Column]) -> Array:
-    """Return the weight of each column from those of its features, [C D]: squares of its lengthscales' weights add."""
-    sharing, owner = group_features(columns)
-    first = np.unique(sharing.group, return_index=True)[1]
-    folded = np.zeros((len(weights), len(columns)))
-    for j in first:
-        folded[:, owner[j]] += weights[:, j] ** 2
+def fold_relevance(weights: Array, prepare: ColumnEncoder) -> Array:
+    """Return the relevance of the table's columns from that of the features, [C D]: squares of their lengthscales' weights add.
+
+    Ignored columns have none.
+    """
+    sharing, owner = group_features(prepare.columns_)
+    place = {name: j for j, name in enumerate(prepare.feature_names_in_)}
+    folded = np.zeros((len(weights), prepare.n_features_in_))
+    for j in np.unique(sharing.group, return_index=True)[1]:
+        folded[:, place[prepare.inputs[owner[j]]]] += weights[:, j] ** 2
     return np.sqrt(folded)

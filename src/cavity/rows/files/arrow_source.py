@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput, BadOption
 from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, classify_type, import_pyarrow
-from cavity.rows.batches.source import Array, Piece, Visit, intersect, regroup
-from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.batches.source import Array, Piece
+from cavity.rows.columns.encoder import ColumnEncoder, check_columns, note_new_columns
 from cavity.rows.files.datasets import open_dataset
-from cavity.rows.files.fragments import Fragments, Part, has_missing
+from cavity.rows.files.fragments import Fragments, has_missing
 from cavity.rows.frames import warn_unused
 from cavity.rows.validation import Features
 
 CHUNK_ROWS = 65_536
+LANES = 16  # row groups that a shuffled pass reads in parallel
+LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
 
 
 class Arrow:
@@ -61,7 +63,7 @@ class Arrow:
         if prepare is None:
             self._check_types()
         elif model is not None:
-            prepare.note_new_columns(others, self.n_rows, self.notes)
+            note_new_columns(prepare, others, self.n_rows, self.notes)
 
     @property
     def n_rows(self) -> int:
@@ -74,23 +76,13 @@ class Arrow:
         """Read these rows in order; opens only row groups that contain some of them."""
         yield from map(self._make_piece, self.fragments.chunks(size, rows))
 
-    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        return (visit.piece for visit in self.visits(size, rng, range(self.n_rows)))
+    @property
+    def lanes(self) -> int:
+        return max(2, min(LANES, LANE_COLUMNS // len(self.fragments.columns)))
 
-    def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
-        """Make a shuffled pass; parts without a row in `keep` are visited but not opened."""
-        return self.fragments.shuffled(rng, lambda part: self._make_visits(part, size, keep))
-
-    def _make_visits(self, part: Part, size: int, keep: range) -> Iterator[Visit]:
-        """Cut a part at multiples of `size` and read the rows of each cut that are in `keep`."""
-        end = part.first + part.rows
-        cuts = [range(start, min(start + size, end)) for start in range(part.first, end, size)]
-        counts = [len(intersect(cut, keep)) for cut in cuts]
-        read = map(self._make_piece, self.fragments.read(part.within(keep), size))
-        pieces = regroup(read, (n for n in counts if n))
-        none = Piece(np.empty(0, dtype=np.int64), np.empty((0, len(self.names))), np.empty(0), None)
-        for cut, count in zip(cuts, counts, strict=True):
-            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else none)
+    def parts(self) -> list[range]:
+        """Return the row groups, or parts of large ones."""
+        return self.fragments.parts(self.lanes)
 
     def _make_piece(self, chunk: Chunk) -> Piece:
         table, index = chunk.table, np.arange(chunk.first, chunk.first + chunk.table.num_rows)
@@ -141,7 +133,7 @@ def list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ..
 def _find_columns(schema: Any, others: tuple[str, ...], model: Features) -> tuple[str, ...]:
     """Return the columns with a model's features: by name if it knows names, else all that are neither target nor weight."""
     if model.preparation is not None:
-        model.preparation.check(schema.names)
+        check_columns(model.preparation, schema.names)
         return others
     names = others if model.names is None else model.names
     absent = [name for name in names if name not in others]

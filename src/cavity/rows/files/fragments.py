@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
-from cavity.rows.batches.source import Visit, intersect
+from cavity.rows.batches.source import intersect
 from cavity.rows.files.iceberg import IcebergFile
 
-LANES = 16  # row groups that a shuffled pass reads in parallel
-LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
 PAGE_BYTES = 1 << 16  # read at a time from a column of a local file
 REMOTE_PAGE_BYTES = 1 << 20  # and from one in an object store, where every read is a request
-MIN_PART_ROWS = 4096  # a lane gets at least this many rows
+MIN_PART_ROWS = 4096  # a part of a row group has at least this many rows
 
 
 class File(NamedTuple):
@@ -27,20 +23,6 @@ class File(NamedTuple):
     schema: Any
     kinds: dict[str, str]  # type of each column to read
     groups: tuple[int, ...]  # number of rows of each row group
-
-
-class Part(NamedTuple):
-    """Consecutive rows of one row group."""
-
-    file: int
-    group: int
-    first: int  # number of the first row, in file order
-    skip: int  # rows of the group before it
-    rows: int
-
-    def within(self, keep: range) -> Part:
-        both = intersect(range(self.first, self.first + self.rows), keep)
-        return self._replace(first=both.start, skip=self.skip + both.start - self.first, rows=len(both))
 
 
 class Fragments:
@@ -67,63 +49,45 @@ class Fragments:
             )
         return File(fragment, name, schema, kinds, groups)
 
-    def parts(self, least: int = 1) -> list[Part]:
-        """Return the row groups in file order; cuts large ones to get at least about `least` parts."""
-        groups = sum(len(f.groups) for f in self.files)
-        cuts = max(1, -(-least // max(1, groups)))
-        first, parts = 0, []
-        for i, file in enumerate(self.files):
-            for g, rows in enumerate(file.groups):
-                size = max(1, min(rows, MIN_PART_ROWS), -(-rows // cuts))
-                parts += [Part(i, g, first + s, s, min(size, rows - s)) for s in range(0, rows, size)]
+    def parts(self, least: int = 1) -> list[range]:
+        """Return the rows of each row group, in file order; cuts large ones to get at least about `least` parts."""
+        groups = [rows for _, _, rows in self._groups()]
+        cuts = max(1, -(-least // max(1, len(groups))))
+        sizes = [max(1, min(len(rows), MIN_PART_ROWS), -(-len(rows) // cuts)) for rows in groups]
+        return [
+            rows[s : s + size]
+            for rows, size in zip(groups, sizes, strict=True)
+            for s in range(0, len(rows), size)
+        ]
+
+    def _groups(self) -> Iterator[tuple[File, int, range]]:
+        """Yield file, number and rows of each row group."""
+        first = 0
+        for file in self.files:
+            for group, rows in enumerate(file.groups):
+                yield file, group, range(first, first + rows)
                 first += rows
-        return parts
 
     def chunks(self, size: int, rows: range | None = None) -> Iterator[Chunk]:
         """Read these rows (default all) in order, at most `size` at a time; opens only row groups with such rows."""
         try:
-            for part in self.parts():
-                yield from self.read(part if rows is None else part.within(rows), size)
+            for file, group, own in self._groups():
+                wanted = own if rows is None else intersect(own, rows)
+                if wanted:
+                    yield from self._read(file, group, wanted, wanted.start - own.start, size)
         finally:
             release_memory()
 
-    def shuffled(self, rng: np.random.Generator, visit: Callable[[Part], Iterator[Visit]]) -> Iterator[Visit]:
-        """Visit parts in random order: several are open at a time, and each visit goes to a random one of them.
-
-        The order depends only on row counts, not on which rows of a part are read.
-        """
-        lanes = max(2, min(LANES, LANE_COLUMNS // max(1, len(self.columns))))
-        parts = self.parts(lanes)
-        queue = [parts[i] for i in rng.permutation(len(parts))[::-1]]
-        running: list[Iterator[Visit]] = []
-        left: list[int] = []
-        try:
-            while queue or running:
-                while queue and len(running) < lanes:
-                    left.append(queue[-1].rows)
-                    running.append(visit(queue.pop()))
-                lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
-                come = next(running[lane])
-                yield come
-                left[lane] -= len(come.numbers)
-                if not left[lane]:
-                    del running[lane], left[lane]
-        finally:  # else the memory pool keeps the pages of open row groups while the next pass allocates its own
-            running.clear()
-            release_memory()
-
-    def read(self, part: Part, size: int) -> Iterator[Chunk]:
-        if not part.rows:
-            return
-        file = self.files[part.file]
-        skip, left, number = part.skip, part.rows, part.first
-        for table in self._tables(file, part.group, size):
+    def _read(self, file: File, group: int, rows: range, skip: int, size: int) -> Iterator[Chunk]:
+        """Read these rows of a row group, which follow `skip` others."""
+        number, left = rows.start, len(rows)
+        for table in self._tables(file, group, size):
             start = min(skip, table.num_rows)
             skip -= start
-            rows = min(table.num_rows - start, left)
-            if rows:
-                yield Chunk(_add_partition(table.slice(start, rows), file), number, file.name)
-                number, left = number + rows, left - rows
+            count = min(table.num_rows - start, left)
+            if count:
+                yield Chunk(_add_partition(table.slice(start, count), file), number, file.name)
+                number, left = number + count, left - count
             if not left:
                 return
         raise BadInput(

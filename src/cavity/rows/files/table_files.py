@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.columns.column_kinds import simplify
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.files.datasets import FORMATS, open_dataset
 from cavity.rows.files.fragments import Fragments
@@ -195,7 +196,9 @@ def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], p
 
 
 def _labelled(prepare: ColumnEncoder, chunk: Chunk, more: Sequence[str]) -> Any:
-    part = prepare.to_table(chunk, more)
+    cells = {name: get_column(chunk.table, name) for name in (*prepare.inputs, *more)}
+    cells |= {c.name: simplify(c, cells[c.name], chunk.first) for c in prepare.columns_}
+    part = import_pyarrow().table(cells)
     if not (prepare.target_ and prepare.target_.missing):
         return part
     return part.filter(import_pyarrow().array(prepare.find_labelled(chunk)))
