@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from cavity.rows.batches.shard import shard_range
+from cavity.rows.batches.source import shard_range
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files import arrow_source
 

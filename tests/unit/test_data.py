@@ -5,7 +5,7 @@ import torch
 
 from cavity.distributed import Local
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.shard import Shard
+from cavity.rows.batches.source import Shard
 
 
 def rows(N=23):

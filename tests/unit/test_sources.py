@@ -14,12 +14,10 @@ import torch
 
 from cavity.common.column_statistics import from_moments, summarize
 from cavity.errors import BadInput, BadOption
+from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.iterables import Batches
-from cavity.rows.batches.memory_maps import Arrays
-from cavity.rows.batches.shard import Shard, shard_range
 from cavity.rows.batches.shuffle import Encoded, Store, allocate_rows, draw_batches, plan_batch_sizes
-from cavity.rows.batches.source import Piece, prefetch
+from cavity.rows.batches.source import Piece, Shard, prefetch, shard_range
 from cavity.rows.batches.source_survey import Survey, survey, survey_section
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files.arrow_source import Arrow

@@ -23,8 +23,8 @@ from cavity.rows.columns.column_kinds import (
 )
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text
+from cavity.rows.containers import to_dense
 from cavity.rows.frames import Prepared
-from cavity.rows.sparse_rows import to_dense
 from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import Columns, distinct_rows, share_units, summarize
 from cavity.errors import BadInput
 from cavity.kernels import inducing
+from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.memory_maps import Arrays
 from cavity.rows.batches.source import Divisible, TensorOptions
 from cavity.rows.batches.stream import Stream
 from cavity.rows.columns.feature_groups import group_features

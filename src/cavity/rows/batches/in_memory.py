@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.rows.batches.permutation import Permutation
-from cavity.rows.batches.shuffle import plan_batch_sizes
+from cavity.rows.batches.shuffle import Permutation, plan_batch_sizes
 
 LONG = 10_000_000  # rows of a table whose order is not kept in memory
 

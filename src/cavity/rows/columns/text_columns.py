@@ -21,7 +21,7 @@ from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored
 from cavity.rows.columns.text_kind import Text, find_grams, list_grams, normalize_text
-from cavity.rows.labels import from_torch
+from cavity.rows.containers import from_torch
 
 Places = NDArray[np.int64]
 

@@ -1,23 +1,28 @@
-"""Parquet and Arrow files as a source of rows: numeric columns, or any columns with a preparation."""
+"""Datasets as a source of rows: a Parquet or Arrow file, a folder of them, a table of Delta Lake or Iceberg, one of pyarrow."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadInput, BadOption
+from cavity.common.object_stores import list_files
+from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, classify_type, import_pyarrow
 from cavity.rows.batches.source import Array, Piece
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, note_new_columns
-from cavity.rows.files.datasets import open_dataset
 from cavity.rows.files.fragments import Fragments, has_missing
+from cavity.rows.files.iceberg import IcebergTable, is_iceberg, open_iceberg, refuse_folder
 from cavity.rows.frames import warn_unused
 from cavity.rows.validation import Features
 
+LOG = "_delta_log"  # folder in a Delta table that says which files belong to its newest version
+FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
 CHUNK_ROWS = 65_536
 LANES = 16  # row groups that a shuffled pass reads in parallel
 LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
@@ -186,3 +191,50 @@ def to_labels(column: Any) -> NDArray[Any]:
     coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
     coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
     return np.asarray(np.array(coded.dictionary.to_pylist())[coded.indices.to_numpy(zero_copy_only=False)])
+
+
+def open_dataset(data: Any) -> Any:
+    """Open a path, a table or a dataset as a pyarrow dataset, or as an IcebergTable, which has the same attributes."""
+    ds = import_pyarrow(".dataset")
+    if is_iceberg(data):
+        return open_iceberg(data)
+    if isinstance(data, ds.Dataset | IcebergTable):
+        return data
+    if not isinstance(data, str | os.PathLike):
+        try:
+            return ds.dataset(data)
+        except (TypeError, ValueError) as error:
+            raise BadInput(
+                f"a {type(data).__name__} of pyarrow is not a table: {error}. Give a pyarrow.Table or a dataset."
+            ) from error
+    path, ((filesystem, base), found) = os.fspath(data), list_files(data, LOG)
+    if found and found[0].endswith(f"/{LOG}"):
+        return _open_delta(data)
+    refuse_folder(path, found)
+    kind_of = {name: FORMATS.get(PurePosixPath(name).suffix.lower()) for name in found}
+    kinds = {kind for kind in kind_of.values() if kind is not None}
+    if len(kinds) != 1:
+        none = "is not, and does not contain, a file that can be read in pieces"
+        what = "contains both Parquet and Arrow files" if kinds else none
+        raise BadInput(f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=).")
+    files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
+    try:
+        return ds.dataset(files, format=kinds.pop(), partitioning="hive", partition_base_dir=base, **where)
+    except (OSError, ValueError) as error:  # pyarrow's errors derive from these
+        raise BadInput(f"{path!r} cannot be read: {error}") from error
+
+
+def _open_delta(path: str | os.PathLike[str]) -> Any:
+    """Open the newest version of a Delta table as a dataset of pyarrow. Credentials are those of deltalake."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError as error:
+        raise missing_extra("deltalake", "delta") from error
+    where = os.fspath(path).partition("?")[0]
+    try:
+        return DeltaTable(where).to_pyarrow_dataset()
+    except (DeltaError, OSError, ValueError) as error:
+        raise BadInput(
+            f"the Delta table {where!r} cannot be read: {' '.join(str(error).split()):.300}"
+        ) from error

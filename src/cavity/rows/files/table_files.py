@@ -19,7 +19,7 @@ from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.column_kinds import simplify
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.datasets import FORMATS, open_dataset
+from cavity.rows.files.arrow_source import FORMATS, open_dataset
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.iceberg import is_iceberg
 from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
