@@ -21,8 +21,8 @@ from cavity.prediction.regression import TrainingRows, make_training_rows, targe
 from cavity.rows.eval_set import read_eval_targets
 from cavity.rows.labels import check_targets
 from cavity.rows.sources import Streamed, find_source
-from cavity.rows.tables import Request
-from cavity.rows.targets import Targets, read_target_source, read_targets
+from cavity.rows.tables import Request, Table
+from cavity.rows.targets import read_target_source, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
 
@@ -38,7 +38,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
     if source is not None:
         config.check_source()
-    given: Targets | Streamed
+    given: Table | Streamed
     given, features = (
         run_together(
             reduce, lambda: read_targets(request, config.owner, config.method.merges_rows, config.normalize_y)
@@ -50,7 +50,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     agreement.check_rows(given, features, None, reduce)
     session, config = choose_device(session, config, TableSize.of(given, features.n))
     begin = start_values(session, given, features)
-    table = regression_rows.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
+    table = regression_rows.select_rows(config, given, begin, rng) if isinstance(given, Table) else given
     size = TableSize.of(table, features.n)
     Z = regression_rows.choose_points(config, begin.pool, table, size, rng)
     options = policy.complete(config, size, build.whitened_size(config, Z))
@@ -58,7 +58,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     engine = build.make_engine(module, table, options, regression_rows.make_likelihood(config))
 
     def keep(model: FittedModel) -> TrainingRows | None:
-        return keep_rows(config.method, model, given) if isinstance(given, Targets) else None
+        return keep_rows(config.method, model, given) if isinstance(given, Table) else None
 
     stopping: tuple[Callback, ...] = ()
     if request.eval_set is not None:
@@ -69,7 +69,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
 
     def make_result(run: Run) -> Result:
         evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(units[1])
-        left_out = leave_out(run) if isinstance(given, Targets) else None  # a source would be read once more
+        left_out = leave_out(run) if isinstance(given, Table) else None  # a source would be read once more
         found = common_result(run, begin, features, evidence, config.warm_start, left_out)
         return found._replace(
             units=units,
@@ -81,7 +81,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     return Job(run, options, plan, make_result)
 
 
-def keep_rows(method: Method, model: FittedModel, table: Targets) -> TrainingRows | None:
+def keep_rows(method: Method, model: FittedModel, table: Table) -> TrainingRows | None:
     """Return the training rows, if predictions read them."""
     if not method.keeps_rows:
         return None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput, BadOption
 from cavity.rows.labels import check_labels, encode
 from cavity.rows.tables import Request, Table
-from cavity.rows.targets import Targets, read_targets_of_fit
+from cavity.rows.targets import read_targets_of_fit
 from cavity.rows.validation import Features, check_rows
 
 ADVICE = "give one pair, eval_set=(X_val, y_val)."
@@ -41,7 +41,7 @@ def read_eval_labels(
     return Table(rows, encode(labels, classes, what), np.ones(len(rows)), len(classes))
 
 
-def read_eval_targets(pair: tuple[Any, Any], features: Features, units: tuple[float, float]) -> Targets:
+def read_eval_targets(pair: tuple[Any, Any], features: Features, units: tuple[float, float]) -> Table:
     """Read validation rows with targets, in the units of the fit."""
     with _named("eval_set"):
         return read_targets_of_fit(Request(*pair), features, units)

@@ -107,16 +107,30 @@ class LabelledTable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class InMemory:
-    """Rows in memory, with labels or targets."""
+class Table:
+    """Rows in memory with encoded labels, 0..C−1, or with real targets in units of their spread, (y − shift)/scale."""
 
     X: Array  # [N D]
     y: NDArray[Any]  # [N]
     weight: Array  # [N], positive
+    n_classes: int  # 1 with targets
+    given: NDArray[np.int64] | None = None  # row numbers in the table that the user gave; None: 0..N−1
+    units: tuple[float, float] | None = None  # shift and scale of targets
+    member: NDArray[np.int64] | None = None  # [N], of a committee
 
     @property
     def n_rows(self) -> int:
         return len(self.y)
+
+    @property
+    def n_latent(self) -> int:
+        if self.member is not None:
+            return int(self.member.max()) + 1
+        return self.n_classes if self.n_classes > 2 else 1
+
+    @property
+    def class_totals(self) -> Array:
+        return np.bincount(self._classes, weights=self.weight, minlength=self.n_classes).astype(np.float64)
 
     @property
     def lightest(self) -> float:
@@ -126,6 +140,17 @@ class InMemory:
     def heaviest(self) -> float:
         return float(self.weight.max())
 
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        return np.arange(self.n_rows) if self.given is None else self.given
+
+    @property
+    def _classes(self) -> NDArray[Any]:
+        return self.y if self.units is None else np.zeros(self.n_rows, dtype=np.int64)
+
+    def select(self, rows: NDArray[Any]) -> Table:
+        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, self.numbers[rows])
+
     def sample(self) -> tuple[Any, ...]:
         return self.X, self.y, self.weight
 
@@ -133,52 +158,22 @@ class InMemory:
         hasher = hashlib.sha256()
         for array in self.sample():
             hasher.update(np.ascontiguousarray(array).data)
+        if self.units is not None:
+            hasher.update(np.array(self.units).data)
         return hasher.hexdigest()
-
-    def engine_y(self) -> NDArray[Any]:
-        """Return y as the likelihood takes it."""
-        return self.y
-
-    def rows(self, config: TensorOptions) -> Divisible:
-        return self.on_device(config)
-
-    def on_device(self, config: TensorOptions) -> Rows:
-        X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
-        y, weight = (torch.tensor(a, device=config.device) for a in (self.engine_y(), self.weight))
-        return Rows(X, y, weight)
-
-
-@dataclass(frozen=True)
-class Table(InMemory):
-    """Rows with encoded labels, 0..C−1."""
-
-    n_classes: int
-    given: NDArray[np.int64] | None = None  # row numbers in the table that the user gave; None: 0..N−1
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        return np.arange(self.n_rows) if self.given is None else self.given
-
-    @property
-    def n_latent(self) -> int:
-        return 1 if self.n_classes == 2 else self.n_classes
-
-    @property
-    def class_totals(self) -> Array:
-        totals = np.bincount(self.y, weights=self.weight, minlength=self.n_classes)
-        return np.asarray(totals, dtype=np.float64)
-
-    def select(self, rows: NDArray[Any]) -> Table:
-        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, self.numbers[rows])
 
     def rows(self, config: TensorOptions) -> Divisible:
         """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
-        if has_room(config.device, self.X.size * config.dtype.itemsize):
+        if self.units is not None or has_room(config.device, self.X.size * config.dtype.itemsize):
             return self.on_device(config)
-        source = Arrays(self.X, self.y, self.weight)
+        source, (N, D) = Arrays(self.X, self.y, self.weight), self.X.shape
         classes, factor = np.arange(self.n_classes), np.ones(self.n_classes)
-        N, D = self.X.shape
         return Stream(source, classes, factor, N, D, config.dtype, config.device)
+
+    def on_device(self, config: TensorOptions) -> Rows:
+        X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
+        y = self.y if self.member is None else np.column_stack([self.member, self.y])
+        return Rows(X, *(torch.tensor(a, device=config.device) for a in (y, self.weight)))
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
@@ -186,7 +181,7 @@ class Table(InMemory):
         distinct, place = (self.X, np.arange(self.n_rows)) if many else distinct_rows(self.X)
         weight = np.bincount(place, weights=self.weight, minlength=len(distinct)).astype(np.float64)
         columns = summarize(distinct, weight, rng)
-        pool = inducing.candidates(self.X, self.y, self.weight, self.n_classes, columns, rng)
+        pool = inducing.candidates(self.X, self._classes, self.weight, self.n_classes, columns, rng)
         return Start(columns, pool)
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.column_statistics import distinct_rows
 from cavity.distributed import Local
@@ -19,55 +15,24 @@ from cavity.rows.batches.source_survey import Summary
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights
 from cavity.rows.sources import Streamed, features_of_source, survey_ranks
-from cavity.rows.tables import Array, InMemory, Request, Start, Table
+from cavity.rows.tables import Array, Request, Table
 from cavity.rows.validation import Features, check_rows, read_rows
 
 
-@dataclass(frozen=True)
-class Targets(InMemory):
-    """Rows in memory with targets in units of their spread, (y − shift)/scale."""
-
-    units: tuple[float, float]  # shift and scale
-    member: NDArray[np.int64] | None = None  # [N], of a committee
-
-    @property
-    def n_classes(self) -> int:
-        return 1
-
-    @property
-    def n_latent(self) -> int:
-        """Number of latent functions: one, or one per member of a committee."""
-        return 1 if self.member is None else int(self.member.max()) + 1
-
-    @property
-    def class_totals(self) -> Array:
-        return np.array([self.weight.sum()])
-
-    def content(self) -> str:
-        shift, scale = self.units
-        return hashlib.sha256(f"{super().content()} {shift!r} {scale!r}".encode()).hexdigest()
-
-    def start(self, rng: np.random.Generator) -> Start:
-        return Table(self.X, np.zeros(len(self.y), dtype=np.int64), self.weight, 1).start(rng)
-
-    def engine_y(self) -> NDArray[Any]:
-        return self.y if self.member is None else np.column_stack([self.member, self.y])
-
-
-def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> tuple[Targets, Features]:
+def read_targets(request: Request, owner: str, merge: bool, normalize: bool) -> tuple[Table, Features]:
     """Read a table with targets; rows of weight 0 are dropped, equal rows are merged if `merge`."""
     rows, features = read_rows(request.X, owner, request.y)
     rows, values, weight = _read_values(request, rows, features)
     if merge and len(rows) <= inducing.CANDIDATES:
         rows, values, weight = _merged(rows, values, weight)
     shift, scale = _units(values, weight) if normalize else (0.0, 1.0)
-    return Targets(rows, (values - shift) / scale, weight, (shift, scale)), features
+    return Table(rows, (values - shift) / scale, weight, 1, units=(shift, scale)), features
 
 
-def read_targets_of_fit(request: Request, features: Features, units: tuple[float, float]) -> Targets:
+def read_targets_of_fit(request: Request, features: Features, units: tuple[float, float]) -> Table:
     """Read the rows of an earlier fit again, as that fit saw them."""
     rows, values, weight = _read_values(request, check_rows(request.X, features), features)
-    return Targets(rows, (values - units[0]) / units[1], weight, units)
+    return Table(rows, (values - units[0]) / units[1], weight, 1, units=units)
 
 
 def _read_values(request: Request, rows: Array, features: Features) -> tuple[Array, Array, Array]:
