@@ -11,7 +11,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.prediction import blocks
-from cavity.rows import containers
+from cavity.rows import arrow_tables
 from cavity.rows.batches import source_survey, stream
 from cavity.rows.batches.array_sources import Arrays
 from support import classifier, regressor
@@ -41,7 +41,7 @@ def few_dense_bytes(monkeypatch):
             return whole(self, *args, **options)
 
         monkeypatch.setattr(kind, "toarray", counted)
-    monkeypatch.setattr(containers, "DENSE_BYTES", 8 * 2000)
+    monkeypatch.setattr(arrow_tables, "DENSE_BYTES", 8 * 2000)
     monkeypatch.setattr(source_survey, "SURVEY_BYTES", 8 * 800)
     monkeypatch.setattr(stream, "PIECE_BYTES", 8 * 800)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)

@@ -40,7 +40,7 @@ from cavity.prediction.model import (
     predict_moments,
 )
 from cavity.prediction.pool import normalised
-from cavity.rows.containers import from_torch
+from cavity.rows.arrow_tables import from_torch
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source

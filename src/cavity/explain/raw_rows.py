@@ -10,20 +10,18 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
-from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk
+from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk, to_dense
 from cavity.rows.columns.cells import EncodingContext, to_text
 from cavity.rows.columns.column_kinds import (
     Category,
     Column,
     Date,
-    Group,
     Number,
     simplify,
     suggest_column,
 )
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text
-from cavity.rows.containers import to_dense
 from cavity.rows.frames import Prepared
 from cavity.rows.validation import Features, check_rows
 
@@ -79,7 +77,7 @@ class RawRows(NamedTuple):
     def has_indicator(self, j: int) -> bool:
         """Return whether the model knows missing cells of a column."""
         column = self.columns[j]
-        return isinstance(column, Number | Group | Category | Text | Date) and column.missing
+        return isinstance(column, Number | Category | Text | Date) and column.missing
 
     def replace(self, j: int, block: Array, rows: Array) -> Array:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""

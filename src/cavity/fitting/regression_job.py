@@ -18,11 +18,10 @@ from cavity.options import Method, Plan, RegressorConfig, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import FittedModel
 from cavity.prediction.regression import TrainingRows, make_training_rows, target_noise
-from cavity.rows.eval_set import read_eval_targets
 from cavity.rows.labels import check_targets
 from cavity.rows.sources import Streamed, find_source
 from cavity.rows.tables import Request, Table
-from cavity.rows.targets import read_target_source, read_targets
+from cavity.rows.targets import read_eval_targets, read_target_source, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
 

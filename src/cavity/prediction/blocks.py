@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array, predict_labels, rows_per_block
 from cavity.rows import sources
+from cavity.rows.arrow_tables import is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches, open_array
 from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
-from cavity.rows.containers import is_sparse
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared, warn_notes
 from cavity.rows.validation import Features, check_rows

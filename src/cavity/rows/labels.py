@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.containers import from_torch, is_missing, refuse_masked
+from cavity.rows.arrow_tables import from_torch, is_missing, refuse_masked
 
 Array = NDArray[np.float64]
 

@@ -12,12 +12,12 @@ from cavity.common.column_statistics import from_moments
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
+from cavity.rows.arrow_tables import check_columns, is_large, is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
 from cavity.rows.batches.source import Source, TensorOptions, shard_range
 from cavity.rows.batches.source_survey import Summary, Survey, survey, survey_section
 from cavity.rows.batches.stream import Stream
-from cavity.rows.containers import check_columns, is_large, is_sparse
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.labels import check_labels, weight_of_class
 from cavity.rows.tables import Array, LabelledTable, Request, Start, Table

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -12,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns, distinct_rows, share_units, summarize
-from cavity.errors import BadInput
+from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.batches.in_memory import Rows
@@ -21,11 +23,12 @@ from cavity.rows.batches.stream import Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers
-from cavity.rows.labels import encode, read_labels
+from cavity.rows.labels import check_labels, encode, read_labels
 from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
 
 Array = NDArray[np.float64]
 
+ADVICE = "give one pair, eval_set=(X_val, y_val)."
 ROOM = 0.5  # share of a GPU's free memory that a table may take
 
 
@@ -228,3 +231,35 @@ def read_table_of_fit(
         given = Labels(encoded, weight, tuple(map(str, classes)))
         rows = replace_shares(rows, features.preparation.columns_, given)
     return Table(rows, encoded, weight, len(classes))
+
+
+def unpack_pair(eval_set: Any) -> tuple[Any, Any]:
+    """Return X and y of `(X, y)` or `[(X, y)]`."""
+    found = eval_set
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, tuple | list):
+        raise BadOption(f"eval_set is a {type(eval_set).__name__}: {ADVICE}")
+    if len(found) != 2:
+        raise BadOption(f"eval_set has {len(found)} parts instead of 2: {ADVICE}")
+    if all(isinstance(part, tuple) for part in found):
+        raise BadOption(f"eval_set has {len(found)} pairs, but one set decides when training stops: {ADVICE}")
+    return found[0], found[1]
+
+
+def read_eval_labels(
+    pair: tuple[Any, Any], features: Features, classes: NDArray[Any], what: str = "eval_set"
+) -> Table:
+    with name_argument(what):
+        rows = check_rows(pair[0], features)
+        labels = check_labels(pair[1], len(rows))
+    return Table(rows, encode(labels, classes, what), np.ones(len(rows)), len(classes))
+
+
+@contextmanager
+def name_argument(what: str) -> Iterator[None]:
+    """Name the argument in errors about its rows."""
+    try:
+        yield
+    except ValueError as error:  # of scikit-learn, too
+        raise BadInput(f"{what}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from cavity.rows.batches.source_survey import Summary
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights
 from cavity.rows.sources import Streamed, features_of_source, survey_ranks
-from cavity.rows.tables import Array, Request, Table
+from cavity.rows.tables import Array, Request, Table, name_argument
 from cavity.rows.validation import Features, check_rows, read_rows
 
 
@@ -33,6 +34,12 @@ def read_targets_of_fit(request: Request, features: Features, units: tuple[float
     """Read the rows of an earlier fit again, as that fit saw them."""
     rows, values, weight = _read_values(request, check_rows(request.X, features), features)
     return Table(rows, (values - units[0]) / units[1], weight, 1, units=units)
+
+
+def read_eval_targets(pair: tuple[Any, Any], features: Features, units: tuple[float, float]) -> Table:
+    """Read validation rows with targets, in the units of the fit."""
+    with name_argument("eval_set"):
+        return read_targets_of_fit(Request(*pair), features, units)
 
 
 def _read_values(request: Request, rows: Array, features: Features) -> tuple[Array, Array, Array]:

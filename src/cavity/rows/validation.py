@@ -11,13 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import classify_type, to_object_array
+from cavity.rows.arrow_tables import (
+    check_columns,
+    classify_type,
+    is_arrow,
+    is_frame,
+    refuse_foreign,
+    to_dense,
+    to_object_array,
+)
 from cavity.rows.batches.source import Array, describe_bad_cells
 from cavity.rows.columns.cells import MEAN_IS_USED, EncodingContext
 from cavity.rows.columns.encoder import ColumnEncoder, encode_table
 from cavity.rows.columns.group_shares import insert_shares
 from cavity.rows.columns.row_numbers import has_row_numbers
-from cavity.rows.containers import check_columns, is_arrow, is_frame, refuse_foreign, to_dense
 from cavity.rows.frames import Prepared, warn_notes, warn_unused
 
 NESTED = (list, tuple, dict, set, np.ndarray)
@@ -46,6 +53,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
         return check_rows(X, features), features
     check_columns(X)
     X = to_dense(X)
+    refuse_foreign(X)
     if not check_table(X, owner) and not has_row_numbers(X):
         reader = _reader(owner)
         rows = _convert(X, reader)
@@ -72,6 +80,7 @@ def check_rows(X: Any, features: Features, center: Callable[[], Array] | None = 
     elif isinstance(X, Prepared):  # perhaps before the fit found groups
         X = X.X if prepare is None or X.X.shape[1] == features.n else insert_shares(X.X, prepare.columns_)
     else:
+        refuse_foreign(X)
         check_table(X, features.owner, numbers_only=True)
         if features.names is not None:
             reader.feature_names_in_ = np.array(features.names, dtype=object)
@@ -141,7 +150,6 @@ def check_table(X: Any, estimator: str, numbers_only: bool = False) -> bool:
             f"X has 0 {what}(s) (shape=({shape[0]}, {shape[1]})) while a minimum of 1 is required: "
             "check how rows and columns were selected."
         )
-    refuse_foreign(X)
     if not is_frame(X):
         _refuse_text(X, estimator)
         return False

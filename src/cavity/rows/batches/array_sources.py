@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
+from cavity.rows.arrow_tables import is_sparse, refuse_masked
 from cavity.rows.batches.source import Array, Names, Piece
-from cavity.rows.containers import is_sparse, refuse_masked
 
 
 class SparseRows:

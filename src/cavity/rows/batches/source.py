@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.containers import is_missing
+from cavity.rows.arrow_tables import is_missing
 from cavity.rows.labels import read_numbers
 
 if TYPE_CHECKING:

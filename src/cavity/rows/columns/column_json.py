@@ -9,13 +9,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 
 from cavity.rows.columns.cells import STYLES
-from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, Unchanged
+from cavity.rows.columns.column_kinds import Category, Column, Date, Number, Unchanged
 from cavity.rows.columns.dates import MAX_DAYS, ORDERS, PARTS
 from cavity.rows.columns.text_kind import Text
 
 KINDS: dict[str, Any] = {
     "number": Number,
-    "group": Group,
+    "group": Number,  # in older files
     "category": Category,
     "text": Text,
     "date": Date,
@@ -54,12 +54,11 @@ def read_field(value: Any, kind: Any) -> Any:
 
 def _is_whole(column: Column) -> bool:
     """Return whether the values of a column fit together."""
-    if isinstance(column, Number | Group) and not (column.scale > 0 and column.style in (None, *STYLES)):
-        return False
-    if isinstance(column, Group):
+    if isinstance(column, Number):
         values, shares = column.values, column.shares
-        fit = 0 < len(values) == len(shares) and all(len(row) == len(column.classes) for row in shares)
-        return fit and all(a < b for a, b in pairwise(values))
+        fit = len(values) == len(shares) and all(len(row) == len(column.classes) for row in shares)
+        known = column.scale > 0 and column.style in (None, *STYLES) and bool(values) == bool(column.classes)
+        return fit and known and all(a < b for a, b in pairwise(values))
     if isinstance(column, Category):
         return len(set(column.levels)) == len(column.levels)
     if isinstance(column, Text):

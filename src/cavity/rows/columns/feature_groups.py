@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Sharing
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
+from cavity.rows.columns.column_kinds import Category, Column, Date, Number, count_shares
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.text_kind import Text
 
@@ -29,11 +29,10 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
         parts = _count_parts(column)
         if isinstance(column, Category | Text):
             blocks.append(slice(len(group), len(group) + len(parts)))
-        elif isinstance(column, Group):
-            blocks.append(slice(len(group) + parts.count(0), len(group) + len(parts)))
-            indicators += [len(group) + 1] * column.missing
-        elif isinstance(column, Number | Date) and column.missing:
-            indicators.append(len(group) + len(parts) - 1)
+        elif isinstance(column, Number | Date):
+            shares = count_shares(column)
+            indicators += [len(group) + len(parts) - shares - 1] * column.missing
+            blocks += [slice(len(group) + len(parts) - shares, len(group) + len(parts))] * (shares > 0)
         group += [first + part for part in parts]
         owner += [number] * len(parts)
     return Sharing(np.array(group), blocks, indicators), np.array(owner)
@@ -41,10 +40,9 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
 
 def _count_parts(column: Column) -> list[int]:
     """Return the number of each feature's lengthscale within its column."""
-    if isinstance(column, Group):
-        return [0] * len(column.number.features) + [1] * len(column.classes)
     if not isinstance(column, Date):
-        return [0] * len(column.features)
+        shares = count_shares(column)
+        return [0] * (len(column.features) - shares) + [1] * shares
     sizes = [1 if part in ("days", "year") else 2 for part in column.parts]
     parts = [number for number, size in enumerate(sizes) for _ in range(size)]
     return parts + [parts[-1]] * (len(column.features) - len(parts))

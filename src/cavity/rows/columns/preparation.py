@@ -39,7 +39,7 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
 
     Attributes
     ----------
-    columns_ : tuple of Number, Group, Category, Text, Date or Unchanged
+    columns_ : tuple of Number, Category, Text, Date or Unchanged
         The columns to read, with what was learned of each.
     target_ : Target or None
         The column of the labels.

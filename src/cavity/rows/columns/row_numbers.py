@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from cavity.rows.arrow_tables import is_frame, list_names
 from cavity.rows.batches.source import Array
-from cavity.rows.containers import is_frame, list_names
 
 # usual names of a column of row numbers; it is ignored if its cells are row numbers, too
 ROW_NUMBER = re.compile(r"unnamed: ?\d+|index|id|row|row[ _]?(id|number|num|no)", re.IGNORECASE)

@@ -16,8 +16,9 @@ from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, classify_type, import_pyarrow
 from cavity.rows.batches.source import Array, Piece
 from cavity.rows.columns.encoder import ColumnEncoder, check_columns, note_new_columns
-from cavity.rows.files.fragments import Fragments, has_missing
+from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
 from cavity.rows.files.iceberg import IcebergTable, is_iceberg, open_iceberg, refuse_folder
+from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import warn_unused
 from cavity.rows.validation import Features
 
@@ -218,10 +219,8 @@ def open_dataset(data: Any) -> Any:
         what = "contains both Parquet and Arrow files" if kinds else none
         raise BadInput(f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=).")
     files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
-    try:
+    with explain_errors(repr(path), ERRORS):
         return ds.dataset(files, format=kinds.pop(), partitioning="hive", partition_base_dir=base, **where)
-    except (OSError, ValueError) as error:  # pyarrow's errors derive from these
-        raise BadInput(f"{path!r} cannot be read: {error}") from error
 
 
 def _open_delta(path: str | os.PathLike[str]) -> Any:
@@ -232,9 +231,5 @@ def _open_delta(path: str | os.PathLike[str]) -> Any:
     except ImportError as error:
         raise missing_extra("deltalake", "delta") from error
     where = os.fspath(path).partition("?")[0]
-    try:
+    with explain_errors(f"the Delta table {where!r}", (DeltaError, *ERRORS)):
         return DeltaTable(where).to_pyarrow_dataset()
-    except (DeltaError, OSError, ValueError) as error:
-        raise BadInput(
-            f"the Delta table {where!r} cannot be read: {' '.join(str(error).split()):.300}"
-        ) from error

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
 from cavity.rows.batches.source import intersect
 from cavity.rows.files.iceberg import IcebergFile
+from cavity.rows.files.text_files import explain_errors
 
 PAGE_BYTES = 1 << 16  # read at a time from a column of a local file
 REMOTE_PAGE_BYTES = 1 << 20  # and from one in an object store, where every read is a request
+ERRORS = (OSError, ValueError)  # pyarrow's derive from these
 MIN_PART_ROWS = 4096  # a part of a row group has at least this many rows
 
 
@@ -23,6 +26,14 @@ class File(NamedTuple):
     schema: Any
     kinds: dict[str, str]  # type of each column to read
     groups: tuple[int, ...]  # number of rows of each row group
+
+
+class Opened(NamedTuple):
+    """Fragment as it is now."""
+
+    schema: Any
+    groups: tuple[int, ...]
+    read: Callable[[int, int, list[str]], Iterator[Any]]  # of row group, rows per batch and columns
 
 
 class Fragments:
@@ -38,7 +49,7 @@ class Fragments:
 
     def _describe_file(self, fragment: Any, number: int) -> File:
         name = getattr(fragment, "path", f"part {number}")
-        schema, groups = _read_footer(fragment, name)
+        schema, groups, _ = _open(fragment, name)
         kinds = {field.name: str(field.type) for field in schema if field.name in self.columns}
         kinds |= {key: "partition" for key in _read_partition(fragment) if key in self.columns}
         absent = [c for c in self.columns if c not in kinds]
@@ -95,40 +106,24 @@ class Fragments:
         )
 
     def _tables(self, file: File, group: int, size: int) -> Iterator[Any]:
-        fragment = _reopen(file.fragment)
-        self._check_unchanged(file, fragment)
+        found = _open(_reopen(file.fragment), file.name)
+        self._check_unchanged(file, found)
         physical = [c for c in self.columns if file.kinds[c] != "partition"]
-        try:
-            for batch in self._batches(fragment, group, size, physical):
+        with explain_errors(file.name, ERRORS, " Restore the file."):
+            for batch in found.read(group, size, physical):
                 _check_valid(batch, file.name)
                 yield batch
-        except BadInput:
-            raise
-        except (OSError, ValueError) as error:  # pyarrow's errors derive from these
-            raise BadInput(
-                f"{file.name} cannot be read: {' '.join(str(error).split()):.300}. Restore the file."
-            ) from error
 
-    def _batches(self, fragment: Any, group: int, size: int, columns: list[str]) -> Iterator[Any]:
-        if isinstance(fragment, IcebergFile):
-            return fragment.read_group(group, size, columns)
-        if _is_parquet(fragment):
-            return _open_parquet(fragment).iter_batches(size, [group], columns, use_threads=False)  # type: ignore[no-any-return]
-        return fragment.to_batches(  # type: ignore[no-any-return]
-            columns=columns, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
-        )
-
-    def _check_unchanged(self, file: File, fragment: Any) -> None:
-        schema, groups = _read_footer(fragment, file.name)
-        now = {field.name: str(field.type) for field in schema}
+    def _check_unchanged(self, file: File, found: Opened) -> None:
+        now = {field.name: str(field.type) for field in found.schema}
         for name, kind in file.kinds.items():
             if kind != "partition" and now.get(name) != kind:
                 what = f"was {kind} and is now {now[name]}" if name in now else "is missing"
                 raise BadInput(f"{file.name} changed since it was opened: column {name!r} {what}.")
-        if groups != file.groups:
+        if found.groups != file.groups:
             raise BadInput(
                 f"{file.name} changed since it was opened: it had {sum(file.groups)} rows in {len(file.groups)} row groups and "
-                f"now has {sum(groups)} in {len(groups)}."
+                f"now has {sum(found.groups)} in {len(found.groups)}."
             )
 
 
@@ -187,20 +182,23 @@ def _count_missing(fragment: Any, columns: set[str]) -> int:
     return sum(s.null_count or 0 for s in known)
 
 
-def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
-    """Read the schema and the number of rows of each row group."""
-    try:
-        if isinstance(fragment, IcebergFile):
-            return fragment.physical_schema, fragment.count_groups()
-        if _is_parquet(fragment):
-            metadata = _open_parquet(fragment).metadata
-            groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-            return metadata.schema.to_arrow_schema(), groups
-        return fragment.physical_schema, (fragment.count_rows(),)
-    except FileNotFoundError:
-        raise BadInput(f"{name} was deleted after the source was opened.") from None
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{name} cannot be read: {error}") from error
+def _open(fragment: Any, name: str) -> Opened:
+    with explain_errors(name, ERRORS):
+        try:
+            if isinstance(fragment, IcebergFile):
+                return Opened(fragment.physical_schema, fragment.count_groups(), fragment.read_group)
+            if not _is_parquet(fragment):
+                read = partial(
+                    fragment.to_batches, batch_readahead=1, fragment_readahead=1, use_threads=False
+                )
+                whole = (fragment.count_rows(),)
+                return Opened(fragment.physical_schema, whole, lambda _, n, c: read(columns=c, batch_size=n))
+            file = _open_parquet(fragment)
+        except FileNotFoundError:
+            raise BadInput(f"{name} was deleted after the source was opened.") from None
+        rows = tuple(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups))
+        schema = file.metadata.schema.to_arrow_schema()
+        return Opened(schema, rows, lambda g, n, c: file.iter_batches(n, [g], c, use_threads=False))
 
 
 def _read_partition(fragment: Any) -> dict[str, Any]:

@@ -111,22 +111,21 @@ class Npz(TableFile):
                 self._add(name, array, titles)
         self.names = list(self.columns)
 
-    def _add(self, name: str, array: NDArray[Any], titles: NDArray[Any] | None) -> None:
+    def _add(self, name: str, array: NDArray[Any], titles: Any) -> None:
         array = array.astype(str) if array.dtype.kind == "S" else array
-        if array.ndim == 1:
-            self._put(name, array)
-            return
         flat = array.reshape(len(array), -1)
         if flat.shape[1] > MAX_COLUMNS:
             check_names([""] * flat.shape[1], self.path)
-        named = titles is not None and titles.shape == flat.shape[1:] and titles.dtype.kind == "U"
-        for j in range(flat.shape[1]):
-            self._put(str(titles[j]) if titles is not None and named else f"{name}{j}", flat[:, j])
-
-    def _put(self, name: str, column: NDArray[Any]) -> None:
-        if name in self.columns:
-            raise BadInput(f"{self.path} has two columns with the name {name!r}: rename one of them.")
-        self.columns[name] = column
+        names = [name] if array.ndim == 1 else [f"{name}{j}" for j in range(flat.shape[1])]
+        if (
+            array.ndim > 1
+            and titles is not None
+            and titles.shape == flat.shape[1:]
+            and titles.dtype.kind == "U"
+        ):
+            names = titles.tolist()
+        check_names([*self.columns, *names], self.path)
+        self.columns |= dict(zip(names, flat.T, strict=True))
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         arrow = import_pyarrow()
