@@ -16,8 +16,15 @@ from cavity.common.column_statistics import from_moments, summarize
 from cavity.errors import BadInput, BadOption
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.shuffle import Encoded, Store, allocate_rows, draw_batches, plan_batch_sizes
-from cavity.rows.batches.source import Piece, Shard, prefetch, shard_range
+from cavity.rows.batches.shuffle import (
+    Encoded,
+    Store,
+    allocate_rows,
+    draw_batches,
+    plan_batch_sizes,
+    shard_range,
+)
+from cavity.rows.batches.source import Piece, prefetch
 from cavity.rows.batches.source_survey import Survey, survey, survey_section
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files.arrow_source import Arrow
@@ -150,7 +157,7 @@ def test_the_ranks_together_have_the_batch_of_one_process(source, ranks, world, 
     monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 100)
     monkeypatch.setattr("cavity.rows.batches.stream.PIECES", 8)
     data = stream(source)
-    shards = [Shard(data, rank, world) for rank in ranks]
+    shards = [data.shard(rank, world) for rank in ranks]
     assert world == 300 or [n for shard in shards for n in shard.mine] == list(range(N))
     parts = [list(shard.batches(20, generator())) for shard in shards]
     for i, batch in enumerate(data.batches(20, generator())):
@@ -189,7 +196,7 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path
         decoded = []
         for rank in range(2):
             counted.seen = {}
-            read(Shard(data, rank, 2))
+            read(data.shard(rank, 2))
             decoded.append(counted.seen)
         assert [set(d.values()) for d in decoded] == [{25}, {25}]
         assert [len(d) for d in decoded] == [4, 4] and not decoded[0].keys() & decoded[1].keys()
@@ -199,7 +206,7 @@ def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
     taken = []
     take = Arrays.take
     monkeypatch.setattr(Arrays, "take", lambda self, index: taken.extend(index) or take(self, index))
-    shard = Shard(stream(Arrays(X, Y, W)), 1, 3)
+    shard = stream(Arrays(X, Y, W)).shard(1, 3)
     list(shard.batches(20, generator()))
     assert sorted(taken) == list(shard.mine)
 

@@ -15,7 +15,8 @@ from cavity.kernels import inducing
 from cavity.rows.arrow_tables import check_columns, is_large, is_sparse
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
-from cavity.rows.batches.source import Source, TensorOptions, shard_range
+from cavity.rows.batches.shuffle import shard_range
+from cavity.rows.batches.source import Source, TensorOptions
 from cavity.rows.batches.source_survey import Summary, Survey, survey, survey_section
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files.arrow_source import Arrow

@@ -18,7 +18,7 @@ from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
 from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.source import Divisible, TensorOptions
+from cavity.rows.batches.source import Data, TensorOptions
 from cavity.rows.batches.stream import Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
@@ -79,7 +79,7 @@ class Facts(Protocol):
 
     def start(self, rng: np.random.Generator) -> Start: ...
 
-    def rows(self, config: TensorOptions) -> Divisible: ...
+    def rows(self, config: TensorOptions) -> Data: ...
 
 
 class Start(NamedTuple):
@@ -165,7 +165,7 @@ class Table:
             hasher.update(np.array(self.units).data)
         return hasher.hexdigest()
 
-    def rows(self, config: TensorOptions) -> Divisible:
+    def rows(self, config: TensorOptions) -> Data:
         """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
         if self.units is not None or has_room(config.device, self.X.size * config.dtype.itemsize):
             return self.on_device(config)
@@ -176,7 +176,7 @@ class Table:
     def on_device(self, config: TensorOptions) -> Rows:
         X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
         y = self.y if self.member is None else np.column_stack([self.member, self.y])
-        return Rows(X, *(torch.tensor(a, device=config.device) for a in (y, self.weight)))
+        return Rows(X, torch.tensor(y, device=config.device), torch.tensor(self.weight, device=config.device))
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""

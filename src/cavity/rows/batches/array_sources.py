@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import is_sparse, refuse_masked
+from cavity.rows.arrow_tables import from_torch, is_sparse, refuse_masked
 from cavity.rows.batches.source import Array, Names, Piece
 
 
@@ -173,10 +173,8 @@ def _make_piece(batch: Any, number: int, first: int) -> Piece:
 
 
 def _to_array(value: Any, where: str) -> Any:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
     refuse_masked(value, where)
     try:
-        return np.asarray(value)
+        return np.asarray(from_torch(value))
     except ValueError as error:
         raise BadInput(f"{where} is not a table: {error}") from error

@@ -53,6 +53,12 @@ def plan_batch_sizes(n_rows: int, size: int) -> list[int]:
     return [low + (i < more) for i in range(count)]
 
 
+def shard_range(n_rows: int, rank: int, world: int) -> range:
+    """Return the rows of a rank: a contiguous block, so that few row groups are read by two ranks."""
+    low, high = (n_rows * r // world for r in (rank, rank + 1))
+    return range(low, high)
+
+
 class Store:
     """Store of rows that wait to be drawn, one per slot. Slots freed last are reused first."""
 

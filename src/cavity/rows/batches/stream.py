@@ -22,6 +22,7 @@ from cavity.rows.batches.shuffle import (
     count_buffer_rows,
     draw_batches,
     plan_batch_sizes,
+    shard_range,
 )
 from cavity.rows.batches.source import (
     Piece,
@@ -47,53 +48,70 @@ class Visit(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Rows of a source with labels 0..C−1, or targets. Holds only a few pieces and the shuffle buffer in memory."""
+    """Rows of a source with labels 0..C−1, or targets. Holds only a few pieces and the shuffle buffer in memory.
+
+    A rank has the rows `keep`, numbered from 0. Which rows form a batch depends only on the generator and on row numbers, so rows
+    of other ranks need not be read.
+    """
 
     source: Any  # a Source; what more it can do is asked with hasattr
     classes: NDArray[Any]  # [C], sorted
     factor: NDArray[np.float64]  # [C], class weights; they multiply the weights of rows
-    n_rows: int
+    total: int
     n_columns: int
     dtype: torch.dtype
     device: torch.device
     content: Content | None = None  # to compare every pass with the first
     units: tuple[float, float] | None = None  # of real targets, (y − shift)/scale; None for classes
+    mine: range | None = None  # None: all
+
+    def shard(self, rank: int, world: int) -> Stream:
+        return self._replace(mine=shard_range(self.total, rank, world))
+
+    @property
+    def keep(self) -> range:
+        return range(self.total) if self.mine is None else self.mine
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.keep)
 
     def n_batches(self, size: int) -> int:
-        return -(-self.n_rows // size)
+        return -(-self.total // size)
 
-    def whole(self, keep: range | None = None) -> Pass:
-        return Pass(self, range(self.n_rows) if keep is None else keep)
+    def whole(self) -> Stream:
+        return self
 
-    def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
-        """Make one shuffled pass.
+    def split(self, size: int) -> Iterator[Batch]:
+        """Read pieces of at most `size` rows in order; one empty piece if there are none."""
+        size = max(1, min(size, self.n_rows, PIECE_BYTES // (8 * self.n_columns)))
+        pieces = regroup(self._in_order(size), repeat(size))
+        yield from self._send(self._encode_all(pieces) if self.n_rows else iter([self._allocate(0)]))
 
-        If the source can read rows by number, the order is that of the same table in memory. The composition of a batch
-        depends only on the generator and on row numbers, so rows outside `keep` need not be read.
-        """
-        keep = range(self.n_rows) if keep is None else keep
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Make one shuffled pass. If the source can read rows by number, the order is that of the same table in memory."""
         rows = self._take_rows if hasattr(self.source, "take") else self._draw_rows
-        yield from self._send(rows(size, generator, keep))
+        yield from self._send(rows(size, generator))
 
-    def _take_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
-        order = shuffle_rows(self.n_rows, size, generator, keep)
-        return self._encode_all((self.source.take(index.numpy()) for index in order), keep)
+    def _take_rows(self, size: int, generator: torch.Generator) -> Iterator[Encoded]:
+        order = shuffle_rows(self.total, size, generator, self.mine)
+        return self._encode_all(self.source.take(index.numpy()) for index in order)
 
-    def _draw_rows(self, size: int, generator: torch.Generator, keep: range) -> Iterator[Encoded]:
+    def _draw_rows(self, size: int, generator: torch.Generator) -> Iterator[Encoded]:
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         room = count_buffer_rows(size, self.n_columns)
         piece = -(-room // PIECES)
-        store = Store(self._allocate(min(len(keep), room + piece)))
-        total = PassSum(self.content, keep)
+        store = Store(self._allocate(min(self.n_rows, room + piece)))
+        total = PassSum(self.content, self.keep)
 
         def slots(visit: Visit) -> Slots:
             found = np.full(len(visit.numbers), ABSENT)
             if visit.piece is not None and len(visit.piece.index):
-                found[_is_inside(visit.numbers, keep)] = store.add(self._encode(visit.piece, total))
+                found[self._is_mine(visit.numbers)] = store.add(self._encode(visit.piece, total))
             return found
 
-        waiting = map(slots, self._visits(piece, rng, keep))
-        for drawn in draw_batches(waiting, plan_batch_sizes(self.n_rows, size), room, rng):
+        waiting = map(slots, self._visits(piece, rng))
+        for drawn in draw_batches(waiting, plan_batch_sizes(self.total, size), room, rng):
             yield store.take(drawn[drawn != ABSENT])
         total.finish()
 
@@ -101,29 +119,32 @@ class Stream(NamedTuple):
         kinds = KINDS[self.dtype], np.int64 if self.units is None else np.float64
         return allocate_rows(self.n_columns, *kinds, room)
 
-    def _visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
-        """Visit all rows, in an order that is as random as is cheap; a source with parts reads only those in `keep`."""
+    def _visits(self, size: int, rng: np.random.Generator) -> Iterator[Visit]:
+        """Visit all rows, in an order that is as random as is cheap; a source with parts reads only the own ones."""
         if hasattr(self.source, "parts"):
             parts, lanes = self.source.parts(), self.source.lanes
-            yield from _shuffle_parts(parts, lanes, rng, lambda part: self._visit_part(part, size, keep))
+            yield from _shuffle_parts(parts, lanes, rng, lambda part: self._visit_part(part, size))
             return
         for piece in self.source.pieces(size):
-            yield Visit(piece.index, piece.at(_is_inside(piece.index, keep)))
+            yield Visit(piece.index, piece.at(self._is_mine(piece.index)))
 
-    def _visit_part(self, part: range, size: int, keep: range) -> Iterator[Visit]:
-        """Cut a part at multiples of `size` and read the rows of each cut that are in `keep`."""
+    def _visit_part(self, part: range, size: int) -> Iterator[Visit]:
+        """Cut a part at multiples of `size` and read the own rows of each cut."""
         cuts = [part[start : start + size] for start in range(0, len(part), size)]
-        counts = [len(intersect(cut, keep)) for cut in cuts]
-        pieces = regroup(self.source.section(intersect(part, keep), size), (n for n in counts if n))
+        counts = [len(intersect(cut, self.keep)) for cut in cuts]
+        pieces = regroup(self.source.section(intersect(part, self.keep), size), (n for n in counts if n))
         for cut, count in zip(cuts, counts, strict=True):
             yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else None)
 
-    def _in_order(self, size: int, keep: range) -> Iterator[Piece]:
+    def _in_order(self, size: int) -> Iterator[Piece]:
         if hasattr(self.source, "section"):
-            yield from _check_count(self.source.section(keep, size), len(keep))
+            yield from _check_count(self.source.section(self.keep, size), self.n_rows)
             return
-        for piece in _check_count(self.source.pieces(size), self.n_rows):
-            yield piece.at(_is_inside(piece.index, keep))
+        for piece in _check_count(self.source.pieces(size), self.total):
+            yield piece.at(self._is_mine(piece.index))
+
+    def _is_mine(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return (index >= self.keep.start) & (index < self.keep.stop)
 
     def _encode(self, piece: Piece, total: PassSum) -> Encoded:
         real, names = self.units is not None, self.source.names
@@ -137,8 +158,8 @@ class Stream(NamedTuple):
         y = (piece.X[:, -1] - self.units[0]) / self.units[1]
         return Encoded(piece.index, piece.X[:, :-1].astype(KINDS[self.dtype]), y, weight)
 
-    def _encode_all(self, pieces: Iterator[Piece], keep: range) -> Iterator[Encoded]:
-        total = PassSum(self.content, keep)
+    def _encode_all(self, pieces: Iterator[Piece]) -> Iterator[Encoded]:
+        total = PassSum(self.content, self.keep)
         yield from (self._encode(piece, total) for piece in pieces)
         total.finish()
 
@@ -156,22 +177,8 @@ class Stream(NamedTuple):
         """Prefetch in a thread; copy to a GPU asynchronously from pinned memory."""
         on_gpu = self.device.type == "cuda"
         for batch in prefetch(_make_tensors(rows, on_gpu)):
-            yield Batch(*(t.to(self.device, non_blocking=on_gpu) for t in batch))
-
-
-class Pass(NamedTuple):
-    """Rows of a stream in order, read again at every `split`."""
-
-    stream: Stream
-    keep: range
-
-    def split(self, size: int) -> Iterator[Batch]:
-        """Read pieces of at most `size` rows; one empty piece if the range is empty."""
-        stream, keep = self
-        size = max(1, min(size, len(keep), PIECE_BYTES // (8 * stream.n_columns)))
-        pieces = regroup(stream._in_order(size, keep), repeat(size))
-        none = iter([stream._allocate(0)])
-        yield from stream._send(stream._encode_all(pieces, keep) if len(keep) else none)
+            index, *others = (t.to(self.device, non_blocking=on_gpu) for t in batch)
+            yield Batch(index - self.keep.start, *others)
 
 
 def _shuffle_parts(
@@ -203,10 +210,6 @@ def _make_tensors(rows: Iterator[Encoded], pinned: bool) -> Iterator[Batch]:
     for part in rows:
         tensors = [torch.from_numpy(np.ascontiguousarray(column)) for column in part]
         yield Batch(*(t.pin_memory() if pinned else t for t in tensors))
-
-
-def _is_inside(index: NDArray[np.int64], keep: range) -> NDArray[np.bool_]:
-    return (index >= keep.start) & (index < keep.stop)
 
 
 def _check_count(pieces: Iterator[Piece], n_rows: int) -> Iterator[Piece]:

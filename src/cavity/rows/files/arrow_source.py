@@ -174,9 +174,6 @@ def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> Col
 
 def to_floats(column: Any) -> Array:
     """Convert a column to float64, with NaN for missing values."""
-    types = import_pyarrow().types
-    if not column.null_count and (types.is_floating(column.type) or types.is_integer(column.type)):
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)  # faster than a cast
     values: Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return values
 
