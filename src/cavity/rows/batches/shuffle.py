@@ -1,26 +1,21 @@
-"""Shuffling of many rows: orders that need no memory; a buffer that stores rows in slots, which batches draw at random."""
+"""Shuffling of many rows: orders that need no memory, and a buffer of rows from which batches are drawn at random."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from cavity.errors import BadInput
 
 if TYPE_CHECKING:
     import torch
 
 SHUFFLE_ROWS = 100_000
 SHUFFLE_BYTES = 128 << 20
-ABSENT = -1  # slot of a row that belongs to another rank
 ROUNDS = 4
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, with well mixed bits
 SHIFT = np.uint64(32)  # the upper half of a product depends on all bits of its factors
 
-Slots = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 
@@ -59,73 +54,38 @@ def shard_range(n_rows: int, rank: int, world: int) -> range:
     return range(low, high)
 
 
-class Store:
-    """Store of rows that wait to be drawn, one per slot. Slots freed last are reused first."""
-
-    def __init__(self, rows: Encoded) -> None:
-        room, self.rows = len(rows.index), rows  # pages are allocated only when they are written
-        self.free, self.n_free = np.arange(room)[::-1].copy(), room
-
-    def add(self, rows: Encoded) -> Slots:
-        count = len(rows.index)
-        if count > self.n_free:
-            self._grow(count - self.n_free)
-        self.n_free -= count
-        slots = self.free[self.n_free : self.n_free + count].copy()
-        for to, of in zip(self.rows, rows, strict=True):
-            to[slots] = of
-        return slots
-
-    def take(self, slots: Slots) -> Encoded:
-        self.free[self.n_free : self.n_free + len(slots)] = slots
-        self.n_free += len(slots)
-        return self.rows.at(slots)
-
-    def _grow(self, least: int) -> None:
-        room, more = len(self.free), max(least, len(self.free) // 4)
-        longer = (np.concatenate([c, np.empty((more, *c.shape[1:]), c.dtype)]) for c in self.rows)
-        self.rows = Encoded(*longer)
-        self.free = np.concatenate([np.arange(room, room + more)[::-1], self.free])
-        self.n_free += more
-
-
-def draw_batches(
-    pieces: Iterator[Slots], sizes: Iterable[int], room: int, rng: np.random.Generator
-) -> Iterator[Slots]:
-    """Draw batches of these sizes at random from a buffer, which is refilled to `room` slots before each batch.
+class Buffer:
+    """Rows that wait to be drawn. Rows of other ranks take a place, but only their number is known.
 
     The order depends only on the number of rows per piece, not on their values.
     """
-    buffer = np.empty(room, dtype=np.int64)
-    held, given = 0, 0
-    for size in sizes:
-        while held < room and (piece := next(pieces, None)) is not None:
-            if held + len(piece) > len(buffer):
-                buffer = np.concatenate([buffer, np.empty_like(piece)])
-            buffer[held : held + len(piece)] = piece
-            held += len(piece)
-        if held < size:
-            raise _changed_error(given + held, "fewer")
-        chosen = rng.choice(held, size, replace=False)
-        yield buffer[chosen]
-        _fill_holes(buffer, held, chosen)
-        held, given = held - size, given + size
-    if held or next(pieces, None) is not None:
-        raise _changed_error(given, "more")
 
+    def __init__(self, rows: Encoded) -> None:
+        self.rows, self.held = rows, 0  # pages are allocated only when they are written
 
-def _fill_holes(buffer: Slots, held: int, chosen: NDArray[np.int64]) -> None:
-    """Move slots from the end of the buffer into the places of the chosen ones."""
-    left = held - len(chosen)
-    taken = np.zeros(held - left, dtype=bool)
-    taken[chosen[chosen >= left] - left] = True
-    buffer[chosen[chosen < left]] = buffer[left + np.flatnonzero(~taken)]
+    def add(self, numbers: NDArray[np.int64], mine: NDArray[np.bool_], rows: Encoded | None) -> None:
+        """Add rows with these numbers, of which `mine` have the contents `rows`."""
+        stop = self.held + len(numbers)
+        if stop > len(self.rows.index):
+            longer = (np.concatenate([c, np.empty((len(numbers), *c.shape[1:]), c.dtype)]) for c in self.rows)
+            self.rows = Encoded(*longer)
+        self.rows.index[self.held : stop] = numbers
+        if rows is not None:
+            place = self.held + np.flatnonzero(mine)
+            for to, of in zip(self.rows[1:], rows[1:], strict=True):
+                to[place] = of
+        self.held = stop
 
-
-def _changed_error(count: int, word: str) -> BadInput:
-    return BadInput(
-        f"this pass has {word} rows than the first one (at row {count}): the source must give the same rows in every pass."
-    )
+    def draw(self, size: int, rng: np.random.Generator) -> Encoded:
+        """Take rows out at random; the last ones move to their places."""
+        chosen = rng.choice(self.held, size, replace=False)
+        drawn = self.rows.at(chosen)
+        self.held -= size
+        stays = np.ones(size, dtype=bool)
+        stays[chosen[chosen >= self.held] - self.held] = False
+        for column in self.rows:
+            column[chosen[chosen < self.held]] = column[self.held + np.flatnonzero(stays)]
+        return drawn
 
 
 class Permutation(NamedTuple):

@@ -14,13 +14,10 @@ from cavity.errors import BadInput
 from cavity.rows.batches.checksums import Content, PassSum
 from cavity.rows.batches.in_memory import Batch, shuffle_rows
 from cavity.rows.batches.shuffle import (
-    ABSENT,
+    Buffer,
     Encoded,
-    Slots,
-    Store,
     allocate_rows,
     count_buffer_rows,
-    draw_batches,
     plan_batch_sizes,
     shard_range,
 )
@@ -101,18 +98,21 @@ class Stream(NamedTuple):
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         room = count_buffer_rows(size, self.n_columns)
         piece = -(-room // PIECES)
-        store = Store(self._allocate(min(self.n_rows, room + piece)))
-        total = PassSum(self.content, self.keep)
-
-        def slots(visit: Visit) -> Slots:
-            found = np.full(len(visit.numbers), ABSENT)
-            if visit.piece is not None and len(visit.piece.index):
-                found[self._is_mine(visit.numbers)] = store.add(self._encode(visit.piece, total))
-            return found
-
-        waiting = map(slots, self._visits(piece, rng))
-        for drawn in draw_batches(waiting, plan_batch_sizes(self.total, size), room, rng):
-            yield store.take(drawn[drawn != ABSENT])
+        buffer, total = (
+            Buffer(self._allocate(min(self.total, room + piece))),
+            PassSum(self.content, self.keep),
+        )
+        visits, given = self._visits(piece, rng), 0
+        for count in plan_batch_sizes(self.total, size):
+            while buffer.held < room and (visit := next(visits, None)) is not None:
+                rows = None if visit.piece is None else self._encode(visit.piece, total)
+                buffer.add(visit.numbers, self._is_mine(visit.numbers), rows)
+            if buffer.held < count:
+                raise _changed_error(given + buffer.held, "fewer")
+            drawn, given = buffer.draw(count, rng), given + count
+            yield drawn if self.mine is None else drawn.at(self._is_mine(drawn.index))
+        if buffer.held or next(visits, None) is not None:
+            raise _changed_error(given, "more")
         total.finish()
 
     def _allocate(self, room: int) -> Encoded:
@@ -225,3 +225,9 @@ def _check_count(pieces: Iterator[Piece], n_rows: int) -> Iterator[Piece]:
             f"the first pass had {n_rows} rows, this one has {'more' if count > n_rows else count}: the source must give the "
             "same rows in every pass."
         )
+
+
+def _changed_error(count: int, word: str) -> BadInput:
+    return BadInput(
+        f"this pass has {word} rows than the first one (at row {count}): the source must give the same rows in every pass."
+    )
