@@ -71,9 +71,8 @@ class Buffer:
             self.rows = Encoded(*longer)
         self.rows.index[self.held : stop] = numbers
         if rows is not None:
-            place = self.held + np.flatnonzero(mine)
             for to, of in zip(self.rows[1:], rows[1:], strict=True):
-                to[place] = of
+                to[self.held : stop][slice(None) if len(of) == len(numbers) else mine] = of
         self.held = stop
 
     def draw(self, size: int, rng: np.random.Generator) -> Encoded:
@@ -83,8 +82,9 @@ class Buffer:
         self.held -= size
         stays = np.ones(size, dtype=bool)
         stays[chosen[chosen >= self.held] - self.held] = False
+        holes, last = chosen[chosen < self.held], self.held + np.flatnonzero(stays)
         for column in self.rows:
-            column[chosen[chosen < self.held]] = column[self.held + np.flatnonzero(stays)]
+            column[holes] = column[last]
         return drawn
 
 
