@@ -97,7 +97,7 @@ def is_large(X: Any) -> bool:
     return bool(8 * math.prod(X.shape) > DENSE_BYTES)
 
 
-def check_columns(X: Any) -> None:
+def refuse_many_columns(X: Any) -> None:
     """Refuse to fit a model to a sparse table with too many columns."""
     if is_sparse(X) and X.shape[-1] > MAX_COLUMNS:
         raise BadInput(

@@ -12,7 +12,7 @@ from cavity.common.column_statistics import from_moments
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
-from cavity.rows.arrow_tables import check_columns, is_large, is_sparse
+from cavity.rows.arrow_tables import is_large, is_sparse, refuse_many_columns
 from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
 from cavity.rows.batches.shuffle import shard_range
@@ -42,7 +42,7 @@ def find_source(
     X, y, sample_weight, target, weight = request[:5]
     path = path_of(X)
     if features is None:
-        check_columns(X)
+        refuse_many_columns(X)
     if path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table):
         _refuse("this source", target=target, weight=weight)
         labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import (
-    check_columns,
     classify_type,
     is_arrow,
     is_frame,
     refuse_foreign,
+    refuse_many_columns,
     to_dense,
     to_object_array,
 )
@@ -51,7 +51,7 @@ def read_rows(X: Any, owner: str, y: Any = None) -> tuple[Array, Features]:
         assert X.preparation is not None
         features = prepared_features(owner, X.preparation)
         return check_rows(X, features), features
-    check_columns(X)
+    refuse_many_columns(X)
     X = to_dense(X)
     refuse_foreign(X)
     if not check_table(X, owner) and not has_row_numbers(X):

@@ -60,7 +60,7 @@ class Stream(NamedTuple):
     device: torch.device
     content: Content | None = None  # to compare every pass with the first
     units: tuple[float, float] | None = None  # of real targets, (y − shift)/scale; None for classes
-    mine: range | None = None  # None: all
+    mine: range | None = None  # rows of this rank; None: all
 
     def shard(self, rank: int, world: int) -> Stream:
         return self._replace(mine=shard_range(self.total, rank, world))
@@ -98,11 +98,8 @@ class Stream(NamedTuple):
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         room = count_buffer_rows(size, self.n_columns)
         piece = -(-room // PIECES)
-        buffer, total = (
-            Buffer(self._allocate(min(self.total, room + piece))),
-            PassSum(self.content, self.keep),
-        )
-        visits, given = self._visits(piece, rng), 0
+        buffer = Buffer(self._allocate(min(self.total, room + piece)))
+        total, visits, given = PassSum(self.content, self.keep), self._visits(piece, rng), 0
         for count in plan_batch_sizes(self.total, size):
             while buffer.held < room and (visit := next(visits, None)) is not None:
                 rows = None if visit.piece is None else self._encode(visit.piece, total)

@@ -25,7 +25,11 @@ KINDS: dict[str, Any] = {
 
 def store_column(column: Column) -> dict[str, Any]:
     kind = next(name for name, kind in KINDS.items() if type(column) is kind)
-    return {"kind": kind, **column._asdict()}
+    usual: dict[str, Any] = column._field_defaults
+    told = {
+        name: value for name, value in column._asdict().items() if name not in usual or value != usual[name]
+    }
+    return {"kind": kind, **told}
 
 
 def read_column(value: dict[str, Any]) -> Column:
