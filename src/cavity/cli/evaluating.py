@@ -17,8 +17,8 @@ from cavity.common.text_tables import format_grid, list_names, shorten
 from cavity.errors import BadInput, BadOption
 from cavity.report import scores
 from cavity.rows.arrow_tables import Chunk, get_column
-from cavity.rows.columns.cells import read_targets
 from cavity.rows.columns.column_kinds import suggest_column
+from cavity.rows.columns.target_labels import read_targets
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label

@@ -25,8 +25,10 @@ from cavity.common.text_tables import list_names
 from cavity.errors import BadFile, BadInput, BadOption
 from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
 from cavity.rows.columns.arrow_buffers import from_array
-from cavity.rows.columns.cells import NUMBER, read_labels
+from cavity.rows.columns.cells import NUMBER
 from cavity.rows.columns.column_kinds import suggest_column
+from cavity.rows.columns.encoder import note_new_columns
+from cavity.rows.columns.target_labels import read_labels
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.saving.array_reader import read_array_record
 
@@ -64,7 +66,7 @@ def predict(
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
-    prepare.note_new_columns(file.names, rows, notes)
+    note_new_columns(prepare, file.names, rows, notes)
     report_notes(notes, terminal, file)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")

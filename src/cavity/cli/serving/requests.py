@@ -23,7 +23,7 @@ from pydantic import ValidationError as Invalid
 from cavity.cli.models import Model
 from cavity.cli.serving.json_rows import ROW_CHARACTERS, parse_rows
 from cavity.errors import BadInput
-from cavity.rows.columns.column_kinds import Group, Number, Unchanged, suggest_column
+from cavity.rows.columns.column_kinds import Number, Unchanged, suggest_column
 from cavity.saving.json_checks import format_label
 
 MOST_ERRORS = 20  # reported per request
@@ -172,7 +172,7 @@ def make_row_model(model: Model) -> type[BaseModel]:
     assert model.prepare is not None
     fields: dict[str, Any] = {}
     for i, column in enumerate(model.prepare.columns_):
-        cell = NumberCell if isinstance(column, Number | Group | Unchanged) else CategoryCell
+        cell = NumberCell if isinstance(column, Number | Unchanged) else CategoryCell
         fields[f"column_{i}"] = (cell, Field(alias=column.name, description=column.describe()))
     return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)
 
