@@ -50,7 +50,7 @@ class Job:
     def train_quietly(self, settle: bool = True) -> Run:
         """Train to the end without results, warnings or a progress bar; `settle`: sites converge fully at the end."""
         self.run.plan = replace(self.run.plan, settle=settle)
-        self.run = runs.find_loop(self.run, self.options)(self.run)
+        self.run = runs.train(self.run, self.options)
         return self.run
 
     def train(self, store: Callable[[Result], None]) -> list[str]:
@@ -76,7 +76,7 @@ class Job:
     def _train(self, store: Callable[[Result], None]) -> Result:
         first, result = self.run.state, None
         try:
-            self.run = runs.find_loop(self.run, self.options)(self.run)
+            self.run = runs.train(self.run, self.options)
             result = self._make_result()
             store(result)
             if self.finish is not None:

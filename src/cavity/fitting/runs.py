@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 
 from cavity.distributed import Local
 from cavity.fitting import build
@@ -16,10 +15,7 @@ from cavity.rows.batches.source import Data, Divisible
 from cavity.training.guard import JITTER
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
-from cavity.training.newton import train_newton
 from cavity.training.progress import make_reporter
-
-LOOPS: dict[str, Callable[[Run], Run]] = {"lbfgs": train_lbfgs, "newton": train_newton}
 
 
 def make_run(
@@ -38,7 +34,7 @@ def make_run(
         learn=bool(len(state.theta)),
         schedule=chosen.schedule,
         rough=chosen.rough,
-        optimiser=build.make_optimiser(options, engine, data),
+        optimiser=build.make_optimiser(options),
         rate=chosen.rate,
         final_rate=chosen.final_rate,
         anneal=chosen.anneal,
@@ -49,7 +45,6 @@ def make_run(
         max_epochs=chosen.max_epochs,
         tol=chosen.tol,
         max_seconds=chosen.max_seconds,
-        reshuffle=chosen.optimizer != "sag",
         exchange=config.exchange,
         replay=records_steps(options, reduce),
         report=make_reporter(
@@ -70,9 +65,9 @@ def count_work(run: Run) -> int:
     return C * M * M * (run.plan.batch_size or run.rows.n_rows)
 
 
-def find_loop(run: Run, options: Options) -> Callable[[Run], Run]:
-    """Return the function that trains to the end: the common loop, or that of an optimiser that brings its own."""
-    return LOOPS.get(options.plan.optimizer, Run.train) if run.plan.learn else Run.train
+def train(run: Run, options: Options) -> Run:
+    """Train to the end."""
+    return train_lbfgs(run) if options.plan.optimizer == "lbfgs" and run.plan.learn else run.train()
 
 
 def final_evidence(run: Run) -> float:
