@@ -7,7 +7,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from cavity import GPRegressor
-from cavity.fitting import build, regression_rows
+from cavity.fitting import build, regression_job
 from cavity.inference import Engine, State
 from cavity.kernels import RBF, Matern32
 from cavity.likelihoods import Gaussian, Latents
@@ -150,7 +150,7 @@ def machine_of(estimator, points) -> Machine:
     begin = table.start(np.random.default_rng(0))
     chosen = complete(config, TableSize.of(table, table.X.shape[1]), len(points))
     module = build.make_prior(chosen, table, begin, points[None])
-    engine = build.make_engine(module, table, chosen, regression_rows.make_likelihood(config))
+    engine = build.make_engine(module, table, chosen, regression_job.make_likelihood(config))
     rows = table.rows(config)
     return Machine(engine, rows, build.make_first_state(engine, rows, chosen, 1.0, 0))
 

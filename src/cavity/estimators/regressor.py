@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from cavity.saving import model_file
 
 
 @model_file.register
+@dataclass(eq=False, repr=False)
 class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 
@@ -97,38 +99,21 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     _kind = "regressor"
 
-    def __init__(
-        self,
-        method: Any = "exact",
-        *,
-        kernel: Any = None,
-        n_inducing: int | float = 100,
-        inducing: Any = "auto",
-        normalize_y: bool = True,
-        learning_rate: float | None = None,
-        batch_size: int | str | None = "auto",
-        max_epochs: int | None = None,
-        device: Any = "auto",
-        random_state: Any = None,
-        warm_start: bool = False,
-        training: Training | None = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-    ) -> None:
-        self.method = method
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.normalize_y = normalize_y
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.device = device
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.training = training
-        self.callbacks = callbacks
-        self.verbose = verbose
+    method: Any = "exact"
+    _: KW_ONLY
+    kernel: Any = None
+    n_inducing: int | float = 100
+    inducing: Any = "auto"
+    normalize_y: bool = True
+    learning_rate: float | None = None
+    batch_size: int | str | None = "auto"
+    max_epochs: int | None = None
+    device: Any = "auto"
+    random_state: Any = None
+    warm_start: bool = False
+    training: Training | None = None
+    callbacks: Any = ()
+    verbose: int = 0
 
     def _config(self) -> RegressorConfig:
         return read_regressor(self.get_params(deep=False))

@@ -17,7 +17,7 @@ from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
 from cavity.explain.samples import ClassifierSamples, RegressorSamples
-from cavity.fitting import build, regression_rows, runs
+from cavity.fitting import build, regression_job, runs
 from cavity.fitting.results import Result
 from cavity.inference import OF_FACTOR, Engine
 from cavity.inference.posterior import Sums
@@ -142,14 +142,14 @@ def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Con
         learn -= {"inducing"}
     return replace(
         config.in_float64(), kernel=kernel, learn=learn, batch_size=None, optimizer="auto", schedule="inner-approx",
-        max_seconds=None, max_epochs=None, verbose=0,
+        damping=1.0, max_seconds=None, max_epochs=None, verbose=0,
     )  # fmt: skip
 
 
 def _make_likelihood(model: FittedModel, table: Table | Targets, options: Options) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
     if isinstance(options.config, RegressorConfig):
-        return regression_rows.make_likelihood(options.config)
+        return regression_job.make_likelihood(options.config)
     likelihood = build.make_likelihood(table, options)
     if model.likelihood.epsilon is not None:
         likelihood.set_params(epsilon=model.likelihood.epsilon)

@@ -151,7 +151,6 @@ def _is_log(module: Prior, name: str) -> bool:
 
 
 def make_likelihood(table: Facts, options: Options) -> Likelihood:
-    """Make the method's likelihood on the run's device."""
     return options.method.make_likelihood(table.n_classes, options.config.learn).to(
         options.config.device, options.config.dtype
     )
@@ -189,7 +188,6 @@ def make_engine(
     options: Options,
     likelihood: Likelihood | None = None,
 ) -> Engine:
-    """Make the engine, with the method's own likelihood or another one."""
     likelihood = likelihood or make_likelihood(table, options)
     if options.method.removal == 1:
         likelihood.expect_exponents(min(1.0, table.lightest))

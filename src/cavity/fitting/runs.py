@@ -30,26 +30,16 @@ def make_run(
     if earlier is not None:
         state, has_q = _continue_from(state, earlier)
         state = engine.at(state, state.theta)
+    shown = config.verbose if reduce.rank == 0 else 0
     plan = RunSettings(
+        **chosen.steps(),
         learn=bool(len(state.theta)),
-        schedule=chosen.schedule,
-        rough=chosen.rough,
         optimiser=build.make_optimiser(options),
-        rate=chosen.rate,
-        final_rate=chosen.final_rate,
-        anneal=chosen.anneal,
-        sweep_damping=chosen.sweep_damping,
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),
-        batch_size=chosen.batch_size,
-        max_epochs=chosen.max_epochs,
-        tol=chosen.tol,
-        max_seconds=chosen.max_seconds,
         exchange=config.exchange,
         replay=records_steps(options, reduce),
-        report=make_reporter(
-            config.verbose if reduce.rank == 0 else 0, chosen.max_epochs, float(engine.total)
-        ),
+        report=make_reporter(shown, chosen.max_epochs, float(engine.total)),
     )
     return Run(engine, data, plan, state, reduce)
 
@@ -66,7 +56,6 @@ def count_work(run: Run) -> int:
 
 
 def train(run: Run, options: Options) -> Run:
-    """Train to the end."""
     return train_lbfgs(run) if options.plan.optimizer == "lbfgs" and run.plan.learn else run.train()
 
 
@@ -132,7 +121,6 @@ def find_warnings(
 
 
 def warn(found: list[tuple[str, type[Warning]]], stacklevel: int) -> list[str]:
-    """Issue the warnings, and return their texts for reports."""
     for text, kind in found:
         warnings.warn(text, kind, stacklevel=stacklevel + 1)
     return [text for text, _ in found]

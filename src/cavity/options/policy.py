@@ -105,10 +105,8 @@ FOLD_SWEEPS, FOLD_TOL = 5, 1e-2  # of fits at known hyper-parameters, whose mode
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
 LOO_ROWS = 50_000  # of leave-one-out for a table that is not kept whole
 LOO_ROWS_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
-LOO_NUMBERS, LOO_LEAST = (
-    1 << 21,
-    1000,
-)  # with hundreds of classes so many log-probabilities, at least so many rows
+# With hundreds of classes so many log-probabilities, at least so many rows.
+LOO_NUMBERS, LOO_LEAST = 1 << 21, 1000
 
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}

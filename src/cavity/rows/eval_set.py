@@ -32,25 +32,23 @@ def unpack_pair(eval_set: Any) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def read_eval_labels(
-    pair: tuple[Any, Any], features: Features, classes: NDArray[Any], what: str = "eval_set"
-) -> Table:
-    with _named(what):
+def read_eval_labels(pair: tuple[Any, Any], features: Features, classes: NDArray[Any]) -> Table:
+    with _name_rows():
         rows = check_rows(pair[0], features)
         labels = check_labels(pair[1], len(rows))
-    return Table(rows, encode(labels, classes, what), np.ones(len(rows)), len(classes))
+    return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
 
 
 def read_eval_targets(pair: tuple[Any, Any], features: Features, units: tuple[float, float]) -> Targets:
     """Read validation rows with targets, in the units of the fit."""
-    with _named("eval_set"):
+    with _name_rows():
         return read_targets_of_fit(Request(*pair), features, units)
 
 
 @contextmanager
-def _named(what: str) -> Iterator[None]:
+def _name_rows() -> Iterator[None]:
     """Name the argument in errors about its rows."""
     try:
         yield
     except ValueError as error:  # of scikit-learn, too
-        raise BadInput(f"{what}: {error}") from error
+        raise BadInput(f"eval_set: {error}") from error

@@ -103,6 +103,7 @@ class LabelledTable(NamedTuple):
     table: Facts
     features: Features
     classes: NDArray[Any]
+    numbered: bool = True  # a row has the same number in every pass
 
 
 @dataclass(frozen=True)
