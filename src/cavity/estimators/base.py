@@ -20,7 +20,7 @@ from cavity.explain.contributions import Contributions, compute_contributions, c
 from cavity.explain.partial_dependence import PartialDependence, compute_partial_dependence
 from cavity.explain.permutation_importance import Draws, Importance, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
-from cavity.explain.sampling import Asked
+from cavity.explain.sampling import Asked, draw_samples
 from cavity.fitting.job import Job, read_request
 from cavity.fitting.results import Result
 from cavity.kernels import RBF
@@ -51,7 +51,6 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     Each of them has
 
         _config()                   the arguments, checked
-        _sample(request, asked)     draws of hyper-parameters
         _average(seed)              a function from groups of rows to mean predictions and their standard deviations
         _predict_outcome(X)         log-probabilities [n C], or means and standard deviations [n 2], of features
         _compare(own, others)       contributions of a column, [n C] or [n], given predictions with other cells, [n B ...]
@@ -281,7 +280,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "_fitted")
         asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
         with torch.inference_mode(False):
-            return self._sample(Request(X, y, sample_weight), asked)
+            return draw_samples(self._config(), self._result, Request(X, y, sample_weight), asked)
 
     def explain(
         self,

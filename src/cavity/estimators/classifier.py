@@ -16,10 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
-from cavity.explain import evidence_sampling, sampling
+from cavity.explain import evidence_sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.explain.samples import ClassifierSamples
 from cavity.fitting import partial_fit
 from cavity.fitting.classification_job import prepare_classification
 from cavity.fitting.partial_fit import available_if
@@ -32,13 +31,7 @@ from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.draws import draw_log_proba
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import (
-    as_array,
-    frequencies,
-    predict_labels,
-    predict_log_proba,
-    predict_moments,
-)
+from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
 from cavity.prediction.pool import normalised
 from cavity.rows.frames import Prepared
 from cavity.rows.labels import check_labels, from_torch
@@ -552,6 +545,3 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
 
         return average
-
-    def _sample(self, request: Request, asked: sampling.Asked) -> ClassifierSamples:
-        return sampling.sample_classifier(self._config(), self._result, request, asked)

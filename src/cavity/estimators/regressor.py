@@ -14,10 +14,8 @@ from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
-from cavity.explain import sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.explain.samples import RegressorSamples
 from cavity.fitting.regression_job import prepare_regression
 from cavity.fitting.results import Result
 from cavity.options import RegressorConfig, read_regressor
@@ -269,6 +267,3 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return mean, np.sqrt(np.maximum(var, 0.0))
 
         return average
-
-    def _sample(self, request: Request, asked: sampling.Asked) -> RegressorSamples:
-        return sampling.sample_regressor(self._config(), self._result, request, asked)

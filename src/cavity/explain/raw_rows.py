@@ -12,14 +12,7 @@ from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
 from cavity.rows.arrow_tables import get_column, import_pyarrow
 from cavity.rows.columns.cells import to_text
-from cavity.rows.columns.column_kinds import (
-    Category,
-    Column,
-    Date,
-    Group,
-    Number,
-    suggest_column,
-)
+from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, suggest_column
 from cavity.rows.columns.encoding_context import EncodingContext
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text

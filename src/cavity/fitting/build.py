@@ -183,10 +183,7 @@ def count_sites(table: Facts, likelihood: Likelihood) -> Array:
 
 
 def make_engine(
-    module: Prior,
-    table: Facts,
-    options: Options,
-    likelihood: Likelihood | None = None,
+    module: Prior, table: Facts, options: Options, likelihood: Likelihood | None = None
 ) -> Engine:
     likelihood = likelihood or make_likelihood(table, options)
     if options.method.removal == 1:
