@@ -37,7 +37,7 @@ from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options
 from cavity.rows.batches.source import Data
 from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, SHORT_ADAM
+from cavity.training.optimisers import OPTIMISERS, SHORT_ADAM, Ascent, AverageGradient
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -208,9 +208,16 @@ def make_engine(
     )
 
 
-def make_optimiser(options: Options) -> Optimiser:
-    """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
-    return SHORT_ADAM if options.plan.anneal else OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
+def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
+    """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
+    total = float(engine.total)
+    if options.plan.optimizer == "gradient":
+        return Ascent(total)
+    if options.plan.optimizer == "sag":
+        return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
+    if options.plan.anneal:
+        return SHORT_ADAM
+    return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
 
 
 def make_warm_up(engine: Engine, options: Options) -> Engine | None:
@@ -238,11 +245,12 @@ def make_first_state(engine: Engine, data: Data, options: Options, damping: floa
     kept = 0 if engine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = engine.theta()
+    rule = make_optimiser(options, engine, data)
     return State(
         theta=theta,
         sites=empty_sites(kept, S, options.config.dtype, device),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
-        optimiser=make_optimiser(options).init(theta),
+        optimiser=rule.init(theta),
         damping=_scalar(damping, device),
         rate=_scalar(options.plan.rate, device),
         jitter=_scalar(find_jitter(engine, options.config), device),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 
 from cavity.distributed import Local
 from cavity.fitting import build
@@ -14,7 +15,10 @@ from cavity.rows.batches.source import Data
 from cavity.training.guard import JITTER
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
+from cavity.training.newton import train_newton
 from cavity.training.progress import make_reporter
+
+LOOPS: dict[str, Callable[[Run], Run]] = {"lbfgs": train_lbfgs, "newton": train_newton}
 
 
 def make_run(
@@ -33,9 +37,10 @@ def make_run(
     plan = RunSettings(
         **chosen.steps(),
         learn=bool(len(state.theta)),
-        optimiser=build.make_optimiser(options),
+        optimiser=build.make_optimiser(options, engine, data),
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),
+        reshuffle=chosen.optimizer != "sag",
         exchange=config.exchange,
         replay=records_steps(options, reduce),
         report=make_reporter(shown, chosen.max_epochs, float(engine.total)),
@@ -55,7 +60,8 @@ def count_work(run: Run) -> int:
 
 
 def train(run: Run, options: Options) -> Run:
-    return train_lbfgs(run) if options.plan.optimizer == "lbfgs" and run.plan.learn else run.train()
+    """Train to the end, by the common loop or by that of an optimiser that brings its own."""
+    return LOOPS.get(options.plan.optimizer, Run.train)(run) if run.plan.learn else run.train()
 
 
 def final_evidence(run: Run) -> float:

@@ -18,6 +18,7 @@ from cavity.options.regression_methods import RegressionMethod
 from cavity.options.value_checks import AS_GIVEN, checked, number, one_of, taken, whole
 from cavity.training.callbacks import Callback
 
+OPTIMIZERS = ("auto", "adam", "sign", "lbfgs")
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else separates the model from the exact one
 
 
@@ -33,7 +34,7 @@ class Config:
     inducing: Any = field(metadata=AS_GIVEN)  # a name, None for every row, or an array
     noise: np.ndarray  # [1], or one per latent function
     learn: frozenset[str]
-    optimizer: str = field(metadata=checked(one_of, ("auto", "adam", "sign", "lbfgs")))
+    optimizer: str = field(metadata=checked(one_of, OPTIMIZERS))
     learning_rate: float | None = field(metadata=checked(number, 0.0, optional=True))
     damping: float | None = field(metadata=checked(number, 0.0, 1.0, optional=True))
     batch_size: int | str | None = field(metadata=taken(checks.read_batch_size))
@@ -162,6 +163,7 @@ class RegressorConfig(Config):
     owner = "GPRegressor"
 
     method: RegressionMethod
+    optimizer: str = field(metadata=checked(one_of, (*OPTIMIZERS, "newton", "gradient", "sag")))
     normalize_y: bool = field(metadata=taken(bool))
 
     def check_source(self) -> None:

@@ -58,7 +58,7 @@ class TrainingPlan(Steps):
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
         each = " per class" if self.latent > 1 else ""
-        linear = f", rate {self.rate:g}" if self.optimizer != "lbfgs" else ""
+        linear = f", rate {self.rate:g}" if self.optimizer not in ("lbfgs", "newton") else ""
         return [
             self._choice("inference", "method", self.method),
             self._choice("device", "device", self.device),

@@ -46,7 +46,7 @@ BATCH_BYTES = 128 << 20  # of one C × M × batch array
 LEAST_M = 64  # below, a row's sites and moments take more than its projection
 
 # Steps on all rows. [24, 29, 40]
-FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs")
+FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton", "gradient")
 FULL_BATCH_ROWS = 1000
 FULL_BATCH_EPOCHS = 500
 RECOMMENDED_EPOCHS = 200  # of method="auto" with the sign rule

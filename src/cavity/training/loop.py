@@ -185,8 +185,8 @@ class Run:
             self._set_rate(epoch + i / count)
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
-        position = torch.zeros_like(self.state.position)
-        self.state = self.state._replace(generator=generator.get_state(), position=position)
+        order = generator.get_state() if self.plan.reshuffle else self.state.generator
+        self.state = self.state._replace(generator=order, position=torch.zeros_like(self.state.position))
 
     def _end_pass(self, steps: Iterator[Step]) -> None:
         """Let the batches set the next order if time was up right after the last of them."""
