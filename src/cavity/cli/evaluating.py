@@ -8,17 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.cli.model_rows import Reservoir, find_target, find_weight, read_model_rows
 from cavity.cli.models import Model
-from cavity.cli.predicting import encode_labels, read_chunks, report_notes
-from cavity.cli.reading import read_weights
 from cavity.cli.terminal import Terminal, Text
 from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import format_grid, list_names, shorten
-from cavity.errors import BadInput, BadOption
 from cavity.report import scores
-from cavity.rows.arrow_tables import Chunk, get_column
-from cavity.rows.columns.cells import read_targets
-from cavity.rows.columns.column_kinds import suggest_column
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.rows.frames import Prepared
 from cavity.saving.json_checks import format_label
@@ -39,17 +34,30 @@ class RowsToScore(NamedTuple):
 
 
 def evaluate(
-    path: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
+    model: str, data: str, target: Text, weight: Text, importance: bool, device: Text, terminal: Terminal
 ) -> None:
-    model, file = Model.open(path, device), open_table(data)
-    target = find_target(model, file, target)
-    weight = find_weight(model, file, weight)
-    found = predict_rows(model, file, target, weight, terminal)
-    report = _report_numbers if model.classes is None else _report_classes
-    result = report(model, found, terminal)
+    opened, file = Model.open(model, device), open_table(data)
+    found = predict_rows(
+        opened, file, find_target(opened, file, target), find_weight(opened, file, weight), terminal
+    )
+    report = _report_numbers if opened.classes is None else _report_classes
+    result = report(opened, found, terminal)
     if importance:
-        result["importance"] = _report_importance(model, found, terminal)
+        result["importance"] = _report_importance(opened, found, terminal)
     terminal.print_result(to_json(result | {"notes": found.notes}))
+
+
+def predict_rows(model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal) -> RowsToScore:
+    """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
+    most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
+    kept, sample, notes = Reservoir(most), Reservoir(MOST_EXPLAINED), Counter[str]()
+    for part in read_model_rows(model, file, target, weight, notes, terminal):
+        found = model.predict_targets(part.X) if model.classes is None else (model.predict_log_proba(part.X),)
+        kept.add(*found, part.y, part.weight)
+        sample.add(part.X, part.y, part.weight)
+    if kept.total > most:
+        terminal.note(f"scores are of a random sample of {most} of {kept.total} rows")
+    return RowsToScore(kept.columns, sample.columns, kept.total, dict(notes))
 
 
 def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
@@ -66,79 +74,6 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
     columns = (explained.importance, explained.standard_error, given.importance, given.standard_error)
     values = zip(*(column.tolist() for column in columns), strict=True)
     return {name: dict(zip(keys, line, strict=True)) for name, line in zip(names, values, strict=True)}
-
-
-def check_column(file: TableFile, name: str | None, what: str) -> None:
-    if name is not None and name not in file.names:
-        hint = suggest_column(name, file.names)
-        raise BadInput(f"{file.path} has no column {name!r} for the {what}; {hint}")
-
-
-def find_target(model: Model, file: TableFile, target: str | None) -> str:
-    target = target or model.target
-    if target is None:
-        raise BadOption(
-            "the model does not store the name of its target: name the column of the labels with --target."
-        )
-    check_column(file, target, "labels: name it with --target")
-    return target
-
-
-def find_weight(model: Model, file: TableFile, weight: str | None) -> str | None:
-    """Return the column of weights: the one that was asked for, or that of the training if the file has it."""
-    check_column(file, weight, "weights (--weight)")
-    stored = getattr(model.classifier, "notes_", {}).get("weight")
-    return weight or (stored if stored in file.names else None)
-
-
-def predict_rows(model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal) -> RowsToScore:
-    """Predict the rows that have a label and a positive weight; keep a random sample of a long table."""
-    prepare = model.choose_preparation(file, target)
-    rng, notes = np.random.default_rng(0), Counter[str]()
-    kept, sample = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-    unlabelled = total = held = 0
-    most = max(1, MOST_KEPT // (2 if model.classes is None else len(model.classes)))
-    for chunk in read_chunks(file, [*prepare.inputs, target, *([weight] if weight else [])], terminal):
-        y, known = read_truth(model, chunk, target)
-        w = np.ones(len(y)) if weight is None else read_weights(chunk, weight)
-        unlabelled += int((~known).sum())
-        use = known & (w > 0)
-        if not use.any():
-            continue
-        X = prepare.encode(chunk, notes)[use]
-        truth = (y[use], w[use], rng.random(int(use.sum())))
-        found = model.predict_targets(X) if model.classes is None else (model.predict_log_proba(X),)
-        kept.append((*found, *truth))
-        sample = [_thin([*sample, (X, *truth)], MOST_EXPLAINED)]
-        total += len(X)
-        held += len(X)
-        if held > 2 * most:
-            kept, held = [_thin(kept, most)], most
-    if not total:
-        raise BadInput(f"{file.path} has no rows{' with a label' if unlabelled else ''}.")
-    report_notes(notes, terminal, file, unlabelled)
-    if total > most:
-        terminal.note(f"scores are of a random sample of {most} of {total} rows")
-    return RowsToScore(_thin(kept, most)[:-1], sample[0][:-1], total, dict(notes))
-
-
-def read_truth(model: Model, chunk: Chunk, target: str) -> tuple[Any, Any]:
-    """Read the numbers of the classes, or a regressor's targets, and which rows have a label."""
-    if model.classes is None:
-        value, lacks = read_targets(get_column(chunk.table, target), target, chunk.first, strict=False)
-        return value, ~lacks
-    places = {format_label(c): i for i, c in enumerate(model.classes)}
-    y = encode_labels(chunk, target, places)
-    return y, y >= 0
-
-
-def _thin(kept: list[tuple[Any, ...]], most: int) -> tuple[Any, ...]:
-    """Join the parts, and keep the rows with the smallest random numbers, in file order."""
-    columns = [np.concatenate(parts) for parts in zip(*kept, strict=True)]
-    if len(columns[0]) > most:
-        chosen = np.sort(np.argpartition(columns[-1], most)[:most])
-        columns = [column[chosen] for column in columns]
-    return tuple(columns)
 
 
 def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from cavity.cli.evaluating import to_json
+from cavity.cli.model_rows import sample_rows, select_rows
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
 from cavity.cli.predicting import open_writer
-from cavity.cli.reporting import sample_rows, select_rows
 from cavity.cli.terminal import Terminal, Text
 from cavity.errors import BadInput
 from cavity.explain.contributions import Contributions
@@ -24,9 +24,9 @@ SHOWN = 6  # columns of a row in the text
 
 
 def explain(
-    path: str,
+    model: str,
     data: str,
-    rows: list[int],
+    row: list[int] | None,
     background: Text,
     out: Text,
     spreadsheet: bool,
@@ -35,17 +35,17 @@ def explain(
 ) -> None:
     """Print the contributions of the columns to the predictions of rows, or write them to a file."""
     if out is not None:
-        check_out(out, path, data, background, example="contributions.csv")
-    model = Model.open(path, device)
-    wanted = sorted(set(rows)) or list(range(1, FIRST_ROWS + 1))
-    chosen = select_rows(model, open_table(data), wanted, must=bool(rows))
-    others = sample_rows(model, open_table(background or data), None, BACKGROUND, terminal)
+        check_out(out, model, data, background, example="contributions.csv")
+    opened = Model.open(model, device)
+    wanted = sorted(set(row or range(1, FIRST_ROWS + 1)))
+    chosen = select_rows(opened, open_table(data), wanted, must=bool(row))
+    others = sample_rows(opened, open_table(background or data), None, BACKGROUND, terminal)
     if others.total < 2:
         raise BadInput(
             f"{background or data} has a single row, and a row is explained by comparing it with others: "
             "give a file of more rows with --background, such as the training rows."
         )
-    found = model.classifier.explain_rows(chosen.X, others.X, n_background=BACKGROUND)
+    found = opened.classifier.explain_rows(chosen.X, others.X, n_background=BACKGROUND)
     found = found._replace(names=tuple(name or "(no name)" for name in found.names))
     numbers = chosen.numbers.tolist()
     if out is not None:

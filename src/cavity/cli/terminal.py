@@ -25,6 +25,7 @@ Text = str | None
 T = TypeVar("T")
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+EXTRAS = {"matplotlib": "plot"} | dict.fromkeys(("fastapi", "uvicorn", "h11", "prometheus_client"), "serve")
 EXIT_CODES = (
     "Exit codes: 0 success, 1 failure (see the message), 2 wrong usage, 130 interrupted (Ctrl-C), "
     "143 terminated (SIGTERM)."
@@ -136,7 +137,8 @@ def handle_errors(command: Callable[P, T]) -> Callable[P, T]:
         except (ValueError, MemoryError) as error:  # the errors of cavity and of scikit-learn are ValueErrors
             raise fail(str(error) or "out of memory.", FAILED) from error
         except ModuleNotFoundError as error:
-            raise fail(str(missing_extra(str(error.name), "cli")), FAILED) from error
+            package = str(error.name).partition(".")[0]
+            raise fail(str(missing_extra(package, EXTRAS.get(package, "cli"))), FAILED) from error
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
