@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
 
 from cavity.common.scoring import count_confusion
 from cavity.common.text_tables import list_names, shorten
+from cavity.explain.raw_rows import find_columns
 from cavity.prediction.estimate import format_loss
-from cavity.report.findings import Ranking, Scored
+from cavity.report.findings import Findings, Scored
 from cavity.report.markup import escape_text, render_paragraph, render_tiles
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number
@@ -27,36 +28,39 @@ def list_columns(names: list[str]) -> str:
     return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
 
 
-def render_lead(
-    model: Any, scored: Scored | None, task: str, target: str, classes: list[str], note: str, seen: bool
-) -> str:
+def render_lead(found: Findings, note: str, seen: bool) -> str:
     """Render the headline: a verdict, sentences, main numbers, and a note of caution; `seen`: rows of the training file."""
-    verdict: tuple[str, ...] = ()  # kind and words
-    tiles: Sequence[tuple[str, str, str]] = ()
-    if scored is None or scored.truth is None:
-        estimate = getattr(model, "estimate_", None)
+    scored, parts, tiles = found.judged, list[str](), ""
+    if scored is None:
+        estimate = getattr(found.model, "estimate_", None)
         sentences = [] if estimate is None else describe_estimate(estimate)
-    elif classes:
-        prior = getattr(model, "class_prior_", None)
-        sentences = describe_classes(scored, classes, prior, seen)
-        verdict, tiles = judge_classes(scored), tile_classes(scored)
     else:
-        sentences = describe_numbers(scored, target)
-        verdict, tiles = judge_numbers(scored), tile_numbers(scored)
-    parts = [f'<p class="verdict {verdict[0]}">{escape_text(verdict[1])}</p>'] if verdict else []
-    parts += map(render_paragraph, [task, *sentences])
+        kind, verdict = judge_classes(scored) if found.classes else judge_numbers(scored)
+        parts = [f'<p class="verdict {kind}">{escape_text(verdict)}</p>']
+        sentences = (
+            describe_classes(found, scored, seen) if found.classes else describe_numbers(found, scored)
+        )
+        tiles = render_tiles(tile_classes(scored) if found.classes else tile_numbers(scored))
+    if seen:
+        note = " ".join([note, *describe_training_rows(found.model)]).strip()
+    parts += map(render_paragraph, [describe_task(found), *sentences])
     parts += [f'<p class="note">{escape_text(note)}</p>'] if note else []
-    return f'<div class="lead">{"".join(parts)}</div>{render_tiles(tiles) if tiles else ""}\n'
+    return f'<div class="lead">{"".join(parts)}</div>{tiles}\n'
 
 
-def describe_task(target: str, about: str, raw_names: list[str], used: int, ranking: Ranking | None) -> str:
+def describe_task(found: Findings) -> str:
     """Say what is predicted from what, and which columns matter most."""
-    part = "" if used == len(raw_names) else f"{used} of "
-    text = f"The model predicts {target} ({about}) from {part}{count(len(raw_names), 'column')}."
-    if ranking is not None:
-        sure = [2 * e for e in ranking.errors] if ranking.errors is not None else [0.0] * len(ranking.values)
-        known = zip(ranking.places, ranking.values, sure, strict=True)
-        best = [raw_names[j] for j, value, least in known if value > max(0.01, least)][:3]
+    about = "a number, {:.4g} ± {:.3g} in the training rows".format(*found.fit.units)
+    if found.classes:
+        n = len(found.classes)
+        about = f"{n:,} class{'es' * (n > 1)}: {list_columns(found.classes)}"
+    used = len(set(find_columns(found.fit.features)[1].tolist()))
+    part = "" if used == len(found.columns) else f"{used} of "
+    text = f"The model predicts {found.target} ({about}) from {part}{count(len(found.columns), 'column')}."
+    if found.ranking is not None:
+        places, values, errors, _ = found.ranking
+        known = zip(places, values, errors or [0.0] * len(values), strict=True)
+        best = [found.columns[j] for j, value, error in known if value > max(0.01, 2 * error)][:3]
         if best:
             text += f" What matters most: {list_columns(best)}."
     return text
@@ -75,13 +79,14 @@ def judge_classes(scored: Scored) -> tuple[str, str]:
     return "fair", "Better than guessing"
 
 
-def describe_classes(scored: Scored, classes: list[str], prior: Any, training_rows: bool) -> list[str]:
+def describe_classes(found: Findings, scored: Scored, training_rows: bool) -> list[str]:
     """Say how good a classifier is, whether its probabilities can be trusted, and where it fails.
 
     Training rows cannot tell whether probabilities can be trusted: these are calibrated for new rows.
     """
-    s, (low, high) = scored.scores, _find_accuracy_interval(scored)
-    counts = np.bincount(scored.truth, minlength=len(classes)) if prior is None else prior
+    s, (low, high), classes = scored.scores, _find_accuracy_interval(scored), found.classes
+    counts = getattr(found.model, "class_prior_", None)
+    counts = np.bincount(scored.truth, minlength=len(classes)) if counts is None else counts
     frequent = classes[int(counts.argmax())]
     return [
         f"On {count(len(scored.truth), 'row')}, it is right for {1 - s['error']:.1%} "
@@ -174,7 +179,7 @@ def judge_numbers(scored: Scored) -> tuple[str, str]:
     return ("good", "Much better than the mean") if ratio < 0.5 else ("fair", "Better than the mean")
 
 
-def describe_numbers(scored: Scored, target: str) -> list[str]:
+def describe_numbers(found: Findings, scored: Scored) -> list[str]:
     """Say how good a regressor is, whether its intervals can be trusted, and where it fails."""
     s, (low, high) = scored.scores, scored.ranges["rmse"]
     inside = s["coverage"]
@@ -184,24 +189,21 @@ def describe_numbers(scored: Scored, target: str) -> list[str]:
         f"On {count(len(scored.truth), 'row')}, its predictions are off by {format_number(s['rmse'], 3)} (root mean square; "
         f"95 % interval {format_number(low, 3)} to {format_number(high, 3)}). Always guessing the mean of the training "
         f"rows is off by {format_number(scored.plain['rmse'], 3)}.",
-        f"It explains {s['r2']:.0%} of the variance of {target} in these rows. "
+        f"It explains {s['r2']:.0%} of the variance of {found.target} in these rows. "
         f"Its 95 % intervals hold {inside:.0%} of them, {width}.",
-        _describe_worst_range(scored, target),
+        _describe_worst_range(scored),
     ]
 
 
-def _describe_worst_range(scored: Scored, target: str) -> str:
+def _describe_worst_range(scored: Scored) -> str:
     mean = scored.outcome[:, 0]
     if len(mean) < 4 * FEW_ROWS:
         return ""
-    edges = np.quantile(mean, [0, 0.25, 0.5, 0.75, 1])
+    edges, square = np.quantile(mean, [0, 0.25, 0.5, 0.75, 1]), (scored.truth - mean) ** 2
     part = np.clip(np.searchsorted(edges, mean, side="right") - 1, 0, 3)
-    error = [
-        float(np.sqrt(((scored.truth - mean)[part == k] ** 2).mean())) if (part == k).any() else 0
-        for k in range(4)
-    ]
+    error = [math.sqrt(square[part == k].mean()) if (part == k).any() else 0 for k in range(4)]
     k = int(np.argmax(error))
-    rest = float(np.sqrt(((scored.truth - mean)[part != k] ** 2).mean()))
+    rest = math.sqrt(square[part != k].mean())
     ends = (format_number(e, 3) for e in edges[k : k + 2])
     return f"Errors are largest where it predicts {' to '.join(ends)}: {error[k]:.3g}, against {rest:.3g} elsewhere."
 

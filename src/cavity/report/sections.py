@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.common.scoring import count_confusion
-from cavity.estimators.fitted_view import view_fit
-from cavity.explain.partial_dependence import PartialDependence, format_value
+from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
-from cavity.report.charts import draw_dependence
+from cavity.report.charts import (
+    draw_calibration,
+    draw_coverage,
+    draw_dependence,
+    draw_rejection,
+    draw_scatter,
+)
 from cavity.report.colours import COLOURS
-from cavity.report.findings import Ranking, Scored, explain_notable, find_notable
+from cavity.report.findings import Findings, Scored, explain_notable, find_dependences, find_notable
 from cavity.report.markup import escape_text, grid, render_bars, render_paragraph, render_table, scroll
 from cavity.report.scores import FEW_ROWS, find_weak_classes
 from cavity.report.svg import format_number
@@ -24,13 +29,29 @@ CELLS = 20  # more classes have a list of confusions instead of a matrix
 SHOWN_COLUMNS = 6  # columns of the table in that of notable rows
 BARS = 20
 EACH = {"precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
+UNUSUAL = 0.95  # novelty that one in twenty training rows exceeds
+TARGET_SCORES = {
+    "rmse": "Root mean squared error",
+    "mae": "Mean absolute error",
+    "r2": "Share of the variance explained (R²)",
+    "nlpd": "Negative log density, nats per row",
+    "coverage": "Rows within their 95 % interval",
+}
+CLASS_SCORES = {
+    "error": "Error rate",
+    "nll": "Log loss, nats per row",
+    "brier": "Brier score",
+    "ece": "Expected calibration error",
+    "auc": "AUC, mean over classes",
+    "f1": "F1, mean over classes",
+}
 
 
-def render_classes(scored: Scored | None, classes: list[str]) -> str:
-    if scored is None or scored.truth is None or scored.is_regression:
+def render_classes(found: Findings) -> str:
+    scored, classes, C = found.judged, found.classes, len(found.classes)
+    if scored is None or not classes:
         return ""
-    chosen, C = scored.outcome.argmax(1), len(classes)
-    confusion = count_confusion(scored.truth, chosen, C)
+    confusion = count_confusion(scored.truth, scored.outcome.argmax(1), C)
     rows, predicted = confusion.sum(1), confusion.sum(0)
     values = scored.scores["classes"]
     caption, order = "Scores of each class", np.arange(C)
@@ -52,8 +73,8 @@ def render_classes(scored: Scored | None, classes: list[str]) -> str:
     )
 
 
-def _number(value: float) -> str:
-    return f"{value:.2f}" if np.isfinite(value) else "–"
+def _number(value: float, form: str = ".2f") -> str:
+    return f"{value:{form}}" if np.isfinite(value) else "–"
 
 
 def _render_confusion(confusion: NDArray[np.int64], classes: list[str]) -> str:
@@ -86,11 +107,39 @@ def _list_confusions(confusion: NDArray[np.int64], classes: list[str]) -> str:
     return render_table("Most frequent confusions", head, lines) if lines else ""
 
 
-def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
+def render_trust(found: Findings) -> str:
+    scored = found.judged
+    if scored is None:
+        return ""
+    if not found.classes:
+        mean, std = scored.outcome.T
+        return grid(
+            draw_scatter(mean, std, scored.truth, found.target) + draw_coverage(mean, std, scored.truth)
+        )
+    P = np.exp(scored.outcome)
+    return grid(draw_calibration(P, scored.truth) + draw_rejection(P, scored.truth))
+
+
+def render_scores(found: Findings) -> str:
+    scored = found.judged
+    if scored is None:
+        return ""
+    names, plain = TARGET_SCORES, "Mean and spread of the training rows"
+    if found.classes:
+        names, plain = CLASS_SCORES, "Class frequencies"
+    lines = []
+    for k, text in names.items():
+        ends = " to ".join(_number(end, ".4g") for end in scored.ranges[k])
+        lines.append([text, _number(scored.scores[k], ".4g"), ends, _number(scored.plain[k], ".4g")])
+    head = ["Score", "Model", "95 % interval", plain]
+    return render_table(f"Scores of {len(scored.truth)} rows", head, lines)
+
+
+def render_importance(found: Findings) -> str:
+    ranking = found.ranking
     if ranking is None:
         return ""
-    shown = ranking.places[:BARS]
-    names = [raw_names[j] or "(no name)" for j in shown]
+    names = [found.columns[j] or "(no name)" for j in ranking.places[:BARS]]
     texts = [f"{v:.3f}" for v in ranking.values[:BARS]]
     if ranking.errors is not None:
         texts = [f"{text} ± {e:.3f}" for text, e in zip(texts, ranking.errors, strict=False)]
@@ -108,91 +157,80 @@ def render_importance(raw_names: list[str], ranking: Ranking | None) -> str:
     )
 
 
-def render_dependences(
-    found: list[PartialDependence], ranking: Ranking | None, names: list[str], target: str
-) -> str:
-    if not found or ranking is None:
-        return ""
-    value = {names[j]: v for j, v in zip(ranking.places, ranking.values, strict=True)}
+def render_dependences(found: Findings) -> str:
     figures = [
-        draw_dependence(part, k, f"Importance {value.get(part.name, 0):.2f} nats.", target)
-        for k, part in enumerate(found)
+        draw_dependence(part, k, f"Importance {value:.2f} nats.", found.target)
+        for k, (part, value) in enumerate(find_dependences(found))
     ]
     text = "The mean prediction when a column has the same value in every row, in the units of the table."
-    return render_paragraph(text) + grid("".join(figures))
+    return render_paragraph(text) + grid("".join(figures)) if figures else ""
 
 
-def render_rows(model: Any, scored: Scored, ranking: Ranking | None, classes: list[str], numbers: Any) -> str:
+def render_rows(found: Findings, numbers: Any) -> str:
     """Render notable rows in original values, with what moved their predictions."""
-    notable = find_notable(scored)
+    scored = found.scored
+    if scored is None:
+        return ""
+    notable = find_notable(scored, not found.classes)
     places = [n for n, _ in notable]
-    moved = explain_notable(model, scored, places)
-    order = list(range(len(moved.names))) if ranking is None else ranking.places
+    moved = explain_notable(found.model, scored, places)
+    order = range(len(moved.names)) if found.ranking is None else found.ranking.places
     shown = [j for j in order if (scored.raw.owner == j).any()][:SHOWN_COLUMNS]
-    labels = None if scored.is_regression else _describe_labels(model, scored, places, classes)
-    head, describe = labels or _describe_numbers(scored)
+    outcome = _describe_labels(found, scored, places) if found.classes else _describe_numbers(scored, places)
     lines = []
     for k, (n, why) in enumerate(notable):
         effect = moved.of_prediction()[k]
         best = [j for j in np.argsort(-np.abs(effect), kind="stable")[:3] if abs(effect[j]) > 1e-3]
-        causes = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
-        number = n if numbers is None else numbers[n]
-        unusual = [] if scored.novelty is None else [f"{scored.novelty[n]:.0%}"]
-        lines.append([f"{number}", why, *describe(n), *unusual, causes, *(moved.values[k, j] for j in shown)])
-    names = [moved.names[j] or "(no name)" for j in shown]
-    unit = "units of the target" if scored.is_regression else "nats of log-probability"
+        line = {"Row": f"{n if numbers is None else numbers[n]}", "Why": why, **outcome[k]}
+        if scored.novelty is not None:
+            line["Novelty"] = f"{scored.novelty[n]:.0%}"
+        line["Moved by"] = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
+        lines.append([*line.values(), *(moved.values[k, j] for j in shown)])
+    unit = "nats of log-probability" if found.classes else "units of the target"
     text = (
         "Hardest: the true outcome was least expected; look for errors in the label or in the cells. "
         f"Uncertain: the prediction is least certain. Moved by: the columns that change the prediction "
         f"most, compared with the cells of other rows, in {unit}. Novelty: the share of training rows that are more usual."
     )
-    head = head if scored.novelty is None else [*head, "Novelty"]
-    head = ["Row", "Why", *head, "Moved by", *names]
-    table = render_table("Hardest and most uncertain rows", head, lines, name="rows")
-    return render_paragraph(text) + table
+    head = [*line, *(moved.names[j] or "(no name)" for j in shown)]
+    return render_paragraph(text) + render_table("Hardest and most uncertain rows", head, lines, name="rows")
 
 
-def _describe_labels(clf: Any, scored: Scored, places: list[int], classes: list[str]) -> Any:
-    parts = clf.predict_uncertainty(Prepared(scored.raw.X[places]))
+def _describe_labels(found: Findings, scored: Scored, places: list[int]) -> list[dict[str, str]]:
+    """Describe predictions of rows, by heads of the table's columns."""
+    parts = found.model.predict_uncertainty(Prepared(scored.raw.X[places]))
     ratio = np.divide(parts.epistemic, parts.total, out=np.zeros(len(places)), where=parts.total > 0)
-    share = dict(zip(places, ratio.clip(0, 1), strict=True))
-
-    def describe(n: int) -> list[str]:
-        best = int(scored.outcome[n].argmax())
-        cells = [classes[best], f"{np.exp(scored.outcome[n, best]):.1%}"]
+    lines = []
+    for n, share in zip(places, ratio.clip(0, 1), strict=True):
+        P, best = np.exp(scored.outcome[n]), int(scored.outcome[n].argmax())
+        line = {"Predicted": found.classes[best], "Probability": f"{P[best]:.1%}"}
         if scored.truth is not None:
             true = int(scored.truth[n])
-            right = "right" if true == best else "wrong"
-            cells += [classes[true], f"{np.exp(scored.outcome[n, true]):.1%}", right]
-        return [*cells, f"{share[n]:.0%}"]
-
-    known = ["True", "Its probability", "Right"] if scored.truth is not None else []
-    return ["Predicted", "Probability", *known, "Doubt for lack of data"], describe
+            line |= {"True": found.classes[true], "Its probability": f"{P[true]:.1%}"}
+            line["Right"] = "right" if true == best else "wrong"
+        lines.append(line | {"Doubt for lack of data": f"{share:.0%}"})
+    return lines
 
 
-def _describe_numbers(scored: Scored) -> Any:
-    def describe(n: int) -> list[str]:
+def _describe_numbers(scored: Scored, places: list[int]) -> list[dict[str, str]]:
+    lines = []
+    for n in places:
         mean, std = scored.outcome[n]
-        cells = [format_number(mean, 4), f"{std:.3g}"]
-        if scored.truth is None:
-            return cells
-        y = float(scored.truth[n])
-        return [*cells, format_number(y), f"{(y - mean) / std:+.1f}"]
-
-    known = ["True", "Error / std"] if scored.truth is not None else []
-    return ["Predicted", "Std", *known], describe
+        line = {"Predicted": format_number(mean, 4), "Std": f"{std:.3g}"}
+        if scored.truth is not None:
+            y = float(scored.truth[n])
+            line |= {"True": format_number(y), "Error / std": f"{(y - mean) / std:+.1f}"}
+        lines.append(line)
+    return lines
 
 
-def render_quality(model: Any, scored: Scored | None, remarks: list[str]) -> str:
+def render_quality(found: Findings) -> str:
     """Render what became of each column, and what its cells are in these rows."""
-    prepare = view_fit(model).features.preparation
-    raw = None if scored is None else scored.raw
-    if raw is not None:
-        names = raw.names
-    elif prepare is not None:
-        names = tuple(map(str, prepare.feature_names_in_))
-    else:
+    prepare = found.fit.features.preparation
+    raw = None if found.scored is None else found.scored.raw
+    if raw is None and prepare is None:
         return ""
+    names = found.columns
     how = {} if prepare is None else dict(prepare.describe())
     lines = []
     for j, name in enumerate(names[: 3 * MAX_LINES]):
@@ -200,7 +238,27 @@ def render_quality(model: Any, scored: Scored | None, remarks: list[str]) -> str
         lines.append([name or "(no name)", used, *([] if raw is None else _describe_cells(raw, j))])
     head = ["Column", "How it is used", *([] if raw is None else ["Missing here", "Cells here"])]
     table = render_table("Columns of the table", head, lines, len(names))
-    return "".join(map(render_paragraph, remarks)) + table
+    return "".join(map(render_paragraph, _list_remarks(found))) + table
+
+
+def _list_remarks(found: Findings) -> list[str]:
+    """Return what is known of the training rows, and of columns that the model does not use."""
+    notes, prepare = getattr(found.model, "notes_", {}), found.fit.features.preparation
+    remarks = []
+    if found.scored is not None and found.scored.novelty is not None:
+        remarks.append(
+            f"{(found.scored.novelty > UNUSUAL).mean():.1%} of these rows are more unusual than 95 % of the training rows; "
+            "if nothing has changed, expect about 5 %."
+        )
+    if notes.get("rows"):
+        trained = f"The model was trained on {notes['rows']:,} rows of {notes.get('data', 'a table')}"
+        lost = notes.get("unlabelled")
+        remarks.append(trained + (f"; {lost} rows without a label were not used." if lost else "."))
+    aside = [] if prepare is None else [f"{c.name or '(no name)'} ({c.why})" for c in prepare.ignored_]
+    if aside:
+        more = "; ..." if len(aside) > 12 else ""
+        remarks.append(f"Columns that are not used: {'; '.join(aside[:12])}{more}.")
+    return remarks
 
 
 def _describe_cells(raw: RawRows, j: int) -> list[str]:
