@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path, PurePath
@@ -47,7 +48,13 @@ Quiet = Annotated[bool, _flag("quiet", "Print only errors.")]
 Device = Annotated[Text, _option("Device: auto, cpu, cuda or cuda:1.", "NAME")]
 
 
-def _command(about: str, example: str = "", module: str = "") -> Callable[[Callable[..., None]], Any]:
+def _share(device: Device = None, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Declare options that most commands end with."""
+
+
+def _command(
+    about: str, example: str = "", module: str = "", shared: tuple[str, ...] = ("device", "as_json", "quiet")
+) -> Callable[[Callable[..., None]], Any]:
     """Add a command to the program: what the list of commands says of it, and an example for its help (decorator).
 
     With a module, the decorated function only declares options: the one of the same name in that module does the work. It is
@@ -64,6 +71,9 @@ def _command(about: str, example: str = "", module: str = "") -> Callable[[Calla
                 given["terminal"] = Terminal(given.pop("as_json", False), given.pop("quiet", False))
             work(**given)
 
+        own, last = (inspect.signature(f, eval_str=True) for f in (declared, _share))
+        options = [*own.parameters.values(), *(last.parameters[name] for name in shared)]
+        run.__signature__ = own.replace(parameters=options)  # type: ignore[attr-defined]
         epilog = f"Example: cavity {example}" if example else None
         return app.command(short_help=about, epilog=epilog)(handle_errors(run))
 
@@ -106,7 +116,7 @@ def version() -> None:
     typer.echo(__version__)
 
 
-@_command("Train on a table and save the model.")
+@_command("Train on a table and save the model.", shared=())
 def fit(
     ctx: typer.Context,
     data: Data,
@@ -159,9 +169,6 @@ def predict(
     spreadsheet: Spreadsheet = False,
     uncertainty: Annotated[bool, _flag("uncertainty", "Add total, aleatoric and epistemic entropy.")] = False,
     novelty: Annotated[bool, _flag("novelty", "Add how unlike the training rows a row is, 0 to 1.")] = False,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Predict the rows of DATA: the label and one probability per class, or mean, std and a 95 % interval."""
 
@@ -175,9 +182,6 @@ def evaluate(
     importance: Annotated[
         bool, _flag("importance", "Add which columns matter (of at most 2,000 rows).")
     ] = False,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Score predictions on DATA, which has labels: overall, per class and against a baseline, with 95 % intervals."""
 
@@ -189,9 +193,6 @@ def compare(
     data: Data,
     target: Target = None,
     weight: Weight = None,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare two classifiers, MODEL and OTHER, on DATA, which has labels, and say whether the difference may be noise."""
 
@@ -207,9 +208,6 @@ def explain(
     background: Annotated[Text, _option("Table to compare the rows with (default: DATA).", "DATA")] = None,
     out: Annotated[Text, _option(".csv or .parquet file (default: text on stdout).", "FILE")] = None,
     spreadsheet: Spreadsheet = False,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Tell what moves the predictions of rows of DATA: each cell, compared with the cells of 50 other rows."""
 
@@ -223,26 +221,26 @@ def report(
     out: Annotated[str, _option("HTML file to write.", "FILE")] = "report.html",
     target: Target = None,
     rows: Annotated[int, _option("Sample at most this many rows.", "N", min=1)] = 2000,
-    device: Device = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write a self-contained HTML report on MODEL and, if given, on the rows of DATA."""
 
 
-@_command("Write a model as an ONNX graph.", "export penguins.cavity --onnx penguins.onnx", "exporting")
+@_command(
+    "Write a model as an ONNX graph.",
+    "export penguins.cavity --onnx penguins.onnx",
+    "exporting",
+    ("as_json", "quiet"),
+)
 def export(
     model: ModelFile,
     onnx: Annotated[Text, _option("ONNX file to write.", "FILE")] = None,
     dtype: Annotated[str, _option("Type of the input: float64 or float32.", "NAME")] = "float64",
     novelty: Annotated[bool, _flag("novelty", "Add the output novelty.")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write MODEL as an ONNX graph that takes raw columns and computes predictions."""
 
 
-@_command("Serve predictions over HTTP.", "serve penguins.cavity --port 8000", "serving.server")
+@_command("Serve predictions over HTTP.", "serve penguins.cavity --port 8000", "serving.server", ("device",))
 def serve(
     model: ModelFile,
     port: Annotated[int, _option("Port; 0 for any free port.", "N", min=0, max=65535)] = 8000,
@@ -256,17 +254,16 @@ def serve(
     most_waiting: Annotated[int, _option("Maximum rows in the queue.", "N", min=1)] = 50_000,
     read_seconds: Annotated[float, _option("Seconds for a client to send its request.", "S", min=0.1)] = 30.0,
     stop_seconds: Annotated[int, _option("Seconds to finish requests when stopped.", "S", min=1)] = 10,
-    device: Device = None,
 ) -> None:
     """Serve MODEL over HTTP: a page to try it at /, and /predict, /schema, /health, /metrics, /docs. CAVITY_TOKEN sets a token."""
 
 
-@_command("Describe a model.", "info penguins.cavity", "describing")
-def info(model: ModelFile, as_json: Json = False) -> None:
+@_command("Describe a model.", "info penguins.cavity", "describing", ("as_json",))
+def info(model: ModelFile) -> None:
     """Describe MODEL: method, classes, columns and their preparation."""
 
 
-@_command("Train on two small data sets and draw a figure.", "demo --quick --out demo-output")
+@_command("Train on two small data sets and draw a figure.", "demo --quick --out demo-output", shared=())
 def demo(
     out: Annotated[Path, Option(help="Folder for the figure and the table.")] = Path("demo-output"),
     seed: Annotated[int, Option(min=0, help="Random seed.")] = SEED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,6 @@ from cavity.common.scoring import NORMAL_95
 from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import Array, reliability
 from cavity.report.colours import name_series
-from cavity.report.markup import render_figure, render_legend
 from cavity.report.selective import rejection
 from cavity.report.svg import Plot, choose_dates, format_number
 
@@ -21,7 +20,15 @@ LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of intervals whose coverage is
 LEVEL_WIDTH = 130  # of the names of levels
 
 
-def draw_calibration(P: Array, codes: Any) -> str:
+class Figure(NamedTuple):
+    name: str
+    plot: str  # SVG
+    caption: str
+    head: str
+    legend: Mapping[int, str] = {}
+
+
+def draw_calibration(P: Array, codes: Any) -> Figure:
     table = reliability(P, codes)
     plot = Plot((0, 1), (0, 1), labels=("probability of the predicted class", "share that is right"))
     plot.line([0, 1], [0, 1], "reference")
@@ -37,10 +44,10 @@ def draw_calibration(P: Array, codes: Any) -> str:
         "On the diagonal, probabilities can be trusted. Below it the model is too sure, above it not sure enough. "
         "Larger dots have more rows; whiskers are one standard error."
     )
-    return render_figure("calibration", plot.render(alt), caption, "Are probabilities right?")
+    return Figure("calibration", plot.render(alt), caption, "Are probabilities right?")
 
 
-def draw_rejection(P: Array, codes: Any) -> str:
+def draw_rejection(P: Array, codes: Any) -> Figure:
     """Draw the error of the kept rows when the least certain ones are left to people."""
     curve = rejection(P, codes)
     keep = np.unique(np.round(np.linspace(0, len(curve.error) - 1, 60)).astype(int))
@@ -54,12 +61,12 @@ def draw_rejection(P: Array, codes: Any) -> str:
     half = curve.error[min(int(np.searchsorted(curve.rejected, 0.5)), len(curve.error) - 1)]
     alt = f"Error falls from {curve.error[0]:.3f} of all rows to {half:.3f} of the more certain half."
     caption = "The error that remains if a person decides the least certain rows."
-    return render_figure("rejection", plot.render(alt), caption, "What if unsure rows go to a person?")
+    return Figure("rejection", plot.render(alt), caption, "What if unsure rows go to a person?")
 
 
-def draw_learning(history: Sequence[dict[str, Any]]) -> str:
+def draw_learning(history: Sequence[dict[str, Any]]) -> list[Figure]:
     if not history:
-        return ""
+        return []
     value = np.array([row["objective"] for row in history], dtype=np.float64)
     epoch = np.array([row["epoch"] for row in history], dtype=np.float64)
     shown = value[np.isfinite(value)]
@@ -70,10 +77,10 @@ def draw_learning(history: Sequence[dict[str, Any]]) -> str:
     for k in inside[:: max(1, len(inside) // 20)]:
         plot.dot(epoch[k], value[k], "c0", f"epoch {epoch[k]:.0f}: {value[k]:.6g}", 2.5)
     alt = f"Line of the objective over {len(history)} epochs, from {value[0]:.4g} to {value[-1]:.4g}."
-    return render_figure("learning", plot.render(alt), "The training objective after each epoch.", "Training")
+    return [Figure("learning", plot.render(alt), "The training objective after each epoch.", "Training")]
 
 
-def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> str:
+def draw_dependence(found: PartialDependence, number: int, importance: str, target: str) -> Figure:
     """Draw how the mean prediction depends on one column: lines of a number or date, dots of a category."""
     classes = [target] if found.classes is None else [str(c) for c in found.classes]
     mean, low, high = (v.reshape(len(found.values), -1) for v in (found.mean, found.low, found.high))
@@ -86,8 +93,8 @@ def draw_dependence(found: PartialDependence, number: int, importance: str, targ
     plot = draw(found, _Panel([mean, low, high], series, classes, bounds, what))
     left_out = f" The {len(series)} classes that change most." if 2 < len(classes) > len(series) else ""
     caption = f"{importance} Shaded or in whiskers: {found.level:.0%} interval of the mean over {found.rows} rows.{left_out}"
-    legend = render_legend({c: classes[c] for c in series}) if found.classes is not None else ""
-    return render_figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
+    legend = {} if found.classes is None else {c: classes[c] for c in series}
+    return Figure(f"dependence-{number}", plot, caption, found.name or "(no name)", legend)
 
 
 class _Panel(NamedTuple):
@@ -145,7 +152,7 @@ def _draw_levels(found: PartialDependence, panel: _Panel) -> str:
     return plot.render(alt, None, [(n - 1 - i, name) for i, name in enumerate(names)])
 
 
-def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
+def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> Figure:
     chosen = np.unique(np.linspace(0, len(y) - 1, min(len(y), MAX_DOTS)).astype(int))
     both = np.concatenate([mean[chosen], y[chosen]])
     low, high = float(both.min()), float(both.max())
@@ -157,10 +164,10 @@ def draw_scatter(mean: Array, std: Array, y: Array, target: str) -> str:
         plot.dot(mean[i], y[i], "c1 pale" if off else "c0 pale", tip, 3)
     alt = f"True against predicted {target} of {len(chosen)} rows."
     caption = "On the diagonal, predictions are exact. Orange rows lie outside their 95 % interval."
-    return render_figure("scatter", plot.render(alt), caption, "Predicted and true")
+    return Figure("scatter", plot.render(alt), caption, "Predicted and true")
 
 
-def draw_coverage(mean: Array, std: Array, y: Array) -> str:
+def draw_coverage(mean: Array, std: Array, y: Array) -> Figure:
     """Draw how many rows lie within their intervals, against how many should."""
     from scipy.special import ndtri
 
@@ -174,4 +181,4 @@ def draw_coverage(mean: Array, std: Array, y: Array) -> str:
         f"{s:.2f} of {lv:.2f}" for lv, s in zip(LEVELS, inside, strict=True)
     )
     caption = "On the diagonal, intervals hold as many rows as they should. Below it they are too narrow."
-    return render_figure("coverage", plot.render(alt + "."), caption, "Are intervals right?")
+    return Figure("coverage", plot.render(alt + "."), caption, "Are intervals right?")

@@ -12,7 +12,6 @@ from cavity.common.text_tables import list_names, shorten
 from cavity.explain.raw_rows import find_columns
 from cavity.prediction.estimate import format_loss
 from cavity.report.findings import Findings, Scored
-from cavity.report.markup import escape_text, render_paragraph, render_tiles
 from cavity.report.scores import FEW_ROWS
 from cavity.report.svg import format_number
 
@@ -28,24 +27,20 @@ def list_columns(names: list[str]) -> str:
     return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
 
 
-def render_lead(found: Findings, note: str, seen: bool) -> str:
-    """Render the headline: a verdict, sentences, main numbers, and a note of caution; `seen`: rows of the training file."""
-    scored, parts, tiles = found.judged, list[str](), ""
+def write_lead(found: Findings, note: str, seen: bool) -> dict[str, Any]:
+    """Write the headline: a verdict, sentences, main numbers, and a note of caution; `seen`: rows of the training file."""
+    scored = found.judged
+    lead: dict[str, Any] = {"verdict": None, "sentences": [describe_task(found)], "tiles": []}
     if scored is None:
         estimate = getattr(found.model, "estimate_", None)
-        sentences = [] if estimate is None else describe_estimate(estimate)
+        lead["sentences"] += [] if estimate is None else describe_estimate(estimate)
+    elif found.classes:
+        lead["sentences"] += describe_classes(found, scored, seen)
+        lead |= {"verdict": judge_classes(scored), "tiles": tile_classes(scored)}
     else:
-        kind, verdict = judge_classes(scored) if found.classes else judge_numbers(scored)
-        parts = [f'<p class="verdict {kind}">{escape_text(verdict)}</p>']
-        sentences = (
-            describe_classes(found, scored, seen) if found.classes else describe_numbers(found, scored)
-        )
-        tiles = render_tiles(tile_classes(scored) if found.classes else tile_numbers(scored))
-    if seen:
-        note = " ".join([note, *describe_training_rows(found.model)]).strip()
-    parts += map(render_paragraph, [describe_task(found), *sentences])
-    parts += [f'<p class="note">{escape_text(note)}</p>'] if note else []
-    return f'<div class="lead">{"".join(parts)}</div>{tiles}\n'
+        lead["sentences"] += describe_numbers(found, scored)
+        lead |= {"verdict": judge_numbers(scored), "tiles": tile_numbers(scored)}
+    return lead | {"note": " ".join([note, *(describe_training_rows(found.model) if seen else [])]).strip()}
 
 
 def describe_task(found: Findings) -> str:

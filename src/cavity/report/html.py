@@ -10,10 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.common import tensor_files
 from cavity.errors import BadInput
 from cavity.report import headline, sections
-from cavity.report.charts import draw_learning
-from cavity.report.findings import Findings, find
-from cavity.report.markup import Section, grid, render_document, render_facts, render_list, render_table
+from cavity.report.charts import draw_dependence, draw_learning
+from cavity.report.findings import find, find_dependences
 from cavity.report.model_card import describe_model
+from cavity.report.templates import render_report
 
 
 def write_report(
@@ -78,31 +78,24 @@ def write_report(
     if X is None and y is not None:
         raise BadInput("labels y were given without rows X: give both or neither.")
     found = find(model, X, y, names)
-    lead = headline.render_lead(found, note, training_rows)
-    page = render_document(title or f"Report on a model of {found.target}", _render(found, row_numbers), lead)
+    plan = getattr(model, "plan_", None)  # files of older versions have none
+    page = render_report(
+        title=title or f"Report on a model of {found.target}",
+        lead=headline.write_lead(found, note, training_rows),
+        warnings=model.fit_warnings_,
+        classes=sections.describe_classes(found),
+        trust=sections.draw_trust(found),
+        importance=sections.list_importance(found),
+        dependences=[
+            draw_dependence(part, k, f"Importance {value:.2f} nats.", found.target)
+            for k, (part, value) in enumerate(find_dependences(found))
+        ],
+        rows=sections.list_rows(found, row_numbers),
+        quality=sections.describe_data(found),
+        scores=sections.list_scores(found),
+        plan=None if plan is None else plan.choices,
+        facts=describe_model(model),
+        learning=draw_learning(model.history_),
+    )
     tensor_files.write_bytes(path, page.encode())
     return Path(path)
-
-
-def _render(found: Findings, row_numbers: Any) -> list[Section]:
-    """Render the sections; those without content are left out of the page."""
-    model = found.model
-    about = render_facts(describe_model(model), "Properties of the model") + grid(
-        draw_learning(model.history_)
-    )
-    plan = getattr(model, "plan_", None)  # files of older versions have none
-    decided = (
-        "" if plan is None else render_table("Plan of the fit", ("Decision", "Value", "Why"), plan.choices)
-    )
-    return [
-        Section("warnings", "Warnings", render_list(model.fit_warnings_, "warnings")),
-        Section("classes", "Classes", sections.render_classes(found)),
-        Section("calibration", "How far to trust it", sections.render_trust(found)),
-        Section("importance", "Which columns matter", sections.render_importance(found)),
-        Section("dependence", "How predictions depend on columns", sections.render_dependences(found)),
-        Section("hard", "Rows worth a look", sections.render_rows(found, row_numbers)),
-        Section("data", "Data quality", sections.render_quality(found)),
-        Section("scores", "All scores", sections.render_scores(found), folded=True),
-        Section("plan", "What the fit decided", decided, folded=True),
-        Section("model", "About the model", about, folded=True),
-    ]

@@ -15,7 +15,8 @@ from cavity._version import __version__
 from cavity.estimators.fitted_view import view_fit
 from cavity.options import read_training
 from cavity.options.method import read_method
-from cavity.report.markup import Facts
+
+Facts = list[tuple[str, str]]
 
 
 def describe_model(model: Any) -> Facts:

@@ -1,34 +1,26 @@
-"""Sections of the report as HTML: classes, importance, notable rows, data quality."""
+"""Content of the report's sections, for the template `report.html`; None for a section that is left out."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.common.scoring import count_confusion
 from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
-from cavity.report.charts import (
-    draw_calibration,
-    draw_coverage,
-    draw_dependence,
-    draw_rejection,
-    draw_scatter,
-)
-from cavity.report.colours import COLOURS
-from cavity.report.findings import Findings, Scored, explain_notable, find_dependences, find_notable
-from cavity.report.markup import escape_text, grid, render_bars, render_paragraph, render_table, scroll
+from cavity.report.charts import Figure, draw_calibration, draw_coverage, draw_rejection, draw_scatter
+from cavity.report.findings import Findings, Scored, explain_notable, find_notable
 from cavity.report.scores import FEW_ROWS, find_weak_classes
 from cavity.report.svg import format_number
 from cavity.rows.frames import Prepared
 
+Content = dict[str, Any] | None
 MAX_LINES = 40  # columns or classes in a table
 CELLS = 20  # more classes have a list of confusions instead of a matrix
 SHOWN_COLUMNS = 6  # columns of the table in that of notable rows
 BARS = 20
-EACH = {"precision": "Precision", "recall": "Recall", "f1": "F1", "auc": "AUC"}
+EACH = ("precision", "recall", "f1", "auc")
 UNUSUAL = 0.95  # novelty that one in twenty training rows exceeds
 TARGET_SCORES = {
     "rmse": "Root mean squared error",
@@ -47,13 +39,12 @@ CLASS_SCORES = {
 }
 
 
-def render_classes(found: Findings) -> str:
+def describe_classes(found: Findings) -> Content:
     scored, classes, C = found.judged, found.classes, len(found.classes)
     if scored is None or not classes:
-        return ""
-    confusion = count_confusion(scored.truth, scored.outcome.argmax(1), C)
-    rows, predicted = confusion.sum(1), confusion.sum(0)
-    values = scored.scores["classes"]
+        return None
+    counts = count_confusion(scored.truth, scored.outcome.argmax(1), C)
+    rows, predicted, values = counts.sum(1), counts.sum(0), scored.scores["classes"]
     caption, order = "Scores of each class", np.arange(C)
     if C > MAX_LINES:
         order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")
@@ -66,111 +57,76 @@ def render_classes(found: Findings) -> str:
     notes = [f"Never predicted: {', '.join(never[:12])}."] if never else []
     if few:
         notes.append(f"Fewer than {FEW_ROWS} rows, so that scores say little: {', '.join(few[:12])}.")
-    return (
-        "".join(map(render_paragraph, notes))
-        + render_table(caption, ["Class", "Rows", "Predicted", *EACH.values()], lines, C)
-        + (_render_confusion(confusion, classes) if C <= CELLS else _list_confusions(confusion, classes))
-    )
+    share = counts / np.maximum(rows[:, None], 1)
+    return {
+        "names": classes,
+        "notes": notes,
+        "caption": caption,
+        "lines": lines,
+        "counts": counts.tolist(),
+        "share": share.tolist(),
+        "pairs": _list_confusions(counts, share, classes) if C > CELLS else None,
+    }
 
 
 def _number(value: float, form: str = ".2f") -> str:
     return f"{value:{form}}" if np.isfinite(value) else "–"
 
 
-def _render_confusion(confusion: NDArray[np.int64], classes: list[str]) -> str:
-    share = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
-    lines = []
-    for i, name in enumerate(classes):
-        cells = []
-        for j, n in enumerate(confusion[i]):
-            colour = f"{COLOURS[int(i != j)]}{round(255 * share[i, j]):02X}"
-            full = ' class="full"' if share[i, j] > 0.55 else ""
-            tip = escape_text(f"{n} rows of {name} predicted as {classes[j]} ({share[i, j]:.0%})")
-            cells.append(f'<td{full} style="background:{colour}" title="{tip}">{n or "·"}</td>')
-        lines.append(f'<tr><th scope="row">{escape_text(name)}</th>{"".join(cells)}</tr>')
-    breakable = [escape_text(name).replace("_", "_<wbr>") for name in classes]
-    head = "".join(f'<th scope="col">{name}</th>' for name in breakable)
-    head = f'<thead><tr><th scope="col">true / predicted</th>{head}</tr></thead>'
-    caption = "Confusion matrix: rows by true class (down) and predicted class (across)"
-    return scroll(caption, f"{head}<tbody>{''.join(lines)}</tbody>", "confusion numbers")
-
-
-def _list_confusions(confusion: NDArray[np.int64], classes: list[str]) -> str:
-    off = confusion - np.diag(confusion.diagonal())
+def _list_confusions(counts: Any, share: Any, classes: list[str]) -> list[list[str]]:
+    off = counts - np.diag(counts.diagonal())
     best = np.argsort(-off, axis=None, kind="stable")[:15]
     pairs = [np.unravel_index(k, off.shape) for k in best if off.flat[k]]
-    lines = [
-        [classes[i], classes[j], f"{off[i, j]}", f"{off[i, j] / max(confusion[i].sum(), 1):.0%}"]
-        for i, j in pairs
-    ]
-    head = ["True class", "Predicted as", "Rows", "Share of the class"]
-    return render_table("Most frequent confusions", head, lines) if lines else ""
+    return [[classes[i], classes[j], f"{off[i, j]}", f"{share[i, j]:.0%}"] for i, j in pairs]
 
 
-def render_trust(found: Findings) -> str:
+def draw_trust(found: Findings) -> list[Figure]:
     scored = found.judged
     if scored is None:
-        return ""
+        return []
     if not found.classes:
         mean, std = scored.outcome.T
-        return grid(
-            draw_scatter(mean, std, scored.truth, found.target) + draw_coverage(mean, std, scored.truth)
-        )
+        return [draw_scatter(mean, std, scored.truth, found.target), draw_coverage(mean, std, scored.truth)]
     P = np.exp(scored.outcome)
-    return grid(draw_calibration(P, scored.truth) + draw_rejection(P, scored.truth))
+    return [draw_calibration(P, scored.truth), draw_rejection(P, scored.truth)]
 
 
-def render_scores(found: Findings) -> str:
+def list_scores(found: Findings) -> Content:
     scored = found.judged
     if scored is None:
-        return ""
-    names, plain = TARGET_SCORES, "Mean and spread of the training rows"
+        return None
+    names, baseline = TARGET_SCORES, "Mean and spread of the training rows"
     if found.classes:
-        names, plain = CLASS_SCORES, "Class frequencies"
+        names, baseline = CLASS_SCORES, "Class frequencies"
     lines = []
     for k, text in names.items():
         ends = " to ".join(_number(end, ".4g") for end in scored.ranges[k])
         lines.append([text, _number(scored.scores[k], ".4g"), ends, _number(scored.plain[k], ".4g")])
-    head = ["Score", "Model", "95 % interval", plain]
-    return render_table(f"Scores of {len(scored.truth)} rows", head, lines)
+    return {"rows": len(scored.truth), "baseline": baseline, "lines": lines}
 
 
-def render_importance(found: Findings) -> str:
+def list_importance(found: Findings) -> Content:
     ranking = found.ranking
     if ranking is None:
-        return ""
-    names = [found.columns[j] or "(no name)" for j in ranking.places[:BARS]]
+        return None
     texts = [f"{v:.3f}" for v in ranking.values[:BARS]]
+    how = "How much the prediction changes, in nats, if a cell comes from another row, by the model's own account."
     if ranking.errors is not None:
         texts = [f"{text} ± {e:.3f}" for text, e in zip(texts, ranking.errors, strict=False)]
         how = "How much the loss of these rows increases, in nats, if the cells of a column are shuffled, ± standard error."
-    else:
-        how = "How much the prediction changes, in nats, if a cell comes from another row, by the model's own account."
     if ranking.given is not None:
         texts = [f"{text} ({g:.3f})" for text, g in zip(texts, ranking.given, strict=False)]
         how += " In brackets: if the cells are unknown and the others tell about them, what would be lost without the column."
-    text = f"{how} Columns of noise are near 0."
-    if len(ranking.places) > BARS:
-        text += f" {len(ranking.places) - BARS} columns that matter less are left out."
-    return render_paragraph(text) + render_bars(
-        "Importance of columns", names, ranking.values[:BARS], texts, ("Column", "Importance (nats)")
-    )
+    names = [found.columns[j] or "(no name)" for j in ranking.places[:BARS]]
+    lines = list(zip(names, ranking.values, texts, strict=False))
+    return {"how": how, "lines": lines, "left_out": len(ranking.places) - len(lines)}
 
 
-def render_dependences(found: Findings) -> str:
-    figures = [
-        draw_dependence(part, k, f"Importance {value:.2f} nats.", found.target)
-        for k, (part, value) in enumerate(find_dependences(found))
-    ]
-    text = "The mean prediction when a column has the same value in every row, in the units of the table."
-    return render_paragraph(text) + grid("".join(figures)) if figures else ""
-
-
-def render_rows(found: Findings, numbers: Any) -> str:
-    """Render notable rows in original values, with what moved their predictions."""
+def list_rows(found: Findings, numbers: Any) -> Content:
+    """List notable rows in original values, with what moved their predictions."""
     scored = found.scored
     if scored is None:
-        return ""
+        return None
     notable = find_notable(scored, not found.classes)
     places = [n for n, _ in notable]
     moved = explain_notable(found.model, scored, places)
@@ -186,14 +142,9 @@ def render_rows(found: Findings, numbers: Any) -> str:
             line["Novelty"] = f"{scored.novelty[n]:.0%}"
         line["Moved by"] = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
         lines.append([*line.values(), *(moved.values[k, j] for j in shown)])
-    unit = "nats of log-probability" if found.classes else "units of the target"
-    text = (
-        "Hardest: the true outcome was least expected; look for errors in the label or in the cells. "
-        f"Uncertain: the prediction is least certain. Moved by: the columns that change the prediction "
-        f"most, compared with the cells of other rows, in {unit}. Novelty: the share of training rows that are more usual."
-    )
     head = [*line, *(moved.names[j] or "(no name)" for j in shown)]
-    return render_paragraph(text) + render_table("Hardest and most uncertain rows", head, lines, name="rows")
+    unit = "nats of log-probability" if found.classes else "units of the target"
+    return {"head": head, "lines": lines, "unit": unit}
 
 
 def _describe_labels(found: Findings, scored: Scored, places: list[int]) -> list[dict[str, str]]:
@@ -224,21 +175,19 @@ def _describe_numbers(scored: Scored, places: list[int]) -> list[dict[str, str]]
     return lines
 
 
-def render_quality(found: Findings) -> str:
-    """Render what became of each column, and what its cells are in these rows."""
+def describe_data(found: Findings) -> Content:
+    """Describe what became of each column, and what its cells are in these rows."""
     prepare = found.fit.features.preparation
     raw = None if found.scored is None else found.scored.raw
     if raw is None and prepare is None:
-        return ""
-    names = found.columns
+        return None
     how = {} if prepare is None else dict(prepare.describe())
     lines = []
-    for j, name in enumerate(names[: 3 * MAX_LINES]):
+    for j, name in enumerate(found.columns[: 3 * MAX_LINES]):
         used = how.get(name, "number, used as it is")
         lines.append([name or "(no name)", used, *([] if raw is None else _describe_cells(raw, j))])
     head = ["Column", "How it is used", *([] if raw is None else ["Missing here", "Cells here"])]
-    table = render_table("Columns of the table", head, lines, len(names))
-    return "".join(map(render_paragraph, _list_remarks(found))) + table
+    return {"remarks": _list_remarks(found), "head": head, "lines": lines, "total": len(found.columns)}
 
 
 def _list_remarks(found: Findings) -> list[str]:
