@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from cavity.cli.evaluating import predict_rows, to_json
+from cavity.cli.evaluating import predict_rows
 from cavity.cli.model_rows import find_target, find_weight
 from cavity.cli.models import Model
 from cavity.cli.reporting import note_training_rows
@@ -70,7 +70,7 @@ def compare(
         for name, score in scores.items()
     }
     result = {"rows": found[0].total, "models": list(paths), **result, "verdict": verdict}
-    terminal.print_result(to_json(result))
+    terminal.print_result(result)
 
 
 def compare_scores(log_p: Any, other: Any, y: Any, weight: Any) -> dict[str, Comparison]:

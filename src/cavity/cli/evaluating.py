@@ -44,7 +44,7 @@ def evaluate(
     result = report(opened, found, terminal)
     if importance:
         result["importance"] = _report_importance(opened, found, terminal)
-    terminal.print_result(to_json(result | {"notes": found.notes}))
+    terminal.print_result(result | {"notes": found.notes})
 
 
 def predict_rows(model: Model, file: TableFile, target: str, weight: Text, terminal: Terminal) -> RowsToScore:
@@ -164,13 +164,3 @@ def _format_confusion(confusion: Any, names: list[str]) -> str:
     lines = [["true / predicted", *short]]
     lines += [[name, *map(str, row)] for name, row in zip(short, confusion, strict=True)]
     return "\n" + format_grid(lines, right=range(1, len(names) + 1))
-
-
-def to_json(value: Any) -> Any:
-    """Convert to what JSON can store: null for numbers that are not defined."""
-    if isinstance(value, dict):
-        return {k: to_json(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [to_json(v) for v in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from cavity.cli.evaluating import to_json
 from cavity.cli.model_rows import sample_rows, select_rows
 from cavity.cli.models import Model
 from cavity.cli.outputs import check_out
@@ -81,13 +80,9 @@ def _format_row(found: Contributions, i: int, number: int) -> str:
 
 
 def _as_dict(found: Contributions, i: int, number: int) -> Any:
-    moved, cells = found.of_prediction()[i].tolist(), found.values[i].tolist()
-    contributions = dict(zip(found.names, moved, strict=True))
-    return to_json(
-        {"row": number}
-        | _describe(found, i)
-        | {"contributions": contributions, "cells": dict(zip(found.names, cells, strict=True))}
-    )
+    contributions = dict(zip(found.names, found.of_prediction()[i].tolist(), strict=True))
+    cells = dict(zip(found.names, found.values[i].tolist(), strict=True))
+    return {"row": number} | _describe(found, i) | {"contributions": contributions, "cells": cells}
 
 
 def _make_columns(found: Contributions, numbers: list[int]) -> dict[str, Any]:
