@@ -12,7 +12,8 @@ from cavity.explain.partial_dependence import PartialDependence, format_value
 from cavity.report.calibration import Array, reliability
 from cavity.report.colours import name_series
 from cavity.report.selective import rejection
-from cavity.report.svg import Plot, choose_dates, format_number
+from cavity.report.svg import Plot, choose_dates
+from cavity.report.templates import format_number
 
 MAX_SERIES = 6  # classes that partial dependence shows
 MAX_DOTS = 400

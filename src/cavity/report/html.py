@@ -9,10 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.common import tensor_files
 from cavity.errors import BadInput
-from cavity.report import headline, sections
+from cavity.report import sections
 from cavity.report.charts import draw_dependence, draw_learning
 from cavity.report.findings import find, find_dependences
+from cavity.report.headline import find_lead
 from cavity.report.model_card import describe_model
+from cavity.report.scores import FEW_ROWS
 from cavity.report.templates import render_report
 
 
@@ -81,18 +83,22 @@ def write_report(
     plan = getattr(model, "plan_", None)  # files of older versions have none
     page = render_report(
         title=title or f"Report on a model of {found.target}",
-        lead=headline.write_lead(found, note, training_rows),
+        found=found,
+        lead=find_lead(found),
+        note=note,
+        seen=training_rows,
+        notes=getattr(model, "notes_", {}),
+        estimate=getattr(model, "estimate_", None),
         warnings=model.fit_warnings_,
         classes=sections.describe_classes(found),
+        few_rows=FEW_ROWS,
         trust=sections.draw_trust(found),
-        importance=sections.list_importance(found),
         dependences=[
             draw_dependence(part, k, f"Importance {value:.2f} nats.", found.target)
             for k, (part, value) in enumerate(find_dependences(found))
         ],
         rows=sections.list_rows(found, row_numbers),
         quality=sections.describe_data(found),
-        scores=sections.list_scores(found),
         plan=None if plan is None else plan.choices,
         facts=describe_model(model),
         learning=draw_learning(model.history_),

@@ -11,32 +11,16 @@ from cavity.explain.partial_dependence import format_value
 from cavity.explain.raw_rows import RawRows
 from cavity.report.charts import Figure, draw_calibration, draw_coverage, draw_rejection, draw_scatter
 from cavity.report.findings import Findings, Scored, explain_notable, find_notable
-from cavity.report.scores import FEW_ROWS, find_weak_classes
-from cavity.report.svg import format_number
+from cavity.report.scores import find_weak_classes
+from cavity.report.templates import format_defined, format_number
 from cavity.rows.frames import Prepared
 
 Content = dict[str, Any] | None
 MAX_LINES = 40  # columns or classes in a table
 CELLS = 20  # more classes have a list of confusions instead of a matrix
 SHOWN_COLUMNS = 6  # columns of the table in that of notable rows
-BARS = 20
 EACH = ("precision", "recall", "f1", "auc")
 UNUSUAL = 0.95  # novelty that one in twenty training rows exceeds
-TARGET_SCORES = {
-    "rmse": "Root mean squared error",
-    "mae": "Mean absolute error",
-    "r2": "Share of the variance explained (R²)",
-    "nlpd": "Negative log density, nats per row",
-    "coverage": "Rows within their 95 % interval",
-}
-CLASS_SCORES = {
-    "error": "Error rate",
-    "nll": "Log loss, nats per row",
-    "brier": "Brier score",
-    "ece": "Expected calibration error",
-    "auc": "AUC, mean over classes",
-    "f1": "F1, mean over classes",
-}
 
 
 def describe_classes(found: Findings) -> Content:
@@ -45,32 +29,18 @@ def describe_classes(found: Findings) -> Content:
         return None
     counts = count_confusion(scored.truth, scored.outcome.argmax(1), C)
     rows, predicted, values = counts.sum(1), counts.sum(0), scored.scores["classes"]
-    caption, order = "Scores of each class", np.arange(C)
+    order = np.arange(C)
     if C > MAX_LINES:
-        order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")
-        caption = f"Scores of the {MAX_LINES} classes with the lowest F1"
+        order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")[:MAX_LINES]
     lines = [
-        [classes[c], f"{rows[c]}", f"{predicted[c]}", *(_number(values[k][c]) for k in EACH)]
-        for c in order[:MAX_LINES]
+        [classes[c], f"{rows[c]}", f"{predicted[c]}", *(format_defined(values[k][c], ".2f") for k in EACH)]
+        for c in order
     ]
     never, few = find_weak_classes(classes, rows, predicted)
-    notes = [f"Never predicted: {', '.join(never[:12])}."] if never else []
-    if few:
-        notes.append(f"Fewer than {FEW_ROWS} rows, so that scores say little: {', '.join(few[:12])}.")
     share = counts / np.maximum(rows[:, None], 1)
-    return {
-        "names": classes,
-        "notes": notes,
-        "caption": caption,
-        "lines": lines,
-        "counts": counts.tolist(),
-        "share": share.tolist(),
-        "pairs": _list_confusions(counts, share, classes) if C > CELLS else None,
-    }
-
-
-def _number(value: float, form: str = ".2f") -> str:
-    return f"{value:{form}}" if np.isfinite(value) else "–"
+    pairs = _list_confusions(counts, share, classes) if C > CELLS else None
+    about = {"counts": counts.tolist(), "share": share.tolist(), "pairs": pairs}
+    return {"never": never, "few": few, "lines": lines, **about}
 
 
 def _list_confusions(counts: Any, share: Any, classes: list[str]) -> list[list[str]]:
@@ -89,37 +59,6 @@ def draw_trust(found: Findings) -> list[Figure]:
         return [draw_scatter(mean, std, scored.truth, found.target), draw_coverage(mean, std, scored.truth)]
     P = np.exp(scored.outcome)
     return [draw_calibration(P, scored.truth), draw_rejection(P, scored.truth)]
-
-
-def list_scores(found: Findings) -> Content:
-    scored = found.judged
-    if scored is None:
-        return None
-    names, baseline = TARGET_SCORES, "Mean and spread of the training rows"
-    if found.classes:
-        names, baseline = CLASS_SCORES, "Class frequencies"
-    lines = []
-    for k, text in names.items():
-        ends = " to ".join(_number(end, ".4g") for end in scored.ranges[k])
-        lines.append([text, _number(scored.scores[k], ".4g"), ends, _number(scored.plain[k], ".4g")])
-    return {"rows": len(scored.truth), "baseline": baseline, "lines": lines}
-
-
-def list_importance(found: Findings) -> Content:
-    ranking = found.ranking
-    if ranking is None:
-        return None
-    texts = [f"{v:.3f}" for v in ranking.values[:BARS]]
-    how = "How much the prediction changes, in nats, if a cell comes from another row, by the model's own account."
-    if ranking.errors is not None:
-        texts = [f"{text} ± {e:.3f}" for text, e in zip(texts, ranking.errors, strict=False)]
-        how = "How much the loss of these rows increases, in nats, if the cells of a column are shuffled, ± standard error."
-    if ranking.given is not None:
-        texts = [f"{text} ({g:.3f})" for text, g in zip(texts, ranking.given, strict=False)]
-        how += " In brackets: if the cells are unknown and the others tell about them, what would be lost without the column."
-    names = [found.columns[j] or "(no name)" for j in ranking.places[:BARS]]
-    lines = list(zip(names, ranking.values, texts, strict=False))
-    return {"how": how, "lines": lines, "left_out": len(ranking.places) - len(lines)}
 
 
 def list_rows(found: Findings, numbers: Any) -> Content:
@@ -143,8 +82,7 @@ def list_rows(found: Findings, numbers: Any) -> Content:
         line["Moved by"] = "; ".join(f"{moved.names[j]} {effect[j]:+.2g}" for j in best)
         lines.append([*line.values(), *(moved.values[k, j] for j in shown)])
     head = [*line, *(moved.names[j] or "(no name)" for j in shown)]
-    unit = "nats of log-probability" if found.classes else "units of the target"
-    return {"head": head, "lines": lines, "unit": unit}
+    return {"head": head, "lines": lines}
 
 
 def _describe_labels(found: Findings, scored: Scored, places: list[int]) -> list[dict[str, str]]:
@@ -186,28 +124,12 @@ def describe_data(found: Findings) -> Content:
     for j, name in enumerate(found.columns[: 3 * MAX_LINES]):
         used = how.get(name, "number, used as it is")
         lines.append([name or "(no name)", used, *([] if raw is None else _describe_cells(raw, j))])
-    head = ["Column", "How it is used", *([] if raw is None else ["Missing here", "Cells here"])]
-    return {"remarks": _list_remarks(found), "head": head, "lines": lines, "total": len(found.columns)}
-
-
-def _list_remarks(found: Findings) -> list[str]:
-    """Return what is known of the training rows, and of columns that the model does not use."""
-    notes, prepare = getattr(found.model, "notes_", {}), found.fit.features.preparation
-    remarks = []
-    if found.scored is not None and found.scored.novelty is not None:
-        remarks.append(
-            f"{(found.scored.novelty > UNUSUAL).mean():.1%} of these rows are more unusual than 95 % of the training rows; "
-            "if nothing has changed, expect about 5 %."
-        )
-    if notes.get("rows"):
-        trained = f"The model was trained on {notes['rows']:,} rows of {notes.get('data', 'a table')}"
-        lost = notes.get("unlabelled")
-        remarks.append(trained + (f"; {lost} rows without a label were not used." if lost else "."))
-    aside = [] if prepare is None else [f"{c.name or '(no name)'} ({c.why})" for c in prepare.ignored_]
-    if aside:
-        more = "; ..." if len(aside) > 12 else ""
-        remarks.append(f"Columns that are not used: {'; '.join(aside[:12])}{more}.")
-    return remarks
+    novelty = None if found.scored is None else found.scored.novelty
+    return {
+        "lines": lines,
+        "unusual": None if novelty is None else (novelty > UNUSUAL).mean(),
+        "aside": [] if prepare is None else [f"{c.name or '(no name)'} ({c.why})" for c in prepare.ignored_],
+    }
 
 
 def _describe_cells(raw: RawRows, j: int) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from cavity.report.templates import TEMPLATES
+from cavity.report.templates import TEMPLATES, format_number
 
 Array = NDArray[np.float64]
 Range = tuple[float, float]
@@ -81,14 +81,6 @@ def choose_dates(low: float, high: float) -> list[tuple[float, str]]:
     length = 10 if days > 3 else 16
     moments = low + (high - low) * np.array([1 / 6, 1 / 2, 5 / 6] if days > 3 else [1 / 4, 3 / 4])
     return [(float(m), str(np.datetime64(int(m), "s"))[:length].replace("T", " ")) for m in moments]
-
-
-def format_number(value: float, digits: int = 6) -> str:
-    """Format a number in at most so many digits, with separators of thousands."""
-    value = 0.0 if abs(value) < 1e-300 else float(f"{value:.{digits}g}")
-    if 1e4 <= abs(value) < 1e9 and value % 1 == 0:
-        return f"{value:,.0f}"
-    return f"{value:g}"
 
 
 def _widen(ends: Range) -> Range:

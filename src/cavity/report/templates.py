@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from importlib.resources import files
 from typing import Any
@@ -12,9 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cavity._version import __version__
-from cavity.common.text_tables import shorten
+from cavity.common.text_tables import list_names, shorten
+from cavity.prediction.estimate import format_loss
 from cavity.report.colours import COLOURS, ON_DARK
 
+MAX_NAMES, NAME_WIDTH = 6, 40  # of a list of columns or classes
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -39,9 +42,34 @@ def open_templates(package: str) -> Environment:
     )
 
 
+def format_number(value: float, digits: int = 6) -> str:
+    """Format a number in at most so many digits, with separators of thousands."""
+    value = 0.0 if abs(value) < 1e-300 else float(f"{value:.{digits}g}")
+    if 1e4 <= abs(value) < 1e9 and value % 1 == 0:
+        return f"{value:,.0f}"
+    return f"{value:g}"
+
+
+def format_defined(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "–"
+
+
+def list_columns(names: list[str]) -> str:
+    """Join names of columns or classes; long ones are cut, and those with a comma quoted."""
+    short = [shorten(name or "(no name)", NAME_WIDTH) for name in names]
+    return list_names([f"“{name}”" if "," in name else name for name in short], MAX_NAMES)
+
+
 TEMPLATES = open_templates("cavity.report")
-TEMPLATES.filters["breakable"] = lambda name: escape_text(name).replace("_", Markup("_<wbr>"))
-TEMPLATES.filters["shorten"] = shorten
+TEMPLATES.add_extension("jinja2.ext.do")
+TEMPLATES.filters |= {
+    "breakable": lambda name: escape_text(name).replace("_", Markup("_<wbr>")),
+    "f": format_defined,
+    "listed": list_columns,
+    "loss": format_loss,
+    "number": format_number,
+    "shorten": shorten,
+}
 STYLE = TEMPLATES.get_template("report.css").render(light=COLOURS, dark=ON_DARK)
 SCRIPT = files("cavity.report").joinpath("static", "report.js").read_text("utf-8")
 
