@@ -79,32 +79,35 @@ def _report_importance(model: Model, found: RowsToScore, terminal: Terminal) -> 
 def _report_classes(model: Model, found: RowsToScore, terminal: Terminal) -> dict[str, Any]:
     log_p, y, w = found.columns
     classes = [format_label(c) for c in model.classifier.classes_]
-    C = len(classes)
     prior = getattr(model.classifier, "class_prior_", None)
     values, ranges, plain = scores.assess_classes(log_p, y, w, prior)
-    confusion = count_confusion(y, log_p.argmax(1), C)
-    rows, chosen = confusion.sum(1), confusion.sum(0)
-    _warn_classes(classes, rows, chosen, terminal)
-    terminal.say(f"rows   {found.total}{', weighted' if np.ptp(w) else ''}")
-    terminal.say(_format_overall(values, ranges, plain, prior is None))
-    terminal.say(_format_classes(classes, rows, chosen, values["classes"], ranges["classes"]))
-    if C <= MAX_CLASSES:
-        terminal.say(_format_confusion(confusion, classes))
+    confusion = count_confusion(y, log_p.argmax(1), len(classes))
     each = {
-        name: {"rows": int(rows[c]), "predicted": int(chosen[c])}
+        name: {"rows": int(confusion[c].sum()), "predicted": int(confusion[:, c].sum())}
         | {k: values["classes"][k][c] for k in EACH}
         | {"intervals": {k: ranges["classes"][k][c] for k in EACH}}
         for c, name in enumerate(classes)
     }
+    baseline = {k: plain[k] for k in ("error", "nll", "brier")}
     result = {"rows": found.total} | {k: values[k] for k in OVERALL}
     result |= {
         "intervals": {k: ranges[k] for k in OVERALL},
-        "baseline": {k: plain[k] for k in ("error", "nll", "brier")}
-        | {"of": "rows of this file" if prior is None else "training rows"},
+        "baseline": baseline | {"of": "rows of this file" if prior is None else "training rows"},
         "per_class": each,
         "classes": classes,
         "confusion": confusion.tolist(),
     }
+    never, few = scores.find_weak_classes([repr(c) for c in classes], confusion.sum(1), confusion.sum(0))
+    if never:
+        terminal.note(f"classes that are never predicted: {list_names(never)}")
+    if few:
+        what = f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little"
+        terminal.note(f"{what}: {list_names(few)}")
+    terminal.say(f"rows   {found.total}{', weighted' if np.ptp(w) else ''}")
+    terminal.say(_format_overall(result, prior is None))
+    terminal.say(_format_classes(each))
+    if len(classes) <= MAX_CLASSES:
+        terminal.say(_format_confusion(result["confusion"], classes))
     return result
 
 
@@ -120,33 +123,25 @@ def _report_numbers(model: Model, found: RowsToScore, terminal: Terminal) -> dic
     return {"rows": found.total} | values | {"intervals": ranges, "baseline": plain}
 
 
-def _warn_classes(classes: list[str], rows: Any, chosen: Any, terminal: Terminal) -> None:
-    never, few = scores.find_weak_classes([repr(c) for c in classes], rows, chosen)
-    if never:
-        terminal.note(f"classes that are never predicted: {list_names(never)}")
-    if few:
-        what = f"classes with fewer than {scores.FEW_ROWS} rows, whose scores say little"
-        terminal.note(f"{what}: {list_names(few)}")
-
-
-def _format_overall(values: Any, ranges: Any, plain: Any, own: bool) -> str:
+def _format_overall(result: dict[str, Any], own: bool) -> str:
     lines = [["", "model", "95 % interval", f"class frequencies{' of these rows' if own else ''}"]]
     for name in OVERALL:
-        base = f"{plain[name]:.4f}" if name in ("error", "nll", "brier") else "-"
-        lines.append([name, _number(values[name], 4), _range(ranges[name], 4), base])
+        base = f"{result['baseline'][name]:.4f}" if name in result["baseline"] else "-"
+        lines.append([name, _number(result[name], 4), _range(result["intervals"][name], 4), base])
     return format_grid(lines)
 
 
-def _format_classes(classes: list[str], rows: Any, chosen: Any, values: Any, ranges: Any) -> str:
+def _format_classes(each: dict[str, Any]) -> str:
     """Format the scores of each class; of many classes, those with the lowest F1."""
-    order, title = list(range(len(classes))), "class"
-    if len(classes) > MAX_CLASSES:
-        order = np.argsort(np.where(rows > 0, values["f1"], np.inf), kind="stable")[:MAX_CLASSES].tolist()
+    order, title = list(each), "class"
+    if len(each) > MAX_CLASSES:
+        order.sort(key=lambda name: each[name]["f1"] if each[name]["rows"] else math.inf)
         title = f"worst {MAX_CLASSES} classes"
     lines = [[title, "rows", "predicted", *EACH]]
-    for c in order:
-        cells = [f"{_number(values[k][c], 2)} {_range(ranges[k][c], 2)}" for k in EACH]
-        lines.append([shorten(classes[c], NAME_WIDTH), f"{rows[c]}", f"{chosen[c]}", *cells])
+    for name in order[:MAX_CLASSES]:
+        own = each[name]
+        cells = [f"{_number(own[k], 2)} {_range(own['intervals'][k], 2)}" for k in EACH]
+        lines.append([shorten(name, NAME_WIDTH), f"{own['rows']}", f"{own['predicted']}", *cells])
     return "\n" + format_grid(lines, right=(1, 2))
 
 
