@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from cavity.rows.batches.shard import shard_range
+from cavity.rows.batches.shuffle import shard_range
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files import arrow_source
 
@@ -55,7 +55,7 @@ def measure(path: Path, keep: range, rows: int) -> tuple[float, float]:
     source = arrow_source.Arrow(path, "label")
     data = Stream(source, np.arange(5), np.ones(5), rows, COLUMNS, torch.float64, torch.device("cpu"))
     start = time.process_time()
-    for _ in data.batches(BATCH, torch.Generator().manual_seed(0), keep):
+    for _ in data._replace(mine=keep).batches(BATCH, torch.Generator().manual_seed(0)):
         pass
     return Counted.decoded / rows, time.process_time() - start
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cavity import BadInput, GPClassifier, load
 from cavity.cli.app import app
-from cavity.rows.files.datasets import open_dataset
+from cavity.rows.files.arrow_source import open_dataset
 from cavity.rows.files.fragments import Fragments
 from pages import run_section
 from support import toy

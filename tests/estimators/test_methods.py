@@ -375,8 +375,6 @@ class Unread:
     def pieces(self, size):
         raise AssertionError("a row was read")
 
-    scattered = pieces
-
 
 @pytest.mark.parametrize(
     "wrong",

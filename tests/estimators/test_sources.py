@@ -12,7 +12,7 @@ from cavity import BadInput, BadOption, distributed
 from cavity.kernels import RBF
 from cavity.options.policy import LEAST_M
 from cavity.rows import tables
-from cavity.rows.batches.memory_maps import Arrays
+from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.sources import read_source
 from support import classifier, slow

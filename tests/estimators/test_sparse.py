@@ -11,9 +11,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 from cavity import BadInput, GPClassifier, GPRegressor
 from cavity.prediction import blocks
-from cavity.rows import sparse_rows
+from cavity.rows import arrow_tables
 from cavity.rows.batches import source_survey, stream
-from cavity.rows.batches.memory_maps import Arrays
+from cavity.rows.batches.array_sources import Arrays
 from support import classifier, regressor
 
 SHORT = {"n_inducing": 10, "max_epochs": 2, "random_state": 0}
@@ -41,7 +41,7 @@ def few_dense_bytes(monkeypatch):
             return whole(self, *args, **options)
 
         monkeypatch.setattr(kind, "toarray", counted)
-    monkeypatch.setattr(sparse_rows, "DENSE_BYTES", 8 * 2000)
+    monkeypatch.setattr(arrow_tables, "DENSE_BYTES", 8 * 2000)
     monkeypatch.setattr(source_survey, "SURVEY_BYTES", 8 * 800)
     monkeypatch.setattr(stream, "PIECE_BYTES", 8 * 800)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)

@@ -11,8 +11,8 @@ import pytest
 from cavity import BadFile, BadInput, GPClassifier, GPRegressor, Training
 from cavity.callbacks import Callback
 from cavity.options import nest
+from cavity.rows.batches.array_sources import Batches
 from cavity.rows.batches.checksums import hash_labels, sum_rows
-from cavity.rows.batches.iterables import Batches
 from cavity.rows.batches.source import Piece
 from cavity.rows.batches.source_survey import survey, survey_section
 from support import toy

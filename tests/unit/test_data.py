@@ -5,7 +5,6 @@ import torch
 
 from cavity.distributed import Local
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.shard import Shard
 
 
 def rows(N=23):
@@ -55,7 +54,7 @@ def test_pieces_of_a_batch_are_the_batch(size):
 @pytest.mark.parametrize("world", [2, 5, 40])
 def test_ranks_share_every_batch_and_every_row(world):
     table = rows()
-    shards = [Shard(table, rank, world) for rank in range(world)]
+    shards = [table.shard(rank, world) for rank in range(world)]
     parts = [list(shard.batches(5, generator())) for shard in shards]
     for batch, *mine in zip(table.batches(5, generator()), *parts, strict=True):
         got = torch.cat([part.index + shard.mine.start for part, shard in zip(mine, shards, strict=True)])

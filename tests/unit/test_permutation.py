@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from cavity.rows.batches import in_memory
-from cavity.rows.batches.permutation import Permutation
-from cavity.rows.batches.shard import shard_range
+from cavity.rows.batches.shuffle import Permutation, shard_range
 
 
 def draw(n, seed=0):

@@ -329,8 +329,8 @@ def test_prepared_files_are_a_source(tmp_path, learnt):
         pieces = list(source.pieces(4))
         assert source.names == learnt.names and [len(p.index) for p in pieces] == [4, 2]
         np.testing.assert_allclose(np.concatenate([p.X for p in pieces]), learnt.transform(FRAME), atol=1e-12)
-        mixed = list(source.scattered(2, np.random.default_rng(0)))
-        assert sorted(np.concatenate([p.index for p in mixed])) == list(range(6))
+        (part,) = source.parts()
+        assert part == range(6) and [n for p in source.section(part[3:], 2) for n in p.index] == [3, 4, 5]
     assert not path.exists()
 
 

@@ -14,13 +14,10 @@ import torch
 
 from cavity.common.column_statistics import from_moments, summarize
 from cavity.errors import BadInput, BadOption
+from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.iterables import Batches
-from cavity.rows.batches.memory_maps import Arrays
-from cavity.rows.batches.prefetch import prefetch
-from cavity.rows.batches.shard import Shard, shard_range
-from cavity.rows.batches.shuffle import Encoded, Store, draw_batches, plan_batch_sizes
-from cavity.rows.batches.source import Piece
+from cavity.rows.batches.shuffle import Buffer, Encoded, allocate_rows, shard_range
+from cavity.rows.batches.source import Piece, prefetch
 from cavity.rows.batches.source_survey import Survey, survey, survey_section
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files.arrow_source import Arrow
@@ -153,7 +150,7 @@ def test_the_ranks_together_have_the_batch_of_one_process(source, ranks, world, 
     monkeypatch.setattr("cavity.rows.batches.shuffle.SHUFFLE_ROWS", 100)
     monkeypatch.setattr("cavity.rows.batches.stream.PIECES", 8)
     data = stream(source)
-    shards = [Shard(data, rank, world) for rank in ranks]
+    shards = [data.shard(rank, world) for rank in ranks]
     assert world == 300 or [n for shard in shards for n in shard.mine] == list(range(N))
     parts = [list(shard.batches(20, generator())) for shard in shards]
     for i, batch in enumerate(data.batches(20, generator())):
@@ -192,7 +189,7 @@ def test_a_rank_decodes_the_row_groups_that_have_its_rows_and_no_others(tmp_path
         decoded = []
         for rank in range(2):
             counted.seen = {}
-            read(Shard(data, rank, 2))
+            read(data.shard(rank, 2))
             decoded.append(counted.seen)
         assert [set(d.values()) for d in decoded] == [{25}, {25}]
         assert [len(d) for d in decoded] == [4, 4] and not decoded[0].keys() & decoded[1].keys()
@@ -202,7 +199,7 @@ def test_a_rank_takes_its_own_rows_of_an_addressed_source(monkeypatch):
     taken = []
     take = Arrays.take
     monkeypatch.setattr(Arrays, "take", lambda self, index: taken.extend(index) or take(self, index))
-    shard = Shard(stream(Arrays(X, Y, W)), 1, 3)
+    shard = stream(Arrays(X, Y, W)).shard(1, 3)
     list(shard.batches(20, generator()))
     assert sorted(taken) == list(shard.mine)
 
@@ -256,10 +253,10 @@ def test_sorted_row_groups_are_mixed_although_the_buffer_is_small(tmp_path, monk
 
 def test_rows_are_numbered_in_file_order(tmp_path):
     source = parquet_folder(tmp_path)
-    assert [p.rows for p in source.fragments.parts()] == [33, 33, 33, 1, 33, 33, 33, 1, 33, 4]
-    assert source.fragments.parts()[4].first == 100
+    assert [len(part) for part in source.fragments.parts()] == [33, 33, 33, 1, 33, 33, 33, 1, 33, 4]
+    assert source.fragments.parts()[4].start == 100
     cut = source.fragments.parts(least=1000)
-    assert sum(p.rows for p in cut) == N and [p.first for p in cut] == sorted(p.first for p in cut)
+    assert [n for part in cut for n in part] == list(range(N))
 
 
 def test_numbers_of_every_kind_become_floats(tmp_path):
@@ -439,40 +436,30 @@ def test_the_thread_ends_when_the_caller_stops():
 
 
 def test_a_small_buffer_loses_nothing_and_holds_no_more():
-    alive, store = [], Store(57, 1, np.float64)
-
-    def pieces():
-        for start in range(0, 1000, 7):
-            index = np.arange(start, min(start + 7, 1000))
-            alive.append(len(index))
-            yield store.add(Encoded(index, index[:, None] / 2, index % 3, np.ones(len(index))))
-
+    """Half of the rows are those of another rank; the buffer grows if a piece is too large for it."""
+    buffer, order = Buffer(allocate_rows(1, np.float64, np.int64, 57)), np.random.default_rng(0)
     got = []
-    for slots in draw_batches(pieces(), plan_batch_sizes(1000, 30), 50, np.random.default_rng(0)):
-        batch = store.take(slots)
-        got.extend(batch.index.tolist())
-        assert np.array_equal(batch.X[:, 0] * 2, batch.index)
-        assert sum(alive) - len(got) <= 50 + 7  # rows read and not yet given
+    for start in range(0, 1000, 7):
+        index = np.arange(start, min(start + 7, 1000))
+        mine = index % 2 == 0
+        own = Encoded(index[mine], index[mine, None] / 2, index[mine] % 3, np.ones(mine.sum()))
+        buffer.add(index, mine, own)
+        while buffer.held > 50 or (start == 994 and buffer.held):
+            drawn = buffer.draw(min(30, buffer.held), order)
+            got.extend(drawn.index.tolist())
+            own = drawn.at(drawn.index % 2 == 0)
+            assert np.array_equal(own.X[:, 0] * 2, own.index) and np.array_equal(own.y, own.index % 3)
     assert sorted(got) == list(range(1000)) and got != sorted(got)
-    assert len(store.free) == store.n_free == 57
-
-
-def test_a_store_that_is_too_small_grows_and_loses_nothing():
-    store = Store(2, 1, np.float64)
-    rows = Encoded(np.arange(9), np.arange(9.0)[:, None], np.arange(9), np.ones(9))
-    slots = np.concatenate([store.add(rows.at(slice(i, i + 3))) for i in (0, 3, 6)])
-    assert len(set(slots.tolist())) == 9
-    assert np.array_equal(store.take(slots[::-1]).X[:, 0], np.arange(9.0)[::-1])
+    assert len(buffer.rows.index) == 57
+    buffer.add(np.arange(100), np.zeros(100, dtype=bool), None)
+    assert sorted(buffer.draw(100, order).index.tolist()) == list(range(100))
 
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_another_number_of_rows_than_in_the_first_pass_is_an_error(change):
+    data = stream(Batches(chunks))._replace(total=N + change)
     with pytest.raises(BadInput, match="rows than the first"):
-        list(
-            draw_batches(
-                iter([np.arange(100)]), plan_batch_sizes(100 - change, 10), 50, np.random.default_rng(0)
-            )
-        )
+        list(data.batches(20, generator()))
 
 
 # ------------------------------------------------------------------ one pass of statistics
@@ -558,8 +545,6 @@ class Fixed:
 
     def pieces(self, *how):
         return iter(self.given)
-
-    scattered = pieces
 
 
 def piece(X=None, y=None, weight=None, start=0):

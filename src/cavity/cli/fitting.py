@@ -28,7 +28,7 @@ from cavity.prediction.estimate import Estimate, format_loss
 from cavity.report.baselines import estimate_regression, logistic_log_loss
 from cavity.report.scores import FEW_ROWS
 from cavity.rows.arrow_tables import import_pyarrow
-from cavity.rows.columns.column_kinds import Group
+from cavity.rows.columns.column_kinds import count_shares
 from cavity.rows.columns.target_labels import MANY_VALUES
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.files.table_files import open_table, spool_table
@@ -203,7 +203,7 @@ def _describe_groups(model: Any) -> list[str]:
         f"column {column.name!r} identifies {len(column.values)} groups of rows: the classes of a group's other rows are "
         "features, too (--ignore drops the column)"
         for column in model.preparation_.columns_
-        if isinstance(column, Group)
+        if count_shares(column)
     ]
 
 

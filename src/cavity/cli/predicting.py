@@ -24,6 +24,7 @@ from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_py
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import NUMBER
 from cavity.rows.columns.column_kinds import suggest_column
+from cavity.rows.columns.encoder import note_new_columns
 from cavity.rows.files.table_files import TableFile, open_table
 from cavity.saving.array_reader import read_array_record
 
@@ -67,7 +68,7 @@ def predict(
             rows += chunk.table.num_rows
         if not rows:
             raise BadInput(f"{file.path} has no rows.")
-    prepare.note_new_columns(file.names, rows, notes)
+    note_new_columns(prepare, file.names, rows, notes)
     report_notes(notes, terminal, file)
     if out is not None:
         terminal.say(f"Wrote {rows} rows to {out}")

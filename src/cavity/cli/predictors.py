@@ -13,7 +13,7 @@ from cavity.common.scoring import NORMAL_95
 from cavity.errors import BadInput, BadOption
 from cavity.prediction.latent import log_probit_probabilities
 from cavity.prediction.novelty import find_novelty
-from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.encoder import ColumnEncoder, check_columns, leave_unchanged
 from cavity.rows.files.table_files import TableFile
 from cavity.rows.validation import Features
 from cavity.saving.array_reader import ArrayRecord
@@ -48,7 +48,7 @@ class RowPredictor:
     def __init__(self, features: Features, classes: NDArray[Any] | None) -> None:
         self.features, self.classes, self.prepare = features, classes, features.preparation
         if self.prepare is None and features.names is not None:
-            self.prepare = ColumnEncoder.identity([str(name) for name in features.names])
+            self.prepare = leave_unchanged([str(name) for name in features.names])
 
     @property
     def target(self) -> str | None:
@@ -57,7 +57,7 @@ class RowPredictor:
     def choose_preparation(self, file: TableFile, target: str | None) -> ColumnEncoder:
         """Return the preparation for a file. If the model has no column names, the order of the columns counts."""
         if self.prepare is not None:
-            self.prepare.check(file.names)
+            check_columns(self.prepare, file.names)
             return self.prepare
         names = [name for name in file.names if name != target]
         if len(names) != self.features.n:
@@ -65,7 +65,7 @@ class RowPredictor:
                 f"{file.path} has {len(names)} columns, but the model was trained with {self.features.n} "
                 "columns without names: give the same columns in the same order."
             )
-        return ColumnEncoder.identity(names)
+        return leave_unchanged(names)
 
     def predict_columns(self, X: Any, extras: Extras = NO_EXTRAS) -> dict[str, Any]:
         """Predict prepared rows and return the columns of the output.

@@ -15,6 +15,7 @@ from cavity.common.text_tables import format_pairs
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
 from cavity.rows.columns.cells import to_numbers
+from cavity.rows.columns.encoder import check_columns
 from cavity.rows.columns.preparation import Preparation
 from cavity.rows.files.table_files import TableFile, open_table
 
@@ -86,7 +87,7 @@ def read_rows(table: InspectedTable, weight: str | None, terminal: Terminal) -> 
     parts = []
     target = table.prepare.target_
     assert target is not None
-    table.prepare.check(table.file.names)
+    check_columns(table.prepare, table.file.names)
     columns = [*table.prepare.inputs, target.name, *([weight] if weight else [])]
     absent = next((c for c in columns if c not in table.file.names), None)
     if absent is not None:

@@ -196,7 +196,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         made, result = cls(**nest(**record.arguments)), record.result
         encoder = result.features.preparation
         if encoder is not None:
-            features = result.features._replace(preparation=Preparation.from_encoder(encoder))
+            features = result.features._replace(preparation=Preparation.from_json(encoder.to_json()))
             result = result._replace(features=features)
         made._store(result)
         if record.notes:

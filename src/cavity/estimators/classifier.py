@@ -40,8 +40,9 @@ from cavity.prediction.model import (
     predict_moments,
 )
 from cavity.prediction.pool import normalised
+from cavity.rows.arrow_tables import from_torch
 from cavity.rows.frames import Prepared
-from cavity.rows.labels import check_labels, from_torch
+from cavity.rows.labels import check_labels
 from cavity.rows.sources import find_source
 from cavity.rows.tables import Request, read_table_of_fit
 from cavity.saving import model_file

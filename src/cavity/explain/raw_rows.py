@@ -10,21 +10,19 @@ from numpy.typing import NDArray
 
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array
-from cavity.rows.arrow_tables import get_column, import_pyarrow
-from cavity.rows.columns.cells import to_text
+from cavity.rows.arrow_tables import get_column, import_pyarrow, to_chunk, to_dense
+from cavity.rows.columns.cells import EncodingContext, to_text
 from cavity.rows.columns.column_kinds import (
     Category,
     Column,
     Date,
-    Group,
     Number,
+    simplify,
     suggest_column,
 )
-from cavity.rows.columns.encoding_context import EncodingContext
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.text_kind import Text
 from cavity.rows.frames import Prepared
-from cavity.rows.sparse_rows import to_dense
 from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]
@@ -62,7 +60,7 @@ class RawRows(NamedTuple):
         cells = get_column(self.table, self.names[j])
         if isinstance(column, Category | Text):
             return np.array(to_text(cells).to_pylist(), dtype=object)
-        simple = column.simplify(cells, 0)
+        simple = simplify(column, cells, 0)
         if isinstance(column, Date):
             return np.asarray(simple.to_numpy(zero_copy_only=False)).astype("datetime64[us]")
         return np.asarray(simple.cast("float64").to_numpy(zero_copy_only=False), dtype=np.float64)
@@ -79,7 +77,7 @@ class RawRows(NamedTuple):
     def has_indicator(self, j: int) -> bool:
         """Return whether the model knows missing cells of a column."""
         column = self.columns[j]
-        return isinstance(column, Number | Group | Category | Text | Date) and column.missing
+        return isinstance(column, Number | Category | Text | Date) and column.missing
 
     def replace(self, j: int, block: Array, rows: Array) -> Array:
         """Return a copy of rows [n D] with other features of one column, [n d] or [d]."""
@@ -126,7 +124,7 @@ def read_raw_rows(X: Any, features: Features, model: FittedModel) -> RawRows:
         X = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)
     known = {column.name: column for column in prepare.columns_}
     columns = tuple(known.get(name) for name in names)
-    return RawRows(rows, names, owner, columns, prepare.to_chunk(X).table)
+    return RawRows(rows, names, owner, columns, to_chunk(X, list(names)).table)
 
 
 def choose_rows(n: int, most: int, seed: int) -> NDArray[np.int64]:

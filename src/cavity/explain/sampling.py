@@ -32,7 +32,7 @@ from cavity.options.value_checks import number, whole
 from cavity.prediction.model import FittedModel, as_array, snapshot, with_canonical_layout
 from cavity.prediction.regression import target_noise
 from cavity.rows.tables import Request, Table, read_table_of_fit
-from cavity.rows.targets import Targets, read_targets_of_fit
+from cavity.rows.targets import read_targets_of_fit
 from cavity.training.loop import Run
 from cavity.training.threads import limit_threads
 
@@ -75,7 +75,7 @@ def sample_regressor(config: Config, fit: Result, request: Request, asked: Asked
     return RegressorSamples(**_draw(config, fit, table, asked, fit.units[1]), units=fit.units)
 
 
-def _draw(config: Config, fit: Result, table: Table | Targets, asked: Asked, scale: float) -> dict[str, Any]:
+def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float) -> dict[str, Any]:
     """Return the fields of `HyperSamples`; `scale` is the unit of the targets."""
     asked.check()
     seed = int(check_random_state(asked.random_state).randint(2**31 - 1))
@@ -105,7 +105,7 @@ def _draw(config: Config, fit: Result, table: Table | Targets, asked: Asked, sca
     }
 
 
-def make_sampling_run(config: Config, model: FittedModel, table: Table | Targets, over: Any) -> Run:
+def make_sampling_run(config: Config, model: FittedModel, table: Table, over: Any) -> Run:
     """Return a run at the fitted values; what is sampled are its parameters, with the fit's prior on them."""
     names = read_names(over, OVER, "over")
     Z = _fitted_points(model)
@@ -146,7 +146,7 @@ def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Con
     )  # fmt: skip
 
 
-def _make_likelihood(model: FittedModel, table: Table | Targets, options: Options) -> Likelihood:
+def _make_likelihood(model: FittedModel, table: Table, options: Options) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
     if isinstance(options.config, RegressorConfig):
         return regression_rows.make_likelihood(options.config)
@@ -163,7 +163,7 @@ def _fitted_points(model: FittedModel) -> Array:
     return np.repeat(held, prior.n_latent // len(held), axis=0)
 
 
-def _refuse_other_rows(config: Config, table: Table | Targets, Z: Array) -> None:
+def _refuse_other_rows(config: Config, table: Table, Z: Array) -> None:
     """If Z is X, the rows must be those of the fit."""
     if config.method.inducing_from != "rows" and config.inducing is not None:
         return

@@ -10,7 +10,7 @@ import numpy as np
 from cavity.common.onnx_graph import ML_DOMAIN, Graph, Value
 from cavity.errors import BadOption
 from cavity.rows.columns.cells import MISSING
-from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
+from cavity.rows.columns.column_kinds import Category, Column, Date, Number
 from cavity.rows.columns.dates import STEPS, YEAR
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.text_kind import GRAM_SIZES, Text
@@ -65,9 +65,6 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
     if isinstance(column, Text):
         return _encode_text(graph, column, cells)
     value = graph.op("Cast", cells, to=graph.onnx.TensorProto.DOUBLE)
-    if isinstance(column, Group):
-        parts = [_encode(graph, column.number, cells), _find_shares(graph, column, value)]
-        return graph.op("Concat", *parts, axis=1)
     if not isinstance(column, Number | Date):
         return value
     lacks = graph.op("IsNaN", value)
@@ -78,6 +75,8 @@ def _encode(graph: Graph, column: Column, cells: Value) -> Value:
     parts = [graph.op("Where", lacks, np.float64(0.0), part) for part in parts]
     if column.missing:
         parts.append(graph.op("Cast", lacks, to=graph.onnx.TensorProto.DOUBLE))
+    if isinstance(column, Number) and column.values:
+        parts.append(_find_shares(graph, column, value))
     return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=1)
 
 
@@ -115,7 +114,7 @@ def _encode_text(graph: Graph, column: Text, cells: Value) -> Value:
     return graph.op("Concat", X, lacks, axis=1) if column.missing else X
 
 
-def _find_shares(graph: Graph, column: Group, value: Value) -> Value:
+def _find_shares(graph: Graph, column: Number, value: Value) -> Value:
     """Look up the shares of the classes in each group; 0 for missing cells and new groups."""
     n, types = len(column.values), graph.onnx.TensorProto
     rounded = graph.op("Floor", graph.op("Where", graph.op("IsNaN", value), np.float64(0.0), value))

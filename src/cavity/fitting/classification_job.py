@@ -27,9 +27,8 @@ from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
-from cavity.rows.eval_set import read_eval_labels
 from cavity.rows.sources import find_source, read_source
-from cavity.rows.tables import Facts, Request, Table, read_table
+from cavity.rows.tables import Facts, Request, Table, read_eval_labels, read_table
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run

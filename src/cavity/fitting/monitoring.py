@@ -18,8 +18,7 @@ from cavity.options import Config
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from cavity.rows import splitting
 from cavity.rows.batches.checksums import hash_labels
-from cavity.rows.eval_set import read_eval_labels, unpack_pair
-from cavity.rows.tables import Facts, Table
+from cavity.rows.tables import Facts, Table, read_eval_labels, unpack_pair
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed

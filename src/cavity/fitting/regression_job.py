@@ -18,11 +18,10 @@ from cavity.options import Method, Plan, RegressorConfig, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import FittedModel
 from cavity.prediction.regression import TrainingRows, make_training_rows, target_noise
-from cavity.rows.eval_set import read_eval_targets
 from cavity.rows.labels import check_targets
-from cavity.rows.sources import find_source
-from cavity.rows.tables import Request
-from cavity.rows.targets import StreamedTargets, Targets, read_target_source, read_targets
+from cavity.rows.sources import Streamed, find_source
+from cavity.rows.tables import Request, Table
+from cavity.rows.targets import read_eval_targets, read_target_source, read_targets
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.loop import Run
 
@@ -38,7 +37,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=whole, check=check_targets))
     if source is not None:
         config.check_source()
-    given: Targets | StreamedTargets
+    given: Table | Streamed
     given, features = (
         run_together(
             reduce, lambda: read_targets(request, config.owner, config.method.merges_rows, config.normalize_y)
@@ -46,10 +45,11 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
         if source is None
         else read_target_source(source, config.normalize_y, config.owner, session.seed, session.reduce)
     )
+    units = given.units or (0.0, 1.0)
     agreement.check_rows(given, features, None, reduce)
     session, config = choose_device(session, config, TableSize.of(given, features.n))
     begin = start_values(session, given, features)
-    table = regression_rows.select_rows(config, given, begin, rng) if isinstance(given, Targets) else given
+    table = regression_rows.select_rows(config, given, begin, rng) if isinstance(given, Table) else given
     size = TableSize.of(table, features.n)
     Z = regression_rows.choose_points(config, begin.pool, table, size, rng)
     options = policy.complete(config, size, build.whitened_size(config, Z))
@@ -57,21 +57,21 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     engine = build.make_engine(module, table, options, regression_rows.make_likelihood(config))
 
     def keep(model: FittedModel) -> TrainingRows | None:
-        return keep_rows(config.method, model, given) if isinstance(given, Targets) else None
+        return keep_rows(config.method, model, given) if isinstance(given, Table) else None
 
     stopping: tuple[Callback, ...] = ()
     if request.eval_set is not None:
-        held = read_eval_targets(request.eval_set, features, (given.shift, given.scale))
+        held = read_eval_targets(request.eval_set, features, units)
         judge = regression_rows.make_judge(held, config.method.predicts_residual, keep)
         stopping = (EarlyStopping(judge, PATIENCE),)
     run = start_run(session, engine, table, options, features, stopping=stopping)
 
     def make_result(run: Run) -> Result:
-        evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(given.scale)
-        left_out = leave_out(run) if isinstance(given, Targets) else None  # a source would be read once more
+        evidence = runs.final_evidence(run) - float(run.engine.total) * math.log(units[1])
+        left_out = leave_out(run) if isinstance(given, Table) else None  # a source would be read once more
         found = common_result(run, begin, features, evidence, config.warm_start, left_out)
         return found._replace(
-            units=(given.shift, given.scale),
+            units=units,
             rows=keep(found.model),
             predicts_residual=config.method.predicts_residual,
         )
@@ -80,7 +80,7 @@ def prepare_regression(config: RegressorConfig, request: Request, earlier: Conti
     return Job(run, options, plan, make_result)
 
 
-def keep_rows(method: Method, model: FittedModel, table: Targets) -> TrainingRows | None:
+def keep_rows(method: Method, model: FittedModel, table: Table) -> TrainingRows | None:
     """Return the training rows, if predictions read them."""
     if not method.keeps_rows:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,11 +21,11 @@ from cavity.options.plan import TableSize
 from cavity.options.value_checks import inducing_count
 from cavity.prediction.model import FittedModel, snapshot
 from cavity.prediction.regression import TrainingRows, predict_moments, target_noise
-from cavity.rows.tables import Array, Start
-from cavity.rows.targets import StreamedTargets, Targets
+from cavity.rows.sources import Streamed
+from cavity.rows.tables import Array, Start, Table
 
 
-def select_rows(config: RegressorConfig, table: Targets, begin: Start, rng: np.random.Generator) -> Targets:
+def select_rows(config: RegressorConfig, table: Table, begin: Start, rng: np.random.Generator) -> Table:
     """Select the rows that the method trains on: an active set, all of them in blocks, or all.
 
     Rows at the same place go together, so that repeating a row and giving it a weight are the same.
@@ -39,7 +40,7 @@ def select_rows(config: RegressorConfig, table: Targets, begin: Start, rng: np.r
     return table
 
 
-def _select_active_set(config: RegressorConfig, selection: str, table: Targets, begin: Start) -> Targets:
+def _select_active_set(config: RegressorConfig, selection: str, table: Table, begin: Start) -> Table:
     distinct, place = distinct_rows(table.X)
     assert config.n_inducing is not None
     M = inducing_count(config.n_inducing, table.weight.sum())
@@ -63,15 +64,15 @@ def _starting_kernel(config: RegressorConfig, begin: Start) -> Any:
 def choose_points(
     config: RegressorConfig,
     candidates: inducing.Candidates,
-    table: Targets | StreamedTargets,
+    table: Table | Streamed,
     size: TableSize,
     rng: np.random.Generator,
 ) -> Array:
     """Choose inducing inputs [1 M D]; for a committee those of each member, [p M D]."""
     origin = config.method.inducing_from
-    if isinstance(table, Targets) and table.member is not None:
+    if isinstance(table, Table) and table.member is not None:
         return subset.points_of(table.X, table.member, rng)
-    if isinstance(table, Targets) and origin == "subset":
+    if isinstance(table, Table) and origin == "subset":
         return distinct_rows(table.X)[0][None]
     config.check_size(table.n_rows)
     if origin == "rows" or config.inducing is None:
@@ -86,19 +87,21 @@ def make_likelihood(config: RegressorConfig) -> Gaussian:
 
 
 def make_judge(
-    held: Targets, with_residual: bool, keep: Callable[[FittedModel], TrainingRows | None]
+    held: Table, with_residual: bool, keep: Callable[[FittedModel], TrainingRows | None]
 ) -> Callable[[Engine, State], float]:
     """Return a function that judges a state by the mean negative log density of held-out targets, in their own units.
 
     `keep` returns what predictions need of the training rows.
     """
 
+    _, scale = held.units or (0.0, 1.0)
+
     def judge(engine: Engine, state: State) -> float:
         model = snapshot(engine, state)
         new = torch.tensor(held.X, device=state.theta.device)
         f = predict_moments(model, keep(model), with_residual, new)
         mean, var = f.mean.cpu().numpy(), f.var.clamp_min(0).cpu().numpy() + target_noise(model)
-        loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + np.log(held.scale)
+        loss = 0.5 * ((held.y - mean) ** 2 / var + np.log(2 * np.pi * var)) + math.log(scale)
         return float(np.average(loss, weights=held.weight))
 
     return judge

@@ -20,6 +20,7 @@ from cavity.prediction.estimate import Estimate
 from cavity.prediction.model import FittedModel, extract_model, to_device
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.regression import TrainingRows
+from cavity.rows.columns.feature_groups import fold_relevance
 from cavity.rows.tables import Start
 from cavity.rows.validation import Features
 from cavity.training.loop import Run
@@ -114,5 +115,5 @@ def find_relevance(kernel: Any, columns: Columns, features: Features) -> Array |
     if weights is None:
         return None
     prepare = features.preparation
-    mean = np.asarray(weights).mean(0) if prepare is None else prepare.fold_relevance(weights).mean(0)
+    mean = np.asarray(weights).mean(0) if prepare is None else fold_relevance(weights, prepare).mean(0)
     return np.asarray(mean / mean.sum())

@@ -11,8 +11,7 @@ from cavity.fitting import build
 from cavity.inference import Engine, Sites, State
 from cavity.inference.posterior import Sums
 from cavity.options import Options
-from cavity.rows.batches.shard import Shard
-from cavity.rows.batches.source import Data, Divisible
+from cavity.rows.batches.source import Data
 from cavity.training.guard import JITTER
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
@@ -23,10 +22,10 @@ LOOPS: dict[str, Callable[[Run], Run]] = {"lbfgs": train_lbfgs, "newton": train_
 
 
 def make_run(
-    engine: Engine, rows: Divisible, options: Options, seed: int, reduce: Local, earlier: State | None = None
+    engine: Engine, rows: Data, options: Options, seed: int, reduce: Local, earlier: State | None = None
 ) -> Run:
     """Make a run that has not started; it continues from `earlier`, the last fit's state, if given."""
-    data: Data = rows if reduce.world == 1 else Shard(rows, reduce.rank, reduce.world)
+    data = rows if reduce.world == 1 else rows.shard(reduce.rank, reduce.world)
     config, chosen = options.config, options.plan
     damping = chosen.damping if len(engine.hyper_prior.mean) else chosen.sweep_damping
     state = build.make_first_state(engine, data, options, damping, seed)

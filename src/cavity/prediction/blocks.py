@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from cavity.errors import BadInput
 from cavity.prediction.model import FittedModel, as_array, predict_labels, rows_per_block
 from cavity.rows import sources
-from cavity.rows.batches.iterables import Batches
-from cavity.rows.batches.memory_maps import Arrays, open_array
-from cavity.rows.batches.prefetch import prefetch
-from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, regroup
+from cavity.rows.arrow_tables import is_sparse
+from cavity.rows.batches.array_sources import Arrays, Batches, open_array
+from cavity.rows.batches.source import Piece, Source, check_pieces, describe_place, prefetch, regroup
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.frames import Prepared, warn_notes
-from cavity.rows.sparse_rows import is_sparse
 from cavity.rows.validation import Features, check_rows
 
 Array = NDArray[np.float64]
@@ -134,7 +132,7 @@ def _find_unlabelled(X: Any, features: Features) -> Source | None:
     if path.endswith(".npy") or sources.is_map(X) or (is_sparse(X) and features.preparation is None):
         table = open_array(X, "X")
         return Arrays(table, np.broadcast_to(0, table.shape[:1]))
-    if hasattr(X, "pieces") and hasattr(X, "scattered"):
+    if hasattr(type(X), "pieces"):
         source: Source = X
         return source
     if path or sources.is_table(X):

@@ -8,32 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
+from cavity.rows.arrow_tables import from_torch, is_missing, refuse_masked
 
 Array = NDArray[np.float64]
-
-
-def from_torch(value: Any) -> Any:
-    """Return a torch tensor, of any device and number type, as a NumPy array; anything else as it is."""
-    if not hasattr(value, "detach"):
-        return value
-    value = value.detach().cpu()
-    return (value.float() if "bfloat16" in str(value.dtype) else value).numpy()  # NumPy has no bfloat16
-
-
-def refuse_masked(value: Any, what: str) -> None:
-    """Refuse a masked array with masked cells: they are missing values, and conversions would ignore the mask."""
-    masked = int(np.ma.getmaskarray(value).sum()) if isinstance(value, np.ma.MaskedArray) else 0
-    if masked:
-        raise BadInput(
-            f"{what} is a masked array with {masked} masked cells, which are missing values. Fill them in, for example with "
-            f"{what}.filled(...) or a SimpleImputer on {what}.filled(numpy.nan), or drop these rows."
-        )
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a cell is missing: None, NA, NaT or NaN."""
-    unknown = value is None or type(value).__name__ in ("NAType", "NaTType")
-    return unknown or bool(np.isscalar(value) and value != value)
 
 
 def check_labels(y: Any, n_rows: int) -> NDArray[Any]:

@@ -12,16 +12,15 @@ from cavity.common.column_statistics import from_moments
 from cavity.distributed import Local, check_same, run_together
 from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
+from cavity.rows.arrow_tables import is_large, is_sparse, refuse_many_columns
+from cavity.rows.batches.array_sources import Arrays, Batches
 from cavity.rows.batches.checksums import Content, hash_labels, sum_rows
-from cavity.rows.batches.iterables import Batches
-from cavity.rows.batches.memory_maps import Arrays
-from cavity.rows.batches.shard import shard_range
+from cavity.rows.batches.shuffle import shard_range
 from cavity.rows.batches.source import Source, TensorOptions
 from cavity.rows.batches.source_survey import Summary, Survey, survey, survey_section
 from cavity.rows.batches.stream import Stream
 from cavity.rows.files.arrow_source import Arrow
 from cavity.rows.labels import check_labels, weight_of_class
-from cavity.rows.sparse_rows import check_columns, is_large, is_sparse
 from cavity.rows.tables import Array, LabelledTable, Request, Start, Table
 from cavity.rows.validation import Features, prepared_features
 
@@ -43,12 +42,12 @@ def find_source(
     X, y, sample_weight, target, weight = request[:5]
     path = path_of(X)
     if features is None:
-        check_columns(X)
+        refuse_many_columns(X)
     if path.endswith(".npy") or _is_readable(X, sample_weight, reads_whole_table):
         _refuse("this source", target=target, weight=weight)
         labels = y if isinstance(y, str | os.PathLike) else check(y, len(y) if hasattr(y, "__len__") else 0)
         return Arrays(X, labels, sample_weight)
-    if hasattr(X, "pieces") and hasattr(X, "scattered"):
+    if hasattr(type(X), "pieces"):  # not of X: a frame may have a column of that name
         _refuse("a source", y=y, sample_weight=sample_weight, target=target, weight=weight)
         source: Source = X
         return source
@@ -107,6 +106,7 @@ class Streamed(NamedTuple):
     source: Source
     summary: Summary
     factor: Array  # [C], factors of class_weight
+    units: tuple[float, float] | None = None  # of real targets: shift and scale; then there is one class
 
     @property
     def n_rows(self) -> int:
@@ -168,7 +168,14 @@ class Streamed(NamedTuple):
         summary, where = self.summary, (config.dtype, config.device)
         content = Content(summary.classes, summary.sections)
         return Stream(
-            self.source, summary.classes, self.factor, self.n_rows, len(summary.low), *where, content
+            self.source,
+            summary.classes,
+            self.factor,
+            self.n_rows,
+            len(summary.low),
+            *where,
+            content,
+            self.units,
         )
 
 
@@ -208,16 +215,16 @@ def _probe(source: Any) -> tuple[Any, ...]:
     return N, source.names, found
 
 
-def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local) -> Summary:
+def survey_ranks(source: Any, seed: tuple[int, int], reduce: Local, real: bool = False) -> Summary:
     """Survey a source; each rank reads its own rows if the source can be divided. All ranks raise the same error."""
     if reduce.world == 1 or not hasattr(source, "section"):
-        return survey(source, seed)
+        return survey(source, seed, real)
     probe = run_together(reduce, lambda: _probe(source))
     check_same(reduce, {"the first, middle and last rows of the source": probe})
     found: Survey | BadInput
     mine = shard_range(source.n_rows, reduce.rank, reduce.world)
     try:
-        found = survey_section(source, seed, mine)
+        found = survey_section(source, seed, mine, real)
     except BadInput as error:
         found = error
     together, section = Survey(), getattr(found, "content", 0)

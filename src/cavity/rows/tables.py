@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -11,20 +14,21 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns, distinct_rows, share_units, summarize
-from cavity.errors import BadInput
+from cavity.errors import BadInput, BadOption
 from cavity.kernels import inducing
+from cavity.rows.batches.array_sources import Arrays
 from cavity.rows.batches.in_memory import Rows
-from cavity.rows.batches.memory_maps import Arrays
-from cavity.rows.batches.source import Divisible, TensorOptions
+from cavity.rows.batches.source import Data, TensorOptions
 from cavity.rows.batches.stream import Stream
 from cavity.rows.columns.feature_groups import group_features
 from cavity.rows.columns.group_shares import Labels, find_groups, replace_shares
 from cavity.rows.columns.outliers import limit_outliers
-from cavity.rows.labels import encode, read_labels
+from cavity.rows.labels import check_labels, encode, read_labels
 from cavity.rows.validation import Features, check_rows, prepared_features, read_rows
 
 Array = NDArray[np.float64]
 
+ADVICE = "give one pair, eval_set=(X_val, y_val)."
 ROOM = 0.5  # share of a GPU's free memory that a table may take
 
 
@@ -75,7 +79,7 @@ class Facts(Protocol):
 
     def start(self, rng: np.random.Generator) -> Start: ...
 
-    def rows(self, config: TensorOptions) -> Divisible: ...
+    def rows(self, config: TensorOptions) -> Data: ...
 
 
 class Start(NamedTuple):
@@ -106,16 +110,30 @@ class LabelledTable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class InMemory:
-    """Rows in memory, with labels or targets."""
+class Table:
+    """Rows in memory with encoded labels, 0..C−1, or with real targets in units of their spread, (y − shift)/scale."""
 
     X: Array  # [N D]
     y: NDArray[Any]  # [N]
     weight: Array  # [N], positive
+    n_classes: int  # 1 with targets
+    given: NDArray[np.int64] | None = None  # row numbers in the table that the user gave; None: 0..N−1
+    units: tuple[float, float] | None = None  # shift and scale of targets
+    member: NDArray[np.int64] | None = None  # [N], of a committee
 
     @property
     def n_rows(self) -> int:
         return len(self.y)
+
+    @property
+    def n_latent(self) -> int:
+        if self.member is not None:
+            return int(self.member.max()) + 1
+        return self.n_classes if self.n_classes > 2 else 1
+
+    @property
+    def class_totals(self) -> Array:
+        return np.bincount(self._classes, weights=self.weight, minlength=self.n_classes).astype(np.float64)
 
     @property
     def lightest(self) -> float:
@@ -125,6 +143,17 @@ class InMemory:
     def heaviest(self) -> float:
         return float(self.weight.max())
 
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        return np.arange(self.n_rows) if self.given is None else self.given
+
+    @property
+    def _classes(self) -> NDArray[Any]:
+        return self.y if self.units is None else np.zeros(self.n_rows, dtype=np.int64)
+
+    def select(self, rows: NDArray[Any]) -> Table:
+        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, self.numbers[rows])
+
     def sample(self) -> tuple[Any, ...]:
         return self.X, self.y, self.weight
 
@@ -132,52 +161,22 @@ class InMemory:
         hasher = hashlib.sha256()
         for array in self.sample():
             hasher.update(np.ascontiguousarray(array).data)
+        if self.units is not None:
+            hasher.update(np.array(self.units).data)
         return hasher.hexdigest()
 
-    def engine_y(self) -> NDArray[Any]:
-        """Return y as the likelihood takes it."""
-        return self.y
-
-    def rows(self, config: TensorOptions) -> Divisible:
-        return self.on_device(config)
+    def rows(self, config: TensorOptions) -> Data:
+        """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
+        if self.units is not None or has_room(config.device, self.X.size * config.dtype.itemsize):
+            return self.on_device(config)
+        source, (N, D) = Arrays(self.X, self.y, self.weight), self.X.shape
+        classes, factor = np.arange(self.n_classes), np.ones(self.n_classes)
+        return Stream(source, classes, factor, N, D, config.dtype, config.device)
 
     def on_device(self, config: TensorOptions) -> Rows:
         X = torch.tensor(self.X, dtype=config.dtype, device=config.device)
-        y, weight = (torch.tensor(a, device=config.device) for a in (self.engine_y(), self.weight))
-        return Rows(X, y, weight)
-
-
-@dataclass(frozen=True)
-class Table(InMemory):
-    """Rows with encoded labels, 0..C−1."""
-
-    n_classes: int
-    given: NDArray[np.int64] | None = None  # row numbers in the table that the user gave; None: 0..N−1
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        return np.arange(self.n_rows) if self.given is None else self.given
-
-    @property
-    def n_latent(self) -> int:
-        return 1 if self.n_classes == 2 else self.n_classes
-
-    @property
-    def class_totals(self) -> Array:
-        totals = np.bincount(self.y, weights=self.weight, minlength=self.n_classes)
-        return np.asarray(totals, dtype=np.float64)
-
-    def select(self, rows: NDArray[Any]) -> Table:
-        return Table(self.X[rows], self.y[rows], self.weight[rows], self.n_classes, self.numbers[rows])
-
-    def rows(self, config: TensorOptions) -> Divisible:
-        """Return the rows on the device, or batch by batch through pinned memory if a GPU lacks room for them."""
-        if has_room(config.device, self.X.size * config.dtype.itemsize):
-            return self.on_device(config)
-        source = Arrays(self.X, self.y, self.weight)
-        classes, factor = np.arange(self.n_classes), np.ones(self.n_classes)
-        N, D = self.X.shape
-        return Stream(source, classes, factor, N, D, config.dtype, config.device)
+        y = self.y if self.member is None else np.column_stack([self.member, self.y])
+        return Rows(X, torch.tensor(y, device=config.device), torch.tensor(self.weight, device=config.device))
 
     def start(self, rng: np.random.Generator) -> Start:
         """Return column statistics and candidate rows. Neither row order nor repeating versus weighting matters."""
@@ -185,7 +184,7 @@ class Table(InMemory):
         distinct, place = (self.X, np.arange(self.n_rows)) if many else distinct_rows(self.X)
         weight = np.bincount(place, weights=self.weight, minlength=len(distinct)).astype(np.float64)
         columns = summarize(distinct, weight, rng)
-        pool = inducing.candidates(self.X, self.y, self.weight, self.n_classes, columns, rng)
+        pool = inducing.candidates(self.X, self._classes, self.weight, self.n_classes, columns, rng)
         return Start(columns, pool)
 
 
@@ -213,7 +212,9 @@ def read_table(request: Request, class_weight: Any, owner: str, groups: bool = F
     prepare = features.preparation
     if groups and prepare is not None:
         rows, columns = find_groups(rows, prepare.columns_, Labels(encoded, weight, tuple(map(str, classes))))
-        features = prepared_features(owner, prepare.replace_columns(columns))
+        prepare = copy(prepare)
+        prepare.columns_ = columns
+        features = prepared_features(owner, prepare)
     return LabelledTable(Table(rows, encoded, weight, len(classes), given), features, classes)
 
 
@@ -230,3 +231,35 @@ def read_table_of_fit(
         given = Labels(encoded, weight, tuple(map(str, classes)))
         rows = replace_shares(rows, features.preparation.columns_, given)
     return Table(rows, encoded, weight, len(classes))
+
+
+def unpack_pair(eval_set: Any) -> tuple[Any, Any]:
+    """Return X and y of `(X, y)` or `[(X, y)]`."""
+    found = eval_set
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, tuple | list):
+        raise BadOption(f"eval_set is a {type(eval_set).__name__}: {ADVICE}")
+    if len(found) != 2:
+        raise BadOption(f"eval_set has {len(found)} parts instead of 2: {ADVICE}")
+    if all(isinstance(part, tuple) for part in found):
+        raise BadOption(f"eval_set has {len(found)} pairs, but one set decides when training stops: {ADVICE}")
+    return found[0], found[1]
+
+
+def read_eval_labels(
+    pair: tuple[Any, Any], features: Features, classes: NDArray[Any], what: str = "eval_set"
+) -> Table:
+    with name_argument(what):
+        rows = check_rows(pair[0], features)
+        labels = check_labels(pair[1], len(rows))
+    return Table(rows, encode(labels, classes, what), np.ones(len(rows)), len(classes))
+
+
+@contextmanager
+def name_argument(what: str) -> Iterator[None]:
+    """Name the argument in errors about its rows."""
+    try:
+        yield
+    except ValueError as error:  # of scikit-learn, too
+        raise BadInput(f"{what}: {error}") from error

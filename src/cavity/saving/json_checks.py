@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cavity.errors import BadFile
 from cavity.prediction.estimate import Estimate
 from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.feature_groups import fold_relevance
 from cavity.rows.validation import Features, prepared_features
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -33,7 +34,7 @@ def read_relevance(found: NDArray[Any] | None, features: Features) -> Any:
         return None if found is None else found.copy()
     if prepare is None or len(found) != features.n:
         raise BadFile(f"feature_relevance has {len(found)} values for {n} columns.")
-    folded = prepare.fold_relevance(found[None])[0]
+    folded = fold_relevance(found[None], prepare)[0]
     return folded / folded.sum()
 
 

@@ -11,7 +11,7 @@ from cavity.fitting.results import Result
 from cavity.kernels.spectrum import Spectrum
 from cavity.prediction.model import as_array
 from cavity.prediction.regression import target_noise
-from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.encoder import leave_unchanged
 from cavity.saving.json_checks import format_label
 
 
@@ -19,7 +19,7 @@ def summarise(arguments: dict[str, Any], result: Result, rows_inside: str) -> di
     """Return facts about a fitted estimator as values that JSON can hold."""
     prior, prepare, pool = result.model.prior, result.features.preparation, result.model.pool
     if prepare is None and result.features.names is not None:
-        prepare = ColumnEncoder.identity([str(name) for name in result.features.names])
+        prepare = leave_unchanged([str(name) for name in result.features.names])
     n = result.features.n if prepare is None else prepare.n_features_in_
     names = [f"column {j}" for j in range(n)] if prepare is None else prepare.feature_names_in_.tolist()
     relevance = None if result.relevance is None else np.asarray(result.relevance).tolist()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from cavity.cli.models import Model
 from cavity.cli.serving.json_rows import ROW_CHARACTERS, parse_rows
 from cavity.errors import BadInput
-from cavity.rows.columns.column_kinds import Group, Number, Unchanged, suggest_column
+from cavity.rows.columns.column_kinds import Number, Unchanged, suggest_column
 from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.saving.json_checks import format_label
 
@@ -59,7 +59,7 @@ class RowReader:
         width = len(self.names)
         row: Any = Annotated[list[Finite], Field(min_length=width, max_length=width)]
         if prepare is not None:
-            self._is_number = {c.name: isinstance(c, Number | Group | Unchanged) for c in prepare.columns_}
+            self._is_number = {c.name: isinstance(c, Number | Unchanged) for c in prepare.columns_}
             row = make_row_model(prepare) | row if self._takes_lists else make_row_model(prepare)
         self._most_characters = ROW_CHARACTERS + sum(2 * len(name) + 64 for name in self.names)
         self.Body = create_model(
@@ -156,7 +156,7 @@ def make_row_model(prepare: ColumnEncoder) -> type[BaseModel]:
     """Make the type of a row from the columns of a model. All columns are required, and others are refused."""
     fields: dict[str, Any] = {}
     for i, column in enumerate(prepare.columns_):
-        cell = NumberCell if isinstance(column, Number | Group | Unchanged) else CategoryCell
+        cell = NumberCell if isinstance(column, Number | Unchanged) else CategoryCell
         fields[f"column_{i}"] = (cell, Field(alias=column.name, description=column.describe()))
     return create_model("Row", __config__=ConfigDict(extra="forbid"), **fields)
 

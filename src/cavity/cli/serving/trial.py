@@ -21,7 +21,7 @@ from cavity.cli.serving.settings import Limits
 from cavity.prediction.model import as_array
 from cavity.report.colours import COLOURS, ON_DARK
 from cavity.report.templates import open_templates
-from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number, Unchanged
+from cavity.rows.columns.column_kinds import Category, Column, Date, Number, Unchanged
 from cavity.rows.columns.text_kind import Text
 from cavity.saving.json_checks import format_label
 
@@ -99,7 +99,7 @@ def _describe_levels(levels: Sequence[str], frequent: Sequence[str]) -> dict[str
     return {"kind": "category", "levels": levels, "typical": frequent[0], "others": frequent}
 
 
-def _describe_number(column: Number | Group | Unchanged, center: float, points: Any) -> dict[str, Any]:
+def _describe_number(column: Number | Unchanged, center: float, points: Any) -> dict[str, Any]:
     if isinstance(
         column, Unchanged
     ):  # the file has nothing of it, but inducing points are near the training rows
@@ -107,7 +107,7 @@ def _describe_number(column: Number | Group | Unchanged, center: float, points: 
         low, high = float(points.min()), float(points.max())
     else:
         mean, scale = column.mean, column.scale
-        values = column.values if isinstance(column, Group) else (column.low, column.high)
+        values = column.values or (column.low, column.high)
         low = mean - 3 * scale if values[0] is None else values[0]
         high = mean + 3 * scale if values[-1] is None else values[-1]
     low, high = max(low, mean - SPREAD * scale), min(high, mean + SPREAD * scale)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.batches.permutation import GOLDEN, Words, mix_bits
+from cavity.rows.batches.shuffle import GOLDEN, Words
 from cavity.rows.batches.source import Piece
 
 MASK = (1 << 64) - 1
@@ -46,6 +46,13 @@ def hash_rows(X: NDArray[np.float64]) -> Words:
     steps = np.arange(1, columns.shape[1] + 1, dtype=np.uint64) * GOLDEN
     words: Words = (columns * (mix_bits(steps) | np.uint64(1))).sum(1, dtype=np.uint64)
     return words
+
+
+def mix_bits(x: Words) -> Words:
+    """Mix the bits of every word (the last steps of splitmix64)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 def _fold(bits: Words) -> Words:

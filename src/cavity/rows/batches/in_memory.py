@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.rows.batches.permutation import Permutation
-from cavity.rows.batches.shuffle import plan_batch_sizes
+from cavity.rows.batches.shuffle import Permutation, plan_batch_sizes, shard_range
 
 LONG = 10_000_000  # rows of a table whose order is not kept in memory
 
@@ -31,32 +30,34 @@ class Batch(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Table in memory."""
+    """Table in memory; a rank has the rows `mine`, numbered from 0, and their part of every global batch."""
 
     X: Tensor  # [N D]
     y: Tensor  # [N]
     weight: Tensor  # [N]
+    mine: range | None = None  # None: all
+
+    def shard(self, rank: int, world: int) -> Rows:
+        return self._replace(mine=shard_range(len(self.y), rank, world))
 
     @property
     def n_rows(self) -> int:
-        return len(self.y)
+        return len(self.y if self.mine is None else self.mine)
 
     def n_batches(self, size: int) -> int:
-        return -(-self.n_rows // size)
+        return -(-len(self.y) // size)
 
-    def whole(self, keep: range | None = None) -> Batch:
-        keep = range(self.n_rows) if keep is None else keep
-        index = torch.arange(keep.start, keep.stop, device=self.y.device)
-        return Batch(index, *(column[keep.start : keep.stop] for column in self))
+    def whole(self) -> Batch:
+        mine = range(len(self.y)) if self.mine is None else self.mine
+        index = torch.arange(len(mine), device=self.y.device)
+        return Batch(index, *(column[mine.start : mine.stop] for column in self[:3]))
 
-    def batches(self, size: int, generator: torch.Generator, keep: range | None = None) -> Iterator[Batch]:
-        """Make one shuffled pass in batches of nearly equal size, at most `size`.
-
-        With `keep`, each batch contains only those of its rows that are in `keep`.
-        """
-        for index in shuffle_rows(self.n_rows, size, generator, keep):
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Make one shuffled pass in batches of nearly equal size, at most `size`; a rank's part of a batch may be empty."""
+        first = 0 if self.mine is None else self.mine.start
+        for index in shuffle_rows(len(self.y), size, generator, self.mine):
             index = index.to(self.y.device)
-            yield Batch(index, self.X[index], self.y[index], self.weight[index])
+            yield Batch(index - first if first else index, self.X[index], self.y[index], self.weight[index])
 
 
 def shuffle_rows(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.labels import is_missing
+from cavity.rows.arrow_tables import is_missing
+from cavity.rows.labels import read_numbers
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Names = tuple[str, ...] | None
+T = TypeVar("T")
 
 
 class TensorOptions(Protocol):
@@ -47,8 +51,8 @@ class Piece(NamedTuple):
 class Source(Protocol):
     """Source of rows. Every pass gives the same rows in the same order.
 
-    A source may be able to do more: `section(rows, size)` reads a range of its `n_rows` in order, `take(index)` reads any rows by
-    number, `visits(size, rng, keep)` is `scattered`, as `Visit`s, without reading the rows outside `keep`.
+    A source may be able to do more: `take(index)` reads any rows by number; `section(rows, size)` reads a range of its `n_rows` in
+    order; `parts()` cuts them into ranges that are read fast, `lanes` of them side by side.
     """
 
     @property
@@ -62,17 +66,6 @@ class Source(Protocol):
     def pieces(self, size: int) -> Iterator[Piece]:
         """Read all rows in order, in pieces of at most `size`."""
         ...
-
-    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        """Read all rows in pieces of at most `size`, in an order that is as random as is cheap."""
-        ...
-
-
-class Visit(NamedTuple):
-    """One step of a shuffled pass: some rows, of which only the wanted ones are read."""
-
-    numbers: NDArray[np.int64]  # [B], row numbers of all rows
-    piece: Piece  # the wanted rows, in the same order
 
 
 class Whole(Protocol):
@@ -91,19 +84,28 @@ class Data(Protocol):
         """Return the number of batches per pass, including batches that are empty on this rank."""
         ...
 
+    def shard(self, rank: int, world: int) -> Data:
+        """Return the rows of one rank, numbered from 0. Which rows form a batch does not depend on the number of ranks."""
+        ...
+
     def whole(self) -> Whole: ...
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]: ...
 
 
-class Divisible(Data, Protocol):
-    """Data that can be restricted to the rows in `keep`; rows keep their numbers."""
+def append_target(piece: Piece) -> Piece:
+    """Return rows with their real target as the last column and the label 0: code for classes can survey them."""
+    if piece.X.ndim != 2 or piece.y.shape != (len(piece.X),):
+        raise BadInput(
+            f"{describe_place(piece)}: X has shape {piece.X.shape} and y has shape {piece.y.shape}. "
+            "Give X of shape (n, D) and one target per row, y of shape (n,)."
+        )
+    y = read_numbers(np.asarray(piece.y), f"{describe_place(piece)}: ")
+    return piece._replace(X=np.column_stack([piece.X, y]), y=np.zeros(len(y), dtype=np.int64))
 
-    def whole(self, keep: range | None = None) -> Whole: ...
 
-    def batches(
-        self, size: int, generator: torch.Generator, keep: range | None = None
-    ) -> Iterator[Batch]: ...
+def name_target(names: Names) -> Names:
+    return None if names is None else (*names, "the target")
 
 
 def check_pieces(pieces: Iterator[Piece], names: Names) -> Iterator[Piece]:
@@ -225,3 +227,22 @@ def join(parts: list[Piece]) -> Piece:
     weight = None if all(p.weight is None for p in parts) else np.concatenate(weights)
     index, X, y = (np.concatenate(columns) for columns in list(zip(*parts, strict=True))[:3])
     return Piece(index, X, y, weight, parts[0].where)
+
+
+def prefetch(items: Iterator[T], depth: int = 2) -> Iterator[T]:
+    """Yield the same items, with up to `depth` of them prefetched in a thread.
+
+    Exceptions of the thread are raised here. The thread ends after the last item, or when the caller closes the
+    generator.
+    """
+    end: Any = object()
+    pool = ThreadPoolExecutor(1, "cavity-prefetch")
+    try:
+        waiting = deque(pool.submit(next, items, end) for _ in range(depth))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(pool.submit(next, items, end))
+            yield item
+    finally:
+        pool.shutdown(cancel_futures=True)
+        if hasattr(items, "close"):
+            items.close()

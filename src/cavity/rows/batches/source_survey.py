@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 from cavity.common.column_statistics import merge_spread
 from cavity.errors import BadInput
 from cavity.rows.batches.checksums import MASK, hash_labels, sum_rows
-from cavity.rows.batches.prefetch import prefetch
-from cavity.rows.batches.source import Array, Piece, Source, check_pieces
+from cavity.rows.batches.source import (
+    Array,
+    Piece,
+    Source,
+    append_target,
+    check_pieces,
+    name_target,
+    prefetch,
+)
 
 SAMPLE_ROWS = 20_000
 SAMPLE_BYTES = 128 << 20  # maximum size of the sample
@@ -51,16 +58,17 @@ class Summary(NamedTuple):
         return len(self.sample.index) == self.n_rows
 
 
-def survey(source: Source, seed: Any) -> Summary:
+def survey(source: Source, seed: Any, real: bool = False) -> Summary:
     """Read all rows once and summarise them.
 
     The sample contains all rows if there are at most SAMPLE_ROWS. Otherwise large classes are reduced to equal size first.
+    With `real` targets there is one class, and the target is the last column.
     """
-    found = survey_section(source, seed).summary()
+    found = survey_section(source, seed, real=real).summary()
     return found._replace(sections={(0, found.n_rows): found.content})
 
 
-def survey_section(source: Source, seed: Any, keep: range | None = None) -> Survey:
+def survey_section(source: Source, seed: Any, keep: range | None = None, real: bool = False) -> Survey:
     """Survey the rows in `keep` (default all) in one pass.
 
     Surveys of consecutive sections, joined in order, equal the survey of the whole table.
@@ -68,9 +76,10 @@ def survey_section(source: Source, seed: Any, keep: range | None = None) -> Surv
     found, rng, size = Survey(), np.random.default_rng(seed), _rows_per_piece(source)
     divided: Any = source
     pieces = source.pieces(size) if keep is None else divided.section(keep, size)
+    names = name_target(source.names) if real else source.names
     if keep is not None:
         rng.bit_generator.advance(keep.start)  # type: ignore[attr-defined]  # the key of a row depends only on its number
-    for piece in prefetch(check_pieces(pieces, source.names)):
+    for piece in prefetch(check_pieces(map(append_target, pieces) if real else pieces, names)):
         if len(piece.index):
             found.add(piece, rng.random(len(piece.index)))
     return found

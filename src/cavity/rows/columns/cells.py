@@ -1,8 +1,9 @@
-"""Cells of a column as numbers, text or labels; patterns for numbers and missing cells."""
+"""Cells of a column as numbers or text; patterns for numbers and missing cells, and what is done with missing ones."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections import Counter
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from cavity.rows.columns.arrow_buffers import find_present, from_texts, to_flags
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None")
 MICROS_PER_DAY = 86_400e6
-WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
+MEAN_IS_USED = "the mean is used"
 STYLES = (".", ",")  # what separates the decimals; "." wins if cells can be read both ways
 _EXPONENT = r"([eE][+-]?[0-9]+)?"
 _SPACE = r"' \x{A0}\x{202F}"  # other separators of thousands
@@ -36,7 +37,7 @@ def to_text(column: Any) -> Any:
     import pyarrow.compute as pc
 
     arrow = import_pyarrow()
-    column = _cast(column, "string")
+    column = cast(column, "string")
     column = pc.utf8_trim_whitespace(column)
     gone = pc.is_in(column, value_set=from_texts(MISSING))
     return pc.if_else(gone, arrow.nulls(1, "string")[0], column)
@@ -52,10 +53,10 @@ def to_numbers(
     """
     if classify_type(column.type) == "duration":
         micros = column.cast(import_pyarrow().duration("us"), safe=False).cast("int64")
-        value = to_floats(_cast(micros, "float64")) / MICROS_PER_DAY
+        value = to_floats(cast(micros, "float64")) / MICROS_PER_DAY
         lacks = np.isnan(value)
     elif classify_type(column.type) == "number":
-        value = to_floats(_cast(column, "float64"))
+        value = to_floats(cast(column, "float64"))
         lacks = np.isnan(value)
     else:
         text = to_text(column)
@@ -94,7 +95,7 @@ def parse_numbers(text: Any, style: str | None = None) -> Array:
         text = pc.replace_substring(text, "," if style == "." else ".", "")
         text = pc.replace_substring(text, ",", ".")
     unsigned = pc.replace_substring(text, "+", "")  # Arrow does not parse plus signs
-    return to_floats(_cast(unsigned, "float64"))
+    return to_floats(cast(unsigned, "float64"))
 
 
 def raise_infinite(name: str, row: int) -> NoReturn:
@@ -104,60 +105,41 @@ def raise_infinite(name: str, row: int) -> NoReturn:
     )
 
 
-def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
-    """Convert labels to text, whole numbers without a point. If strict, a missing label raises BadInput with its row."""
-    import pyarrow.compute as pc
-
-    types = import_pyarrow().types
-    if types.is_floating(column.type):
-        value = np.asarray(column.to_numpy(zero_copy_only=False))
-        if (value[np.isfinite(value)] % 1 != 0).any():
-            raise_continuous(name, value[np.isfinite(value) & (value % 1 != 0)][0])
-        column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
-        column = _cast(column, "int64")
-    if classify_type(column.type) not in ("number", "text", "nothing"):
-        raise BadInput(
-            f"the target {name!r} has the type {column.type}: labels must be text or whole numbers."
-        )
-    text = to_text(column)
-    lacks = np.flatnonzero(~find_present(text))
-    if len(lacks) and strict:
-        more = f" and {len(lacks) - 1} more rows" if len(lacks) > 1 else ""
-        raise BadInput(
-            f"the label (column {name!r}) is missing in row {first + int(lacks[0]) + 1}{more}: remove these rows, "
-            "or give them a class of their own."
-        )
-    return text
-
-
-def has_fractions(column: Any) -> bool:
-    """Return whether a column of floating-point numbers has other values than whole numbers."""
-    if not import_pyarrow().types.is_floating(column.type):
-        return False
-    value = np.asarray(column.to_numpy(zero_copy_only=False))
-    return bool((value[np.isfinite(value)] % 1 != 0).any())
-
-
-def read_targets(column: Any, name: str, first: int, strict: bool = True) -> tuple[Array, NDArray[np.bool_]]:
-    """Read the numbers of a target, and which are missing. If strict, a missing number raises BadInput with its row."""
-    value, lacks = to_numbers(column, name, first)
-    if strict and lacks.any():
-        row = first + int(np.flatnonzero(lacks)[0]) + 1
-        raise BadInput(f"the target (column {name!r}) is missing in row {row}: remove the row.")
-    return value, lacks
-
-
-def raise_continuous(name: str, example: Any) -> None:
-    raise BadInput(
-        f"the target {name!r} has values such as {example}, but a classifier needs classes: is it the right column? "
-        "To predict the number itself, use --regression or GPRegressor; to classify ranges, replace it by a column of classes."
-    )
-
-
-def _cast(column: Any, kind: str) -> Any:
+def cast(column: Any, kind: str) -> Any:
     try:
         return column.cast(kind, safe=False)
     except (ValueError, NotImplementedError) as error:  # pyarrow's errors derive from these
         raise BadInput(
             f"a column of type {column.type} cannot be read as {kind} ({error!s:.100})."
         ) from error
+
+
+class EncodingContext(NamedTuple):
+    """Number of the first row, policy for unseen categories, and counts of unusual cells."""
+
+    first: int
+    unseen: str
+    notes: Counter[str]
+
+    def note_missing(self, name: str, count: int, consequence: str) -> None:
+        """Count missing cells in a column that had none in the training rows."""
+        if count:
+            note = f"column {name!r} has missing cells, which the training rows did not have; {consequence}"
+            self.notes[note] += count
+
+    def mark_missing(self, column: Any, X: Array, lacks: NDArray[np.bool_], consequence: str) -> Array:
+        """Return features with the column's indicator of missing cells; if it has none, count them."""
+        if column.missing:
+            return np.column_stack([X, lacks])
+        self.note_missing(column.name, int(lacks.sum()), consequence)
+        return X
+
+
+def list_indicator(column: Any) -> list[str]:
+    """Return the name of a column's indicator of missing cells, if it has one."""
+    return [f"{column.name} missing"] if column.missing else []
+
+
+def describe_missing(column: Any) -> str:
+    """Return what a description says about missing cells."""
+    return ", some missing" if column.missing else ""

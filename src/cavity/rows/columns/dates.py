@@ -14,7 +14,7 @@ from cavity.errors import BadInput
 from cavity.rows.arrow_tables import import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, to_floats, to_places
-from cavity.rows.columns.cells import to_text
+from cavity.rows.columns.cells import EncodingContext, describe_missing, list_indicator, to_text
 
 DAY = 86_400  # seconds
 MAX_DAYS = 4e6  # about eleven thousand years
@@ -157,3 +157,56 @@ def check_days(days: Days, name: str, first: int) -> None:
             f"column {name!r} has dates, but row {first + days.row + 1} has {days.example!r:.60}: correct such cells or leave "
             "them empty."
         )
+
+
+class Date(NamedTuple):
+    """Column of dates or times, encoded by what matters in them; missing cells are 0.
+
+    `parts` are some of "days" (since the first date) and "year", in units of their spread; "season", "weekday" and "clock"
+    (time of day) are pairs of sine and cosine. With `missing`, one more column indicates which cells are missing.
+    """
+
+    name: str
+    order: str  # "day" or "month": which comes first in 03/04/2020
+    parts: tuple[str, ...]
+    low: float  # first date, in days since 1970
+    high: float
+    days: tuple[float, float]  # mean and spread of the days since 1970
+    years: tuple[float, float]  # mean and spread of the years
+    missing: bool
+
+    @property
+    def features(self) -> list[str]:
+        pairs = [[p] if p in ("days", "year") else [f"{p} sin", f"{p} cos"] for p in self.parts]
+        return [*(f"{self.name} {name}" for pair in pairs for name in pair), *list_indicator(self)]
+
+    def describe(self) -> str:
+        parts = ", ".join(self.parts)
+        if self.parts == ("clock",):
+            return f"time of day{describe_missing(self)}"
+        return f"date, {format_day(self.low)} to {format_day(self.high)}, as {parts}{describe_missing(self)}"
+
+    def encode(self, column: Any, context: EncodingContext) -> Array:
+        days = to_days(column, self.order)
+        check_days(days, self.name, context.first)
+        value = np.where(days.lacks, self.low, days.value)
+        found = [part for name in self.parts for part in self._encode_part(name, value)]
+        X = np.where(days.lacks[:, None], 0.0, np.column_stack(found))
+        return context.mark_missing(self, X, days.lacks, "no date is set")
+
+    def _encode_part(self, part: str, days: Array) -> Sequence[Array]:
+        if part == "days":
+            return [(days - self.days[0]) / self.days[1]]
+        if part == "year":
+            return [(find_years(days) - self.years[0]) / self.years[1]]
+        if part == "season":
+            return to_circle(find_season(days))
+        return to_circle(find_weekdays(days) / 7 if part == "weekday" else days % 1)
+
+
+def to_timestamps(column: Date, cells: Any, first: int) -> Any:
+    """Return cells as time stamps of Arrow. Raises BadInput with the row of the first cell that is not a date."""
+    days = to_days(cells, column.order)
+    check_days(days, column.name, first)
+    micros = np.round(np.where(days.lacks, 0.0, days.value) * DAY * 1e6).astype(np.int64)
+    return import_pyarrow().array(micros, mask=days.lacks).cast(import_pyarrow().timestamp("us"))

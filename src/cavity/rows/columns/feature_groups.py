@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Sharing
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.column_kinds import Category, Column, Date, Group, Number
+from cavity.rows.columns.column_kinds import Category, Column, Date, Number, count_shares
+from cavity.rows.columns.encoder import ColumnEncoder
 from cavity.rows.columns.text_kind import Text
 
 
@@ -28,11 +29,10 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
         parts = _count_parts(column)
         if isinstance(column, Category | Text):
             blocks.append(slice(len(group), len(group) + len(parts)))
-        elif isinstance(column, Group):
-            blocks.append(slice(len(group) + parts.count(0), len(group) + len(parts)))
-            indicators += [len(group) + 1] * column.missing
-        elif isinstance(column, Number | Date) and column.missing:
-            indicators.append(len(group) + len(parts) - 1)
+        elif isinstance(column, Number | Date):
+            shares = count_shares(column)
+            indicators += [len(group) + len(parts) - shares - 1] * column.missing
+            blocks += [slice(len(group) + len(parts) - shares, len(group) + len(parts))] * (shares > 0)
         group += [first + part for part in parts]
         owner += [number] * len(parts)
     return Sharing(np.array(group), blocks, indicators), np.array(owner)
@@ -40,20 +40,22 @@ def group_features(columns: Sequence[Column]) -> tuple[Sharing, NDArray[np.int64
 
 def _count_parts(column: Column) -> list[int]:
     """Return the number of each feature's lengthscale within its column."""
-    if isinstance(column, Group):
-        return [0] * len(column.number.features) + [1] * len(column.classes)
     if not isinstance(column, Date):
-        return [0] * len(column.features)
+        shares = count_shares(column)
+        return [0] * (len(column.features) - shares) + [1] * shares
     sizes = [1 if part in ("days", "year") else 2 for part in column.parts]
     parts = [number for number, size in enumerate(sizes) for _ in range(size)]
     return parts + [parts[-1]] * (len(column.features) - len(parts))
 
 
-def fold_weights(weights: Array, columns: Sequence[Column]) -> Array:
-    """Return the weight of each column from those of its features, [C D]: squares of its lengthscales' weights add."""
-    sharing, owner = group_features(columns)
-    first = np.unique(sharing.group, return_index=True)[1]
-    folded = np.zeros((len(weights), len(columns)))
-    for j in first:
-        folded[:, owner[j]] += weights[:, j] ** 2
+def fold_relevance(weights: Array, prepare: ColumnEncoder) -> Array:
+    """Return the relevance of the table's columns from that of the features, [C D]: squares of their lengthscales' weights add.
+
+    Ignored columns have none.
+    """
+    sharing, owner = group_features(prepare.columns_)
+    place = {name: j for j, name in enumerate(prepare.feature_names_in_)}
+    folded = np.zeros((len(weights), prepare.n_features_in_))
+    for j in np.unique(sharing.group, return_index=True)[1]:
+        folded[:, place[prepare.inputs[owner[j]]]] += weights[:, j] ** 2
     return np.sqrt(folded)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.rows.batches.source import Array
-from cavity.rows.columns.column_kinds import Column, Group, Number
+from cavity.rows.columns.column_kinds import Column, Number, count_shares
 from cavity.rows.splitting import choose_folds
 
 Places = NDArray[np.int64]
@@ -59,7 +59,7 @@ def find_groups(X: Array, columns: Sequence[Column], labels: Labels) -> tuple[Ar
         return X, tuple(columns)
     folds = cache(lambda: choose_folds(X, None, FOLDS, 0))
     made = tuple(_find_group(block, column, labels, folds) for column, block in _cut(X, columns))
-    if not any(isinstance(column, Group) for column in made):
+    if not any(map(count_shares, made)):
         return X, tuple(columns)
     return _insert(X, made, lambda value, _: _training_shares(value, labels, folds())), made
 
@@ -71,9 +71,10 @@ def insert_shares(X: Array, columns: Sequence[Column]) -> Array:
 
 def replace_shares(X: Array, columns: Sequence[Column], labels: Labels) -> Array:
     """Return the features of training rows, given their features as new rows."""
-    if not any(isinstance(column, Group) for column in columns):
+    if not any(map(count_shares, columns)):
         return X
-    X = X[:, ~np.concatenate([_mark_shares(column) for column in columns])]
+    shares = [[i >= len(c.features) - count_shares(c) for i in range(len(c.features))] for c in columns]
+    X = X[:, ~np.concatenate(shares)]
     folds = choose_folds(X, None, FOLDS, 0)
     return _insert(X, columns, lambda value, _: _training_shares(value, labels, folds))
 
@@ -82,24 +83,19 @@ def _cut(X: Array, columns: Sequence[Column]) -> Iterator[tuple[Column, Array]]:
     """Yield each column with its features, without shares."""
     first = 0
     for column in columns:
-        stop = first + len((column.number if isinstance(column, Group) else column).features)
+        stop = first + len(column.features) - count_shares(column)
         yield column, X[:, first:stop]
         first = stop
 
 
-def _insert(X: Array, columns: Sequence[Column], find: Callable[[Array, Group], Array]) -> Array:
+def _insert(X: Array, columns: Sequence[Column], find: Callable[[Array, Number], Array]) -> Array:
     """Return features with those that `find` returns behind the number of each group."""
     parts = []
     for column, block in _cut(X, columns):
         parts.append(block)
-        if isinstance(column, Group):
-            parts.append(find(np.round(_original(block, column.number)), column))
+        if isinstance(column, Number) and column.values:
+            parts.append(find(np.round(_original(block, column)), column))
     return np.ascontiguousarray(np.concatenate(parts, axis=1))
-
-
-def _mark_shares(column: Column) -> NDArray[np.bool_]:
-    n = len(column.classes) if isinstance(column, Group) else 0
-    return np.arange(len(column.features)) >= len(column.features) - n
 
 
 def _original(block: Array, number: Number) -> Array:
@@ -124,7 +120,8 @@ def _find_group(block: Array, column: Column, labels: Labels, folds: Callable[[]
     if not _tells_more(place.reshape(-1), len(values), labels, folds()[present]):
         return column
     shares = _shares(_count(place.reshape(-1), len(values), labels), labels.prior)
-    return Group(*column[:5], tuple(values.tolist()), tuple(map(tuple, shares.tolist())), labels.names)
+    found = tuple(values.tolist()), tuple(map(tuple, shares.tolist())), labels.names
+    return Number(*column[:7], *found)
 
 
 def _tells_more(place: Places, n_values: int, labels: Labels, folds: Places) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -43,14 +42,13 @@ class Inspection:
         strict: bool = False,
         encode_texts: bool = True,
     ) -> None:
-        about = "category" if target is None else kinds.get(target, "category")
-        kinds = {name: kind for name, kind in kinds.items() if name != target}
-        wrong = next((k for k in kinds.values() if k not in KINDS), None)
-        wrong = about if about not in (*KINDS, "auto") else wrong
-        if wrong is not None:
-            raise BadOption(
-                f"the kind {wrong!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
-            )
+        kinds = dict(kinds)
+        about = "category" if target is None else kinds.pop(target, "category")
+        for kind in ("number" if about == "auto" else about, *kinds.values()):
+            if kind not in KINDS:
+                raise BadOption(
+                    f"the kind {kind!r} of a column is unknown; use one of {', '.join(map(repr, KINDS))}."
+                )
         self.target, self.kinds = target, {**kinds, **dict.fromkeys(ignore, "ignore")}
         self.unnamed, self.strict = 0, strict
         self.seen: dict[str, _ColumnSummary] = {}
@@ -67,15 +65,11 @@ class Inspection:
             self.names = names
             skip = {self.target, *(n for n, kind in self.kinds.items() if kind == "ignore")}
             self.unnamed = names.count("")
+            wanted = {n: self.kinds.get(n) or declared_kind(table.schema.field(n).type) for n in names if n}
             self.seen = {
-                n: _ColumnSummary(
-                    n,
-                    self.kinds.get(n) or declared_kind(table.schema.field(n).type),
-                    self.strict,
-                    n in self.kinds,
-                )
-                for n in names
-                if n and n not in skip
+                n: _ColumnSummary(n, kind, self.strict, n in self.kinds)
+                for n, kind in wanted.items()
+                if n not in skip
             }
         if names != self.names:
             raise BadInput(
@@ -96,9 +90,6 @@ class Inspection:
             self.sample.add(texts, labels, self.rows)
 
     def _check(self, names: list[str]) -> None:
-        twice = next((n for n, count in Counter(names).items() if n and count > 1), None)
-        if twice is not None:
-            raise BadInput(f"two columns have the name {twice!r}: rename one of them.")
         for what, name in (("the target column", self.target), *(("column", n) for n in self.kinds)):
             if name is not None and name not in names:
                 raise BadInput(f"{what} {name!r} does not exist; {suggest_column(name, names)}")
@@ -148,9 +139,10 @@ class _ColumnSummary:
         self.levels: set[str] | None = set()
         self.odd: tuple[str, int] | None = None  # the first cell that is not a number, and its row
         self.large: int | None = (
-            None  # the first row with a number beyond float64, or an identifier such as 7e4193
+            None  # the first row with a number beyond float64, as an identifier 7e4193 is
         )
-        self.typed: str | None = None
+        self.typed: str | None = None  # "date", "number" or "other" if the cells are not texts
+        self.type_name = "text"
 
     def add(self, column: Any, first: int) -> None:
         """Add cells, the first of which is in row `first`."""
@@ -159,7 +151,7 @@ class _ColumnSummary:
         if kind in ("date", "duration") and self.wanted == "category":
             self._add_text(to_text(column), first)
         elif kind in ("date", "other") or (kind == "duration" and self.strict):
-            self.typed = f"{kind.replace('duration', 'date')}:{column.type}"
+            self.typed, self.type_name = kind.replace("duration", "date"), str(column.type)
             self.missing += column.null_count
             if kind == "date":
                 self.dates.add(column, np.asarray(column.is_null()))
@@ -209,8 +201,8 @@ class _ColumnSummary:
         if self.wanted is None and PANDAS_INDEX.fullmatch(self.name):
             return Ignored(self.name, "index of a data frame")
         present = self.rows - self.missing
-        if self.typed is not None and self.typed.startswith("other:"):
-            return self._set_aside(f"has the type {self.typed[6:]}, neither numbers nor categories")
+        if self.typed == "other":
+            return self._set_aside(f"has the type {self.type_name}, neither numbers nor categories")
         if not present:
             return Ignored(self.name, "no values")
         if self.large is not None and (self.odd is None or self.numbers.n > present / 2):
@@ -235,15 +227,14 @@ class _ColumnSummary:
 
     def _decide_date(self) -> Column | Ignored | None:
         """Return the column if all its cells are dates or times."""
-        is_typed = self.typed is not None and self.typed.startswith("date:")
-        if not is_typed and (self.odd is None or self.numbers.n):
+        if self.typed != "date" and (self.odd is None or self.numbers.n):
             return None
         date = self.dates.decide(self.name, self.missing > 0)
-        if date is None and not is_typed:
+        if date is None and self.typed != "date":
             return None
         if self.strict or date is None or self.wanted == "number":
             self._raise(
-                f"has dates or times ({self.typed[5:] if self.typed is not None and is_typed else 'text'})",
+                f"has dates or times ({self.type_name if self.typed == 'date' else 'text'})",
                 "replace them by numbers (the year, the month, the weekday, days since an event)",
             )
         if date.low == date.high and not self.missing:

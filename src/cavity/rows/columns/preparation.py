@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.rows.arrow_tables import Chunk, to_chunk
-from cavity.rows.columns.encoder import ColumnEncoder
+from cavity.rows.columns.encoder import ColumnEncoder, encode_table
 from cavity.rows.columns.inspection import Inspection
 
 
@@ -39,7 +39,7 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
 
     Attributes
     ----------
-    columns_ : tuple of Number, Group, Category, Text, Date or Unchanged
+    columns_ : tuple of Number, Category, Text, Date or Unchanged
         The columns to read, with what was learned of each.
     target_ : Target or None
         The column of the labels.
@@ -122,24 +122,6 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
         names = [name for name in inspection.names or () if name != self.target]
         return self._store(columns, target, ignored, names)
 
-    @classmethod
-    def from_encoder(cls, encoder: ColumnEncoder) -> Preparation:
-        """Make a fitted transformer from what a model file holds of it.
-
-        Parameters
-        ----------
-        encoder : ColumnEncoder
-            Columns and target with what was learned of them.
-
-        Returns
-        -------
-        Preparation
-            The preparation.
-        """
-        made = cls(encoder.target, unseen=encoder.unseen, strict=encoder.strict)
-        columns, target, ignored = encoder.columns_, encoder.target_, encoder.ignored_
-        return made._store(columns, target, ignored, encoder.feature_names_in_.tolist())
-
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the features.
 
@@ -173,7 +155,7 @@ class Preparation(TransformerMixin, BaseEstimator, ColumnEncoder):  # type: igno
             The features; a frame if `set_output` asks for one.
         """
         check_is_fitted(self, "columns_")
-        return self.encode_table(X, Counter() if notes is None else notes)
+        return encode_table(self, X, Counter() if notes is None else notes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

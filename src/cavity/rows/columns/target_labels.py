@@ -8,21 +8,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, get_column
-from cavity.rows.columns.cells import (
-    WHOLE,
-    has_fractions,
-    match_cells,
-    match_numbers,
-    parse_numbers,
-    raise_continuous,
-    read_labels,
-    read_targets,
-)
+from cavity.rows.arrow_tables import Chunk, classify_type, get_column, import_pyarrow
+from cavity.rows.batches.source import Array
+from cavity.rows.columns.arrow_buffers import find_present
+from cavity.rows.columns.cells import cast, match_cells, match_numbers, parse_numbers, to_numbers, to_text
 from cavity.rows.columns.column_kinds import Target
 
 MANY_VALUES, FEW_EACH = 30, 5  # a target of more whole numbers, each in fewer rows, is a quantity
 MAX_CLASSES = 10_000
+WHOLE = r"^(0|-?[1-9][0-9]*)(\.0*)?$"  # 007 is text
+
+
+def read_labels(column: Any, name: str, first: int, strict: bool = True) -> Any:
+    """Convert labels to text, whole numbers without a point. If strict, a missing label raises BadInput with its row."""
+    import pyarrow.compute as pc
+
+    types = import_pyarrow().types
+    if types.is_floating(column.type):
+        value = np.asarray(column.to_numpy(zero_copy_only=False))
+        if (value[np.isfinite(value)] % 1 != 0).any():
+            raise_continuous(name, value[np.isfinite(value) & (value % 1 != 0)][0])
+        column = pc.if_else(pc.is_finite(column), column, import_pyarrow().scalar(None, column.type))
+        column = cast(column, "int64")
+    if classify_type(column.type) not in ("number", "text", "nothing"):
+        raise BadInput(
+            f"the target {name!r} has the type {column.type}: labels must be text or whole numbers."
+        )
+    text = to_text(column)
+    lacks = np.flatnonzero(~find_present(text))
+    if len(lacks) and strict:
+        more = f" and {len(lacks) - 1} more rows" if len(lacks) > 1 else ""
+        raise BadInput(
+            f"the label (column {name!r}) is missing in row {first + int(lacks[0]) + 1}{more}: remove these rows, "
+            "or give them a class of their own."
+        )
+    return text
+
+
+def has_fractions(column: Any) -> bool:
+    """Return whether a column of floating-point numbers has other values than whole numbers."""
+    if not import_pyarrow().types.is_floating(column.type):
+        return False
+    value = np.asarray(column.to_numpy(zero_copy_only=False))
+    return bool((value[np.isfinite(value)] % 1 != 0).any())
+
+
+def read_targets(column: Any, name: str, first: int, strict: bool = True) -> tuple[Array, NDArray[np.bool_]]:
+    """Read the numbers of a target, and which are missing. If strict, a missing number raises BadInput with its row."""
+    value, lacks = to_numbers(column, name, first)
+    if strict and lacks.any():
+        row = first + int(np.flatnonzero(lacks)[0]) + 1
+        raise BadInput(f"the target (column {name!r}) is missing in row {row}: remove the row.")
+    return value, lacks
+
+
+def raise_continuous(name: str, example: Any) -> None:
+    raise BadInput(
+        f"the target {name!r} has values such as {example}, but a classifier needs classes: is it the right column? "
+        "To predict the number itself, use --regression or GPRegressor; to classify ranges, replace it by a column of classes."
+    )
 
 
 def read_label_values(chunk: Chunk, target: Target) -> NDArray[Any]:

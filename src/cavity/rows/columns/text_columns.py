@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.rows.arrow_tables import import_pyarrow
+from cavity.rows.arrow_tables import from_torch, import_pyarrow
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import from_array
 from cavity.rows.columns.cells import to_text
 from cavity.rows.columns.column_kinds import Category, Column, Ignored
 from cavity.rows.columns.text_kind import Text, find_grams, list_grams, normalize_text
-from cavity.rows.labels import from_torch
+from cavity.rows.splitting import choose_folds
 
 Places = NDArray[np.int64]
 
@@ -71,7 +71,10 @@ class Sample:
         count = Counter(found)
         texts = _sort_texts(count)
         rank = {text: i for i, text in enumerate(texts)}
-        place, fold = np.array([rank[text] for text in found]), _stratify(y)
+        place, fold = (
+            np.array([rank[text] for text in found]),
+            choose_folds(np.arange(len(y), dtype=np.float64)[:, None], y, FOLDS, 0),
+        )
         known = isinstance(usual, Category)
         before = _level_losses(place if known else np.zeros_like(place), y, fold)
         similar = learn_similar_texts(name, texts, missing)
@@ -161,15 +164,6 @@ def _to_classes(labels: list[str]) -> Places:
     rank[np.argsort(-count, kind="stable")] = np.minimum(np.arange(len(names)), MOST_CLASSES - 1)
     rank[count < FOLDS] = -1
     return rank[code]
-
-
-def _stratify(y: Places) -> Places:
-    """Return the fold of each row; every fold has its share of each class."""
-    order = np.random.default_rng(0).permutation(len(y))
-    order = order[np.argsort(y[order], kind="stable")]
-    fold = np.empty(len(y), dtype=np.int64)
-    fold[order] = np.arange(len(y)) % FOLDS
-    return fold
 
 
 def _level_losses(place: Places, y: Places, fold: Places) -> Array:

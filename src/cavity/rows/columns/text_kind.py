@@ -10,8 +10,7 @@ import numpy as np
 
 from cavity.rows.batches.source import Array
 from cavity.rows.columns.arrow_buffers import find_present, to_places
-from cavity.rows.columns.cells import to_text
-from cavity.rows.columns.encoding_context import EncodingContext, describe_missing, list_indicator
+from cavity.rows.columns.cells import EncodingContext, describe_missing, list_indicator, to_text
 
 GRAM_SIZES = (2, 3, 4)
 BLOCK = 1024  # texts that are encoded at once
@@ -59,10 +58,6 @@ class Text(NamedTuple):
         """Return W, [G k]."""
         found = np.frombuffer(b64decode(self.weights, validate=True), "<f2")
         return found.reshape(len(self.grams), -1).astype(np.float64)
-
-    def simplify(self, column: Any, first: int) -> Any:
-        """Return the cells as they are."""
-        return column
 
 
 def shorten(text: str) -> str:

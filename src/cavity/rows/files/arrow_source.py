@@ -1,24 +1,32 @@
-"""Parquet and Arrow files as a source of rows: numeric columns, or any columns with a preparation."""
+"""Datasets as a source of rows: a Parquet or Arrow file, a folder of them, a table of Delta Lake or Iceberg, one of pyarrow."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.errors import BadInput, BadOption
+from cavity.common.object_stores import list_files
+from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.rows.arrow_tables import PANDAS_INDEX, Chunk, classify_type, import_pyarrow
-from cavity.rows.batches.source import Array, Piece, Visit, intersect, regroup
-from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.datasets import open_dataset
-from cavity.rows.files.fragments import Fragments, Part, has_missing
+from cavity.rows.batches.source import Array, Piece
+from cavity.rows.columns.encoder import ColumnEncoder, check_columns, note_new_columns
+from cavity.rows.files.fragments import ERRORS, Fragments, has_missing
+from cavity.rows.files.iceberg import IcebergTable, is_iceberg, open_iceberg, refuse_folder
+from cavity.rows.files.text_files import explain_errors
 from cavity.rows.frames import warn_unused
 from cavity.rows.validation import Features
 
+LOG = "_delta_log"  # folder in a Delta table that says which files belong to its newest version
+FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
 CHUNK_ROWS = 65_536
+LANES = 16  # row groups that a shuffled pass reads in parallel
+LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
 
 
 class Arrow:
@@ -61,7 +69,7 @@ class Arrow:
         if prepare is None:
             self._check_types()
         elif model is not None:
-            prepare.note_new_columns(others, self.n_rows, self.notes)
+            note_new_columns(prepare, others, self.n_rows, self.notes)
 
     @property
     def n_rows(self) -> int:
@@ -74,23 +82,13 @@ class Arrow:
         """Read these rows in order; opens only row groups that contain some of them."""
         yield from map(self._make_piece, self.fragments.chunks(size, rows))
 
-    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        return (visit.piece for visit in self.visits(size, rng, range(self.n_rows)))
+    @property
+    def lanes(self) -> int:
+        return max(2, min(LANES, LANE_COLUMNS // len(self.fragments.columns)))
 
-    def visits(self, size: int, rng: np.random.Generator, keep: range) -> Iterator[Visit]:
-        """Make a shuffled pass; parts without a row in `keep` are visited but not opened."""
-        return self.fragments.shuffled(rng, lambda part: self._make_visits(part, size, keep))
-
-    def _make_visits(self, part: Part, size: int, keep: range) -> Iterator[Visit]:
-        """Cut a part at multiples of `size` and read the rows of each cut that are in `keep`."""
-        end = part.first + part.rows
-        cuts = [range(start, min(start + size, end)) for start in range(part.first, end, size)]
-        counts = [len(intersect(cut, keep)) for cut in cuts]
-        read = map(self._make_piece, self.fragments.read(part.within(keep), size))
-        pieces = regroup(read, (n for n in counts if n))
-        none = Piece(np.empty(0, dtype=np.int64), np.empty((0, len(self.names))), np.empty(0), None)
-        for cut, count in zip(cuts, counts, strict=True):
-            yield Visit(np.arange(cut.start, cut.stop), next(pieces) if count else none)
+    def parts(self) -> list[range]:
+        """Return the row groups, or parts of large ones."""
+        return self.fragments.parts(self.lanes)
 
     def _make_piece(self, chunk: Chunk) -> Piece:
         table, index = chunk.table, np.arange(chunk.first, chunk.first + chunk.table.num_rows)
@@ -141,7 +139,7 @@ def list_features(schema: Any, target: Any, weight: str | None) -> tuple[str, ..
 def _find_columns(schema: Any, others: tuple[str, ...], model: Features) -> tuple[str, ...]:
     """Return the columns with a model's features: by name if it knows names, else all that are neither target nor weight."""
     if model.preparation is not None:
-        model.preparation.check(schema.names)
+        check_columns(model.preparation, schema.names)
         return others
     names = others if model.names is None else model.names
     absent = [name for name in names if name not in others]
@@ -176,9 +174,6 @@ def _learn_preparation(dataset: Any, names: tuple[str, ...], target: Any) -> Col
 
 def to_floats(column: Any) -> Array:
     """Convert a column to float64, with NaN for missing values."""
-    types = import_pyarrow().types
-    if not column.null_count and (types.is_floating(column.type) or types.is_integer(column.type)):
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)  # faster than a cast
     values: Array = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return values
 
@@ -194,3 +189,44 @@ def to_labels(column: Any) -> NDArray[Any]:
     coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
     coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
     return np.asarray(np.array(coded.dictionary.to_pylist())[coded.indices.to_numpy(zero_copy_only=False)])
+
+
+def open_dataset(data: Any) -> Any:
+    """Open a path, a table or a dataset as a pyarrow dataset, or as an IcebergTable, which has the same attributes."""
+    ds = import_pyarrow(".dataset")
+    if is_iceberg(data):
+        return open_iceberg(data)
+    if isinstance(data, ds.Dataset | IcebergTable):
+        return data
+    if not isinstance(data, str | os.PathLike):
+        try:
+            return ds.dataset(data)
+        except (TypeError, ValueError) as error:
+            raise BadInput(
+                f"a {type(data).__name__} of pyarrow is not a table: {error}. Give a pyarrow.Table or a dataset."
+            ) from error
+    path, ((filesystem, base), found) = os.fspath(data), list_files(data, LOG)
+    if found and found[0].endswith(f"/{LOG}"):
+        return _open_delta(data)
+    refuse_folder(path, found)
+    kind_of = {name: FORMATS.get(PurePosixPath(name).suffix.lower()) for name in found}
+    kinds = {kind for kind in kind_of.values() if kind is not None}
+    if len(kinds) != 1:
+        none = "is not, and does not contain, a file that can be read in pieces"
+        what = "contains both Parquet and Arrow files" if kinds else none
+        raise BadInput(f"{path!r} {what}; file names must end in {', '.join(FORMATS)} (or .npy, with y=).")
+    files, where = [name for name in found if kind_of[name]], {"filesystem": filesystem}
+    with explain_errors(repr(path), ERRORS):
+        return ds.dataset(files, format=kinds.pop(), partitioning="hive", partition_base_dir=base, **where)
+
+
+def _open_delta(path: str | os.PathLike[str]) -> Any:
+    """Open the newest version of a Delta table as a dataset of pyarrow. Credentials are those of deltalake."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError as error:
+        raise missing_extra("deltalake", "delta") from error
+    where = os.fspath(path).partition("?")[0]
+    with explain_errors(f"the Delta table {where!r}", (DeltaError, *ERRORS)):
+        return DeltaTable(where).to_pyarrow_dataset()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from cavity.errors import BadInput
 from cavity.rows.arrow_tables import Chunk, import_pyarrow, release_memory
-from cavity.rows.batches.source import Visit, intersect
+from cavity.rows.batches.source import intersect
 from cavity.rows.files.iceberg import IcebergFile
+from cavity.rows.files.text_files import explain_errors
 
-LANES = 16  # row groups that a shuffled pass reads in parallel
-LANE_COLUMNS = 1024  # maximum of lanes × columns; each lane keeps one page per column in memory
 PAGE_BYTES = 1 << 16  # read at a time from a column of a local file
 REMOTE_PAGE_BYTES = 1 << 20  # and from one in an object store, where every read is a request
-MIN_PART_ROWS = 4096  # a lane gets at least this many rows
+ERRORS = (OSError, ValueError)  # pyarrow's derive from these
+MIN_PART_ROWS = 4096  # a part of a row group has at least this many rows
 
 
 class File(NamedTuple):
@@ -29,18 +28,12 @@ class File(NamedTuple):
     groups: tuple[int, ...]  # number of rows of each row group
 
 
-class Part(NamedTuple):
-    """Consecutive rows of one row group."""
+class Opened(NamedTuple):
+    """Fragment as it is now."""
 
-    file: int
-    group: int
-    first: int  # number of the first row, in file order
-    skip: int  # rows of the group before it
-    rows: int
-
-    def within(self, keep: range) -> Part:
-        both = intersect(range(self.first, self.first + self.rows), keep)
-        return self._replace(first=both.start, skip=self.skip + both.start - self.first, rows=len(both))
+    schema: Any
+    groups: tuple[int, ...]
+    read: Callable[[int, int, list[str]], Iterator[Any]]  # of row group, rows per batch and columns
 
 
 class Fragments:
@@ -56,7 +49,7 @@ class Fragments:
 
     def _describe_file(self, fragment: Any, number: int) -> File:
         name = getattr(fragment, "path", f"part {number}")
-        schema, groups = _read_footer(fragment, name)
+        schema, groups, _ = _open(fragment, name)
         kinds = {field.name: str(field.type) for field in schema if field.name in self.columns}
         kinds |= {key: "partition" for key in _read_partition(fragment) if key in self.columns}
         absent = [c for c in self.columns if c not in kinds]
@@ -67,63 +60,45 @@ class Fragments:
             )
         return File(fragment, name, schema, kinds, groups)
 
-    def parts(self, least: int = 1) -> list[Part]:
-        """Return the row groups in file order; cuts large ones to get at least about `least` parts."""
-        groups = sum(len(f.groups) for f in self.files)
-        cuts = max(1, -(-least // max(1, groups)))
-        first, parts = 0, []
-        for i, file in enumerate(self.files):
-            for g, rows in enumerate(file.groups):
-                size = max(1, min(rows, MIN_PART_ROWS), -(-rows // cuts))
-                parts += [Part(i, g, first + s, s, min(size, rows - s)) for s in range(0, rows, size)]
+    def parts(self, least: int = 1) -> list[range]:
+        """Return the rows of each row group, in file order; cuts large ones to get at least about `least` parts."""
+        groups = [rows for _, _, rows in self._groups()]
+        cuts = max(1, -(-least // max(1, len(groups))))
+        sizes = [max(1, min(len(rows), MIN_PART_ROWS), -(-len(rows) // cuts)) for rows in groups]
+        return [
+            rows[s : s + size]
+            for rows, size in zip(groups, sizes, strict=True)
+            for s in range(0, len(rows), size)
+        ]
+
+    def _groups(self) -> Iterator[tuple[File, int, range]]:
+        """Yield file, number and rows of each row group."""
+        first = 0
+        for file in self.files:
+            for group, rows in enumerate(file.groups):
+                yield file, group, range(first, first + rows)
                 first += rows
-        return parts
 
     def chunks(self, size: int, rows: range | None = None) -> Iterator[Chunk]:
         """Read these rows (default all) in order, at most `size` at a time; opens only row groups with such rows."""
         try:
-            for part in self.parts():
-                yield from self.read(part if rows is None else part.within(rows), size)
+            for file, group, own in self._groups():
+                wanted = own if rows is None else intersect(own, rows)
+                if wanted:
+                    yield from self._read(file, group, wanted, wanted.start - own.start, size)
         finally:
             release_memory()
 
-    def shuffled(self, rng: np.random.Generator, visit: Callable[[Part], Iterator[Visit]]) -> Iterator[Visit]:
-        """Visit parts in random order: several are open at a time, and each visit goes to a random one of them.
-
-        The order depends only on row counts, not on which rows of a part are read.
-        """
-        lanes = max(2, min(LANES, LANE_COLUMNS // max(1, len(self.columns))))
-        parts = self.parts(lanes)
-        queue = [parts[i] for i in rng.permutation(len(parts))[::-1]]
-        running: list[Iterator[Visit]] = []
-        left: list[int] = []
-        try:
-            while queue or running:
-                while queue and len(running) < lanes:
-                    left.append(queue[-1].rows)
-                    running.append(visit(queue.pop()))
-                lane = int(rng.choice(len(running), p=np.array(left) / sum(left)))
-                come = next(running[lane])
-                yield come
-                left[lane] -= len(come.numbers)
-                if not left[lane]:
-                    del running[lane], left[lane]
-        finally:  # else the memory pool keeps the pages of open row groups while the next pass allocates its own
-            running.clear()
-            release_memory()
-
-    def read(self, part: Part, size: int) -> Iterator[Chunk]:
-        if not part.rows:
-            return
-        file = self.files[part.file]
-        skip, left, number = part.skip, part.rows, part.first
-        for table in self._tables(file, part.group, size):
+    def _read(self, file: File, group: int, rows: range, skip: int, size: int) -> Iterator[Chunk]:
+        """Read these rows of a row group, which follow `skip` others."""
+        number, left = rows.start, len(rows)
+        for table in self._tables(file, group, size):
             start = min(skip, table.num_rows)
             skip -= start
-            rows = min(table.num_rows - start, left)
-            if rows:
-                yield Chunk(_add_partition(table.slice(start, rows), file), number, file.name)
-                number, left = number + rows, left - rows
+            count = min(table.num_rows - start, left)
+            if count:
+                yield Chunk(_add_partition(table.slice(start, count), file), number, file.name)
+                number, left = number + count, left - count
             if not left:
                 return
         raise BadInput(
@@ -131,40 +106,24 @@ class Fragments:
         )
 
     def _tables(self, file: File, group: int, size: int) -> Iterator[Any]:
-        fragment = _reopen(file.fragment)
-        self._check_unchanged(file, fragment)
+        found = _open(_reopen(file.fragment), file.name)
+        self._check_unchanged(file, found)
         physical = [c for c in self.columns if file.kinds[c] != "partition"]
-        try:
-            for batch in self._batches(fragment, group, size, physical):
+        with explain_errors(file.name, ERRORS, " Restore the file."):
+            for batch in found.read(group, size, physical):
                 _check_valid(batch, file.name)
                 yield batch
-        except BadInput:
-            raise
-        except (OSError, ValueError) as error:  # pyarrow's errors derive from these
-            raise BadInput(
-                f"{file.name} cannot be read: {' '.join(str(error).split()):.300}. Restore the file."
-            ) from error
 
-    def _batches(self, fragment: Any, group: int, size: int, columns: list[str]) -> Iterator[Any]:
-        if isinstance(fragment, IcebergFile):
-            return fragment.read_group(group, size, columns)
-        if _is_parquet(fragment):
-            return _open_parquet(fragment).iter_batches(size, [group], columns, use_threads=False)  # type: ignore[no-any-return]
-        return fragment.to_batches(  # type: ignore[no-any-return]
-            columns=columns, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
-        )
-
-    def _check_unchanged(self, file: File, fragment: Any) -> None:
-        schema, groups = _read_footer(fragment, file.name)
-        now = {field.name: str(field.type) for field in schema}
+    def _check_unchanged(self, file: File, found: Opened) -> None:
+        now = {field.name: str(field.type) for field in found.schema}
         for name, kind in file.kinds.items():
             if kind != "partition" and now.get(name) != kind:
                 what = f"was {kind} and is now {now[name]}" if name in now else "is missing"
                 raise BadInput(f"{file.name} changed since it was opened: column {name!r} {what}.")
-        if groups != file.groups:
+        if found.groups != file.groups:
             raise BadInput(
                 f"{file.name} changed since it was opened: it had {sum(file.groups)} rows in {len(file.groups)} row groups and "
-                f"now has {sum(groups)} in {len(groups)}."
+                f"now has {sum(found.groups)} in {len(found.groups)}."
             )
 
 
@@ -223,20 +182,23 @@ def _count_missing(fragment: Any, columns: set[str]) -> int:
     return sum(s.null_count or 0 for s in known)
 
 
-def _read_footer(fragment: Any, name: str) -> tuple[Any, tuple[int, ...]]:
-    """Read the schema and the number of rows of each row group."""
-    try:
-        if isinstance(fragment, IcebergFile):
-            return fragment.physical_schema, fragment.count_groups()
-        if _is_parquet(fragment):
-            metadata = _open_parquet(fragment).metadata
-            groups = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-            return metadata.schema.to_arrow_schema(), groups
-        return fragment.physical_schema, (fragment.count_rows(),)
-    except FileNotFoundError:
-        raise BadInput(f"{name} was deleted after the source was opened.") from None
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{name} cannot be read: {error}") from error
+def _open(fragment: Any, name: str) -> Opened:
+    with explain_errors(name, ERRORS):
+        try:
+            if isinstance(fragment, IcebergFile):
+                return Opened(fragment.physical_schema, fragment.count_groups(), fragment.read_group)
+            if not _is_parquet(fragment):
+                read = partial(
+                    fragment.to_batches, batch_readahead=1, fragment_readahead=1, use_threads=False
+                )
+                whole = (fragment.count_rows(),)
+                return Opened(fragment.physical_schema, whole, lambda _, n, c: read(columns=c, batch_size=n))
+            file = _open_parquet(fragment)
+        except FileNotFoundError:
+            raise BadInput(f"{name} was deleted after the source was opened.") from None
+        rows = tuple(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups))
+        schema = file.metadata.schema.to_arrow_schema()
+        return Opened(schema, rows, lambda g, n, c: file.iter_batches(n, [g], c, use_threads=False))
 
 
 def _read_partition(fragment: Any) -> dict[str, Any]:

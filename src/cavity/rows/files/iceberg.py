@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.errors import BadInput, missing_extra
+from cavity.rows.files.text_files import explain_errors
 
 SCHEME = "iceberg://"
 METADATA = ".metadata.json"
@@ -53,20 +55,17 @@ def _load_table(name: str) -> Any:
     from pyiceberg.table import StaticTable
 
     catalog, slash, table = name.removeprefix(SCHEME).partition("/")
-    try:
+    with _explain_errors(name):
         if not name.startswith(SCHEME):
             return StaticTable.from_metadata(name)
         if not (catalog and slash and "." in table):
             raise BadInput(f"{name!r} does not name a table: it must be {FORM!r}.")
         return load_catalog(catalog).load_table(table)
-    except BadInput:
-        raise
-    except Exception as error:  # of pyiceberg, or of the library behind a catalog
-        raise _explain(name, error) from error
 
 
-def _explain(name: str, error: Exception) -> BadInput:
-    return BadInput(f"the Iceberg table {name!r} cannot be read: {' '.join(str(error).split()):.300}")
+def _explain_errors(name: str) -> AbstractContextManager[None]:
+    """Name the table in errors of pyiceberg, pyarrow, fsspec or the library behind a catalog."""
+    return explain_errors(f"the Iceberg table {name!r}")
 
 
 class IcebergTable:
@@ -81,13 +80,11 @@ class IcebergTable:
             raise BadInput(
                 f"the scan of {name!r} has a filter or a limit: give the whole table, or scan.to_arrow() if it fits in memory."
             )
-        try:
+        with _explain_errors(name):
             self.schema = scan.projection().as_arrow()
             tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
             files = {file for task in tasks for file in task.delete_files}
             deleted = [_read_deletes(scan.io, file) for file in files]
-        except Exception as error:  # of pyiceberg, pyarrow or fsspec
-            raise _explain(name, error) from error
         self.files = [IcebergFile(scan, task, deleted) for task in tasks]
 
     def get_fragments(self) -> list[IcebergFile]:

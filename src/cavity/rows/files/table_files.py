@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from cavity.common import object_stores
 from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadInput
-from cavity.rows.arrow_tables import Chunk, import_pyarrow
+from cavity.rows.arrow_tables import Chunk, get_column, import_pyarrow
+from cavity.rows.columns.column_kinds import simplify
 from cavity.rows.columns.encoder import ColumnEncoder
-from cavity.rows.files.datasets import FORMATS, open_dataset
+from cavity.rows.files.arrow_source import FORMATS, open_dataset
 from cavity.rows.files.fragments import Fragments
 from cavity.rows.files.iceberg import is_iceberg
 from cavity.rows.files.text_files import MAX_COLUMNS, Csv, check_names, explain_errors
@@ -110,22 +111,21 @@ class Npz(TableFile):
                 self._add(name, array, titles)
         self.names = list(self.columns)
 
-    def _add(self, name: str, array: NDArray[Any], titles: NDArray[Any] | None) -> None:
+    def _add(self, name: str, array: NDArray[Any], titles: Any) -> None:
         array = array.astype(str) if array.dtype.kind == "S" else array
-        if array.ndim == 1:
-            self._put(name, array)
-            return
         flat = array.reshape(len(array), -1)
         if flat.shape[1] > MAX_COLUMNS:
             check_names([""] * flat.shape[1], self.path)
-        named = titles is not None and titles.shape == flat.shape[1:] and titles.dtype.kind == "U"
-        for j in range(flat.shape[1]):
-            self._put(str(titles[j]) if titles is not None and named else f"{name}{j}", flat[:, j])
-
-    def _put(self, name: str, column: NDArray[Any]) -> None:
-        if name in self.columns:
-            raise BadInput(f"{self.path} has two columns with the name {name!r}: rename one of them.")
-        self.columns[name] = column
+        names = [name] if array.ndim == 1 else [f"{name}{j}" for j in range(flat.shape[1])]
+        if (
+            array.ndim > 1
+            and titles is not None
+            and titles.shape == flat.shape[1:]
+            and titles.dtype.kind == "U"
+        ):
+            names = titles.tolist()
+        check_names([*self.columns, *names], self.path)
+        self.columns |= dict(zip(names, flat.T, strict=True))
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Chunk]:
         arrow = import_pyarrow()
@@ -195,7 +195,9 @@ def _write_copy(table: TableFile, prepare: ColumnEncoder, more: Sequence[str], p
 
 
 def _labelled(prepare: ColumnEncoder, chunk: Chunk, more: Sequence[str]) -> Any:
-    part = prepare.to_table(chunk, more)
+    cells = {name: get_column(chunk.table, name) for name in (*prepare.inputs, *more)}
+    cells |= {c.name: simplify(c, cells[c.name], chunk.first) for c in prepare.columns_}
+    part = import_pyarrow().table(cells)
     if not (prepare.target_ and prepare.target_.missing):
         return part
     return part.filter(import_pyarrow().array(prepare.find_labelled(chunk)))

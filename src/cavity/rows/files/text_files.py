@@ -25,6 +25,7 @@ MAX_QUOTED_BYTES = 1 << 20  # quotes in a header must close within this many byt
 CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # characters that no text has
 QUOTED = re.compile('"[^"]*"')
 BYTE_ORDER_MARK, LINE_END = b"\xef\xbb\xbf", re.compile(rb"[\r\n]")
+RECORD = re.compile(rb'(?:[^"\r\n]++|"[^"]*+")*+')  # up to a line end that is not between quotes
 BLOCK_BYTES = 4 << 20  # bytes of a CSV file to read at a time; a row must fit
 SCAN_BYTES = 1 << 20
 ENCODINGS = {"cp1252": "Windows-1252", "latin-1": "Latin-1", "utf-16": "UTF-16"}
@@ -32,8 +33,10 @@ NOT_CP1252 = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # that Windows-1252 does not
 
 
 @contextmanager
-def explain_errors(path: Location, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
-    """Turn errors of the libraries that read a file into a BadInput that names the file."""
+def explain_errors(
+    path: Location, errors: tuple[type[Exception], ...] = (Exception,), remedy: str = ""
+) -> Iterator[None]:
+    """Turn errors of the libraries that read a file, a table or a folder into a BadInput that names it."""
     try:
         yield
     except CavityError:
@@ -49,7 +52,7 @@ def explain_errors(path: Location, errors: tuple[type[Exception], ...] = (Except
                 f"{path} has a row of more than 4 MB: close a quote that is never closed, or shorten the cell."
             ) from error
         advice = next((f": {words}" for sign, words in ADVICE.items() if sign in reason), "")
-        raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.") from error
+        raise BadInput(f"{path} cannot be read: {reason:.300}{advice}.{remedy}") from error
 
 
 def check_names(names: list[str], path: Location) -> None:
@@ -129,13 +132,17 @@ class Csv(TableFile):
     def _read_header(self) -> str:
         """Read the header, which may have line ends between quotes; skips empty lines before it."""
         with self._open() as stream:
-            content, found = b"", None
-            while found is None and (more := stream.read(1 << 20)):
+            content, end, odd = b"", 0, False
+            while end == len(content) or (odd and len(content) <= MAX_QUOTED_BYTES):
+                more = stream.read(1 << 20)
                 content = (content + more).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
-                found = _cut_first_record(content)
+                end = RECORD.match(content).end()  # type: ignore[union-attr]  # it matches the empty text, too
+                odd = content[end : end + 1] == b'"'  # a quote that is not closed yet
+                if not more:
+                    break
                 if len(content) > MAX_HEADER_BYTES:
                     raise BadInput(f"the first line of {self.path} is longer than 64 MB: is it a CSV file?")
-        text = (_cut_first_line(content) if found is None else found).decode("utf-8")
+        text = (LINE_END.split(content, 1)[0] if odd else content[:end]).decode("utf-8")
         if CONTROL.search(text):
             raise BadInput(f"{self.path} is not a text file: save the rows as CSV in UTF-8.")
         if not text.strip():
@@ -180,19 +187,3 @@ class Csv(TableFile):
             while more := stream.read(1 << 20):
                 tail = (tail + more)[-(1 << 16) :]
         return tail.rstrip()
-
-
-def _cut_first_record(content: bytes) -> bytes | None:
-    """Cut at the first line end that is not between quotes; after MAX_QUOTED_BYTES, at the first line end."""
-    quotes = begin = 0
-    for end in (found.start() for found in LINE_END.finditer(content)):
-        quotes, begin = quotes + content.count(b'"', begin, end), end
-        if quotes % 2 == 0:
-            return content[:end]
-        if end > MAX_QUOTED_BYTES:
-            return _cut_first_line(content)
-    return None
-
-
-def _cut_first_line(content: bytes) -> bytes:
-    return LINE_END.split(content, 1)[0]

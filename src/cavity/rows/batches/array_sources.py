@@ -1,10 +1,10 @@
-"""Tables that are read by row number but need not be in memory as arrays: memory maps, .npy files and sparse rows."""
+"""Sources of rows in Python: arrays, memory maps, .npy files and sparse rows, read by row number, and batches of user code."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,9 +13,22 @@ from numpy.typing import NDArray
 
 from cavity.common.object_stores import download, is_uri
 from cavity.errors import BadInput
-from cavity.rows.batches.source import Array, Piece
-from cavity.rows.labels import refuse_masked
-from cavity.rows.sparse_rows import SparseRows, is_sparse
+from cavity.rows.arrow_tables import from_torch, is_sparse, refuse_masked
+from cavity.rows.batches.source import Array, Names, Piece
+
+
+class SparseRows:
+    """Rows that are indexed like those of an array and are dense only when they are read."""
+
+    def __init__(self, X: Any) -> None:
+        self.ndim, self.shape, self.dtype = X.ndim, X.shape, X.dtype
+        self._rows = X.tocsr()
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, rows: Any) -> NDArray[Any]:
+        return np.asarray(self._rows[rows].toarray())
 
 
 class Arrays:
@@ -53,10 +66,6 @@ class Arrays:
         for start in range(rows.start, rows.stop, size):
             stop = min(start + size, rows.stop)
             yield self._make_piece(np.arange(start, stop), slice(start, stop))
-
-    def scattered(self, size: int, rng: np.random.Generator) -> Iterator[Piece]:
-        order = rng.permutation(len(self.X))
-        yield from (self.take(order[i : i + size]) for i in range(0, len(order), size))
 
     def take(self, index: NDArray[np.int64]) -> Piece:
         """Return these rows in this order; reads them in file order."""
@@ -118,3 +127,54 @@ def _map_remote(uri: str) -> NDArray[Any]:
         download(uri, copy)
         copy.flush()
         return np.asarray(np.load(copy.name, mmap_mode="r"))
+
+
+class Batches:
+    """Source of batches (X, y) or (X, y, weight).
+
+    Every pass must give the same rows; they cannot be read by number. `batches` is called, or iterated, once per pass.
+    """
+
+    numbered = False
+    names: Names = None
+
+    def __init__(self, batches: Callable[[], Iterable[Any]] | Iterable[Any]) -> None:
+        if not callable(batches) and iter(batches) is batches:
+            raise BadInput(
+                "an iterator can be read only once, and training needs several passes: give a callable that returns a new "
+                "iterator (lambda: batches()), or an iterable such as a list or a torch DataLoader."
+            )
+        self.batches = batches
+
+    def pieces(self, size: int) -> Iterator[Piece]:
+        """Read all batches in order; splits large ones."""
+        first = 0
+        for number, batch in enumerate(self.batches() if callable(self.batches) else self.batches):
+            piece = _make_piece(batch, number, first)
+            first += len(piece.index)
+            if len(piece.index) <= size:
+                yield piece
+                continue
+            yield from (piece.at(slice(s, s + size)) for s in range(0, len(piece.index), size))
+
+
+def _make_piece(batch: Any, number: int, first: int) -> Piece:
+    where = f"batch {number}"
+    if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+        raise BadInput(f"{where} is a {type(batch).__name__}; every batch must be (X, y) or (X, y, weight).")
+    weight: Array | None = None if len(batch) == 2 else _to_array(batch[2], where).astype(np.float64)
+    X, y = _to_array(batch[0], where), _to_array(batch[1], where)
+    try:
+        X = X.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{where}: X is not numeric ({error}); encode its columns first.") from error
+    rows = len(X) if X.ndim else 0
+    return Piece(np.arange(first, first + rows), X, y, weight, where)
+
+
+def _to_array(value: Any, where: str) -> Any:
+    refuse_masked(value, where)
+    try:
+        return np.asarray(from_torch(value))
+    except ValueError as error:
+        raise BadInput(f"{where} is not a table: {error}") from error
