@@ -56,9 +56,9 @@ class Older(GPClassifier):
 
     def fit(self, *args, **kwargs):
         if os.environ["RANK"] == "1":
-            import cavity.fitting.agreement as agreement
+            import cavity.fitting.job as job
 
-            agreement.__version__ = "0.0.1"
+            job.__version__ = "0.0.1"
         return super().fit(*args, **kwargs)
 
 

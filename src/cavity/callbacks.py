@@ -1,6 +1,5 @@
 """Callbacks of a fit: pass these, or your own `Callback`, as `GPClassifier(callbacks=[...])`."""
 
-from cavity.fitting.monitoring import Validation
 from cavity.training.callbacks import Callback, JsonLines, Memory, TensorBoard, TimeBudget
 
-__all__ = ["Callback", "JsonLines", "Memory", "TensorBoard", "TimeBudget", "Validation"]
+__all__ = ["Callback", "JsonLines", "Memory", "TensorBoard", "TimeBudget"]

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cavity import CavityError, GPClassifier, GPRegressor, distributed
 from cavity.callbacks import Callback
 from cavity.distributed import heartbeat
-from cavity.fitting import agreement
+from cavity.fitting import job
 from cavity.options import nest
 from support import toy
 
@@ -39,11 +39,11 @@ def outcome(name, work):
 
 def with_version(version, work):
     """Run as another version of the package would."""
-    own, agreement.__version__ = agreement.__version__, version
+    own, job.__version__ = job.__version__, version
     try:
         work()
     finally:
-        agreement.__version__ = own
+        job.__version__ = own
 
 
 def differ(folder):
@@ -63,7 +63,7 @@ def differ(folder):
         "features": lambda: GPClassifier(**nest(**QUICK)).fit(X[:, : 2 - odd], Y),
         "labels": lambda: GPClassifier(**nest(**QUICK)).fit(X, Y + odd),
         "argument": lambda: GPClassifier(**nest(**QUICK | {"n_inducing": 4 + odd})).fit(X, Y),
-        "version": lambda: with_version("0.0.1" if odd else agreement.__version__, lambda: GPClassifier(**nest(**QUICK)).fit(X, Y)),
+        "version": lambda: with_version("0.0.1" if odd else job.__version__, lambda: GPClassifier(**nest(**QUICK)).fit(X, Y)),
         "exchange": lambda: GPClassifier(**nest(**QUICK, exchange=2 if odd else "auto")).fit(X, Y),
         "method": lambda: GPClassifier(**nest(**QUICK | {"method": "ep" if odd else "sep"})).fit(X, Y),
         "missing value": lambda: GPClassifier(**nest(**QUICK)).fit(holed if odd else X, Y),

@@ -15,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 
 import cavity
 from cavity import BadInput, GPClassifier, GPRegressor, Preparation
-from cavity.callbacks import Validation
 from cavity.options import nest
 from cavity.rows.frames import Prepared
 
@@ -197,7 +196,7 @@ def test_more_rows_more_ways(fitted):
     """partial_fit, validation rows, uncertainty, ranking, latent values, cross-validation."""
     grown = model().partial_fit(FRAME[:50], Y[:50]).partial_fit(FRAME[50:], Y[50:])
     assert grown.predict_proba(FRAME).shape == (N, 2) and grown.feature_names_in_.tolist() == list(FRAME)
-    stopped = model(callbacks=[Validation(FRAME[:20], Y[:20])]).fit(FRAME[20:], Y[20:])
+    stopped = model().fit(FRAME[20:], Y[20:], eval_set=(FRAME[:20], Y[:20]))
     assert "validation_nll" in stopped.history_[0]
     assert fitted.predict_uncertainty(FRAME).total.shape == (N,) == fitted.rank_for_labeling(FRAME).shape
     assert fitted.predict_latent(FRAME)[0].shape == (N, 1)

@@ -11,7 +11,6 @@ from sklearn.datasets import load_diabetes, make_classification
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, GPRegressor, Training
-from cavity.callbacks import Validation
 from cavity.errors import BadInput, BadOption
 from cavity.fitting import time_budget
 from cavity.options import nest
@@ -110,8 +109,6 @@ def test_two_validation_sets_are_refused(table):
     X, y, X_val, y_val = table
     with pytest.raises(BadOption, match="validation_fraction"):
         model(validation_fraction=0.2).fit(X, y, eval_set=(X_val, y_val))
-    with pytest.raises(BadOption, match="Validation"):
-        model(callbacks=[Validation(X_val, y_val)]).fit(X, y, eval_set=(X_val, y_val))
     with pytest.raises(BadInput, match="eval_set has the label 7"):
         model().fit(X, y, eval_set=(X_val, y_val + 7))
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier, Training
-from cavity.fitting.twins import effective_share
+from cavity.fitting.leave_one_out import effective_share
 from cavity.methods import GFITC
 from cavity.options import nest
 from cavity.prediction.pool import fit_temperature

@@ -19,10 +19,10 @@ X, Y = toy(120, 3, seed=5)
 OPTIONS = dict(n_inducing=8, max_epochs=12, tol=0.0, random_state=0, effort="fast")
 
 
-def fit(X=X, Y=Y, **options):
+def fit(X=X, Y=Y, eval_set=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GPClassifier(**nest(**{**OPTIONS, **options})).fit(X, Y)
+        return GPClassifier(**nest(**{**OPTIONS, **options})).fit(X, Y, eval_set=eval_set)
 
 
 class Count(callbacks.Callback):
@@ -128,7 +128,7 @@ def test_the_best_state_of_a_run_that_gets_worse_is_the_one_kept():
     """Judged by labels that contradict the training rows, the first epochs are the best ones."""
     wrong = (Y + 1) % 3
     plain = {"calibration": None}
-    clf = fit(callbacks=[callbacks.Validation(X, wrong, patience=2)], max_epochs=30, **plain)
+    clf = fit(eval_set=(X, wrong), patience=2, max_epochs=30, **plain)
     nll = [row["validation_nll"] for row in clf.history_]
     best = int(np.argmin(nll))
     assert clf.n_epochs_ < 30 and best < len(nll) - 1
@@ -136,11 +136,6 @@ def test_the_best_state_of_a_run_that_gets_worse_is_the_one_kept():
     log_p = again.predict_log_proba(X)
     kept = -clf.predict_log_proba(X)[np.arange(len(X)), wrong].mean()
     assert kept == pytest.approx(-log_p[np.arange(len(X)), wrong].mean(), abs=0.05)
-
-
-def test_a_validation_set_with_a_new_label_is_refused():
-    with pytest.raises(BadInput, match="the validation set has the label 7"):
-        fit(callbacks=[callbacks.Validation(X, np.full(len(X), 7))])
 
 
 @pytest.mark.parametrize(
@@ -201,11 +196,10 @@ def test_an_interrupt_goes_back_to_the_best_state_of_a_validated_run():
             return False
 
     held = X[:30], Y[:30]
-    followers = [callbacks.Validation(*held), Worse()]
     options = {**OPTIONS, "batch_size": 40, "calibration": None}
-    clf = GPClassifier(**nest(**options, callbacks=followers))
+    clf = GPClassifier(**nest(**options, callbacks=[Worse()]))
     with pytest.warns(UserWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
-        clf.fit(X, Y)
+        clf.fit(X, Y, eval_set=held)
     nll = -clf.predict_log_proba(held[0])[np.arange(30), held[1]].mean()
     np.testing.assert_allclose(nll, min(row["validation_nll"] for row in clf.history_), rtol=1e-9)
     assert clf.history_[-1]["validation_nll"] > nll

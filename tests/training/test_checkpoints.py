@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cavity import BadFile, BadOption, GPClassifier
-from cavity.callbacks import Callback, Memory, Validation
+from cavity.callbacks import Callback, Memory
 from cavity.common import tensor_files
 from cavity.options import nest
 from cavity.training import checkpoint
@@ -58,12 +58,12 @@ class StopAfter(Callback):
         return False
 
 
-def fit(data=(X, Y), **options):
+def fit(data=(X, Y), eval_set=None, **options):
     """On rows in memory, or on a folder of Parquet files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         target = "label" if isinstance(data[0], Path) else None
-        return GPClassifier(**nest(**options)).fit(*data, target=target)
+        return GPClassifier(**nest(**options)).fit(*data, target=target, eval_set=eval_set)
 
 
 @cache
@@ -147,18 +147,14 @@ def test_a_run_without_a_seed_resumes_with_the_seed_it_had(tmp_path):
     assert len(first.history_) == options["max_epochs"]
 
 
-EARLY = {name: RUNS[name] | {"max_epochs": 30} for name in ("ep", "sep", "ep full")}
-
-
-def against(patience=4):
-    """Labels that contradict the rows: early epochs are the best ones."""
-    return Validation(X, (Y + 1) % 3, patience)
+AGAINST = X, (Y + 1) % 3  # labels that contradict the rows: early epochs are the best ones
+EARLY = {name: RUNS[name] | {"max_epochs": 30, "patience": 4} for name in ("ep", "sep", "ep full")}
 
 
 @pytest.fixture(scope="module", params=EARLY)
 def stopped(request):
     """Options of a run that stops early, and the run."""
-    clf = fit(**EARLY[request.param], callbacks=[against()])
+    clf = fit(**EARLY[request.param], eval_set=AGAINST)
     nll = [row["validation_nll"] for row in clf.history_]
     assert int(np.argmin(nll)) + 1 < len(nll) < 30
     return EARLY[request.param], clf
@@ -169,16 +165,15 @@ def test_early_stopping_goes_on_with_its_best_score_and_its_patience(stopped, tm
     """Cut off so many epochs before the last."""
     options, unbroken = stopped
     path = tmp_path / "run.ckpt"
-    interrupt(path, options, watchers=[against()], epochs=unbroken.n_epochs_ - before)
-    same_model(fit(**options, checkpoint=path, resume=True, callbacks=[against()]), unbroken)
+    interrupt(path, options | {"eval_set": AGAINST}, epochs=unbroken.n_epochs_ - before)
+    same_model(fit(**options, checkpoint=path, resume=True, eval_set=AGAINST), unbroken)
 
 
 def test_a_run_that_ended_is_not_trained_further_when_it_is_resumed(stopped, tmp_path):
     options, unbroken = stopped
     for resume in (False, True):
-        watchers = [against(), StopAfter()]
-        again = fit(**options, checkpoint=tmp_path / "run.ckpt", resume=resume, callbacks=watchers)
-        same_model(again, unbroken)
+        file = {"checkpoint": tmp_path / "run.ckpt", "resume": resume}
+        same_model(fit(**options, **file, eval_set=AGAINST, callbacks=[StopAfter()]), unbroken)
 
 
 def test_a_held_out_share_stops_a_resumed_run_where_it_stops_another(tmp_path):
@@ -343,7 +338,7 @@ def test_no_flipped_bit_of_a_checkpoint_goes_unnoticed(tmp_path, name, monkeypat
     options = RUNS[name] | {"max_epochs": 1}
     fit(**options, checkpoint=path)
     content = path.read_bytes()
-    monkeypatch.setattr("cavity.fitting.runs.find_loop", lambda run, options: pytest.fail("was resumed"))
+    monkeypatch.setattr("cavity.fitting.runs.train", lambda run, options: pytest.fail("was resumed"))
     for _ in range(60):
         damaged = bytearray(content)
         damaged[rng.integers(len(content))] ^= 1 << int(rng.integers(8))

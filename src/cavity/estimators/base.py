@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.errors import BadOption, CavityError
 from cavity.estimators.sklearn_callbacks import CallbackSupport, tell_callbacks
 from cavity.explain.contributions import Contributions, compute_contributions, compute_importance
-from cavity.explain.partial_dependence import Average, PartialDependence, compute_partial_dependence
-from cavity.explain.permutation_importance import Draws, Importance, Losses, permutation_importance
+from cavity.explain.partial_dependence import PartialDependence, compute_partial_dependence
+from cavity.explain.permutation_importance import Draws, Importance, permutation_importance
 from cavity.explain.raw_rows import RawRows, choose_rows, read_raw_rows
-from cavity.explain.sampling import Asked
+from cavity.explain.sampling import Asked, draw_samples
 from cavity.fitting.job import Job, read_request
 from cavity.fitting.results import Result
 from cavity.kernels import RBF
@@ -46,7 +46,17 @@ EXAMPLES = {  # of arguments that are objects; of methods, by the kind of estima
 
 
 class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
-    """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result."""
+    """Base class of GPClassifier and GPRegressor. A fit sets attributes only when it has a result.
+
+    Each of them has
+
+        _config()                   the arguments, checked
+        _average(seed)              a function from groups of rows to mean predictions and their standard deviations
+        _predict_outcome(X)         log-probabilities [n C], or means and standard deviations [n 2], of features
+        _compare(own, others)       contributions of a column, [n C] or [n], given predictions with other cells, [n B ...]
+        _information(own, others)   divergence of the predictions from their mean over other cells, [n]
+        _row_losses(request)        features and weights of rows, and a function from features to the loss of each row
+    """
 
     _kind: ClassVar[str]  # what its files call themselves
     _result: Result
@@ -270,7 +280,7 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "_fitted")
         asked = Asked(n_samples, warmup, chains, target_accept, n_models, over, random_state)
         with torch.inference_mode(False):
-            return self._sample(Request(X, y, sample_weight), asked)
+            return draw_samples(self._config(), self._result, Request(X, y, sample_weight), asked)
 
     def explain(
         self,
@@ -425,31 +435,3 @@ class GPEstimator(CallbackSupport, BaseEstimator):  # type: ignore[misc]
 
     def _read_raw(self, X: Any) -> RawRows:
         return read_raw_rows(X, self._features(), self._fitted)
-
-    def _config(self) -> Any:
-        """Check the arguments."""
-        raise NotImplementedError
-
-    def _sample(self, request: Request, asked: Asked) -> Any:
-        """Draw hyper-parameters."""
-        raise NotImplementedError
-
-    def _average(self, seed: int) -> Average:
-        """Return a function from groups of rows to mean predictions and their standard deviations."""
-        raise NotImplementedError
-
-    def _predict_outcome(self, X: Array) -> Array:
-        """Return log-probabilities [n C], or means and standard deviations [n 2], of features."""
-        raise NotImplementedError
-
-    def _compare(self, own: Array, others: Array) -> Array:
-        """Return the contributions of a column, [n C] or [n], given predictions with other cells, [n B ...]."""
-        raise NotImplementedError
-
-    def _information(self, own: Array, others: Array) -> Array:
-        """Return the divergence of the predictions from their mean over other cells, [n]."""
-        raise NotImplementedError
-
-    def _row_losses(self, request: Request) -> tuple[Array, Array, Losses]:
-        """Return the features and weights of rows, and a function from features to the loss of each row."""
-        raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -15,30 +16,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
-from cavity.explain import evidence_sampling, sampling
+from cavity.explain import evidence_sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.explain.samples import ClassifierSamples
-from cavity.fitting import partial_fit, runs
+from cavity.fitting import partial_fit
 from cavity.fitting.classification_job import prepare_classification
 from cavity.fitting.partial_fit import available_if
-from cavity.fitting.results import Result, common_result
+from cavity.fitting.results import Result
 from cavity.options import ClassifierConfig, read_classifier
 from cavity.options.method import read_method
-from cavity.options.reading import read_class_weight
 from cavity.options.training import Training, read_training
-from cavity.options.value_checks import whole
+from cavity.options.value_checks import read_class_weight, whole
 from cavity.prediction import uncertainty
 from cavity.prediction.blocks import accuracy
 from cavity.prediction.draws import draw_log_proba
 from cavity.prediction.estimate import Estimate
-from cavity.prediction.model import (
-    as_array,
-    frequencies,
-    predict_labels,
-    predict_log_proba,
-    predict_moments,
-)
+from cavity.prediction.model import as_array, frequencies, predict_labels, predict_log_proba, predict_moments
 from cavity.prediction.pool import normalised
 from cavity.rows.arrow_tables import from_torch
 from cavity.rows.frames import Prepared
@@ -51,6 +44,7 @@ N_DRAWS = 50  # of the latent functions, for the intervals of partial dependence
 
 
 @model_file.register
+@dataclass(eq=False, repr=False)
 class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
     """Multi-class Gaussian process classification by expectation propagation.
 
@@ -107,7 +101,7 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         How the model trains: what is learnt, optimiser, tolerance, time limit, early stopping, checkpoints, precision, such as
         `Training(tol=1e-3)`. Grid searches take `training__tol`.
     callbacks : sequence of cavity.callbacks.Callback
-        JsonLines, TensorBoard, TimeBudget, Validation, or your own.
+        JsonLines, TensorBoard, TimeBudget, or your own.
     verbose : int
         1 shows the plan with a time estimate, the stages of the fit, and progress bars.
 
@@ -185,44 +179,24 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
 
     _kind = "model"
 
-    def __init__(
-        self,
-        method: Any = "auto",
-        *,
-        effort: str = "balanced",
-        calibration: str | None = "auto",
-        ensemble: Any = "auto",
-        kernel: Any = None,
-        n_inducing: int | float | str = "auto",
-        inducing: Any = "auto",
-        learning_rate: float | None = None,
-        batch_size: int | str | None = "auto",
-        max_epochs: int | None = None,
-        device: Any = "auto",
-        random_state: Any = None,
-        warm_start: bool = False,
-        class_weight: Any = None,
-        training: Training | None = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-    ) -> None:
-        self.method = method
-        self.effort = effort
-        self.calibration = calibration
-        self.ensemble = ensemble
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.device = device
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.class_weight = class_weight
-        self.training = training
-        self.callbacks = callbacks
-        self.verbose = verbose
+    method: Any = "auto"
+    _: KW_ONLY
+    effort: str = "balanced"
+    calibration: str | None = "auto"
+    ensemble: Any = "auto"
+    kernel: Any = None
+    n_inducing: int | float | str = "auto"
+    inducing: Any = "auto"
+    learning_rate: float | None = None
+    batch_size: int | str | None = "auto"
+    max_epochs: int | None = None
+    device: Any = "auto"
+    random_state: Any = None
+    warm_start: bool = False
+    class_weight: Any = None
+    training: Training | None = None
+    callbacks: Any = ()
+    verbose: int = 0
 
     def _partial_fit_problem(self) -> str | None:
         """Return why there is no `partial_fit`; a wrong argument is left to the call itself."""
@@ -307,17 +281,8 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
         self : GPClassifier
             The updated estimator.
         """
-        config, known = self._config(), None
-        if hasattr(self, "_result"):
-            known = partial_fit.Known(self._result.growing, self._features(), self.classes_)
-        grown = partial_fit.grow(config, Request(X, y, sample_weight), classes, known)
-        evidence = runs.label_evidence(grown.run)
-        found = common_result(grown.run, grown.growing.begin, grown.features, evidence, self.warm_start)
-        if known is not None:  # new rows do not change the calibration
-            kept = found.model._replace(pool=self._fitted.pool)
-            found = found._replace(model=kept, calibration=self.calibration_, plan=self._result.plan)
-        name = config.method.name_evidence(len(grown.classes))
-        self._store(found._replace(classes=grown.classes, growing=grown.growing, evidence_name=name))
+        earlier = self._result if hasattr(self, "_result") else None
+        self._store(partial_fit.grow(self._config(), Request(X, y, sample_weight), classes, earlier))
         return self
 
     def _store(self, result: Result) -> None:
@@ -581,6 +546,3 @@ class GPClassifier(ClassifierMixin, GPEstimator):  # type: ignore[misc]
             return np.array(mean), np.array([np.exp(log_p).mean(1).std(0, ddof=1) for log_p in draws])
 
         return average
-
-    def _sample(self, request: Request, asked: sampling.Asked) -> ClassifierSamples:
-        return sampling.sample_classifier(self._config(), self._result, request, asked)

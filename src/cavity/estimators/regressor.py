@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -13,10 +14,8 @@ from sklearn.utils import check_random_state
 
 from cavity.errors import BadOption
 from cavity.estimators.base import Array, GPEstimator
-from cavity.explain import sampling
 from cavity.explain.partial_dependence import Average
 from cavity.explain.permutation_importance import Losses
-from cavity.explain.samples import RegressorSamples
 from cavity.fitting.regression_job import prepare_regression
 from cavity.fitting.results import Result
 from cavity.options import RegressorConfig, read_regressor
@@ -32,6 +31,7 @@ from cavity.saving import model_file
 
 
 @model_file.register
+@dataclass(eq=False, repr=False)
 class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     """Gaussian process regression: y = f(x) + noise, exactly or through inducing points.
 
@@ -97,38 +97,21 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     _kind = "regressor"
 
-    def __init__(
-        self,
-        method: Any = "exact",
-        *,
-        kernel: Any = None,
-        n_inducing: int | float = 100,
-        inducing: Any = "auto",
-        normalize_y: bool = True,
-        learning_rate: float | None = None,
-        batch_size: int | str | None = "auto",
-        max_epochs: int | None = None,
-        device: Any = "auto",
-        random_state: Any = None,
-        warm_start: bool = False,
-        training: Training | None = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-    ) -> None:
-        self.method = method
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.normalize_y = normalize_y
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.device = device
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.training = training
-        self.callbacks = callbacks
-        self.verbose = verbose
+    method: Any = "exact"
+    _: KW_ONLY
+    kernel: Any = None
+    n_inducing: int | float = 100
+    inducing: Any = "auto"
+    normalize_y: bool = True
+    learning_rate: float | None = None
+    batch_size: int | str | None = "auto"
+    max_epochs: int | None = None
+    device: Any = "auto"
+    random_state: Any = None
+    warm_start: bool = False
+    training: Training | None = None
+    callbacks: Any = ()
+    verbose: int = 0
 
     def _config(self) -> RegressorConfig:
         return read_regressor(self.get_params(deep=False))
@@ -284,6 +267,3 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return mean, np.sqrt(np.maximum(var, 0.0))
 
         return average
-
-    def _sample(self, request: Request, asked: sampling.Asked) -> RegressorSamples:
-        return sampling.sample_regressor(self._config(), self._result, request, asked)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from cavity.errors import BadOption, NotPositiveDefinite
 from cavity.explain.nuts_sweeps import ProbitSweeps, has_small_table
 from cavity.inference import Engine, State
-from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
-from cavity.training.lbfgs import Probe
+from cavity.training.lbfgs import Rest, converge_at
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
@@ -42,8 +41,7 @@ class LogDensity:
         self.run, self.tol = run, tol
         self.evaluations = 0
         self.sweeps = ProbitSweeps(run) if has_small_table(run) else None
-        self.linear = run.engine.factor.linear  # then one sweep from empty sites is the fixed point
-        if not self.linear:
+        if not run.engine.factor.linear:  # then one sweep from empty sites is the fixed point
             self.tol = min(tol, CENTER_TOL)
             run.state = self.at(run.state.theta.double().cpu().numpy())
             self.tol = tol
@@ -51,20 +49,15 @@ class LogDensity:
     def __call__(self, theta: Array) -> tuple[float, Array]:
         """Return the value and the gradient; −∞ if the posterior cannot be factorised."""
         self.evaluations += 1
-        run, begin = self.run, self._begin(theta)
-        frozen = run.engine.freeze(begin, run.rows, learn=not run.engine.exact)
-        state = self._converge(begin, frozen)
-        if state is not None:
-            state, info = run.engine.thaw(frozen).step(state, run.whole, run.reduce, Probe(), True)
-            value, gradient = float(info.objective), state.optimiser[0].double().cpu().numpy()
-            if math.isfinite(value) and np.isfinite(gradient).all() and not bool(info.failed):
+        state, value = self._converge(theta)
+        if state is not None and math.isfinite(value):
+            gradient = state.optimiser[0].double().cpu().numpy()
+            if np.isfinite(gradient).all():
                 return value, gradient
         return -math.inf, np.zeros_like(theta)
 
     def at(self, theta: Array) -> State:
-        """Return the state with converged sites."""
-        begin = self._begin(theta)
-        state = self._converge(begin, self.run.engine.freeze(begin, self.run.rows))
+        state, _ = self._converge(theta)
         if state is None:
             raise NotPositiveDefinite(
                 "the posterior could not be factorised at the fitted hyper-parameters: raise Training(jitter=...) and fit "
@@ -72,27 +65,16 @@ class LogDensity:
             )
         return state
 
-    def _begin(self, theta: Array) -> State:
-        run = self.run
-        return run.engine.at(run.state, torch.from_numpy(np.ascontiguousarray(theta)).to(run.state.theta))
+    def _converge(self, theta: Array) -> tuple[State | None, float]:
+        place = torch.from_numpy(np.ascontiguousarray(theta)).to(self.run.state.theta)
+        rest = Rest(math.inf, self.tol, SWEEPS)
+        state, value, _ = converge_at(self.run, place, rest, self._sweep_small_table)
+        return state, value
 
-    def _converge(self, begin: State, frozen: Engine) -> State | None:
-        """Sweep with an engine that is frozen at this state; None if no damping helps."""
-        run = self.run
-        if self.linear:
-            undamped = begin._replace(damping=torch.ones_like(begin.damping))
-            state, info = frozen.step(undamped, run.whole, run.reduce, None, True)
-            return None if bool(info.failed) else state
-        if self.sweeps is not None and frozen.cached is not None:
-            found = self.sweeps.converge(begin, frozen.cached, self.tol, SWEEPS)
-            if found is not None:
-                return found
-        for share in (1.0, 0.5, 0.25):
-            damped = begin._replace(damping=torch.full_like(begin.damping, share))
-            converged = find_fixed_point(run, damped, lambda size, _: size < self.tol, SWEEPS, frozen)
-            if converged is not None:
-                return converged._replace(damping=run.state.damping)
-        return None
+    def _sweep_small_table(self, begin: State, frozen: Engine) -> State | None:
+        if self.sweeps is None or frozen.cached is None:
+            return None
+        return self.sweeps.converge(begin, frozen.cached, self.tol, SWEEPS)
 
 
 class Chains(NamedTuple):

@@ -62,7 +62,6 @@ class PartialDependence(NamedTuple):
 
 
 def format_value(value: Any) -> str:
-    """Format a cell in the user's units."""
     if value is None or value != value:
         return "(missing)"
     if isinstance(value, np.datetime64):

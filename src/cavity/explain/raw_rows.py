@@ -87,7 +87,6 @@ class RawRows(NamedTuple):
 
 
 def find_column(column: Any, names: tuple[str, ...]) -> int:
-    """Return the number of a column, given its number or its name."""
     if isinstance(column, int | np.integer) and not isinstance(column, bool):
         if not -len(names) <= column < len(names):
             raise BadInput(f"there is no column {column}: the table has {len(names)} columns.")

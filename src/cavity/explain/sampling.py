@@ -16,8 +16,8 @@ from sklearn.utils import check_random_state
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption, missing_extra
 from cavity.explain import nuts
-from cavity.explain.samples import ClassifierSamples, RegressorSamples
-from cavity.fitting import build, regression_rows, runs
+from cavity.explain.samples import ClassifierSamples, HyperSamples, RegressorSamples
+from cavity.fitting import build, regression_job, runs
 from cavity.fitting.results import Result
 from cavity.inference import OF_FACTOR, Engine
 from cavity.inference.posterior import Sums
@@ -62,17 +62,13 @@ class Asked(NamedTuple):
         whole("n_models", self.n_models, 1)
 
 
-def sample_classifier(
-    config: ClassifierConfig, fit: Result, request: Request, asked: Asked
-) -> ClassifierSamples:
-    classes: Any = fit.classes
-    table = read_table_of_fit(request, config.class_weight, fit.features, classes)
-    return ClassifierSamples(**_draw(config, fit, table, asked, 1.0), classes=classes)
-
-
-def sample_regressor(config: Config, fit: Result, request: Request, asked: Asked) -> RegressorSamples:
-    table = read_targets_of_fit(request, fit.features, fit.units)
-    return RegressorSamples(**_draw(config, fit, table, asked, fit.units[1]), units=fit.units)
+def draw_samples(config: Config, fit: Result, request: Request, asked: Asked) -> HyperSamples:
+    if isinstance(config, ClassifierConfig):
+        classes: Any = fit.classes
+        table = read_table_of_fit(request, config.class_weight, fit.features, classes)
+        return ClassifierSamples(**_draw(config, fit, table, asked, 1.0), classes=classes)
+    targets = read_targets_of_fit(request, fit.features, fit.units)
+    return RegressorSamples(**_draw(config, fit, targets, asked, fit.units[1]), units=fit.units)
 
 
 def _draw(config: Config, fit: Result, table: Table, asked: Asked, scale: float) -> dict[str, Any]:
@@ -142,14 +138,14 @@ def _configure(config: Config, model: FittedModel, names: frozenset[str]) -> Con
         learn -= {"inducing"}
     return replace(
         config.in_float64(), kernel=kernel, learn=learn, batch_size=None, optimizer="auto", schedule="inner-approx",
-        max_seconds=None, max_epochs=None, verbose=0,
+        damping=1.0, max_seconds=None, max_epochs=None, verbose=0,
     )  # fmt: skip
 
 
 def _make_likelihood(model: FittedModel, table: Table, options: Options) -> Likelihood:
     """Make the likelihood again; a share of random labels is the fitted one, and fixed."""
     if isinstance(options.config, RegressorConfig):
-        return regression_rows.make_likelihood(options.config)
+        return regression_job.make_likelihood(options.config)
     likelihood = build.make_likelihood(table, options)
     if model.likelihood.epsilon is not None:
         likelihood.set_params(epsilon=model.likelihood.epsilon)
@@ -281,5 +277,5 @@ def _warn(divergences: int, total: int, r_hat: dict[str, Array], ess: dict[str, 
             f"some hyper-parameter has only {least:.0f} effective draws (of {total}): raise n_samples= where its spread matters."
         )
     for text in said:
-        warnings.warn(text, ConvergenceWarning, stacklevel=6)  # the caller of sample_hyperparameters
+        warnings.warn(text, ConvergenceWarning, stacklevel=5)  # the caller of sample_hyperparameters
     return said

@@ -37,7 +37,7 @@ from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options
 from cavity.rows.batches.source import Data
 from cavity.rows.tables import Array, Facts, Start
-from cavity.training.optimisers import OPTIMISERS, SHORT_ADAM, Ascent, AverageGradient
+from cavity.training.optimisers import OPTIMISERS, SHORT_ADAM
 
 # Standard deviation of the normal priors on the logs of kernel parameters and noise, around their starting values.
 PRIOR_SD = 2.0
@@ -151,7 +151,6 @@ def _is_log(module: Prior, name: str) -> bool:
 
 
 def make_likelihood(table: Facts, options: Options) -> Likelihood:
-    """Make the method's likelihood on the run's device."""
     return options.method.make_likelihood(table.n_classes, options.config.learn).to(
         options.config.device, options.config.dtype
     )
@@ -184,12 +183,8 @@ def count_sites(table: Facts, likelihood: Likelihood) -> Array:
 
 
 def make_engine(
-    module: Prior,
-    table: Facts,
-    options: Options,
-    likelihood: Likelihood | None = None,
+    module: Prior, table: Facts, options: Options, likelihood: Likelihood | None = None
 ) -> Engine:
-    """Make the engine, with the method's own likelihood or another one."""
     likelihood = likelihood or make_likelihood(table, options)
     if options.method.removal == 1:
         likelihood.expect_exponents(min(1.0, table.lightest))
@@ -213,16 +208,9 @@ def make_engine(
     )
 
 
-def make_optimiser(options: Options, engine: Engine, data: Data) -> Optimiser:
-    """Make the optimiser of the hyper-parameters; L-BFGS and Newton bring their own loops."""
-    total = float(engine.total)
-    if options.plan.optimizer == "gradient":
-        return Ascent(total)
-    if options.plan.optimizer == "sag":
-        return AverageGradient(total, data.n_batches(options.plan.batch_size or data.n_rows))
-    if options.plan.anneal:
-        return SHORT_ADAM
-    return OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
+def make_optimiser(options: Options) -> Optimiser:
+    """Make the optimiser of the hyper-parameters; L-BFGS brings its own loop."""
+    return SHORT_ADAM if options.plan.anneal else OPTIMISERS.get(options.plan.optimizer, OPTIMISERS["adam"])
 
 
 def make_warm_up(engine: Engine, options: Options) -> Engine | None:
@@ -250,12 +238,11 @@ def make_first_state(engine: Engine, data: Data, options: Options, damping: floa
     kept = 0 if engine.sites.tied else data.n_rows
     zeros = torch.zeros(C, M, M, dtype=torch.float64, device=device)
     theta = engine.theta()
-    rule = make_optimiser(options, engine, data)
     return State(
         theta=theta,
         sites=empty_sites(kept, S, options.config.dtype, device),
         sums=Sums(zeros, zeros[:, :, 0].clone()),
-        optimiser=rule.init(theta),
+        optimiser=make_optimiser(options).init(theta),
         damping=_scalar(damping, device),
         rate=_scalar(options.plan.rate, device),
         jitter=_scalar(find_jitter(engine, options.config), device),

@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 
 from cavity.distributed import Local
 from cavity.errors import NotPositiveDefinite
-from cavity.fitting.leave_one_out import LeaveOneOut
+from cavity.fitting.leave_one_out import LeaveOneOut, effective_share, find_twins, has_cells
 from cavity.fitting.members import Fitted, TreesBeside, deepen, fit_member, predicts_own_rows
 from cavity.fitting.sklearn_trees import choose_columns, make_forest
 from cavity.fitting.time_budget import Budget, choose_members, choose_stages
-from cavity.fitting.twins import effective_share, find_twins, has_cells
 from cavity.options import policy
 from cavity.options.plan import CalibrationPlan
 from cavity.prediction.estimate import Estimate, Rows, estimate_quality

@@ -6,86 +6,69 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from cavity.distributed import run_together
-from cavity.fitting import agreement, build, monitoring, runs
+from cavity.fitting import build, monitoring, runs
 from cavity.fitting.calibration import Calibration, hold_out_for_calibration
-from cavity.fitting.job import Job, Session, choose_device, open_session, start_run, start_values
-from cavity.fitting.leave_one_out import find_leave_one_out
+from cavity.fitting.job import Job, Session, check_rows, open_session, start_job
+from cavity.fitting.leave_one_out import find_leave_one_out, find_twins, prior_variances
 from cavity.fitting.members import TreesBeside, make_members
-from cavity.fitting.novelty import from_leave_one_out, prior_variances
 from cavity.fitting.partial_fit import keep_growing
 from cavity.fitting.results import Continuation, Result, common_result
 from cavity.fitting.time_budget import Budget
-from cavity.fitting.twins import find_twins
 from cavity.options import ClassifierConfig, Plan, policy
 from cavity.options.plan import CalibrationPlan, TableSize, TrainingPlan
 from cavity.prediction.model import FittedModel, as_array, as_tensor, extract_model, predict_latent
 from cavity.prediction.pool import Gate, make_gate
 from cavity.rows.sources import find_source, read_source
-from cavity.rows.tables import Facts, Request, Table, read_eval_labels, read_table
-from cavity.rows.validation import Features
+from cavity.rows.tables import LabelledTable, Request, Table, read_eval_labels, read_table
 from cavity.training.callbacks import Callback
 from cavity.training.loop import Run
 from cavity.training.progress import announce
 
 
-class FitRows(NamedTuple):
-    """The rows of a fit, with their labels encoded."""
-
-    table: Facts
-    features: Features
-    classes: NDArray[Any]
-    numbered: bool  # a row has the same number in every pass
-
-
 class HeldOut(NamedTuple):
-    """Rows that calibrate the model instead of training it, and the callback that stops by them."""
+    """Rows that calibrate the model instead of training it, and the callback that stops by them, if they are those of eval_set."""
 
     table: Table | None = None
-    name: str = "held out"
     stopping: tuple[Callback, ...] = ()
 
 
 def prepare_classification(config: ClassifierConfig, request: Request, earlier: Continuation | None) -> Job:
     """Read the rows, build the engine, and start or resume a run."""
-    session = open_session(config, earlier)
-    budget = Budget(time.perf_counter(), request.time_limit, config.max_seconds)
-    rows = read_rows(session, config, request)
-    agreement.check_rows(rows.table, rows.features, rows.classes, session.reduce)
+    session = open_session(config, request, earlier)
+    rows = read_rows(session, request)
+    check_rows(rows.table, rows.features, rows.classes, session.reduce)
     config.method.check_classes(len(rows.classes))
     config.check_size(rows.table.n_rows)
-    session, config = choose_device(session, config, TableSize.of(rows.table, rows.features.n))
-    rows, held = hold_rows_out(session, config, request, rows)
-    return ClassifierFits(session, config, rows, held, budget).prepare()
+    session = session.on_best_device(TableSize.of(rows.table, rows.features.n))
+    rows, held = hold_rows_out(session, request, rows)
+    return ClassifierFits(session, rows, held).prepare()
 
 
-def read_rows(session: Session, config: ClassifierConfig, request: Request) -> FitRows:
-    """Read a table, or the facts of a source."""
-    reduce = session.reduce
+def read_rows(session: Session[ClassifierConfig], request: Request) -> LabelledTable:
+    config, reduce = session.config, session.reduce
     source = run_together(reduce, lambda: find_source(request, reads_whole_table=config.reads_whole_table))
     if source is not None:
         config.check_source(source.numbered)
-        found = read_source(source, config.class_weight, config.owner, session.seed, reduce)
-        return FitRows(*found, source.numbered)
-    table, features, classes = run_together(
+        return read_source(source, config.class_weight, config.owner, session.seed, reduce)
+    return run_together(
         reduce, lambda: read_table(request, config.class_weight, config.owner, groups=reduce.world == 1)
     )
-    return FitRows(table, features, classes, numbered=True)
 
 
 def hold_rows_out(
-    session: Session, config: ClassifierConfig, request: Request, rows: FitRows
-) -> tuple[FitRows, HeldOut]:
+    session: Session[ClassifierConfig], request: Request, rows: LabelledTable
+) -> tuple[LabelledTable, HeldOut]:
     """Return the rows to train on, and those of `eval_set` or of a large table that are held out."""
+    config = session.config
     if request.eval_set is not None:
         held = read_eval_labels(request.eval_set, rows.features, rows.classes)
-        return rows, HeldOut(held, "of eval_set", (monitoring.make_early_stopping(held, config.patience),))
+        return rows, HeldOut(held, (monitoring.make_early_stopping(held, config.patience),))
     if isinstance(rows.table, Table) and policy.holds_out(config, rows.table.n_rows):
         table, held = hold_out_for_calibration(rows.table, session.seed)
         return rows._replace(table=table), HeldOut(held)
@@ -96,26 +79,26 @@ def hold_rows_out(
 class ClassifierFits:
     """All fits of one classifier."""
 
-    session: Session
-    config: ClassifierConfig
-    rows: FitRows
+    session: Session[ClassifierConfig]
+    rows: LabelledTable
     held: HeldOut
-    budget: Budget
     beside: TreesBeside | None = None
+
+    @property
+    def config(self) -> ClassifierConfig:
+        return self.session.config
 
     def prepare(self) -> Job:
         """Return the fit to all rows, which the calibration follows."""
-        limit, stopping = self.budget.limit, self.held.stopping
-        plan = self.plan_calibration(self.config)
+        stopping, plan = self.held.stopping, self.plan_calibration(self.config)
         if plan.beside and isinstance(self.rows.table, Table):
             members = make_members(self.config.ensemble, plan, self.session.seed)
             self.beside = TreesBeside(members, self.rows.table, self.held.table)
         more = plan.how == "folds" or (plan.pools and self.beside is None)
-        seconds = policy.share_time(limit, self.config.max_seconds, more)
+        seconds = policy.share_time(self.session.budget.limit, self.config.max_seconds, more)
         session = self.session._replace(config=replace(self.config, max_seconds=seconds))
-        every_row = self.held.table is None or bool(stopping)
-        job = prepare_table(session, self.rows, every_row, stopping)
-        job.plan = replace(job.plan, calibration=plan, time_limit=limit)
+        job = prepare_table(session, self.rows, self.held.table is None or bool(stopping), stopping)
+        job.plan = replace(job.plan, calibration=plan)
         job.fast = self.plan_fast(job.plan.training.n_inducing)
         job.beside = self.beside or nullcontext()
         if plan.how != "none":
@@ -147,20 +130,19 @@ class ClassifierFits:
             and not (policy.pools(config) and find_twins(table) is not None),
             held=held,
             threads=torch.get_num_threads(),
-            alone=self.session.reduce.world == 1 and (held is not None or self.budget.limit is None),
+            alone=self.session.reduce.world == 1 and (held is not None or self.session.budget.limit is None),
         )
 
     def fit_part(self, config: ClassifierConfig, part: Table, seconds: float | None) -> FittedModel:
         """Train on part of the rows, for a model that only predicts others: rough sites are good enough."""
-        inner = self.session._replace(
-            config=config.for_folds(seconds),
-            earlier=None,
-            rng=np.random.default_rng(self.session.seed),
-            begun=time.perf_counter(),
+        inner = self._begin_again(config.for_folds(seconds))._replace(
+            earlier=None, budget=Budget(time.perf_counter())
         )
-        job = prepare_table(inner, self.rows._replace(table=part))
-        run = job.train_quietly(settle=False)
+        run = prepare_table(inner, self.rows._replace(table=part)).train_quietly(settle=False)
         return extract_model(run.engine, run.state)
+
+    def _begin_again(self, config: ClassifierConfig) -> Session[ClassifierConfig]:
+        return self.session._replace(config=config, rng=np.random.default_rng(self.session.seed))
 
     def calibrate(self, plan: CalibrationPlan, result: Result, at_once: bool) -> Result:
         """Find the temperature, or the pool with trees; `at_once`: without more fits."""
@@ -170,16 +152,16 @@ class ClassifierFits:
             plan = replace(plan, how="leave-one-out", pools=False)
         about = Calibration(
             plan,
-            make_members(config.ensemble, plan, session.seed) if plan.pools else [],
+            make_members(config.ensemble, plan, session.seed),
             table,
             session.reduce,
             session.seed,
             partial(self.fit_part, used),
-            self.budget,
+            session.budget,
             config.verbose if session.reduce.rank == 0 else 0,
             gate=find_gate(result.model, table) if plan.pools and isinstance(table, Table) else None,
             held=self.held.table,
-            held_name=self.held.name,
+            held_name="of eval_set" if self.held.stopping else "held out",
             beside=None if at_once else self.beside,
         )
         pool, found, estimate, notes = about.find_pool(result.model, result.loo)
@@ -192,21 +174,15 @@ class ClassifierFits:
         """Return whether training took fewer steps because trees make up for them, and there is time for the others."""
         assert result.plan is not None
         done, config = result.plan.training, replace(self.config, ensemble=None)
-        in_time = self.budget.left() is None and self.session.reduce.world == 1
+        in_time = self.session.budget.left() is None and self.session.reduce.world == 1
         return in_time and self.plan_training(config, done.n_inducing) != done
 
     def train_alone(self) -> Result:
-        """Train and calibrate the model without trees."""
         announce("  trees do not help: training without them, in more steps", self.config.verbose)
         config = replace(self.config, ensemble=None, callbacks=(), checkpoint=None, resume=False)
-        rng = np.random.default_rng(self.session.seed)
-        alone = replace(
-            self, session=self.session._replace(config=config, rng=rng), config=config, beside=None
-        )
-        job = alone.prepare()
+        job = replace(self, session=self._begin_again(config), beside=None).prepare()
         job.train_quietly()
-        result = job.make_result(job.run)._replace(plan=job.plan)
-        return result if job.finish is None else job.finish(result, False)
+        return job.end() if job.finish is None else job.finish(job.end(), False)
 
 
 @torch.no_grad()
@@ -235,31 +211,35 @@ def fix_hyperparameters(
 
 
 def prepare_table(
-    session: Session, rows: FitRows, every_row: bool = True, stopping: tuple[Callback, ...] = ()
+    session: Session[ClassifierConfig],
+    rows: LabelledTable,
+    every_row: bool = True,
+    stopping: tuple[Callback, ...] = (),
 ) -> Job:
     """Build the engine for labelled rows, and start or resume a run. `every_row`: no row is held out."""
     (table, features, classes, numbered), config, rng = rows, session.config, session.rng
-    assert isinstance(config, ClassifierConfig)
     if isinstance(table, Table) and config.validation_fraction is not None:
         table, held = monitoring.hold_out(table, config.validation_fraction, rng)
         stopping, every_row = (monitoring.make_early_stopping(held, config.patience),), False
-    begin = start_values(session, table, features)
-    size = TableSize.of(table, features.n, numbered)
-    Z = build.choose_points(config, begin.pool, policy.count_points(config, size), table.n_latent, rng)
-    options = policy.complete(config, size, build.whitened_size(config, Z))
-    module = build.make_prior(options, table, begin, Z)
-    engine = build.make_engine(module, table, options)
-    run = start_run(session, engine, table, options, features, classes, stopping)
+    begin = session.start_values(table, features)
+    M = policy.count_points(config, TableSize.of(table, features.n, numbered))
+    Z = build.choose_points(config, begin.pool, M, table.n_latent, rng)
 
     def make_result(run: Run) -> Result:
-        growing = keep_growing(config.method, run, begin, table)
+        growing = keep_growing(config.method, run, begin.columns, table)
         loo = find_leave_one_out(run, table, every_row)
-        left_out = None if loo is None or run.reduce.world > 1 else from_leave_one_out(loo)
-        found = common_result(run, begin, features, runs.label_evidence(run), config.warm_start, left_out)
+        left_out = None if loo is None or run.reduce.world > 1 else loo.for_novelty()
+        found = common_result(
+            run, begin.columns, features, runs.label_evidence(run), config.warm_start, begin.pool, left_out
+        )
         prior = table.class_totals / table.class_totals.sum()
         name = config.method.name_evidence(len(classes))
         return found._replace(
             classes=classes, growing=growing, loo=loo, class_prior=prior, evidence_name=name
         )
 
-    return Job(run, options, Plan(training=options.plan), make_result, table.lightest)
+    job = start_job(
+        session, table, features, begin, Z, make_result, classes=classes, numbered=numbered, stopping=stopping
+    )
+    job.lightest = table.lightest
+    return job

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cavity import distributed
-from cavity.distributed import Local
-from cavity.fitting import agreement, monitoring, runs
+from cavity._version import __version__
+from cavity.distributed import Local, check_same
+from cavity.errors import BadOption
+from cavity.fitting import build, monitoring, runs
 from cavity.fitting.results import Continuation, Result
-from cavity.fitting.time_budget import read_limit
-from cavity.inference import Engine
+from cavity.fitting.time_budget import Budget, read_limit
+from cavity.likelihoods import Likelihood
 from cavity.options import Config, Options, Plan, policy
 from cavity.options.plan import TableSize
 from cavity.options.time_estimate import add_estimate
-from cavity.rows.tables import Facts, Request, Start, share_lengthscales
+from cavity.rows.tables import Array, Facts, Request, Start, share_lengthscales
 from cavity.rows.validation import Features
 from cavity.training.callbacks import Callback
 from cavity.training.checkpoint import restore_run
@@ -30,6 +35,9 @@ from cavity.training.progress import announce
 from cavity.training.threads import flush_denormals, limit_threads
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+# Arguments that may differ between ranks; rank 0 sets the seed.
+OF_A_RANK = ("random_state", "callbacks", "verbose", "device", "checkpoint")
 
 
 @dataclass
@@ -41,16 +49,15 @@ class Job:
     plan: Plan
     make_result: Callable[[Run], Result]
     lightest: float = 1.0
-    finish: Callable[[Result, bool], Result] | None = (
-        None  # after training: calibrate; True: at once, without more fits
-    )
+    # after training: calibrate; True: at once, without more fits
+    finish: Callable[[Result, bool], Result] | None = None
     beside: AbstractContextManager[Any] = field(default_factory=nullcontext)  # runs during training
     fast: Plan | None = None  # what effort="fast" would do, for the estimate of its time
 
     def train_quietly(self, settle: bool = True) -> Run:
         """Train to the end without results, warnings or a progress bar; `settle`: sites converge fully at the end."""
         self.run.plan = replace(self.run.plan, settle=settle)
-        self.run = runs.find_loop(self.run, self.options)(self.run)
+        self.run = runs.train(self.run, self.options)
         return self.run
 
     def train(self, store: Callable[[Result], None]) -> list[str]:
@@ -76,8 +83,8 @@ class Job:
     def _train(self, store: Callable[[Result], None]) -> Result:
         first, result = self.run.state, None
         try:
-            self.run = runs.find_loop(self.run, self.options)(self.run)
-            result = self._make_result()
+            self.run = runs.train(self.run, self.options)
+            result = self.end()
             store(result)
             if self.finish is not None:
                 result = self.finish(result, False)
@@ -99,7 +106,7 @@ class Job:
             found.append(runs.NO_EVIDENCE)
         return runs.warn(found, stacklevel=4)
 
-    def _make_result(self) -> Result:
+    def end(self) -> Result:
         return self.make_result(self.run)._replace(plan=self.plan)
 
     def _keep(self, result: Result | None) -> Result:
@@ -108,39 +115,48 @@ class Job:
         if result is None:
             monitoring.restore_best(self.run)
             self.run.plan = replace(self.run.plan, max_seconds=0.0)  # no more passes that take long
-            result = self._make_result()
+            result = self.end()
         if self.finish is not None:
             result = self.finish(result, True)
         text = f"{where} was interrupted after {len(self.run.history)} epochs: the model is what was learnt so far."
         return result._replace(warnings=tuple(runs.warn([(text, UserWarning)], stacklevel=5)))
 
 
-class Session(NamedTuple):
+class Session(NamedTuple, Generic[AnyConfig]):
     """What all parts of one fit share."""
 
-    config: Config
+    config: AnyConfig
     earlier: Continuation | None
     reduce: Local
     seed: int
     rng: np.random.Generator
-    begun: float  # when the fit began, in seconds
+    budget: Budget
+
+    def on_best_device(self, size: TableSize) -> Session[AnyConfig]:
+        """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
+        return (
+            self._replace(config=policy.choose_device(self.config, size)) if self.reduce.world == 1 else self
+        )
+
+    def start_values(self, table: Facts, features: Features) -> Start:
+        """Return the table's starting values; a warm start keeps the units of the old parameters."""
+        begin = share_lengthscales(table.start(self.rng), features, self.rng)
+        if self.earlier is not None and len(self.earlier.columns.center) == features.n:
+            begin = begin._replace(columns=self.earlier.columns)
+        return begin
 
 
-def open_session(config: Config, earlier: Continuation | None) -> Session:
+def open_session(config: AnyConfig, request: Request, earlier: Continuation | None) -> Session[AnyConfig]:
     """Draw the seed of a fit, after checking what its ranks can do."""
     distributed.warn_unjoined()
-    begun, reduce = time.perf_counter(), distributed.current()
+    reduce, budget = (
+        distributed.current(),
+        Budget(time.perf_counter(), request.time_limit, config.max_seconds),
+    )
     config.check_ranks(reduce.world)
-    agreement.check_arguments(config, reduce)
+    check_arguments(config, reduce)
     seed = monitoring.draw_seed(config, reduce)
-    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), begun)
-
-
-def choose_device(session: Session, config: AnyConfig, size: TableSize) -> tuple[Session, AnyConfig]:
-    """Choose the device by the size of the table. Several ranks keep the devices that they exchange by."""
-    if session.reduce.world == 1:
-        config = policy.choose_device(config, size)
-    return session._replace(config=config), config
+    return Session(config, earlier, reduce, seed, np.random.default_rng(seed), budget)
 
 
 def read_request(config: Config, request: Request) -> Request:
@@ -149,34 +165,68 @@ def read_request(config: Config, request: Request) -> Request:
     return request._replace(eval_set=pair, time_limit=limit)
 
 
-def start_values(session: Session, table: Facts, features: Features) -> Start:
-    """Return the table's starting values; a warm start keeps the units of the old parameters."""
-    begin, earlier = share_lengthscales(table.start(session.rng), features, session.rng), session.earlier
-    if earlier is not None and len(earlier.columns.center) == features.n:
-        begin = begin._replace(columns=earlier.columns)
-    return begin
-
-
-def start_run(
-    session: Session,
-    engine: Engine,
+def start_job(
+    session: Session[Any],
     table: Facts,
-    options: Options,
     features: Features,
+    begin: Start,
+    Z: Array,
+    make_result: Callable[[Run], Result],
+    *,
+    likelihood: Likelihood | None = None,
     classes: NDArray[Any] | None = None,
+    numbered: bool = True,
     stopping: tuple[Callback, ...] = (),
-) -> Run:
-    """Return a run that has not started, or one restored from a checkpoint."""
-    config, earlier, reduce, seed, rng, begun = session
+) -> Job:
+    config, earlier, reduce, seed, rng, budget = session
+    size = TableSize.of(table, features.n, numbered)
+    options = policy.complete(config, size, build.whitened_size(config, Z))
+    engine = build.make_engine(build.make_prior(options, table, begin, Z), table, options, likelihood)
     state = None if earlier is None else earlier.state
     run = runs.make_run(engine, table.rows(config), options, int(rng.integers(2**31 - 1)), reduce, state)
-    run.started = begun  # max_seconds counts the start-up, too
+    run.started = budget.begun  # max_seconds counts the start-up, too
     facts: dict[str, Any] = {}
     if config.checkpoint:  # an optimiser cannot read what another one remembers
         facts = monitoring.describe_run(config, table, classes, engine.prior.size, seed)
         facts["optimizer"] = options.plan.optimizer
-    run.callbacks = (*stopping, *monitoring.make_callbacks(config, features, classes, facts, reduce))
+    run.callbacks = (*stopping, *monitoring.make_callbacks(config, facts, reduce))
     stored = monitoring.find_checkpoint(config, reduce)
     if stored is not None:
         restore_run(run, stored, facts)
-    return run
+    return Job(run, options, Plan(training=options.plan, time_limit=budget.limit), make_result)
+
+
+def check_arguments(config: Config, reduce: Local) -> None:
+    """Raise BadOption on every rank if versions or arguments differ."""
+    if reduce.world == 1:
+        return
+    versions = {"cavity": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    given = {n: _describe(value) for n, value in config.arguments.items() if n not in OF_A_RANK}
+    facts = {f"the version of {name}": version for name, version in versions.items()}
+    facts |= {f"the argument {name}": value for name, value in given.items()}
+    check_same(reduce, facts | {"having a checkpoint": config.checkpoint is not None}, BadOption)
+
+
+def check_rows(table: Facts, features: Features, classes: NDArray[Any] | None, reduce: Local) -> None:
+    """Raise BadInput on every rank if the rows differ."""
+    if reduce.world == 1:
+        return
+    facts = {
+        "the number of rows": table.n_rows,
+        "the number of features": features.n,
+        "the names of features": features.names,
+        "the classes": None if classes is None else _describe(classes),
+        "the digest of the rows": table.content(),
+    }
+    check_same(reduce, facts)
+
+
+def _describe(value: Any) -> str:
+    """Return a short text that is the same on every rank if the value is."""
+    if isinstance(value, np.ndarray | torch.Tensor):
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+        text = f"{array.dtype.kind} {array.shape} {array.tolist()}"
+    else:
+        text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # addresses differ
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text if len(text) < 200 else f"{text[:60]}... (SHA-256 {digest})"

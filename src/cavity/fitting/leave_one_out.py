@@ -1,4 +1,7 @@
-"""Leave-one-out of a finished fit: of every row, or of random rows where these are too many. [METHOD 13]"""
+"""Leave-one-out of a finished fit: of every row, or of random rows where these are too many. [METHOD 13, 17]
+
+Labels calibrate the model and estimate its quality; variances say how usual a row is.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.fitting.twins import find_twins
+from cavity.common.column_statistics import distinct_rows
+from cavity.errors import BadInput
 from cavity.inference import Coupled
 from cavity.inference.leave_one_out import leave_one_out
 from cavity.inference.posterior import Normal
+from cavity.kernels.inducing import CANDIDATES
 from cavity.options import policy
 from cavity.prediction.estimate import Estimate, estimate_quality
-from cavity.prediction.model import FittedModel, log_probabilities
+from cavity.prediction.model import FittedModel, as_array, as_tensor, log_probabilities, predict_latent
+from cavity.prediction.novelty import Novelty, make_novelty
 from cavity.rows.tables import Facts, Table
 from cavity.training.loop import Run
 
 Array = NDArray[np.float64]
 
 KEPT = 1 << 24  # most numbers of leave-one-out marginals that an estimator keeps
+NOVELTY_ROWS = 2000  # training rows that the quantiles of novelty are computed from
+MOST_REPEATS = 2.0  # rows per distinct row with its label, from which a table may be one of cells
+MIXED = 0.25  # share of the repeated rows whose twins have other labels, from which it is
 
 
 class LeaveOneOut(NamedTuple):
@@ -34,7 +43,9 @@ class LeaveOneOut(NamedTuple):
 
     def sample(self) -> LeaveOneOut:
         """Return random rows if there are many classes: enough for a mean, and each takes an integral over all classes."""
-        chosen = choose_sample(len(self.y), policy.most_loo_rows(self.f.mean.shape[1]))
+        return self._select(choose_sample(len(self.y), policy.most_loo_rows(self.f.mean.shape[1])))
+
+    def _select(self, chosen: NDArray[np.int64] | None) -> LeaveOneOut:
         if chosen is None:
             return self
         f = Normal(self.f.mean[chosen], self.f.var[chosen])
@@ -50,6 +61,10 @@ class LeaveOneOut(NamedTuple):
         learnt = any(p.requires_grad for p in model.prior.parameters())
         return estimate_quality(log_p, self.y, self.weight, prior, how, "seen" if learnt else "folds", of)
 
+    def for_novelty(self) -> LeaveOneOut:
+        """Return random rows, enough for quantiles."""
+        return self._select(choose_sample(len(self.y), NOVELTY_ROWS))
+
 
 def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut | None:
     """Return leave-one-out marginals: of all rows of a table in memory, otherwise of random rows. None if q couples classes.
@@ -63,18 +78,87 @@ def find_leave_one_out(run: Run, table: Facts, every_row: bool) -> LeaveOneOut |
     in_time = max(policy.LOO_LEAST, run.count_rows_in_time())
     most = max(1, int(min(policy.LOO_ROWS, policy.most_loo_rows(C), KEPT // C, in_time)) // run.reduce.world)
     chosen = None if whole else choose_sample(n, most)
-    together = find_twins(table) if run.reduce.world == 1 else None
+    found = _leave_out(run, chosen, find_twins(table) if run.reduce.world == 1 else None)
+    numbers = table.numbers if isinstance(table, Table) else np.arange(n)
+    return found._replace(rows=numbers[found.rows], complete=whole and every_row)
+
+
+def find_usual_rows(run: Run) -> LeaveOneOut | None:
+    """Return random rows of a regression; None on several ranks, if q couples classes, or if time is up."""
+    if isinstance(run.engine, Coupled) or run.reduce.world > 1 or not run.has_time_to_sweep():
+        return None
+    return _leave_out(run, choose_sample(run.rows.n_rows, NOVELTY_ROWS))
+
+
+def _leave_out(
+    run: Run, chosen: NDArray[np.int64] | None, together: NDArray[np.int64] | None = None
+) -> LeaveOneOut:
+    """Visit the chosen rows, or all; `together`: the same number for rows that leave together."""
     places, twins = (None if x is None else torch.from_numpy(x) for x in (chosen, together))
     found = []
     for batch, f in leave_one_out(run.engine, run.state, run.whole, places, twins):
         found.append([x.cpu() for x in (f.mean, f.var, batch.y, batch.weight)])
     mean, var, y, weight = (torch.cat(column) for column in zip(*found, strict=True))
-    numbers = table.numbers if isinstance(table, Table) else np.arange(n)
-    rows = numbers if chosen is None else numbers[chosen]
-    labels = y.long().numpy()
-    return LeaveOneOut(Normal(mean, var), labels, weight.double().numpy(), rows, whole and every_row)
+    rows = np.arange(run.rows.n_rows) if chosen is None else chosen
+    return LeaveOneOut(Normal(mean, var), y.long().numpy(), weight.double().numpy(), rows, False)
 
 
 def choose_sample(n: int, most: int) -> NDArray[np.int64] | None:
     """Return `most` random places among n, ascending; None for all of them."""
     return None if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
+@torch.no_grad()
+def prior_variances(model: FittedModel, rows: Array) -> Array:
+    """Return the mean of k(x, x) + s over rows, [C]."""
+    prior = model.prior
+    known = as_array(prior.kernel.diag(as_tensor(rows).to(model.mean)).mean(-1) + prior.noise)
+    return np.broadcast_to(known, (prior.n_latent,))
+
+
+def measure_novelty(model: FittedModel, rows: Array, left_out: LeaveOneOut | None) -> Novelty | None:
+    """Return the quantiles by which `predict_novelty` judges rows, given some training rows, drawn by weight.
+
+    Without `left_out`, variances are those after training.
+    """
+    if left_out is not None:
+        return make_novelty(prior_variances(model, rows), as_array(left_out.f.var), left_out.weight)
+    try:
+        var = as_array(predict_latent(model, as_tensor(rows)).var)
+    except BadInput:  # a kernel of the user's own overflows
+        return None
+    return make_novelty(prior_variances(model, rows), var, np.ones(len(rows)))
+
+
+def find_twins(table: Facts) -> NDArray[np.int64] | None:
+    """Return a number for each row, the same for rows with equal features; None if every row leaves alone.
+
+    Twins may be one case that was entered twice, so a row says nothing new about its twin. In a table of cells they are different
+    cases, and a new row will meet its cell again: there every row leaves alone.
+    """
+    if not isinstance(table, Table) or table.n_rows > CANDIDATES:
+        return None
+    distinct, place = distinct_rows(table.X)
+    return None if len(distinct) == table.n_rows or has_cells(table) else place
+
+
+def has_cells(table: Table) -> bool:
+    """Return whether a table has few distinct rows, each with many cases of different labels, as one of a few categories has."""
+    if table.n_rows > CANDIDATES:
+        return False
+    place = distinct_rows(table.X)[1]
+    count = np.zeros((place.max() + 1, table.n_classes), dtype=np.int64)
+    np.add.at(count, (place, table.y), 1)
+    if table.n_rows <= MOST_REPEATS * np.count_nonzero(count):
+        return False
+    rows, labels = count.sum(1), np.count_nonzero(count, axis=1)
+    return bool(rows[labels > 1].sum() > MIXED * rows[rows > 1].sum())
+
+
+def effective_share(weight: Array, twins: NDArray[np.int64] | None = None) -> float:
+    """Return Σω / Σω², by which weights become those of as many rows as they are worth: (Σω)² / Σω².
+
+    Twins count as one row of their common weight.
+    """
+    each = weight if twins is None else np.bincount(twins, weight)
+    return float(each.sum() / np.square(each).sum())

@@ -18,19 +18,13 @@ from cavity.options import Config
 from cavity.prediction.model import log_probabilities, predict_latent, snapshot
 from cavity.rows import splitting
 from cavity.rows.batches.checksums import hash_labels
-from cavity.rows.tables import Facts, Table, read_eval_labels, unpack_pair
-from cavity.rows.validation import Features
+from cavity.rows.tables import Facts, Table, unpack_pair
 from cavity.training.callbacks import Callback, EarlyStopping
 from cavity.training.checkpoint import Checkpoint, digest, newest_checkpoint, rank_file, read_seed
 from cavity.training.loop import Run
 
-MODEL_ARGUMENTS = (
-    "kernel",
-    "noise",
-    "learn",
-    "share",
-    "mean",
-)  # which model a run fits; how it is trained may change
+# Which model a run fits; how it is trained may change.
+MODEL_ARGUMENTS = ("kernel", "noise", "learn", "share")
 
 
 def find_checkpoint(config: Config, reduce: Local) -> Location | None:
@@ -86,15 +80,9 @@ def _as_json(value: Any) -> Any:
     return sorted(value) if isinstance(value, tuple | list | set | frozenset) else repr(value)
 
 
-def make_callbacks(
-    config: Config,
-    features: Features,
-    classes: NDArray[Any] | None,
-    facts: dict[str, Any],
-    reduce: Local,
-) -> tuple[Callback, ...]:
+def make_callbacks(config: Config, facts: dict[str, Any], reduce: Local) -> tuple[Callback, ...]:
     """Return the user's callbacks, then the checkpoint: it stores what they did."""
-    found = [c.bind(features, classes) if isinstance(c, Validation) else c for c in config.callbacks]
+    found = list(config.callbacks)
     if config.checkpoint is not None:
         _check_folder(config.checkpoint)
         found.append(Checkpoint(rank_file(config.checkpoint, reduce), config.checkpoint_every, facts))
@@ -115,7 +103,6 @@ def _check_folder(path: Location) -> None:
 
 
 def find_failed_checkpoint(run: Run) -> list[tuple[str, type[Warning]]]:
-    """Return a warning if the last checkpoint of a run could not be written."""
     failed = (c.problem for c in run.callbacks if isinstance(c, Checkpoint) and c.problem)
     return [
         (
@@ -133,58 +120,6 @@ def restore_best(run: Run) -> None:
             callback.end(run)
 
 
-class Validation(Callback):
-    """Early stopping on a validation set of your own.
-
-    Training stops after `patience` epochs without a smaller NLL, and the best state is kept.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, D)
-        Rows with the features of the fit.
-    y : array-like of shape (n,)
-        Labels, as in `fit`.
-    patience : int
-        Epochs without improvement before training stops.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from cavity import GPClassifier
-    >>> from cavity.callbacks import Validation
-    >>> X, y = load_iris(return_X_y=True)
-    >>> stop = Validation(X[::5], y[::5], patience=3)
-    >>> clf = GPClassifier(callbacks=[stop], n_inducing=10, max_epochs=20, random_state=0).fit(X, y)
-    >>> "validation_nll" in clf.history_[0]
-    True
-    """
-
-    def __init__(self, X: Any, y: Any, patience: int = 10) -> None:
-        self.X, self.y, self.patience = X, y, patience
-
-    def bind(self, features: Features, classes: NDArray[Any] | None) -> EarlyStopping:
-        """Return the callback for a fit.
-
-        Parameters
-        ----------
-        features : Features
-            Features of the fit.
-        classes : ndarray of shape (C,) or None
-            Class labels; None for regression, which raises an error.
-
-        Returns
-        -------
-        EarlyStopping
-            The callback that judges states on the validation set.
-        """
-        if classes is None:
-            raise BadOption(
-                f"Validation judges class labels, which a {features.owner} does not have: use fit(X, y, eval_set=(X_val, y_val))."
-            )
-        held = read_eval_labels((self.X, self.y), features, classes, "the validation set")
-        return make_early_stopping(held, self.patience)
-
-
 def read_eval_set(config: Config, eval_set: Any) -> tuple[Any, Any] | None:
     """Return X and y of `eval_set`; refuse what is not a pair, and a second set of validation rows."""
     if eval_set is None:
@@ -194,22 +129,17 @@ def read_eval_set(config: Config, eval_set: Any) -> tuple[Any, Any] | None:
         raise BadOption(
             "eval_set= and validation_fraction= both give validation rows: leave one of them out."
         )
-    if any(isinstance(c, Validation) for c in config.callbacks):
-        raise BadOption(
-            "eval_set= and callbacks=[Validation(...)] both give validation rows: leave one of them out."
-        )
     return pair
 
 
 def make_early_stopping(held: Table, patience: int) -> EarlyStopping:
-    """Return a callback that judges states by the NLL of held-out rows."""
-    return EarlyStopping(lambda engine, state: held_out_nll(engine, state, held), patience)
+    """Return a callback that judges states by the weighted NLL of held-out rows."""
 
+    def judge(engine: Engine, state: State) -> float:
+        log_p = held_out_log_proba(engine, state, held)
+        return average(score_rows(log_p, held.y)["nll"], held.weight).value
 
-def held_out_nll(engine: Engine, state: State, held: Table) -> float:
-    """Return the weighted mean negative log-probability of held-out labels. The run stays untouched."""
-    log_p = held_out_log_proba(engine, state, held)
-    return average(score_rows(log_p, held.y)["nll"], held.weight).value
+    return EarlyStopping(judge, patience)
 
 
 def held_out_log_proba(engine: Engine, state: State, held: Table) -> NDArray[np.float64]:

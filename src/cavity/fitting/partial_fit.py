@@ -6,58 +6,31 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.common.column_statistics import Columns
 from cavity.distributed import Local
 from cavity.errors import BadInput, BadOption
-from cavity.fitting import build
+from cavity.fitting import build, runs
+from cavity.fitting.results import Growing, Result, common_result
 from cavity.inference import Engine, Info, Optimiser, State, Tied
-from cavity.kernels import inducing
 from cavity.options import ClassifierConfig, Config, Method, Options, policy
 from cavity.options.plan import TableSize
 from cavity.prediction.model import to_device
 from cavity.rows.batches.in_memory import Batch, Rows
 from cavity.rows.labels import read_labels
-from cavity.rows.tables import Facts, Request, Start, Table, share_lengthscales
+from cavity.rows.tables import Facts, Request, Table, share_lengthscales
 from cavity.rows.validation import Features, check_rows, read_rows
 from cavity.training.guard import Guard
 from cavity.training.loop import Outcome, Run, RunSettings
 from cavity.training.optimisers import OPTIMISERS
 
 
-class Growing(NamedTuple):
-    """A model that can take more rows."""
-
-    engine: Engine  # with the counts and weights of all rows so far
-    state: State
-    begin: Start  # without its candidates
-    lightest: float
-    heaviest: float
-    history: list[dict[str, Any]]
-
-
-class Known(NamedTuple):
-    """What an estimator knows before a further call."""
-
-    growing: Growing | None  # None: its method cannot add rows
-    features: Features
-    classes: NDArray[Any]
-
-
-class Grown(NamedTuple):
-    """A call of `partial_fit`: the grown model, the finished run, and what the rows were."""
-
-    growing: Growing
-    run: Run
-    features: Features
-    classes: NDArray[Any]
-
-
-def keep_growing(method: Method, run: Run, begin: Start, table: Facts) -> Growing | None:
+def keep_growing(method: Method, run: Run, columns: Columns, table: Facts) -> Growing | None:
     """Return the state to which `partial_fit` adds rows after a fit. If "auto" stored sites per row, they are tied."""
     engine, state = run.engine, run.state
     if not isinstance(engine.sites, Tied):
@@ -67,8 +40,7 @@ def keep_growing(method: Method, run: Run, begin: Start, table: Facts) -> Growin
         engine = replace(engine, sites=Tied(counts, False, min(1.0, table.heaviest)))
         state = state._replace(sites=type(state.sites)(*(t[:0].clone() for t in state.sites)))
     state = state._replace(optimiser=())  # it may belong to another optimiser
-    kept = _detach(engine, state, begin)
-    return Growing(**kept, lightest=table.lightest, heaviest=table.heaviest, history=list(run.history))
+    return _detach(run, engine, state, columns, table.lightest, table.heaviest)
 
 
 class NoPartialFit(BadOption, AttributeError):
@@ -108,9 +80,9 @@ def find_problem(method: Method, optimizer: str, schedule: str) -> str | None:
     return None
 
 
-def grow(config: ClassifierConfig, request: Request, classes: Any, known: Known | None) -> Grown:
-    """Add rows to a model, or start one; `classes` are those that the call names."""
-    if known is not None and known.growing is None:
+def grow(config: ClassifierConfig, request: Request, classes: Any, earlier: Result | None) -> Result:
+    """Add rows to the model of an earlier call, or start one; `classes` are those that the call names."""
+    if earlier is not None and earlier.growing is None:
         raise BadOption(
             "this model was fitted with another method, to which partial_fit cannot add rows: fit it with method='sep' (or "
             "'auto', or REP(sites='tied')), or begin with a fresh estimator."
@@ -120,8 +92,8 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, known: Known 
             f"class_weight={config.class_weight!r} needs the counts of all rows, which partial_fit does not know: use a dict."
         )
     config.check_passing_rows(numbered=False)
-    table, features, labels = _read_table(config, request, classes, known)
-    old = None if known is None else known.growing
+    table, features, labels = _read_table(config, request, classes, earlier)
+    old = None if earlier is None else earlier.growing
     size = TableSize.of(table, features.n, numbered=False)
     M = old.engine.prior.size if old is not None else policy.count_points(config, size)
     options = policy.complete(config, size, M)
@@ -133,22 +105,26 @@ def grow(config: ClassifierConfig, request: Request, classes: Any, known: Known 
     engine = _add_rows(_engine_to(old.engine, config.device), table, lightest, heaviest, options)
     run = _make_run(engine, table.on_device(config), _state_to(old.state, config.device), old, options)
     _absorb(run, options)
-    kept = _detach(run.engine, run.state, old.begin)
-    growing = Growing(**kept, lightest=lightest, heaviest=heaviest, history=list(run.history))
-    return Grown(growing, run, features, labels)
+    growing = _detach(run, run.engine, run.state, old.columns, lightest, heaviest)
+    found = common_result(run, old.columns, features, runs.label_evidence(run), config.warm_start)
+    if earlier is not None:  # new rows do not change the calibration
+        model = found.model._replace(pool=earlier.model.pool)
+        found = found._replace(model=model, calibration=earlier.calibration, plan=earlier.plan)
+    name = config.method.name_evidence(len(labels))
+    return found._replace(classes=labels, growing=growing, evidence_name=name)
 
 
 def _read_table(
-    config: ClassifierConfig, request: Request, classes: Any, known: Known | None
+    config: ClassifierConfig, request: Request, classes: Any, earlier: Result | None
 ) -> tuple[Table, Features, NDArray[Any]]:
     """Read the call's rows; labels are encoded as the first call said."""
-    if known is None:
+    if earlier is None:
         rows, features = read_rows(request.X, config.owner, request.y)
     else:
-        rows, features = check_rows(request.X, known.features), known.features
+        rows, features = check_rows(request.X, earlier.features), earlier.features
     labels, weight = read_labels(request.y, request.sample_weight, config.class_weight, rows)
-    every = _first_classes(labels, classes) if known is None else known.classes
-    if known is not None and classes is not None and not np.array_equal(np.unique(classes), every):
+    every = _first_classes(labels, classes) if earlier is None else np.asarray(earlier.classes)
+    if earlier is not None and classes is not None and not np.array_equal(np.unique(classes), every):
         raise BadInput(f"classes={list(classes)} are not those of the first call, {every.tolist()}.")
     unknown = np.setdiff1d(labels, every)
     if len(unknown):
@@ -181,7 +157,7 @@ def _start(config: Config, table: Table, options: Options, features: Features, M
     state = build.make_first_state(engine, table.rows(config), options, 1.0, int(rng.integers(2**31 - 1)))
     sites = _tied(engine)
     empty = replace(engine, total=0 * engine.total, sites=_retied(sites, 0 * sites.counts, sites.unit, False))
-    return Growing(empty, state._replace(optimiser=()), begin, np.inf, 0.0, [])
+    return Growing(empty, state._replace(optimiser=()), begin.columns, np.inf, 0.0, [])
 
 
 def _tied(engine: Engine) -> Tied:
@@ -189,7 +165,7 @@ def _tied(engine: Engine) -> Tied:
     return engine.sites
 
 
-def _retied(old: Tied, counts: Any, unit: float, weighted: bool) -> Tied:
+def _retied(old: Tied, counts: torch.Tensor, unit: float, weighted: bool) -> Tied:
     return Tied(counts, weighted, unit, old.tempers, grows=True)
 
 
@@ -221,7 +197,9 @@ def _absorb(run: Run, options: Options) -> None:
         skipped += int(info.skipped)
     if run.plan.learn:
         stepped, info = _advance(run, run.rows.whole(), run.plan.optimiser)
-        theta = torch.where(_learnt_entries(run.engine, options.config.learn), stepped.theta, run.state.theta)
+        kinds = zip(_names_of_parameters(run.engine), run.engine.parameters.values(), strict=True)
+        learn = [torch.full((p.numel(),), n in options.config.learn, device=p.device) for n, p in kinds]
+        theta = torch.where(torch.cat(learn), stepped.theta, run.state.theta)
         run.state = run.state._replace(theta=theta, optimiser=stepped.optimiser)
     assert info is not None
     run.record(Outcome(float(info.objective), float(info.evidence), skipped))
@@ -244,21 +222,9 @@ def _check_learn(engine: Engine, learn: frozenset[str]) -> None:
         )
 
 
-def _learnt_entries(engine: Engine, learn: frozenset[str]) -> torch.Tensor:
-    """Return which entries of θ are still learnt."""
-    kinds = zip(_names_of_parameters(engine), engine.parameters.values(), strict=True)
-    return torch.cat([torch.full((p.numel(),), name in learn, device=p.device) for name, p in kinds])
-
-
 def _batches(run: Run, batch_size: int | str | None) -> list[Batch]:
     """Return the call's rows in small batches, in a random order that depends on the number of the call."""
-    size = (
-        policy.GROWING_ROWS
-        if batch_size == "auto"
-        else run.rows.n_rows
-        if batch_size is None
-        else int(batch_size)
-    )
+    size = policy.GROWING_ROWS if batch_size == "auto" else int(batch_size or run.rows.n_rows)
     return list(run.rows.batches(size, torch.Generator().manual_seed(len(run.history))))
 
 
@@ -274,26 +240,25 @@ def _advance(run: Run, batch: Any, optimiser: Optimiser | None) -> tuple[State, 
     return state, info
 
 
-def _detach(engine: Engine, state: State, begin: Start) -> dict[str, Any]:
-    """Return copies on the CPU, without the rows that Z was chosen from and without a generator, which takes 5 kB."""
-    X, U, class_weight, distance = begin.pool
-    pool = inducing.Candidates(X[:0].copy(), U[:0].copy(), class_weight[:0].copy(), distance)
-    return {
-        "engine": _engine_to(copy.deepcopy(engine), torch.device("cpu")),
-        "state": to_device(state, torch.device("cpu"))._replace(generator=torch.empty(0, dtype=torch.uint8)),
-        "begin": begin._replace(pool=pool),
-    }
+def _detach(
+    run: Run, engine: Engine, state: State, columns: Columns, lightest: float, heaviest: float
+) -> Growing:
+    """Return copies on the CPU, without a generator, which takes 5 kB."""
+    cpu = torch.device("cpu")
+    state = to_device(state, cpu)._replace(generator=torch.empty(0, dtype=torch.uint8))
+    kept = _engine_to(copy.deepcopy(engine), cpu)
+    return Growing(kept, state, columns, lightest, heaviest, list(run.history))
 
 
 def _engine_to(engine: Engine, device: torch.device) -> Engine:
     """Move an engine to a device; its modules are moved, not copied."""
-    old = _tied(engine)
+    sites = _tied(engine)
     return replace(
         engine,
         prior=engine.prior.to(device),
         factor=engine.factor.to(device),
         total=engine.total.to(device),
-        sites=_retied(old, old.counts.to(device), old.unit, old.weighted),
+        sites=_retied(sites, sites.counts.to(device), sites.unit, sites.weighted),
         hyper_prior=engine.hyper_prior.to(device),
     )
 

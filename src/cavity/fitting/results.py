@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.common.column_statistics import Columns
-from cavity.fitting.leave_one_out import LeaveOneOut
-from cavity.fitting.novelty import ROWS, LeftOut, measure_novelty
-from cavity.fitting.partial_fit import Growing
-from cavity.inference import State
+from cavity.fitting.leave_one_out import NOVELTY_ROWS, LeaveOneOut, measure_novelty
+from cavity.inference import Engine, State
 from cavity.kernels import Kernel
+from cavity.kernels.inducing import Candidates
 from cavity.options import Plan
 from cavity.options.method import BOUND, EVIDENCE
 from cavity.prediction.estimate import Estimate
@@ -21,7 +20,6 @@ from cavity.prediction.model import FittedModel, extract_model, to_device
 from cavity.prediction.novelty import Novelty
 from cavity.prediction.regression import TrainingRows
 from cavity.rows.columns.feature_groups import fold_relevance
-from cavity.rows.tables import Start
 from cavity.rows.validation import Features
 from cavity.training.loop import Run
 
@@ -34,6 +32,17 @@ class Continuation(NamedTuple):
 
     state: State
     columns: Columns
+
+
+class Growing(NamedTuple):
+    """A model that can take more rows."""
+
+    engine: Engine  # with the counts and weights of all rows so far
+    state: State
+    columns: Columns
+    lightest: float
+    heaviest: float
+    history: list[dict[str, Any]]
 
 
 class Result(NamedTuple):
@@ -59,26 +68,28 @@ class Result(NamedTuple):
     estimate: Estimate | None = None  # of a classifier, from rows that were held out
     plan: Plan | None = None
     importance: Array | None = None  # [columns], computed when it is first needed
-    background: Array | None = (
-        None  # [n D], some training rows to compute it from; model files do not have them
-    )
+    background: Array | None = None  # [n D], training rows to compute it from; model files have none
     novelty: Novelty | None = None  # None after `partial_fit`
 
 
 def common_result(
     run: Run,
-    begin: Start,
+    columns: Columns,
     features: Features,
     evidence: float,
     warm_start: bool,
-    left_out: LeftOut | None = None,
+    pool: Candidates | None = None,
+    left_out: LeaveOneOut | None = None,
 ) -> Result:
-    """Return what the fits of both estimators leave. `left_out`: variances at training rows, for the novelty of others."""
+    """Return what the fits of both estimators leave.
+
+    `pool`: training rows; `partial_fit` keeps none. `left_out`: training rows without their own sites, for the novelty of others.
+    """
     state = to_device(run.state, torch.device("cpu")) if warm_start else None
     model = extract_model(run.engine, run.state)
     is_bound = run.engine.removal == 0 and run.engine.factor.bounds
     settle_kernel(model)
-    sample = draw_rows(begin, ROWS)
+    sample = draw_rows(pool, NOVELTY_ROWS)
     return Result(
         model=model,
         features=features,
@@ -86,20 +97,19 @@ def common_result(
         is_bound=is_bound,
         evidence_name=BOUND if is_bound else EVIDENCE,
         history=run.history,
-        relevance=find_relevance(model.prior.kernel, begin.columns, features),
-        continuation=None if state is None else Continuation(state, begin.columns),
-        background=draw_rows(begin, BACKGROUND),
+        relevance=find_relevance(model.prior.kernel, columns, features),
+        continuation=None if state is None else Continuation(state, columns),
+        background=draw_rows(pool, BACKGROUND),
         novelty=None if sample is None else measure_novelty(model, sample, left_out),
     )
 
 
-def draw_rows(begin: Start, n: int) -> Array | None:
-    """Draw training rows by weight; None after `partial_fit`, which keeps none."""
-    X, weight = begin.pool.X, begin.pool.weight
-    if not len(X):
+def draw_rows(pool: Candidates | None, n: int) -> Array | None:
+    """Draw training rows by weight."""
+    if pool is None:
         return None
     rng = np.random.default_rng(0)
-    return X[rng.choice(len(X), n, p=weight / weight.sum())]
+    return pool.X[rng.choice(len(pool.X), n, p=pool.weight / pool.weight.sum())]
 
 
 def settle_kernel(model: FittedModel) -> None:

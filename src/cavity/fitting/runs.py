@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 
 from cavity.distributed import Local
 from cavity.fitting import build
@@ -15,10 +14,7 @@ from cavity.rows.batches.source import Data
 from cavity.training.guard import JITTER
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Run, RunSettings
-from cavity.training.newton import train_newton
 from cavity.training.progress import make_reporter
-
-LOOPS: dict[str, Callable[[Run], Run]] = {"lbfgs": train_lbfgs, "newton": train_newton}
 
 
 def make_run(
@@ -33,27 +29,16 @@ def make_run(
     if earlier is not None:
         state, has_q = _continue_from(state, earlier)
         state = engine.at(state, state.theta)
+    shown = config.verbose if reduce.rank == 0 else 0
     plan = RunSettings(
+        **chosen.steps(),
         learn=bool(len(state.theta)),
-        schedule=chosen.schedule,
-        rough=chosen.rough,
-        optimiser=build.make_optimiser(options, engine, data),
-        rate=chosen.rate,
-        final_rate=chosen.final_rate,
-        anneal=chosen.anneal,
-        sweep_damping=chosen.sweep_damping,
+        optimiser=build.make_optimiser(options),
         leap=not options.method.variational or options.method.linear,
         warm_up=None if has_q else build.make_warm_up(engine, options),
-        batch_size=chosen.batch_size,
-        max_epochs=chosen.max_epochs,
-        tol=chosen.tol,
-        max_seconds=chosen.max_seconds,
-        reshuffle=chosen.optimizer != "sag",
         exchange=config.exchange,
         replay=records_steps(options, reduce),
-        report=make_reporter(
-            config.verbose if reduce.rank == 0 else 0, chosen.max_epochs, float(engine.total)
-        ),
+        report=make_reporter(shown, chosen.max_epochs, float(engine.total)),
     )
     return Run(engine, data, plan, state, reduce)
 
@@ -69,9 +54,8 @@ def count_work(run: Run) -> int:
     return C * M * M * (run.plan.batch_size or run.rows.n_rows)
 
 
-def find_loop(run: Run, options: Options) -> Callable[[Run], Run]:
-    """Return the function that trains to the end: the common loop, or that of an optimiser that brings its own."""
-    return LOOPS.get(options.plan.optimizer, Run.train) if run.plan.learn else Run.train
+def train(run: Run, options: Options) -> Run:
+    return train_lbfgs(run) if options.plan.optimizer == "lbfgs" and run.plan.learn else run.train()
 
 
 def final_evidence(run: Run) -> float:
@@ -136,7 +120,6 @@ def find_warnings(
 
 
 def warn(found: list[tuple[str, type[Warning]]], stacklevel: int) -> list[str]:
-    """Issue the warnings, and return their texts for reports."""
     for text, kind in found:
         warnings.warn(text, kind, stacklevel=stacklevel + 1)
     return [text for text, _ in found]

@@ -22,7 +22,6 @@ class Budget(NamedTuple):
     training: float | None = None  # max_seconds: of training, as the user gave it
 
     def spent(self) -> float:
-        """Return the seconds since the fit began."""
         return time.perf_counter() - self.begun
 
     def left(self) -> float | None:
@@ -33,7 +32,6 @@ class Budget(NamedTuple):
 
 
 def read_limit(value: Any) -> float | None:
-    """Check `time_limit`."""
     return None if value is None else number("time_limit", value, 0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cavity.errors import BadOption
@@ -14,7 +15,7 @@ from cavity.options.method import (
     check_epsilon,
     read_likelihood,
 )
-from cavity.options.value_checks import number, one_of
+from cavity.options.value_checks import checked, number, one_of
 
 SITES = ("own", "tied")
 
@@ -22,8 +23,7 @@ SITES = ("own", "tied")
 class _ProbitMethod(Method):
     """EP with the pairwise probit factors, or with another likelihood."""
 
-    def __init__(self, likelihood: Any = None) -> None:
-        self.likelihood = likelihood
+    likelihood: Any = None
 
     @property
     def label_noise(self) -> float | None:
@@ -31,7 +31,7 @@ class _ProbitMethod(Method):
 
     def check(self) -> Self:
         self._read_likelihood()
-        return self
+        return super().check()
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
         return bind_likelihood(self._read_likelihood(), n_classes, learn)
@@ -62,6 +62,7 @@ class Auto(Method):
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class EP(_ProbitMethod):
     """Expectation propagation: one pair of numbers per site, O(NC) memory. [METHOD 4]
 
@@ -73,8 +74,11 @@ class EP(_ProbitMethod):
 
     name = "ep"
 
+    likelihood: Any = None
+
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class SEP(_ProbitMethod):
     """Stochastic EP: stores only sums of sites, so memory does not depend on the number of rows. [METHOD 4]
 
@@ -87,8 +91,11 @@ class SEP(_ProbitMethod):
     name = "sep"
     site_store = "tied"
 
+    likelihood: Any = None
+
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class PowerEP(_ProbitMethod):
     """Power EP: a cavity removes a part of each site. [METHOD 4]
 
@@ -102,17 +109,15 @@ class PowerEP(_ProbitMethod):
 
     name = "pep"
 
-    def __init__(self, power: float = 0.5, likelihood: Any = None) -> None:
-        super().__init__(likelihood)
-        self.power = power
+    power: float = field(default=0.5, metadata=checked(number, 0.0, 1.0))
+    likelihood: Any = None
 
     @property
     def removal(self) -> float:  # type: ignore[override]
         return float(self.power)
 
     def check(self) -> Self:
-        number("power", self.power, 0.0, 1.0)
-        self._check_powers(self._read_likelihood())
+        self._check_powers(super().check()._read_likelihood())
         return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
@@ -128,6 +133,7 @@ class PowerEP(_ProbitMethod):
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class REP(Method):
     """Robust EP: a share of the labels is drawn at random, so single wrong labels matter less. [METHOD 4]
 
@@ -148,9 +154,8 @@ class REP(Method):
 
     name = "rep"
 
-    def __init__(self, epsilon: float = DEFAULT_EPSILON, sites: str = "own") -> None:
-        self.epsilon = epsilon
-        self.sites = sites
+    epsilon: float = DEFAULT_EPSILON
+    sites: str = field(default="own", metadata=checked(one_of, SITES))
 
     @property
     def site_store(self) -> str:  # type: ignore[override]
@@ -161,9 +166,8 @@ class REP(Method):
         return self.epsilon
 
     def check(self) -> Self:
-        one_of("sites", self.sites, SITES)
         check_epsilon(self.epsilon, "REP")
-        return self
+        return super().check()
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str]) -> Likelihood:
         return bind_likelihood(RobustMax(epsilon=self.epsilon), n_classes, learn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,9 +12,10 @@ from cavity.common.object_stores import Location
 from cavity.errors import BadOption
 from cavity.kernels import spectrum
 from cavity.kernels.inducing import CANDIDATES
+from cavity.options import value_checks as checks
 from cavity.options.method import Method
 from cavity.options.regression_methods import RegressionMethod
-from cavity.options.value_checks import read_jitter
+from cavity.options.value_checks import AS_GIVEN, checked, number, one_of, taken, whole
 from cavity.training.callbacks import Callback
 
 EXACT_JITTER = 1e-8  # relative; where Z = X nothing else separates the model from the exact one
@@ -27,29 +28,30 @@ class Config:
     owner: ClassVar[str]  # class of the estimator, for messages
 
     method: Method
-    kernel: Any
+    kernel: Any = field(metadata=AS_GIVEN)
     n_inducing: int | float | None  # None: chosen by the number of rows
-    inducing: Any  # a name, None for every row, or an array
+    inducing: Any = field(metadata=AS_GIVEN)  # a name, None for every row, or an array
     noise: np.ndarray  # [1], or one per latent function
     learn: frozenset[str]
-    optimizer: str
-    learning_rate: float | None
-    damping: float | None
-    batch_size: int | str | None
-    max_epochs: int | None
-    tol: float
-    max_seconds: float | None
+    optimizer: str = field(metadata=checked(one_of, ("auto", "adam", "sign", "lbfgs")))
+    learning_rate: float | None = field(metadata=checked(number, 0.0, optional=True))
+    damping: float | None = field(metadata=checked(number, 0.0, 1.0, optional=True))
+    batch_size: int | str | None = field(metadata=taken(checks.read_batch_size))
+    max_epochs: int | None = field(metadata=checked(whole, 1, optional=True))
+    tol: float = field(metadata=checked(number, 0.0, strict=False))
+    max_seconds: float | None = field(metadata=checked(number, 0.0, optional=True))
     jitter: float  # relative to the kernel's variance
-    device: torch.device
-    dtype: torch.dtype
-    random_state: Any
-    warm_start: bool
-    callbacks: tuple[Callback, ...]
-    checkpoint: Location | None
-    checkpoint_every: float
-    resume: bool
-    exchange: int | str  # mini-batch steps of a rank between exchanges, or "auto"; 1: a sum in every step
-    verbose: int
+    device: torch.device = field(metadata=taken(checks.resolve_device))
+    dtype: torch.dtype = field(metadata=taken(checks.read_dtype))
+    random_state: Any = field(metadata=AS_GIVEN)
+    warm_start: bool = field(metadata=taken(bool))
+    callbacks: tuple[Callback, ...] = field(metadata=taken(checks.read_callbacks))
+    checkpoint: Location | None = field(metadata=taken(checks.read_path))
+    checkpoint_every: float = field(metadata=checked(number, 0.0, strict=False))
+    resume: bool = field(metadata=taken(bool))
+    # mini-batch steps of a rank between exchanges, or "auto"; 1: a sum in every step
+    exchange: int | str = field(metadata=taken(checks.read_exchange))
+    verbose: int = field(metadata=taken(checks.read_verbose))
     arguments: dict[str, Any]  # as given, those of `training` beside the others
     effort: str = "balanced"  # only classifiers have others
     share: str | None = None
@@ -67,7 +69,6 @@ class Config:
 
     @property
     def reads_whole_table(self) -> bool:
-        """Whether every row must be in memory."""
         return self.schedule == "inner-exact" or self.method.in_memory or self.inducing is None
 
     def in_float64(self) -> Self:
@@ -76,7 +77,6 @@ class Config:
         return replace(self, dtype=torch.float64, jitter=jitter)
 
     def check_ranks(self, world: int) -> None:
-        """Refuse what several processes cannot do."""
         if world > 1 and (self.schedule == "inner-exact" or self.method.at_mode):
             what = self.method.argument if self.method.at_mode else "schedule='inner-exact'"
             raise BadOption(
@@ -97,11 +97,16 @@ class ClassifierConfig(Config):
 
     owner = "GPClassifier"
 
-    class_weight: Any
-    validation_fraction: float | None
-    patience: int
-    calibration: str | None  # "auto", None or "temperature"
-    ensemble: Any  # "auto", None, "trees", or classifiers to pool with
+    class_weight: Any = field(metadata=taken(checks.read_class_weight))
+    validation_fraction: float | None = field(metadata=checked(number, 0.0, 0.9, optional=True))
+    patience: int = field(metadata=checked(whole, 1))
+    calibration: str | None = field(metadata=checked(one_of, ("auto", None, "temperature")))
+    ensemble: Any = field(
+        metadata=taken(checks.read_ensemble)
+    )  # "auto", None, "trees", or classifiers to pool with
+    effort: str = field(metadata=checked(one_of, ("fast", "balanced", "best")))
+    share: str | None = field(metadata=checked(one_of, ("auto", None, "prior", "kernel", "inducing", "both")))
+    schedule: str = field(metadata=checked(one_of, ("inner-approx", "inner-exact", "outer")))
 
     def for_folds(self, seconds: float | None) -> ClassifierConfig:
         """Return the configuration of a fit to a part of the rows, whose model only predicts the other rows."""
@@ -125,7 +130,7 @@ class ClassifierConfig(Config):
         if self.validation_fraction is not None:
             raise BadOption(
                 f"validation_fraction={self.validation_fraction:g} holds out rows of a table in memory: for a source give your "
-                "own rows, callbacks=[cavity.callbacks.Validation(X, y)]."
+                "own rows, fit(..., eval_set=(X_val, y_val))."
             )
 
     def check_passing_rows(self, numbered: bool) -> None:
@@ -157,7 +162,7 @@ class RegressorConfig(Config):
     owner = "GPRegressor"
 
     method: RegressionMethod
-    normalize_y: bool
+    normalize_y: bool = field(metadata=taken(bool))
 
     def check_source(self) -> None:
         """Refuse what rows that are not in memory cannot do."""
@@ -174,11 +179,10 @@ class RegressorConfig(Config):
 
 def choose_jitter(value: Any, dtype: torch.dtype, method: Method) -> float:
     exact = value is None and method.exact_jitter and dtype == torch.float64
-    return EXACT_JITTER if exact else read_jitter(value, dtype)
+    return EXACT_JITTER if exact else checks.read_jitter(value, dtype)
 
 
 def every_row(what: str, where: str) -> BadOption:
-    """Say that a point at every row is too much."""
     return BadOption(
         f"{what} has an inducing point at every row, which is too much for {where}: use n_inducing=, and "
         "inducing='auto' or 'kmeans'."

@@ -13,7 +13,7 @@ from cavity.common.params import Parameters
 from cavity.common.registry import Registry
 from cavity.errors import BadOption
 from cavity.likelihoods import LIKELIHOODS, Likelihood
-from cavity.options.value_checks import number, one_of
+from cavity.options.value_checks import number, one_of, read_declared
 
 Q_UPDATES = ("natural", "gradient")
 EVIDENCE, OBJECTIVE = "log marginal likelihood", "log Z_q"  # what log Z_q can be: see Method.name_evidence
@@ -49,34 +49,25 @@ class Method(Parameters):
     latent_noise: ClassVar[bool] = True  # the latent functions have noise of their own
     fixed_inducing: ClassVar[bool] = False  # inducing points are rows, never learnt
     takes_spectrum: ClassVar[bool] = True  # it works with inducing="spectrum"
-    recommended: ClassVar[bool] = (
-        False  # the library chooses kernel, prior and epochs where the user does not
-    )
+    recommended: ClassVar[bool] = False  # the library chooses what the user leaves open
     exact_jitter: ClassVar[bool] = False  # Z is X: only the jitter separates the model from the exact one
     predicts_residual: ClassVar[bool] = True  # predictive variances have the residual
     # The argument `inducing`, every distinct row ("rows"), an active set ("subset"), or "members" of a committee.
     inducing_from: ClassVar[str] = "chosen"
 
     # Properties of a subclass where they depend on its options.
-    site_store: str = (
-        "own"  # per row; "tied": sums only; "averaged": natural gradients; "free": mean and factor of q
-    )
-    removal: float = (
-        1.0  # share of a site that a cavity removes: 1 for EP, p for power EP, 0 for variational inference
-    )
+    # "own": per row; "tied": sums only; "averaged": natural gradients; "free": mean and factor of q
+    site_store: str = "own"
+    removal: float = 1.0  # share of a site that a cavity removes: 1 EP, p power EP, 0 variational
     placement: str = "t"  # sites on t = a·w; "f": on f with the residual eliminated; "mode": at the mode of f
     linear: bool = False  # sites do not depend on q, as for a Gaussian likelihood
     settles: bool = False  # sites converge before every step of the hyper-parameters
     sweep_damping: float = 0.5  # of full sweeps: undamped parallel updates can diverge
-    starts_from_ep: bool = (
-        False  # moment matching finds the first q: the objective has poor optima near the prior
-    )
+    starts_from_ep: bool = False  # moment matching finds the first q: there are poor optima near the prior
     full_batch_optimizer: str = "sign"  # what optimizer="auto" means on full batches
     predictive: str = "quadrature"  # how the logistic function is averaged; or "probit"
     committee: tuple[int, str] | None = None  # number of members, and how rows are assigned to them
-    solver_tol: float = (
-        0.0  # relative residual of conjugate gradients; 0: a low-rank system is solved exactly
-    )
+    solver_tol: float = 0.0  # relative residual of conjugate gradients; 0: a low-rank system, exactly
 
     @property
     def variational(self) -> bool:
@@ -125,7 +116,8 @@ class Method(Parameters):
         return hash(repr(self))
 
     def check(self) -> Self:
-        """Check the method's own options, and return the method itself."""
+        """Check the method's own options, as their fields declare them, and return the method itself."""
+        read_declared(type(self), vars(self))
         return self
 
     def check_training(self, *, optimizer: str, schedule: str, damping: float | None) -> None:
@@ -184,7 +176,6 @@ def method_names(task: str) -> dict[str, type[Method]]:
 
 
 def read_method(value: Any, task: str) -> Method:
-    """Return a checked method object, given one or its name."""
     known = method_names(task)
     if isinstance(value, str):
         return known[one_of("method", value, known)]()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from cavity.rows.tables import Facts
+from cavity.training.run_settings import Steps
 
 
 class TableSize(NamedTuple):
@@ -34,7 +35,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingPlan:
+class TrainingPlan(Steps):
     """How one model is trained on the rows of one table."""
 
     rows: int
@@ -49,25 +50,15 @@ class TrainingPlan:
     share_prior: bool
     n_inducing: int  # M, whitened values per latent function
     optimizer: str
-    schedule: str
-    rough: bool  # L-BFGS with roughly converged sites
-    rate: float
-    final_rate: float
-    anneal: bool  # the rate falls as a cosine, and Adam forgets soon
-    batch_size: int | None  # None: all rows
     chunk: int  # rows that are in memory at once within a step
-    max_epochs: int
     planned: bool  # the number of epochs is the library's choice: training may end there
     damping: float
-    sweep_damping: float
-    tol: float
-    max_seconds: float | None
     why: dict[str, str] = field(default_factory=dict)  # reasons by field
 
     def choices(self) -> list[Choice]:
         """Return the decisions in words."""
         each = " per class" if self.latent > 1 else ""
-        linear = f", rate {self.rate:g}" if self.optimizer not in ("lbfgs", "newton") else ""
+        linear = f", rate {self.rate:g}" if self.optimizer != "lbfgs" else ""
         return [
             self._choice("inference", "method", self.method),
             self._choice("device", "device", self.device),
@@ -226,7 +217,6 @@ class Plan:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a rough number of seconds in words."""
     if seconds < 1:
         return "1 s"
     if seconds < 100:

@@ -46,7 +46,7 @@ BATCH_BYTES = 128 << 20  # of one C × M × batch array
 LEAST_M = 64  # below, a row's sites and moments take more than its projection
 
 # Steps on all rows. [24, 29, 40]
-FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs", "newton", "gradient")
+FULL_BATCH_OPTIMIZERS = ("sign", "lbfgs")
 FULL_BATCH_ROWS = 1000
 FULL_BATCH_EPOCHS = 500
 RECOMMENDED_EPOCHS = 200  # of method="auto" with the sign rule
@@ -105,10 +105,8 @@ FOLD_SWEEPS, FOLD_TOL = 5, 1e-2  # of fits at known hyper-parameters, whose mode
 LOO_EXPONENT = 0.75  # of a weight w > 1 from leave-one-out alone
 LOO_ROWS = 50_000  # of leave-one-out for a table that is not kept whole
 LOO_ROWS_MANY = 4000  # the same with many classes, and rows that their temperature is fitted to
-LOO_NUMBERS, LOO_LEAST = (
-    1 << 21,
-    1000,
-)  # with hundreds of classes so many log-probabilities, at least so many rows
+# With hundreds of classes so many log-probabilities, at least so many rows.
+LOO_NUMBERS, LOO_LEAST = 1 << 21, 1000
 
 # Pool with trees. [39]
 TREES = {"fast": 100, "balanced": 100, "best": 200}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from cavity.errors import BadOption
 from cavity.likelihoods import Committee, Gaussian
 from cavity.options.method import METHODS, Q_UPDATES, Method, no_optimal_q, read_method
-from cavity.options.value_checks import number, one_of, whole
+from cavity.options.value_checks import checked, number, one_of, whole
 
 SELECTIONS = ("entropy", "information")
 BLOCKS = ("clustered", "random")
@@ -60,7 +61,6 @@ class RegressionMethod(Method):
 
 
 def read_regression_method(value: Any) -> RegressionMethod:
-    """Return a checked method of regression, given one or its name."""
     method = read_method(value, "regression")
     if not isinstance(method, RegressionMethod):
         raise BadOption(f"{type(method).__name__} must derive from cavity.methods.RegressionMethod.")
@@ -100,6 +100,7 @@ class SGPR(RegressionMethod):
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class SVGP(RegressionMethod):
     """Hensman's stochastic version of the same bound, in mini-batches.
 
@@ -119,8 +120,7 @@ class SVGP(RegressionMethod):
     merges_rows = False  # batches follow the order of the rows
     has_evidence = True
 
-    def __init__(self, q_update: str = "natural") -> None:
-        self.q_update = q_update
+    q_update: str = field(default="natural", metadata=checked(one_of, Q_UPDATES))
 
     @property
     def site_store(self) -> str:  # type: ignore[override]
@@ -129,10 +129,6 @@ class SVGP(RegressionMethod):
     @property
     def full_batch_optimizer(self) -> str:  # type: ignore[override]
         return "lbfgs" if self.q_update == "gradient" else "sign"
-
-    def check(self) -> Self:
-        one_of("q_update", self.q_update, Q_UPDATES)
-        return self
 
     def sampling_problem(self) -> str | None:
         return no_optimal_q("q_update='gradient'") if self.q_update == "gradient" else None
@@ -171,6 +167,7 @@ class Nystrom(RegressionMethod):
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class SubsetOfData(RegressionMethod):
     """The exact method on `n_inducing` rows that are chosen one by one.
 
@@ -185,19 +182,15 @@ class SubsetOfData(RegressionMethod):
     inducing_from = "subset"
     exact_jitter = True
 
-    def __init__(self, selection: str = "entropy") -> None:
-        self.selection = selection
+    selection: str = field(default="entropy", metadata=checked(one_of, SELECTIONS))
 
     @property
     def active_set(self) -> str | None:  # type: ignore[override]
         return self.selection
 
-    def check(self) -> Self:
-        one_of("selection", self.selection, SELECTIONS)
-        return self
-
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class BCM(RegressionMethod):
     """Bayesian committee machine: the exact method on parts of the rows, whose predictions are combined.
 
@@ -214,24 +207,19 @@ class BCM(RegressionMethod):
     inducing_from = "members"
     exact_jitter = True
 
-    def __init__(self, n_blocks: int = 4, blocks: str = "clustered") -> None:
-        self.n_blocks = n_blocks
-        self.blocks = blocks
+    n_blocks: int = field(default=4, metadata=checked(whole, 1))
+    blocks: str = field(default="clustered", metadata=checked(one_of, BLOCKS))
 
     @property
     def committee(self) -> tuple[int, str] | None:  # type: ignore[override]
         return self.n_blocks, self.blocks
-
-    def check(self) -> Self:
-        whole("n_blocks", self.n_blocks, 1)
-        one_of("blocks", self.blocks, BLOCKS)
-        return self
 
     def make_likelihood(self, n_classes: int, learn: frozenset[str], noise: float = 0.0) -> Gaussian:
         return Committee(noise, "noise" in learn)
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class ConjugateGradients(RegressionMethod):
     """Learns as `SGPR`, then solves the exact system by preconditioned conjugate gradients.
 
@@ -247,13 +235,8 @@ class ConjugateGradients(RegressionMethod):
     site_store = "averaged"
     removal = 0.0
 
-    def __init__(self, tol: float = 1e-8) -> None:
-        self.tol = tol
+    tol: float = field(default=1e-8, metadata=checked(number, 0.0, 1.0))
 
     @property
     def solver_tol(self) -> float:  # type: ignore[override]
         return float(self.tol)
-
-    def check(self) -> Self:
-        number("tol", self.tol, 0.0, 1.0)
-        return self

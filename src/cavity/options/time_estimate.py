@@ -46,9 +46,7 @@ def add_estimate(plan: Plan, fast: Plan | None) -> Plan:
     slowness = measure_slowness() if known else 1.0
     quick = {} if fast is None else estimate_seconds(fast, slowness)
     return replace(
-        plan,
-        seconds=estimate_seconds(plan, slowness),
-        fast_seconds=sum(quick.values()) if quick else None,
+        plan, seconds=estimate_seconds(plan, slowness), fast_seconds=sum(quick.values()) if quick else None
     )
 
 

@@ -32,12 +32,10 @@ class Training(Parameters):
         What classes have in common. "prior": partial pooling, each class has its own hyper-parameters and a prior draws them
         towards those of other classes and features. "kernel" also shares the noise. "auto": "prior" with method="auto" and
         inducing points, else None. Only for GPClassifier.
-    optimizer : {"auto", "adam", "sign", "lbfgs", "newton", "gradient", "sag"}
+    optimizer : {"auto", "adam", "sign", "lbfgs"}
         GPClassifier: "auto" is the papers' sign rule on full batches, Adam on mini-batches; L-BFGS for "gfitc", "laplace" and
         `VI(q_update="gradient")` on full batches, and for method="auto" on tables of at most 1,000 rows (5,000 with three or
-        four classes). GPRegressor: "auto" is L-BFGS-B; for "svi" Adam on mini-batches. It also has "newton" (projected Newton,
-        for few hyper-parameters), and for `SVGP(q_update="gradient")` "gradient" (full batches) and "sag" (stochastic average
-        gradient).
+        four classes). GPRegressor: "auto" is L-BFGS-B; for "svi" Adam on mini-batches.
     schedule : {"inner-approx", "inner-exact", "outer"}
         How site sweeps and hyper-parameter steps alternate. Only for GPClassifier.
     damping : float in (0, 1] or None

@@ -1,22 +1,52 @@
-"""Check single values of arguments: numbers, names, devices. An error names the valid values."""
+"""Check single arguments: numbers, names, devices, paths, callbacks. An error names the valid values."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
 
+from cavity.common.object_stores import Location, as_path
 from cavity.errors import BadOption
+from cavity.training.callbacks import Callback
 
+Metadata = dict[
+    str, Callable[[str, Any], Any]
+]  # of a field of a dataclass: how the argument of its name is read
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
+def checked(check: Callable[..., Any], *limits: Any, optional: bool = False, **more: Any) -> Metadata:
+    """Declare the argument of a field's name, within limits: `check(name, value, *limits)` reads it. `optional`: or None."""
+
+    def read(name: str, value: Any) -> Any:
+        return None if optional and value is None else check(name, value, *limits, **more)
+
+    return {"read": read}
+
+
+def taken(reader: Callable[[Any], Any]) -> Metadata:
+    """Declare the argument of a field's name: `reader(value)` reads it."""
+    return {"read": lambda name, value: reader(value)}
+
+
+AS_GIVEN = taken(lambda value: value)
+
+
+def read_declared(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the arguments that the fields of a dataclass declare, by name."""
+    declared: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    return {
+        name: each.metadata["read"](name, given[name]) for name, each in declared.items() if each.metadata
+    }
+
+
 def one_of(name: str, value: Any, valid: Any) -> Any:
-    """Return `value` if it is one of `valid`."""
     if not any(value is v or (isinstance(v, str) and isinstance(value, str) and value == v) for v in valid):
         raise BadOption(f"{name}={value!r} is unknown; use one of {', '.join(map(repr, valid))}.")
     return value
@@ -39,7 +69,6 @@ def is_whole(value: Any) -> bool:
 
 
 def whole(name: str, value: Any, low: int) -> int:
-    """Return an integer of at least `low`."""
     if not is_whole(value) or int(value) < low:
         raise BadOption(f"{name}={value!r} must be an integer of at least {low}.")
     return int(value)
@@ -65,7 +94,6 @@ def read_n_inducing(value: Any, automatic: bool = False) -> int | float | None:
 
 
 def inducing_count(value: int | float, n_rows: float) -> int:
-    """Turn `n_inducing` into a number of points."""
     return value if isinstance(value, int) else max(1, round(value * n_rows))
 
 
@@ -117,3 +145,70 @@ def read_jitter(value: Any, dtype: torch.dtype) -> float:
     if value is None:
         return 1e-6 if dtype == torch.float64 else 1e-4
     return number("jitter", value, 0.0, 1.0, strict=False)
+
+
+def read_ensemble(value: Any) -> Any:
+    if isinstance(value, str):
+        return one_of("ensemble", value, ("auto", "trees"))
+    return None if value is None else _read_members(value)
+
+
+def _read_members(value: Any) -> tuple[Any, ...]:
+    single = hasattr(value, "fit") or not isinstance(value, Iterable)  # a forest of trees is iterable itself
+    members = (value,) if single else tuple(value)
+    for member in members:
+        if not hasattr(member, "fit") or not hasattr(member, "get_params") or isinstance(member, type):
+            raise BadOption(
+                f"ensemble has {member!r}, which is not a classifier of scikit-learn: give an instance."
+            )
+    return members
+
+
+def read_class_weight(value: Any) -> Any:
+    """Check `class_weight`; the classes are not known yet."""
+    if isinstance(value, dict):
+        good = (isinstance(v, Real) and 0 <= float(v) < math.inf for v in value.values())
+        if not all(good):
+            raise BadOption(f"class_weight={value!r} must hold finite numbers that are not negative.")
+    elif value is not None and not (isinstance(value, str) and value == "balanced"):
+        raise BadOption(
+            f"class_weight={value!r} is unknown; use None, 'balanced', or a dict from class to weight."
+        )
+    return value
+
+
+def read_verbose(value: Any) -> int:
+    return int(bool(value)) if value is None or isinstance(value, bool) else whole("verbose", value, 0)
+
+
+def read_path(value: Any) -> Location | None:
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike):
+        raise BadOption(f"checkpoint={value!r} is not a path: use a text or a pathlib.Path.")
+    return as_path(os.fspath(value))
+
+
+def read_batch_size(value: Any) -> int | str | None:
+    if isinstance(value, str) and value != "auto":
+        raise BadOption(f"batch_size={value!r} is unknown; use 'auto', None for full batches, or an integer.")
+    return value if value is None or isinstance(value, str) else whole("batch_size", value, 1)
+
+
+def read_exchange(value: Any) -> int | str:
+    if isinstance(value, str):
+        return 1 if one_of("exchange", value, ("exact", "auto")) == "exact" else "auto"
+    return whole("exchange", value, 1)
+
+
+def read_callbacks(value: Any) -> tuple[Callback, ...]:
+    if not isinstance(value, Iterable):
+        raise BadOption(f"callbacks={value!r} is not a list: give a list of cavity.callbacks.Callback.")
+    callbacks = tuple(value)
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise BadOption(
+                f"callbacks has {callback!r}, which is not a cavity.callbacks.Callback: derive from it, or give an instance "
+                "instead of the class."
+            )
+    return callbacks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cavity.errors import BadOption
@@ -18,12 +19,13 @@ from cavity.options.method import (
     no_optimal_q,
     read_likelihood,
 )
-from cavity.options.value_checks import one_of
+from cavity.options.value_checks import checked, one_of
 
 BOUNDS: dict[str, type[Logistic]] = {"quadrature": Logistic, "jaakkola": Jaakkola, "taylor": Taylor}
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class VI(Method):
     """Variational inference: maximises a lower bound on the evidence. [METHOD 9]
 
@@ -52,19 +54,11 @@ class VI(Method):
     name = "vi"
     removal = 0.0
 
-    def __init__(
-        self,
-        likelihood: Any = None,
-        q_update: str = "natural",
-        bound: str = "quadrature",
-        epsilon: float = DEFAULT_EPSILON,
-        predictive: str = "quadrature",
-    ) -> None:
-        self.likelihood = likelihood
-        self.q_update = q_update
-        self.bound = bound
-        self.epsilon = epsilon
-        self.predictive = predictive
+    likelihood: Any = None
+    q_update: str = field(default="natural", metadata=checked(one_of, Q_UPDATES))
+    bound: str = field(default="quadrature", metadata=checked(one_of, BOUNDS))
+    epsilon: float = DEFAULT_EPSILON
+    predictive: str = field(default="quadrature", metadata=checked(one_of, PREDICTIVES))
 
     @property
     def site_store(self) -> str:  # type: ignore[override]
@@ -101,9 +95,7 @@ class VI(Method):
         return self._family == RobustMax.name
 
     def check(self) -> Self:
-        one_of("q_update", self.q_update, Q_UPDATES)
-        one_of("bound", self.bound, BOUNDS)
-        one_of("predictive", self.predictive, PREDICTIVES)
+        super().check()
         epsilon = check_epsilon(self.epsilon, "VI")
         if self.likelihood is not None:
             read_likelihood(self.likelihood)
@@ -174,6 +166,7 @@ def _no_objective(what: str) -> BadOption:
 
 
 @METHODS.register
+@dataclass(eq=False, repr=False)
 class Laplace(Method):
     """Laplace's method: expands the logistic (two classes) or the softmax (more, coupled) around the mode. [METHOD 4]
 
@@ -191,12 +184,7 @@ class Laplace(Method):
     sweep_damping = 1.0  # Newton steps
     full_batch_optimizer = "lbfgs"
 
-    def __init__(self, predictive: str = "quadrature") -> None:
-        self.predictive = predictive
-
-    def check(self) -> Self:
-        one_of("predictive", self.predictive, PREDICTIVES)
-        return self
+    predictive: str = field(default="quadrature", metadata=checked(one_of, PREDICTIVES))
 
     def check_classes(self, n_classes: int) -> None:
         check_predictive(self.predictive, n_classes)

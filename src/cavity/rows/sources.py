@@ -203,7 +203,7 @@ def read_source(source: Source, class_weight: Any, owner: str, seed: int, reduce
     if not (factor > 0).all():
         raise BadOption("class_weight gives a class the weight 0: filter its rows out of the source instead.")
     features = features_of_source(source, owner, len(summary.low))
-    return LabelledTable(Streamed(source, summary, factor), features, classes)
+    return LabelledTable(Streamed(source, summary, factor), features, classes, source.numbered)
 
 
 def _probe(source: Any) -> tuple[Any, ...]:

@@ -107,6 +107,7 @@ class LabelledTable(NamedTuple):
     table: Facts
     features: Features
     classes: NDArray[Any]
+    numbered: bool = True  # a row has the same number in every pass
 
 
 @dataclass(frozen=True)
@@ -247,19 +248,17 @@ def unpack_pair(eval_set: Any) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def read_eval_labels(
-    pair: tuple[Any, Any], features: Features, classes: NDArray[Any], what: str = "eval_set"
-) -> Table:
-    with name_argument(what):
+def read_eval_labels(pair: tuple[Any, Any], features: Features, classes: NDArray[Any]) -> Table:
+    with name_eval_set():
         rows = check_rows(pair[0], features)
         labels = check_labels(pair[1], len(rows))
-    return Table(rows, encode(labels, classes, what), np.ones(len(rows)), len(classes))
+    return Table(rows, encode(labels, classes, "eval_set"), np.ones(len(rows)), len(classes))
 
 
 @contextmanager
-def name_argument(what: str) -> Iterator[None]:
+def name_eval_set() -> Iterator[None]:
     """Name the argument in errors about its rows."""
     try:
         yield
     except ValueError as error:  # of scikit-learn, too
-        raise BadInput(f"{what}: {error}") from error
+        raise BadInput(f"eval_set: {error}") from error

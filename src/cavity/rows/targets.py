@@ -16,7 +16,7 @@ from cavity.rows.batches.source_survey import Summary
 from cavity.rows.columns.outliers import limit_outliers
 from cavity.rows.labels import check_targets, check_weights
 from cavity.rows.sources import Streamed, features_of_source, survey_ranks
-from cavity.rows.tables import Array, Request, Table, name_argument
+from cavity.rows.tables import Array, Request, Table, name_eval_set
 from cavity.rows.validation import Features, check_rows, read_rows
 
 
@@ -38,7 +38,7 @@ def read_targets_of_fit(request: Request, features: Features, units: tuple[float
 
 def read_eval_targets(pair: tuple[Any, Any], features: Features, units: tuple[float, float]) -> Table:
     """Read validation rows with targets, in the units of the fit."""
-    with name_argument("eval_set"):
+    with name_eval_set():
         return read_targets_of_fit(Request(*pair), features, units)
 
 

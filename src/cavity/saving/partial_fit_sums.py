@@ -5,19 +5,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cavity.common.column_statistics import Columns
 from cavity.errors import BadFile
 from cavity.fitting import build
-from cavity.fitting.partial_fit import Growing
+from cavity.fitting.results import Growing
 from cavity.inference import Engine, State, Tied, empty_sites, name_parameters
 from cavity.inference.posterior import Sums
-from cavity.kernels import inducing
 from cavity.prediction.model import FittedModel
-from cavity.rows.tables import Start
 
 SCALARS = ("damping", "rate", "jitter", "clock")
 
@@ -34,7 +31,7 @@ def describe_growing(kept: Growing | None) -> dict[str, Any] | None:
         "width": kept.state.sites.tau.shape[1],
         "exact": kept.engine.exact,
         "pooled": bool(kept.engine.hyper_prior.pools),
-        "distance": kept.begin.columns.distance,
+        "distance": kept.columns.distance,
         "lightest": kept.lightest,
         "heaviest": kept.heaviest,
     }
@@ -52,8 +49,8 @@ def growing_tensors(kept: Growing | None) -> dict[str, Tensor]:
         "counts": engine.sites.counts,
         "total": engine.total,
         "prior.mean": engine.hyper_prior.mean[engine.hyper_prior.precision > 0],  # the others have no prior
-        "center": torch.tensor(kept.begin.columns.center),
-        "spread": torch.tensor(kept.begin.columns.spread),
+        "center": torch.tensor(kept.columns.center),
+        "spread": torch.tensor(kept.columns.spread),
         "epoch": state.epoch,
         **{name: getattr(state, name) for name in SCALARS},
         **{f"optimiser.{i}": t for i, t in enumerate(state.optimiser)},
@@ -89,10 +86,8 @@ def restore_growing(
     columns = Columns(
         found["center"].numpy().copy(), found["spread"].numpy().copy(), float(about["distance"])
     )
-    none = np.empty((0, len(columns.center)))
-    pool = inducing.Candidates(none, none.copy(), np.empty((0, 1)), columns.distance)
     lightest, heaviest = float(about["lightest"]), float(about["heaviest"])
-    return Growing(engine, state, Start(columns, pool), lightest, heaviest, list(history))
+    return Growing(engine, state, columns, lightest, heaviest, list(history))
 
 
 def _state(found: dict[str, Tensor], about: dict[str, Any], dtype: torch.dtype) -> State:

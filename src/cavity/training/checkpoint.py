@@ -162,7 +162,6 @@ def _explain_damage(path: Location) -> Iterator[None]:
 
 
 def read_facts(path: Location) -> dict[str, Any]:
-    """Return the facts of a checkpoint without restoring it."""
     with _explain_damage(path):
         return dict(tensor_files.read_meta(path, KIND)["facts"])
 

@@ -78,7 +78,6 @@ def flatten_state(state: State) -> Tensor:
 
 
 def restore_state(vector: Tensor, like: State, engine: Engine) -> State:
-    """Return the state with these values in place of its own."""
     packed = pack_symmetric(like.sums.P)
     targets = (packed, like.sums.h, like.theta, *like.optimiser, like.clock, like.jitter)
     pieces = torch.split(vector, [t.numel() for t in targets])

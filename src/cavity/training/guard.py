@@ -73,7 +73,6 @@ def raise_jitter(state: State) -> Tensor:
 
 
 def factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
-    """Return the error to raise when repairs have not helped."""
     return NotPositiveDefinite(
         f"k(Z, Z) or the posterior could not be factorised (jitter={float(state.jitter):g}) after {repairs} repairs: "
         f"raise {JITTER}, use float64, or choose inducing points that do not coincide (inducing='kmeans')."
@@ -81,5 +80,4 @@ def factorisation_error(state: State, repairs: int) -> NotPositiveDefinite:
 
 
 def as_scalar(value: float, like: Tensor) -> Tensor:
-    """Return a float64 scalar on the device of `like`."""
     return torch.tensor(value, dtype=torch.float64, device=like.device)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cavity.inference import Optimiser, State
+from cavity.inference import Engine, Optimiser, State
 from cavity.training.fixed_point import find_fixed_point
 from cavity.training.guard import MOST_JITTER, factorisation_error, raise_jitter
 from cavity.training.loop import INNER_SWEEPS, INNER_TOL, Outcome, Run
@@ -20,9 +20,8 @@ FREE_UNIT = 0.5  # of parameters without a prior, in a rough plan
 FINAL_SWEEPS = 50
 SMALL_MOVE = 1e-2  # of the sites: a flat objective while they still move by more is not yet convergence
 ROUGH_TOL, ROUGH_MOVE = 1e-3, 0.3  # the same for a rough plan; the gradient is then good to a few per cent
-ROUGH_CLASSES = (
-    30  # above, ROUGH_TOL grows with the classes, as a row's sites do: 300 take three quarters of the time
-)
+# above, ROUGH_TOL grows with the classes, as a row's sites do: 300 take three quarters of the time
+ROUGH_CLASSES = 30
 ROUGH_SWEEPS = 30  # at a point of a rough plan: most need 3 to 17, and those that need more are rejected by the line search
 
 
@@ -36,6 +35,22 @@ class Probe(Optimiser):
         self, state: tuple[Tensor, ...], theta: Tensor, gradient: Tensor, rate: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         return theta, (gradient,)
+
+
+class Rest(NamedTuple):
+    """When sites have converged: log Z_q is stationary in them, and converges long before they do."""
+
+    tol: float  # of the objective per row
+    small_move: float  # of the sites, relative to their size
+    most: int  # sweeps
+
+    def is_reached(self, run: Run, size: float, change: float) -> bool:
+        return size < self.small_move and change / run.total <= self.tol
+
+
+Shortcut = Callable[
+    [State, Engine], State | None
+]  # from a state and the engine frozen there to the fixed point
 
 
 class _Stop(Exception):
@@ -98,15 +113,14 @@ def train_lbfgs(run: Run) -> Run:
 
 
 def settle_sites(run: Run) -> None:
-    """Let the sites converge at the final hyper-parameters."""
-    start, tol, sweeps = time.perf_counter(), 0.1 * run.plan.tol, 0
+    start, rest, sweeps = time.perf_counter(), Rest(0.1 * run.plan.tol, SMALL_MOVE, FINAL_SWEEPS), 0
 
     def enough(size: float, change: float) -> bool:
         nonlocal sweeps
         sweeps += 1
-        return _flat(size, change / run.total, tol, SMALL_MOVE)
+        return rest.is_reached(run, size, change)
 
-    found = find_fixed_point(run, run.state, enough, FINAL_SWEEPS)
+    found = find_fixed_point(run, run.state, enough, rest.most)
     if found is not None:
         run.state = found
     run.history[-1]["settling_sweeps"] = sweeps
@@ -127,15 +141,20 @@ def converge_at_start(run: Run, theta: Tensor) -> tuple[State, float, float]:
         run.state = run.state._replace(jitter=raise_jitter(run.state))
 
 
-def converge_at(run: Run, theta: Tensor) -> tuple[State | None, float, float]:
+def converge_at(
+    run: Run, theta: Tensor, rest: Rest | None = None, shortcut: Shortcut | None = None
+) -> tuple[State | None, float, float]:
     """Return the state with converged sites at these hyper-parameters, its objective and its log Z_q.
 
-    The gradient is in `state.optimiser`. The state is None if no damping helps.
+    The gradient is in `state.optimiser`. The state is None if no damping helps. `rest`: when sites have converged, if not by the
+    run's plan. `shortcut` is tried before the engine's sweeps.
     """
-    for share in (1.0,) if _linear(run) else (1.0, 0.5, 0.25):
-        begin = without_sites(run.state) if _linear(run) else run.state
+    linear = run.engine.factor.linear and float(run.state.damping) == 1.0  # one sweep is the fixed point
+    rest = rest or _choose_rest(run)
+    begin = without_sites(run.state) if linear else run.state
+    for share in (1.0,) if linear else (1.0, 0.5, 0.25):
         state = run.engine.at(begin, theta)._replace(damping=share * run.state.damping)
-        converged, value, evidence = _sweep(run, state)
+        converged, value, evidence = _sweep(run, state, rest._replace(most=1) if linear else rest, shortcut)
         if converged is not None:
             return converged._replace(damping=run.state.damping), value, evidence
     return None, math.nan, math.nan
@@ -150,21 +169,23 @@ def without_sites(state: State) -> State:
     return state._replace(sites=state.sites._replace(tau=tau, nu=nu), sums=sums)
 
 
-def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
-    """Return the converged state, its objective and its log Z_q."""
+def _choose_rest(run: Run) -> Rest:
+    if run.plan.rough:
+        return Rest(ROUGH_TOL * max(1.0, len(run.state.sums.h) / ROUGH_CLASSES), ROUGH_MOVE, ROUGH_SWEEPS)
+    return Rest(INNER_TOL, SMALL_MOVE, INNER_SWEEPS)
+
+
+def _sweep(
+    run: Run, state: State, rest: Rest, shortcut: Shortcut | None
+) -> tuple[State | None, float, float]:
     engine = run.engine
     if engine.sites.sweeps:
         frozen = engine.freeze(state, run.rows, learn=not engine.exact)
-        most = 1 if _linear(run) else ROUGH_SWEEPS if run.plan.rough else INNER_SWEEPS
-        rough = ROUGH_TOL * max(1.0, len(state.sums.h) / ROUGH_CLASSES), ROUGH_MOVE
-        near = rough if run.plan.rough else (INNER_TOL, SMALL_MOVE)
-        swept = find_fixed_point(
-            run,
-            state,
-            lambda size, change: _flat(size, change / run.total, *near) or run.is_late(),
-            most,
-            frozen,
-        )
+        swept = None if shortcut is None else shortcut(state, frozen)
+        if swept is None:
+            swept = find_fixed_point(
+                run, state, lambda *moved: rest.is_reached(run, *moved) or run.is_late(), rest.most, frozen
+            )
         if swept is None:
             return None, math.nan, math.nan
         state, engine = swept, engine.thaw(frozen)
@@ -179,13 +200,3 @@ def _sweep(run: Run, state: State) -> tuple[State | None, float, float]:
 def _has_posterior(run: Run, state: State) -> bool:
     """Return whether q can be factorised: with sites of negative precision a single sweep can spoil it."""
     return not bool(run.engine.sites.gaussian(state.sums).failed)
-
-
-def _flat(size: float, change: float, tol: float, small_move: float) -> bool:
-    """Return whether sites and objective have converged; log Z_q is stationary in the sites and converges long before them."""
-    return size < small_move and change <= tol
-
-
-def _linear(run: Run) -> bool:
-    """Return whether one sweep without damping is the fixed point."""
-    return run.engine.factor.linear and float(run.state.damping) == 1.0

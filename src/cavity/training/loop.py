@@ -34,9 +34,8 @@ WARM_SWEEPS = 10
 PROMISE = "promised_gain"  # in the history
 OVERTIME = 0.25, 1.0  # share of max_seconds, and seconds, that a final sweep may take when time is up
 
-Step = tuple[
-    Batch | Whole, Optimiser | None, bool
-]  # rows, rule for the hyper-parameters, whether these are all rows
+# rows, rule for the hyper-parameters, whether these are all rows
+Step = tuple[Batch | Whole, Optimiser | None, bool]
 
 
 class Outcome(NamedTuple):
@@ -61,9 +60,8 @@ class Run:
     converged: bool = False  # the objective converged, or a callback stopped the run
     callbacks: tuple[Callback, ...] = ()
     resumed: bool = False  # the state comes from a checkpoint, in the middle of a run
-    tally: list[float] = field(
-        default_factory=lambda: [0.0, 0.0, 0, 0]
-    )  # sums over the current epoch's steps
+    # sums over the current epoch's steps
+    tally: list[float] = field(default_factory=lambda: [0.0, 0.0, 0, 0])
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -81,20 +79,22 @@ class Run:
 
     def train(self) -> Run:
         """Run epochs until the objective converges or a limit is reached, then make the sites consistent."""
+        plan = self.plan
         with self.notify_callbacks():
             if not self.resumed:
                 self.warm_up()
-                if self.plan.learn and self.plan.batch_size is None:
+                if plan.learn and plan.batch_size is None:
                     # at q = prior the gradient is zero, and a rule that reads only signs would follow rounding errors
                     self._steps([(self.whole, None, True)])
-            with nullcontext() if self.plan.learn else self._frozen():
+            with nullcontext() if plan.learn else self._frozen():
                 while not self.is_over():
                     steps = self._epoch()
-                    outcome = self._replay(steps) if self._replays() else self._common_steps(steps)
+                    recorded = plan.replay and plan.learn and plan.batch_size is not None
+                    outcome = self._replay(steps) if recorded else self._common_steps(steps)
                     self._end_pass(steps)
                     self.record(outcome)
             self.tally = [0.0, 0.0, 0, 0]  # of an epoch that max_seconds cut short
-        if self.plan.learn and self.engine.sites.sweeps:
+        if plan.learn and self.engine.sites.sweeps:
             self._converge_sites()
         return self
 
@@ -185,8 +185,8 @@ class Run:
             self._set_rate(epoch + i / count)
             self.state = self.state._replace(position=self.state.position + 1)
             yield batch
-        order = generator.get_state() if self.plan.reshuffle else self.state.generator
-        self.state = self.state._replace(generator=order, position=torch.zeros_like(self.state.position))
+        position = torch.zeros_like(self.state.position)
+        self.state = self.state._replace(generator=generator.get_state(), position=position)
 
     def _end_pass(self, steps: Iterator[Step]) -> None:
         """Let the batches set the next order if time was up right after the last of them."""
@@ -255,14 +255,11 @@ class Run:
             self.guard.reduce = self.reduce
         return self._outcome()
 
-    def _replays(self) -> bool:
-        """Return whether the epoch's steps are recorded and replayed."""
-        return self.plan.replay and self.plan.learn and self.plan.batch_size is not None
-
     def _replay(self, steps: Iterable[Step]) -> Outcome:
         """Take the steps from a recording; wait for each of them only if a callback asks for every step."""
         if self.replay is None:
-            self.replay = Replay(self.guard, self.plan.optimiser, self.state)
+            assert self.plan.batch_size is not None
+            self.replay = Replay(self.guard, self.plan.optimiser, self.state, self.plan.batch_size)
         replay, damping = self.replay, self.state.damping
         self.state = replay.load(self.state)._replace(damping=damping)
         called = [c for c in self.callbacks if type(c).step is not Callback.step]
@@ -280,12 +277,10 @@ class Run:
         return self._outcome()
 
     def _catch_up(self, replay: Replay) -> None:
-        """Add the launched steps to the tally."""
         self.tally = [old + new for old, new in zip(self.tally, replay.outcome(), strict=True)]
         self.state = self.state._replace(rate=as_scalar(self.rate, self.state.damping))
 
     def _outcome(self) -> Outcome:
-        """Return the means of the tally and reset it."""
         objective, evidence, skipped, count = self.tally
         self.tally = [0.0, 0.0, 0, 0]
         return Outcome(objective / count, evidence / count, int(skipped), self.promise)
@@ -373,7 +368,6 @@ class Run:
         return sweeps_converged(objectives, self._last_move(), plan.tol, self.total)
 
     def _last_move(self) -> float:
-        """Return the relative move of h in the last sweep at fixed hyper-parameters."""
         if self.h_before is None:
             return math.inf
         h = self.state.sums.h

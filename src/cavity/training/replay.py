@@ -39,14 +39,16 @@ class Waiting(NamedTuple):
 class Replay:
     """Runs the steps of a guard's engine with an optimiser, recorded if the device can."""
 
-    def __init__(self, guard: Guard, optimiser: Optimiser, state: State, lag: int | None = None) -> None:
+    def __init__(self, guard: Guard, optimiser: Optimiser, state: State, most_rows: int) -> None:
         self.guard, self.engine, self.optimiser = guard, guard.engine, optimiser
-        self.lag = LAG if lag is None else lag
         device = state.theta.device
         self.state = copy_state(state)
         # the last state from which a step succeeded
         self.before = copy_state(state)._replace(sites=self.state.sites)
-        self.undo: tuple[Tensor, Sites] | None = None  # old values of the rows written since then
+        # old values of the rows written since then; a step on fewer rows repeats its last one
+        kept = max([most_rows, *(len(index) for index, _ in guard.undo)])
+        index = torch.zeros(0 if self.engine.sites.tied else kept, dtype=torch.int64, device=device)
+        self.undo = index, Sites(*(x[index] for x in state.sites))
         self.going = torch.ones((), dtype=torch.bool, device=device)
         self.tally = torch.zeros(4, dtype=torch.float64, device=device)  # objective, evidence, skipped, steps
         self.recorded: dict[int, Recorded] = {}
@@ -61,7 +63,8 @@ class Replay:
                 kept.copy_(row)
             good = state if self.guard.good is None else self.guard.good
             _fill(self.before, good)
-            self._remember(self.guard.undo)
+            for index, rows in self.guard.undo:
+                self._keep_rows(index, rows, torch.ones_like(self.going))
         self.damping = float(state.damping)
         self.state = self.state._replace(
             generator=state.generator, epoch=state.epoch, position=state.position
@@ -70,7 +73,7 @@ class Replay:
 
     def push(self, batch: Batch, rate: float) -> None:
         self._launch(Waiting(batch, rate, self.guard.caution))
-        if len(self.waiting) >= self.lag:
+        if len(self.waiting) >= LAG:
             self.check()
 
     def check(self) -> None:
@@ -83,7 +86,7 @@ class Replay:
             if good:
                 self.guard.in_a_row = 0
                 self.guard.good = self.before
-                self.guard.undo = [] if self.undo is None else [self.undo]
+                self.guard.undo = [self.undo] if len(self.undo[0]) else []
             if failed:
                 self._repair(failed[0].caution)
                 for step in failed:
@@ -115,19 +118,8 @@ class Replay:
         _fill(self.state, self.guard.go_back(self.state, None))
         self.going.fill_(True)
 
-    def _remember(self, undo: list[tuple[Tensor, Sites]]) -> None:
-        """Copy what the guard would undo. The graphs write into these tensors, so a larger batch needs new graphs."""
-        for index, rows in undo:
-            if self.undo is None or len(self.undo[0]) < len(index):
-                self.undo = index.clone(), Sites(*(t.clone() for t in rows))
-                self.recorded.clear()
-            else:
-                self._keep_rows(index, rows, torch.ones_like(self.going))
-
     def _record(self, batch: Batch) -> Recorded:
         fixed = Batch(*(t.clone() for t in batch))
-        if not self.engine.sites.tied and (self.undo is None or len(self.undo[0]) < len(fixed.index)):
-            self._grow(fixed.index)
         kept = [t.clone() for t in self._tensors()] if fixed.index.is_cuda else []
         graph = _graph(lambda: self._step(fixed)) if fixed.index.is_cuda else None
         for tensor, old in zip(self._tensors() if kept else [], kept, strict=True):
@@ -157,25 +149,15 @@ class Replay:
         self._keep_rows(index, old, good)
 
     def _keep_rows(self, index: Tensor, rows: Sites, good: Tensor) -> None:
-        """Remember rows. Batch sizes may differ: a smaller batch repeats its last row."""
-        assert self.undo is not None
         more = len(self.undo[0]) - len(index)
         for kept, new in zip((self.undo[0], *self.undo[1]), (index, *rows), strict=True):
             padded = torch.cat([new, *[new[-1:]] * more])
             kept.copy_(torch.where(good, padded, kept))
 
-    def _grow(self, index: Tensor) -> None:
-        """Make room for the rows of a larger batch, and keep what is remembered."""
-        self.check()
-        old = self.undo
-        self.undo = index.clone(), Sites(*(x[index] for x in self.state.sites))
-        self.recorded.clear()
-        if old is not None:
-            self._keep_rows(*old, torch.ones_like(self.going))
-
     def _tensors(self) -> list[Tensor]:
-        undo = [] if self.undo is None else [self.undo[0], *self.undo[1]]
-        return [*_moving(self.state), *_moving(self.before), *self.state.sites, *undo, self.going, self.tally]
+        index, rows = self.undo
+        own = *self.state.sites, index, *rows, self.going, self.tally
+        return [*_moving(self.state), *_moving(self.before), *own]
 
 
 def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
@@ -189,9 +171,8 @@ def _graph(step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
                 step()
         main.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(
-            graph, capture_error_mode="thread_local"
-        ):  # other threads may pin memory meanwhile
+        # other threads may pin memory meanwhile
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             step()
     except RuntimeError as error:
         torch.cuda.set_stream(main)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cavity.inference import Engine, Optimiser
@@ -12,47 +12,49 @@ from cavity.training.optimisers import Adam
 
 Report = Callable[[dict[str, Any]], None]
 
-# While q is near the prior, gradients say little, and Adam would make full steps of them.
-WARM_UP, LEAST_RISE = (
-    0.05,
-    0.1,
-)  # share of a run in which an annealed rate rises, and the share it begins with
+# Share of a run in which an annealed rate rises, and the share it begins with: while q is near the prior, gradients say little,
+# and Adam would make full steps of them.
+WARM_UP, LEAST_RISE = 0.05, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """How to train. Give only the settings that differ from the defaults."""
+class Steps:
+    """How the hyper-parameters are stepped, and when that ends: values that a plan prints and stores."""
 
-    learn: bool = True  # step the hyper-parameters; otherwise only sweep the sites
     schedule: str = "inner-approx"  # inner-approx, inner-exact, outer
-    optimiser: Optimiser = field(default_factory=Adam)
+    rough: bool = False  # L-BFGS with roughly converged sites at each point, and fully converged ones last
     rate: float = 0.01
     final_rate: float | None = None  # reached at max_epochs; None keeps the rate
-    anneal: bool = (
-        False  # the rate rises at first and then falls as a cosine; otherwise it decays exponentially
-    )
-    sweep_damping: float = 1.0  # of full sweeps after mini-batches
-    batch_size: int | None = None  # None for full batches
+    anneal: bool = False  # the rate rises, then falls as a cosine, and Adam forgets soon; otherwise it decays
+    batch_size: int | None = None  # None: all rows
     max_epochs: int = 1
+    sweep_damping: float = 1.0  # of full sweeps after mini-batches
     tol: float = 0.0
     max_seconds: float | None = None
-    rough: bool = False  # L-BFGS with roughly converged sites at each point, and fully converged ones last
-    settle: bool = True  # False: the sites of a rough plan stay as they are at the end
-    leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
-    warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
-    reshuffle: bool = True  # every pass has its own order
-    exchange: int | str = 1  # steps that ranks take alone before they share them, or "auto"; 1: a sum in each
-    replay: bool = False  # record mini-batch steps and replay them
-    report: Report = lambda row: None  # called with each row of the history
+
+    def steps(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(Steps)}
 
     def rate_at(self, progress: float) -> float:
-        """Return the learning rate after `progress` epochs."""
         if self.final_rate is None:
             return self.rate
         share = progress / max(1, self.max_epochs)
         if self.anneal:
             rise = min(1.0, LEAST_RISE + share / WARM_UP)
-            return rise * (
-                self.final_rate + (self.rate - self.final_rate) * 0.5 * (1 + math.cos(math.pi * share))
-            )
+            fallen = 0.5 * (1 + math.cos(math.pi * share))
+            return rise * (self.final_rate + (self.rate - self.final_rate) * fallen)
         return float(self.rate * (self.final_rate / self.rate) ** share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Steps):
+    """How to train. Give only the settings that differ from the defaults."""
+
+    learn: bool = True  # step the hyper-parameters; otherwise only sweep the sites
+    optimiser: Optimiser = field(default_factory=Adam)
+    settle: bool = True  # False: the sites of a rough plan stay as they are at the end
+    leap: bool = True  # after mini-batches, one full sweep may replace all sites at once
+    warm_up: Engine | None = None  # finds the first q if the run's own engine has poor optima near the prior
+    exchange: int | str = 1  # steps that ranks take alone before they share them, or "auto"; 1: a sum in each
+    replay: bool = False  # record mini-batch steps and replay them
+    report: Report = lambda row: None  # called with each row of the history

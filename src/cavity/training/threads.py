@@ -50,9 +50,8 @@ class _Limit:
 
 
 _ONE_THREAD = _Limit()  # of the process, as the setting is
-if hasattr(
-    os, "register_at_fork"
-):  # OpenMP's threads do not survive a fork, and the child would wait for them for ever
+# OpenMP's threads do not survive a fork, and the child would wait for them for ever
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
